@@ -1,0 +1,261 @@
+//! Names of things: slices, GPUs, processes.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A slice's name: 1 to 63 of `a-z 0-9 - . _`, beginning and ending with a letter or digit, so that it can
+/// stand in a file name, a label and a CDI device name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SliceName(String);
+
+impl SliceName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a text is not a slice name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadName(pub String);
+
+impl fmt::Display for BadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} cannot name a slice: use 1 to 63 of a-z, 0-9, '-', '.' and '_', \
+             beginning and ending with a letter or digit",
+            self.0
+        )
+    }
+}
+
+impl core::error::Error for BadName {}
+
+impl FromStr for SliceName {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let good = (1..=63).contains(&bytes.len())
+            && bytes.iter().all(|b| alphanumeric(b) || b"-._".contains(b))
+            && bytes.first().is_some_and(alphanumeric)
+            && bytes.last().is_some_and(alphanumeric);
+        if good { Ok(Self(text.to_string())) } else { Err(BadName(text.to_string())) }
+    }
+}
+
+impl TryFrom<String> for SliceName {
+    type Error = BadName;
+
+    fn try_from(text: String) -> Result<Self, BadName> {
+        text.parse()
+    }
+}
+
+impl From<SliceName> for String {
+    fn from(name: SliceName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for SliceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A GPU's UUID as NVIDIA writes it: `GPU-` and a UUID of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GpuUuid([u8; 16]);
+
+impl GpuUuid {
+    /// From the 16 bytes that `cuDeviceGetUuid` gives.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 16 bytes.
+    pub const fn bytes(self) -> [u8; 16] {
+        self.0
+    }
+}
+
+/// Why a text is not a GPU's UUID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadUuid(pub String);
+
+impl fmt::Display for BadUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a GPU UUID (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", self.0)
+    }
+}
+
+impl core::error::Error for BadUuid {}
+
+impl FromStr for GpuUuid {
+    type Err = BadUuid;
+
+    fn from_str(text: &str) -> Result<Self, BadUuid> {
+        parse_uuid(text).map(Self).ok_or_else(|| BadUuid(text.to_string()))
+    }
+}
+
+/// Positions of the dashes in the 36 characters of a UUID.
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let body = text.strip_prefix("GPU-")?.as_bytes();
+    if body.len() != 36 || DASHES.iter().any(|&at| body[at] != b'-') {
+        return None;
+    }
+    let mut nibbles = body.iter().enumerate().filter(|(at, _)| !DASHES.contains(at)).map(|(_, &b)| b);
+    let mut bytes = [0; 16];
+    for byte in &mut bytes {
+        let high = char::from(nibbles.next()?).to_digit(16)?;
+        let low = char::from(nibbles.next()?).to_digit(16)?;
+        *byte = u8::try_from(high << 4 | low).ok()?;
+    }
+    Some(bytes)
+}
+
+impl TryFrom<String> for GpuUuid {
+    type Error = BadUuid;
+
+    fn try_from(text: String) -> Result<Self, BadUuid> {
+        text.parse()
+    }
+}
+
+impl From<GpuUuid> for String {
+    fn from(uuid: GpuUuid) -> Self {
+        uuid.to_string()
+    }
+}
+
+impl fmt::Display for GpuUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU-")?;
+        for (at, byte) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&at) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Which GPU a person means: by its index in NVML's order, or by UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuSelector {
+    /// NVML index.
+    Index(u32),
+    /// UUID.
+    Uuid(GpuUuid),
+}
+
+impl FromStr for GpuSelector {
+    type Err = BadUuid;
+
+    fn from_str(text: &str) -> Result<Self, BadUuid> {
+        match text.parse() {
+            Ok(index) => Ok(Self::Index(index)),
+            Err(_) => text.parse().map(Self::Uuid),
+        }
+    }
+}
+
+impl fmt::Display for GpuSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "{index}"),
+            Self::Uuid(uuid) => write!(f, "{uuid}"),
+        }
+    }
+}
+
+/// A process id as the host's first pid namespace numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HostPid(u32);
+
+impl HostPid {
+    /// A host pid.
+    pub const fn new(pid: u32) -> Self {
+        Self(pid)
+    }
+
+    /// The plain number, for the edge of the program.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for HostPid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A process id as the process's own pid namespace numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InnerPid(u32);
+
+impl InnerPid {
+    /// A pid inside a namespace.
+    pub const fn new(pid: u32) -> Self {
+        Self(pid)
+    }
+
+    /// The plain number, for the edge of the program.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for InnerPid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_that_could_escape_a_directory_are_refused() {
+        for bad in ["", "..", "a/b", "-a", "a-", "A", "ä", ".a", &"a".repeat(64)] {
+            assert!(bad.parse::<SliceName>().is_err(), "{bad:?}");
+        }
+        assert!("train-7.b_2".parse::<SliceName>().is_ok());
+    }
+
+    #[test]
+    fn a_gpu_is_named_by_index_or_uuid() {
+        assert_eq!("3".parse(), Ok(GpuSelector::Index(3)));
+        assert!("GPU-3".parse::<GpuSelector>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_uuid_reads_back(bytes: [u8; 16]) {
+            let uuid = GpuUuid::from_bytes(bytes);
+            prop_assert_eq!(uuid.to_string().parse(), Ok(uuid));
+        }
+
+        #[test]
+        fn reading_a_uuid_never_panics(text: String) {
+            let _ = text.parse::<GpuUuid>();
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What a slice is, where it goes and what it may hold.
+//!
+//! Law of this crate: it decides, it never acts. There is no clock, no file, no thread and no randomness in
+//! it; being `no_std`, it cannot reach for them by accident. Time, where it matters, is an argument, and the
+//! same inputs always give the same answer.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod id;
+pub mod request;
+pub mod units;
+pub mod view;

@@ -1,0 +1,167 @@
+//! What there is to see: the node at one instant, as plain data for people and scripts.
+//!
+//! The daemon makes it, the wire carries it, `tranche smi` draws it and `--json` prints it as it is.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::Serialize;
+
+use crate::id::{GpuUuid, HostPid, InnerPid, SliceName};
+use crate::request::{ComputeMode, Share};
+use crate::units::{Bytes, Permille};
+
+/// The whole node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeView {
+    /// Version of the daemon.
+    pub daemon_version: String,
+    /// The daemon's process.
+    pub daemon_pid: HostPid,
+    /// Where its sockets and regions are.
+    pub runtime_dir: String,
+    /// Version of the NVIDIA driver, or of the simulated one.
+    pub driver_version: String,
+    /// CUDA version of the driver: 1000 x major + 10 x minor.
+    pub cuda_version: u32,
+    /// Whether the GPUs are simulated.
+    pub simulated: bool,
+    /// Whether the daemon serves the whole node (true) or one user.
+    pub privileged: bool,
+    /// `not enforced`, or the technique.
+    pub compute_enforcement: String,
+    /// The GPUs in NVML's order.
+    pub gpus: Vec<GpuView>,
+    /// The slices by name.
+    pub slices: Vec<SliceView>,
+    /// Requests that wait for room, oldest first.
+    pub waiting: Vec<WaitingView>,
+    /// What the operator should know, such as a state file set aside.
+    pub notes: Vec<String>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GpuView {
+    /// NVML index.
+    pub index: u32,
+    /// UUID.
+    pub uuid: GpuUuid,
+    /// Product name.
+    pub name: String,
+    /// PCI bus id.
+    pub pci_bus_id: String,
+    /// Compute capability, such as `7.0`.
+    pub compute_capability: String,
+    /// NVML's total.
+    pub total: Bytes,
+    /// What the driver keeps from everybody.
+    pub reserved: Bytes,
+    /// What slices can be made of: total less reserved.
+    pub capacity: Bytes,
+    /// In use now, by anybody.
+    pub used: Bytes,
+    /// Promised to slices.
+    pub committed: Bytes,
+    /// Compute promised to slices.
+    pub committed_compute: Permille,
+    /// Charged for a process's context before it is made.
+    pub context_reserve: Bytes,
+    /// Utilisation in percent, where NVML tells.
+    pub utilization_percent: Option<u32>,
+    /// Memory interface utilisation in percent, where NVML tells.
+    pub memory_utilization_percent: Option<u32>,
+    /// Temperature in degrees Celsius, where NVML tells.
+    pub temperature_celsius: Option<u32>,
+    /// Power draw in milliwatts, where NVML tells.
+    pub power_milliwatts: Option<u32>,
+    /// Power limit in milliwatts, where NVML tells.
+    pub power_limit_milliwatts: Option<u32>,
+    /// Why no slice may be put here, if so.
+    pub not_sliceable: Option<String>,
+    /// Processes on the GPU that are in no slice.
+    pub foreign: Vec<ForeignProcessView>,
+}
+
+/// A process that uses a GPU outside any slice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ForeignProcessView {
+    /// Its pid.
+    pub pid: HostPid,
+    /// Its command, as far as it can be read.
+    pub command: String,
+    /// What NVML says it holds, where NVML tells.
+    pub used: Option<Bytes>,
+}
+
+/// One slice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SliceView {
+    /// Its name.
+    pub name: SliceName,
+    /// What was asked for.
+    pub share: Share,
+    /// What it has, GPU by GPU.
+    pub devices: Vec<SliceDeviceView>,
+    /// Its compute request, of each of its GPUs.
+    pub compute: Permille,
+    /// How its compute is bounded.
+    pub mode: ComputeMode,
+    /// Its enforcement tier.
+    pub tier: String,
+    /// Why it has that tier.
+    pub tier_reason: String,
+    /// Whether it ends with its last process.
+    pub ephemeral: bool,
+    /// Who made it.
+    pub owner_uid: u32,
+    /// When it was made, in milliseconds since the Unix epoch.
+    pub created_unix_ms: u64,
+    /// Its processes that use CUDA.
+    pub processes: Vec<ProcessView>,
+    /// Processes whose descendants may join it.
+    pub root_pids: Vec<HostPid>,
+}
+
+/// A slice's part of one GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SliceDeviceView {
+    /// NVML index of the GPU.
+    pub gpu_index: u32,
+    /// UUID of the GPU.
+    pub gpu_uuid: GpuUuid,
+    /// The most it may hold.
+    pub cap: Bytes,
+    /// What its processes are charged for now.
+    pub used: Bytes,
+    /// Utilisation of the GPU by this slice in percent, where known.
+    pub utilization_percent: Option<u32>,
+}
+
+/// A process in a slice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessView {
+    /// Its pid on the host.
+    pub pid: HostPid,
+    /// Its pid in its own namespace, where that differs.
+    pub inner_pid: Option<InnerPid>,
+    /// Its command, as far as it can be read.
+    pub command: String,
+    /// What it is charged for, per device of the slice in the slice's order.
+    pub used: Vec<Bytes>,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitingView {
+    /// The name it asks for, if any.
+    pub name: Option<SliceName>,
+    /// What it asks for.
+    pub share: Share,
+    /// What it waits for.
+    pub reason: String,
+    /// Since when, in milliseconds since the Unix epoch.
+    pub since_unix_ms: u64,
+    /// Who waits.
+    pub pid: HostPid,
+}

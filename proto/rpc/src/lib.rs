@@ -1,0 +1,16 @@
+//! The daemon's gRPC interface, and the one place where wire messages become domain values.
+//!
+//! Law: behind [`convert`], nothing sees a protobuf message of a request; in front of it, nothing decides.
+#![forbid(unsafe_code)]
+
+mod connect;
+mod convert;
+
+pub use connect::{ConnectError, connect};
+pub use convert::BadMessage;
+
+/// The generated messages and services of `tranche.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::unwrap_used)]
+pub mod v1 {
+    tonic::include_proto!("tranche.v1");
+}

@@ -1,0 +1,287 @@
+//! The control region: limits and identities of one slice, written by the daemon, read by its tenants.
+//!
+//! Layout in 64-bit words: a header of 16, then 16 device records of 16, then 4096 process records of 4.
+
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use crate::credit::Units;
+use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
+
+/// First word of a control region ("TRCHCTRL").
+pub const MAGIC: u64 = u64::from_be_bytes(*b"TRCHCTRL");
+/// Length of a control region in words.
+pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
+/// Length of a control region in bytes.
+pub const BYTES: usize = WORDS * 8;
+
+const HEARTBEAT_NS: usize = 4;
+const DEVICE_COUNT: usize = 5;
+const SLOTS_HIGH: usize = 6;
+const EPOCH: usize = 7;
+
+const FIRST_DEVICE: usize = 16;
+const DEVICE_WORDS: usize = 16;
+mod device {
+    pub(super) const UUID_HIGH: usize = 0;
+    pub(super) const UUID_LOW: usize = 1;
+    pub(super) const CAP: usize = 2;
+    pub(super) const CONTEXT: usize = 3;
+    pub(super) const OVER_CAP: usize = 4;
+    pub(super) const UTILIZATION: usize = 5;
+    pub(super) const MEMORY_UTILIZATION: usize = 6;
+}
+
+const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;
+const SLOT_WORDS: usize = 4;
+mod slot {
+    pub(super) const PID: usize = 0;
+    pub(super) const START_TIME: usize = 1;
+    pub(super) const INNER_PID: usize = 2;
+}
+
+/// Says who is in a slot: a pid alone may be reused, a pid with its start time is one process for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Pid on the host; 0 marks a free slot.
+    pub pid: u32,
+    /// Field 22 of `/proc/PID/stat`, in clock ticks since boot.
+    pub start_time: u64,
+    /// Pid in the process's own namespace.
+    pub inner_pid: u32,
+}
+
+/// What a slice has of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// The GPU's UUID, as `cuDeviceGetUuid` gives it.
+    pub uuid: [u8; 16],
+    /// The most the slice may hold, in bytes (as people see it).
+    pub cap_bytes: u64,
+    /// What a process is charged for its context on this device before it is made.
+    pub context: Units,
+}
+
+/// A tenant's view: reads only.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Control<'a> {
+    /// Checks the header once; afterwards the view can be trusted to be one.
+    pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
+        check_header(words, MAGIC, WORDS)?;
+        let control = Self { words };
+        match words[DEVICE_COUNT].load(Acquire) {
+            count if count > MAX_DEVICES as u64 => Err(BadRegion::Devices(count)),
+            _ => Ok(control),
+        }
+    }
+
+    /// Which making of the slice this is; both its regions carry the same number.
+    pub fn generation(self) -> u64 {
+        self.words[header::GENERATION].load(Acquire)
+    }
+
+    /// When the daemon last looked after this slice, by CLOCK_MONOTONIC in nanoseconds.
+    pub fn heartbeat_ns(self) -> u64 {
+        self.words[HEARTBEAT_NS].load(Acquire)
+    }
+
+    /// Moves whenever limits change.
+    pub fn epoch(self) -> u64 {
+        self.words[EPOCH].load(Acquire)
+    }
+
+    /// How many devices the slice has.
+    pub fn device_count(self) -> usize {
+        (self.words[DEVICE_COUNT].load(Acquire) as usize).min(MAX_DEVICES)
+    }
+
+    /// One past the highest slot ever used, at most [`MAX_SLOTS`]: where to stop looking.
+    pub fn slots_high(self) -> usize {
+        (self.words[SLOTS_HIGH].load(Acquire) as usize).min(MAX_SLOTS)
+    }
+
+    /// What the slice has of a device.
+    pub fn limits(self, device: DeviceSlot) -> DeviceLimits {
+        let field = |at| self.device(device, at).load(Acquire);
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&field(device::UUID_HIGH).to_be_bytes());
+        uuid[8..].copy_from_slice(&field(device::UUID_LOW).to_be_bytes());
+        DeviceLimits {
+            uuid,
+            cap_bytes: field(device::CAP),
+            context: Units::new(u32::try_from(field(device::CONTEXT)).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// The most the slice may hold of a device, in bytes.
+    pub fn cap_bytes(self, device: DeviceSlot) -> u64 {
+        self.device(device, device::CAP).load(Acquire)
+    }
+
+    /// Whether the slice holds more than its cap (after a shrink): then credit goes back with each free, and
+    /// every charge asks the daemon.
+    pub fn over_cap(self, device: DeviceSlot) -> bool {
+        self.device(device, device::OVER_CAP).load(Acquire) != 0
+    }
+
+    /// GPU and memory-interface utilisation by this slice in percent of the whole GPU, as NVML last said.
+    pub fn utilization(self, device: DeviceSlot) -> (u32, u32) {
+        let percent = |at| self.device(device, at).load(Relaxed).min(100) as u32;
+        (percent(device::UTILIZATION), percent(device::MEMORY_UTILIZATION))
+    }
+
+    /// Who is in a slot, or nobody.
+    pub fn identity(self, slot: Slot) -> Option<Identity> {
+        let field = |at| self.slot(slot, at).load(Acquire);
+        let narrow = |word: u64| u32::try_from(word).unwrap_or(0);
+        let identity = Identity {
+            pid: narrow(field(slot::PID)),
+            start_time: field(slot::START_TIME),
+            inner_pid: narrow(field(slot::INNER_PID)),
+        };
+        (identity.pid != 0).then_some(identity)
+    }
+
+    fn device(self, device: DeviceSlot, field: usize) -> &'a AtomicU64 {
+        &self.words[FIRST_DEVICE + device.index() * DEVICE_WORDS + field]
+    }
+
+    fn slot(self, slot: Slot, field: usize) -> &'a AtomicU64 {
+        &self.words[FIRST_SLOT + slot.index() * SLOT_WORDS + field]
+    }
+}
+
+/// The daemon's view: writes too.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlWriter<'a>(Control<'a>);
+
+impl<'a> ControlWriter<'a> {
+    /// Makes an empty control region out of zeroed words.
+    pub fn init(words: &'a [AtomicU64], generation: u64, device_count: usize) -> Result<Self, BadRegion> {
+        if words.len() < WORDS {
+            return Err(BadRegion::TooShort(words.len()));
+        }
+        if device_count > MAX_DEVICES {
+            return Err(BadRegion::Devices(device_count as u64));
+        }
+        words[header::ABI].store(ABI, Relaxed);
+        words[header::WORDS].store(WORDS as u64, Relaxed);
+        words[header::GENERATION].store(generation, Relaxed);
+        words[DEVICE_COUNT].store(device_count as u64, Relaxed);
+        words[header::MAGIC].store(MAGIC, Release);
+        Ok(Self(Control { words }))
+    }
+
+    /// Takes over a region that an earlier daemon left.
+    pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
+        Control::attach(words).map(Self)
+    }
+
+    /// The same region as a tenant sees it.
+    pub const fn reader(self) -> Control<'a> {
+        self.0
+    }
+
+    /// Says that the daemon is alive.
+    pub fn beat(self, now_ns: u64) {
+        self.0.words[HEARTBEAT_NS].store(now_ns, Release);
+    }
+
+    /// Sets what the slice has of a device.
+    pub fn set_limits(self, device: DeviceSlot, limits: DeviceLimits) {
+        let (high, low) = limits.uuid.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+        self.set(device, device::UUID_HIGH, word(high));
+        self.set(device, device::UUID_LOW, word(low));
+        self.set(device, device::CONTEXT, u64::from(limits.context.get()));
+        self.set(device, device::CAP, limits.cap_bytes);
+        self.0.words[EPOCH].fetch_add(1, Release);
+    }
+
+    /// Says whether the slice holds more than its cap.
+    pub fn set_over_cap(self, device: DeviceSlot, over: bool) {
+        self.set(device, device::OVER_CAP, u64::from(over));
+    }
+
+    /// Publishes utilisation in percent of the whole GPU.
+    pub fn set_utilization(self, device: DeviceSlot, gpu: u32, memory: u32) {
+        self.set(device, device::UTILIZATION, u64::from(gpu));
+        self.set(device, device::MEMORY_UTILIZATION, u64::from(memory));
+    }
+
+    /// Puts a process into a slot.
+    pub fn occupy(self, slot: Slot, identity: Identity) {
+        self.0.slot(slot, slot::START_TIME).store(identity.start_time, Relaxed);
+        self.0.slot(slot, slot::INNER_PID).store(u64::from(identity.inner_pid), Relaxed);
+        self.0.slot(slot, slot::PID).store(u64::from(identity.pid), Release);
+        self.0.words[SLOTS_HIGH].fetch_max(slot.index() as u64 + 1, Release);
+    }
+
+    /// Frees a slot.
+    pub fn vacate(self, slot: Slot) {
+        self.0.slot(slot, slot::PID).store(0, Release);
+    }
+
+    fn set(self, device: DeviceSlot, field: usize, value: u64) {
+        self.0.device(device, field).store(value, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn zeroed(words: usize) -> Vec<AtomicU64> {
+        (0..words).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_tenant_reads_what_the_daemon_wrote() {
+        let words = zeroed(WORDS);
+        let writer = ControlWriter::init(&words, 7, 2).unwrap();
+        let device = DeviceSlot::new(1).unwrap();
+        let limits = DeviceLimits { uuid: [0xab; 16], cap_bytes: 5 << 30, context: Units::new(77) };
+        writer.set_limits(device, limits);
+        let slot = Slot::new(9).unwrap();
+        let identity = Identity { pid: 123, start_time: 456, inner_pid: 1 };
+        writer.occupy(slot, identity);
+
+        let control = Control::attach(&words).unwrap();
+        assert_eq!((control.generation(), control.device_count(), control.slots_high()), (7, 2, 10));
+        assert_eq!(control.limits(device), limits);
+        assert_eq!(control.identity(slot), Some(identity));
+        writer.vacate(slot);
+        assert_eq!(control.identity(slot), None);
+    }
+
+    #[test]
+    fn a_short_or_foreign_region_is_refused() {
+        assert_eq!(Control::attach(&zeroed(3)).unwrap_err(), BadRegion::TooShort(3));
+        assert_eq!(Control::attach(&zeroed(WORDS)).unwrap_err(), BadRegion::Magic(0));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_words_never_panic_a_reader(seed: Vec<u64>) {
+            let words = zeroed(WORDS);
+            ControlWriter::init(&words, 1, 1).unwrap();
+            for (at, word) in seed.iter().enumerate() {
+                words[4 + at * 37 % (WORDS - 4)].store(*word, Relaxed);
+            }
+            if let Ok(control) = Control::attach(&words) {
+                for device in 0..control.device_count() {
+                    let device = DeviceSlot::new(device).unwrap();
+                    let _ = (control.limits(device), control.utilization(device), control.over_cap(device));
+                }
+                for slot in 0..control.slots_high() {
+                    let _ = control.identity(Slot::new(slot).unwrap());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The credit word: how much device memory a process may take without asking, and how much of it it took.
+//!
+//! One word per process and device, `granted:32 | used:32` in 4 KiB units. The process moves `used`, the daemon
+//! moves `granted`, each by compare-and-swap on the whole word, so neither can overtake the other: a charge
+//! that began before a recall fails and looks again. Nothing else is shared, hence a process can die at any
+//! instruction and leave nothing half-written. What the daemon granted is in its own ledger; the word is only
+//! where the process reads it.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+
+/// Bytes in one unit of credit.
+pub const UNIT_BYTES: u64 = 4096;
+
+/// An amount of device memory in 4 KiB units, up to 16 TiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Units(u32);
+
+impl Units {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// The most that can be expressed: 16 TiB less 4 KiB.
+    pub const MAX: Self = Self(u32::MAX);
+
+    /// A number of units.
+    pub const fn new(units: u32) -> Self {
+        Self(units)
+    }
+
+    /// The plain number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Units that hold all of `bytes`, or nothing above 16 TiB.
+    pub const fn covering(bytes: u64) -> Option<Self> {
+        let units = bytes.div_ceil(UNIT_BYTES);
+        if units <= u32::MAX as u64 { Some(Self(units as u32)) } else { None }
+    }
+
+    /// Whole units in `bytes`, at most [`Units::MAX`].
+    pub const fn within(bytes: u64) -> Self {
+        let units = bytes / UNIT_BYTES;
+        if units <= u32::MAX as u64 { Self(units as u32) } else { Self::MAX }
+    }
+
+    /// As bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0 as u64 * UNIT_BYTES
+    }
+
+    /// `self + other`, at most [`Units::MAX`].
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// `self - other`, at least nothing.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// `self + other`, or nothing on overflow.
+    pub const fn checked_add(self, other: Self) -> Option<Self> {
+        match self.0.checked_add(other.0) {
+            Some(sum) => Some(Self(sum)),
+            None => None,
+        }
+    }
+}
+
+/// The two halves of a credit word, read at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credit {
+    /// What the process may hold.
+    pub granted: Units,
+    /// What it holds, as it says.
+    pub used: Units,
+}
+
+impl Credit {
+    /// What it may still take.
+    pub const fn unused(self) -> Units {
+        self.granted.saturating_sub(self.used)
+    }
+
+    const fn unpack(word: u64) -> Self {
+        Self { granted: Units((word >> 32) as u32), used: Units(word as u32) }
+    }
+
+    const fn pack(self) -> u64 {
+        (self.granted.0 as u64) << 32 | self.used.0 as u64
+    }
+}
+
+/// A charge that the credit in hand does not cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short(
+    /// The credit at that instant.
+    pub Credit,
+);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} units of credit are in use", self.0.used.0, self.0.granted.0)
+    }
+}
+
+/// A credit word where it lies in a usage region.
+#[derive(Clone, Copy, Debug)]
+pub struct CreditWord<'a>(&'a AtomicU64);
+
+impl<'a> CreditWord<'a> {
+    /// The credit word that `word` is.
+    pub const fn at(word: &'a AtomicU64) -> Self {
+        Self(word)
+    }
+
+    /// Both halves at one instant.
+    pub fn load(self) -> Credit {
+        Credit::unpack(self.0.load(Acquire))
+    }
+
+    /// The process takes `units` if its credit covers them.
+    pub fn charge(self, units: Units) -> Result<(), Short> {
+        self.change(|credit| {
+            let used = credit.used.checked_add(units).filter(|used| *used <= credit.granted);
+            used.map(|used| Credit { used, ..credit })
+        })
+        .map(drop)
+        .map_err(Short)
+    }
+
+    /// The process gives back `units` and keeps the credit for later.
+    pub fn release(self, units: Units) {
+        let less = |credit: Credit| Credit { used: credit.used.saturating_sub(units), ..credit };
+        let _ = self.change(|credit| Some(less(credit)));
+    }
+
+    /// The process gives back `units` and the credit with them, as it must while its slice is over its cap.
+    pub fn release_with_credit(self, units: Units) {
+        let _ = self.change(|credit| {
+            let used = credit.used.saturating_sub(units);
+            Some(Credit { used, granted: credit.granted.saturating_sub(units).max(used) })
+        });
+    }
+
+    /// The daemon adds credit.
+    pub fn grant(self, units: Units) -> Credit {
+        let more = |credit: Credit| Credit { granted: credit.granted.saturating_add(units), ..credit };
+        self.change(|credit| Some(more(credit))).unwrap_or_else(|credit| credit)
+    }
+
+    /// The daemon takes back up to `most` of the unused credit and learns how much it got.
+    pub fn recall(self, most: Units) -> Units {
+        let mut got = Units::ZERO;
+        let _ = self.change(|credit| {
+            got = credit.unused().min(most);
+            Some(Credit { granted: credit.granted.saturating_sub(got), ..credit })
+        });
+        got
+    }
+
+    /// The daemon sets the word outright, for a process that begins or has ended.
+    pub fn reset(self, credit: Credit) {
+        self.0.store(credit.pack(), Release);
+    }
+
+    /// Replaces the word by what `next` makes of it, again until nobody interferes; `Err` holds the credit
+    /// at which `next` declined.
+    fn change(self, mut next: impl FnMut(Credit) -> Option<Credit>) -> Result<Credit, Credit> {
+        let updated =
+            self.0.fetch_update(AcqRel, Acquire, |word| next(Credit::unpack(word)).map(Credit::pack));
+        updated.map(Credit::unpack).map_err(Credit::unpack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_charge_beyond_the_grant_is_refused_and_changes_nothing() {
+        let word = AtomicU64::new(0);
+        let credit = CreditWord::at(&word);
+        credit.grant(Units::new(10));
+        assert_eq!(credit.charge(Units::new(10)), Ok(()));
+        let before = credit.load();
+        assert_eq!(credit.charge(Units::new(1)), Err(Short(before)));
+        assert_eq!(credit.charge(Units::MAX), Err(Short(before)));
+        assert_eq!(credit.load(), before);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_order_used_never_exceeds_granted(steps: std::vec::Vec<(u8, u32)>) {
+            let word = AtomicU64::new(0);
+            let credit = CreditWord::at(&word);
+            for (step, amount) in steps {
+                let units = Units::new(amount % 1000);
+                match step % 5 {
+                    0 => drop(credit.grant(units)),
+                    1 => drop(credit.charge(units)),
+                    2 => credit.release(units),
+                    3 => credit.release_with_credit(units),
+                    _ => drop(credit.recall(units)),
+                }
+                let now = credit.load();
+                prop_assert!(now.used <= now.granted);
+            }
+        }
+
+        #[test]
+        fn a_recall_never_takes_what_is_used(granted: u32, used: u32, most: u32) {
+            let word = AtomicU64::new(0);
+            let credit = CreditWord::at(&word);
+            let used = used.min(granted);
+            credit.reset(Credit { granted: Units::new(granted), used: Units::new(used) });
+            let got = credit.recall(Units::new(most));
+            let now = credit.load();
+            prop_assert_eq!(now.used, Units::new(used));
+            prop_assert_eq!(now.granted.saturating_add(got), Units::new(granted));
+        }
+
+        #[test]
+        fn units_cover_bytes(bytes in 0u64..1 << 43) {
+            let units = Units::covering(bytes).unwrap();
+            prop_assert!(units.bytes() >= bytes && units.bytes() < bytes + UNIT_BYTES);
+        }
+    }
+}

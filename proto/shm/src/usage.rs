@@ -1,0 +1,127 @@
+//! The usage region: what the processes of one slice hold, written by themselves.
+//!
+//! Layout in 64-bit words: a header of 16, then 4096 process records of 48: a credit word for each of 16
+//! devices, what is charged for contexts on each, and 16 counters.
+
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use crate::control::Control;
+use crate::credit::{Credit, CreditWord, Units};
+use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
+
+/// First word of a usage region ("TRCHUSED").
+pub const MAGIC: u64 = u64::from_be_bytes(*b"TRCHUSED");
+/// Length of a usage region in words.
+pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
+/// Length of a usage region in bytes.
+pub const BYTES: usize = WORDS * 8;
+
+const FIRST_SLOT: usize = 16;
+const SLOT_WORDS: usize = 48;
+const CONTEXT: usize = MAX_DEVICES;
+const COUNTERS: usize = 2 * MAX_DEVICES;
+
+/// What a process counts for the operator. Order is layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Allocations refused at the cap.
+    Refusals,
+    /// Times the daemon was asked for credit.
+    Asked,
+    /// Times the daemon did not answer in time.
+    Unanswered,
+}
+
+/// The region, to whoever may write it: tenants and daemon alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Usage<'a> {
+    /// Makes an empty usage region out of zeroed words.
+    pub fn init(words: &'a [AtomicU64], generation: u64) -> Result<Self, BadRegion> {
+        if words.len() < WORDS {
+            return Err(BadRegion::TooShort(words.len()));
+        }
+        words[header::ABI].store(ABI, Relaxed);
+        words[header::WORDS].store(WORDS as u64, Relaxed);
+        words[header::GENERATION].store(generation, Relaxed);
+        words[header::MAGIC].store(MAGIC, Release);
+        Ok(Self { words })
+    }
+
+    /// Checks the header once.
+    pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
+        check_header(words, MAGIC, WORDS)?;
+        Ok(Self { words })
+    }
+
+    /// Which making of the slice this is.
+    pub fn generation(self) -> u64 {
+        self.words[header::GENERATION].load(Acquire)
+    }
+
+    /// The credit word of a process on a device.
+    pub fn credit(self, slot: Slot, device: DeviceSlot) -> CreditWord<'a> {
+        CreditWord::at(&self.words[record(slot) + device.index()])
+    }
+
+    /// What of a process's use is charged for its contexts on a device, in units.
+    pub fn context(self, slot: Slot, device: DeviceSlot) -> &'a AtomicU64 {
+        &self.words[record(slot) + CONTEXT + device.index()]
+    }
+
+    /// One of a process's counters.
+    pub fn counter(self, slot: Slot, counter: Counter) -> &'a AtomicU64 {
+        &self.words[record(slot) + COUNTERS + counter as usize]
+    }
+
+    /// What all processes of the slice say they hold of a device, at about one instant.
+    pub fn used(self, control: Control<'_>, device: DeviceSlot) -> Units {
+        let slots = (0..control.slots_high()).filter_map(Slot::new);
+        slots.fold(Units::ZERO, |sum, slot| sum.saturating_add(self.credit(slot, device).load().used))
+    }
+
+    /// Empties a process's record, for the next one.
+    pub fn clear(self, slot: Slot) {
+        for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
+            self.credit(slot, device).reset(Credit::default());
+        }
+        for word in &self.words[record(slot) + CONTEXT..record(slot) + SLOT_WORDS] {
+            word.store(0, Relaxed);
+        }
+    }
+}
+
+const fn record(slot: Slot) -> usize {
+    FIRST_SLOT + slot.index() * SLOT_WORDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{self, ControlWriter, Identity};
+    use std::vec::Vec;
+
+    fn zeroed(words: usize) -> Vec<AtomicU64> {
+        (0..words).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn use_sums_over_the_processes_of_the_slice() {
+        let (control, usage) = (zeroed(control::WORDS), zeroed(WORDS));
+        let writer = ControlWriter::init(&control, 1, 1).unwrap();
+        let usage = Usage::init(&usage, 1).unwrap();
+        let device = DeviceSlot::new(0).unwrap();
+        for index in [0, 5] {
+            let slot = Slot::new(index).unwrap();
+            writer.occupy(slot, Identity { pid: 1, ..Identity::default() });
+            usage.credit(slot, device).grant(Units::new(9));
+            usage.credit(slot, device).charge(Units::new(4)).unwrap();
+        }
+        assert_eq!(usage.used(writer.reader(), device), Units::new(8));
+        usage.clear(Slot::new(5).unwrap());
+        assert_eq!(usage.used(writer.reader(), device), Units::new(4));
+    }
+}
