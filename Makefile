@@ -1,0 +1,57 @@
+# What a person does with this tree. `make help` lists it.
+
+CARGO  ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+STAGE  := target/stage
+PHASE  := sh .ci/phase
+
+.PHONY: help build demo play test lint unit e2e gpu-script clean
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+build: ## Build everything into target/stage
+	$(CARGO) build --workspace
+	$(CARGO) build --profile shim -p tranche-preload
+	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche $(STAGE)/sim
+	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche workload simgpu) $(STAGE)/bin
+	@install -m 755 $(TARGET)/shim/libtranche_preload.so $(STAGE)/lib/tranche
+	@install -m 755 $(TARGET)/debug/libfakecuda.so $(STAGE)/sim/libcuda.so.1
+	@install -m 755 $(TARGET)/debug/libfakenvml.so $(STAGE)/sim/libnvidia-ml.so.1
+	@ln -sf libcuda.so.1 $(STAGE)/sim/libcuda.so
+	@ln -sf libnvidia-ml.so.1 $(STAGE)/sim/libnvidia-ml.so
+
+demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
+	@mkdir -p target/report
+	$(STAGE)/bin/tranche demo --gpu $(or $(GPU),auto) --report target/report/demo.json
+
+play: build ## A shell on a simulated node of eight V100s, with the daemon running
+	@$(STAGE)/bin/tranche play
+
+test: ## Everything that must hold, with the time of each phase
+	@rm -f target/report/phases.txt
+	@$(PHASE) lint $(MAKE) --no-print-directory lint
+	@$(PHASE) build $(MAKE) --no-print-directory build
+	@$(PHASE) unit $(MAKE) --no-print-directory unit
+	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
+	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
+	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
+	@printf '\n'; cat target/report/phases.txt
+
+lint: ## Formatting and warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile shim -p tranche-preload -- -D warnings
+
+unit: ## Tests of each crate by itself
+	$(CARGO) test --workspace --exclude e2e
+
+e2e: build ## Tests with real processes on the simulated GPU
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test -p e2e
+
+gpu-script: build ## The script for GPU machines, on the simulated one
+	tests/gpu/run.sh --sim --quick --stage $(STAGE)
+
+clean: ## Remove all that was built
+	$(CARGO) clean
+	rm -rf target
