@@ -1,0 +1,260 @@
+//! The command line's one definition: parsing, help, completions and man pages all come from it.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use tranche_domain::id::{GpuSelector, SliceName};
+use tranche_domain::request::{ComputeMode, Fraction, Share};
+use tranche_domain::units::{Bytes, Permille};
+
+use crate::demo::DemoArgs;
+
+mod quantity;
+
+/// Share GPUs: run programs in slices of them, and see who has what
+#[derive(Debug, Parser)]
+#[command(name = "tranche", version, disable_help_subcommand = true)]
+pub struct Cli {
+    /// The daemon's socket [default: /run/tranche/tranched.sock for root, else
+    /// $XDG_RUNTIME_DIR/tranche/tranched.sock]
+    #[arg(long, global = true, env = "TRANCHE_SOCKET", hide_env_values = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program in a slice that ends with the program's last process
+    Run(RunArgs),
+    /// Create, list, show, resize and delete slices
+    #[command(subcommand)]
+    Slice(SliceCommand),
+    /// Show GPUs, the slices in them and the processes in those
+    Smi(SmiArgs),
+    /// Show two programs sharing one GPU, and check what each of them sees
+    Demo(DemoArgs),
+    /// Find out what works on this machine, what does not, and what to do about it
+    Doctor(DoctorArgs),
+    /// Write shell completions or man pages
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+/// How much, of what, under which bounds.
+#[derive(Args, Clone, Debug)]
+pub struct SizeArgs {
+    /// Part of one GPU, such as 0.5, or whole GPUs, such as 2
+    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true)]
+    pub share: Option<Share>,
+    /// Memory on each GPU, such as 16Gi; alone, the compute share follows from it
+    #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
+    pub memory: Option<Bytes>,
+    /// Compute on each GPU, such as 30% or 0.3
+    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
+    pub compute: Option<Permille>,
+    /// How compute is bounded
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
+    pub mode: Mode,
+    /// The GPU it must be on: an index or a UUID
+    #[arg(long, value_name = "GPU")]
+    pub gpu: Option<GpuSelector>,
+    /// How long to wait for room, such as 30s or 5m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub wait: Option<Duration>,
+}
+
+/// `tranche run`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("size").args(["share", "memory", "slice"]).required(true).multiple(true))]
+pub struct RunArgs {
+    /// The slice's size and place
+    #[command(flatten)]
+    pub size: SizeArgs,
+    /// Name of the slice; chosen by the daemon if absent
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<SliceName>,
+    /// Run in this slice, which exists already, instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["share", "memory", "compute", "mode", "gpu", "wait", "name"])]
+    pub slice: Option<SliceName>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `tranche slice`.
+#[derive(Debug, Subcommand)]
+pub enum SliceCommand {
+    /// Create a slice that stays until it is deleted
+    Create(CreateArgs),
+    /// List the slices
+    #[command(visible_alias = "ls")]
+    List(OutputArgs),
+    /// Show one slice
+    Show(ShowArgs),
+    /// Change a slice's size while it is in use
+    Resize(ResizeArgs),
+    /// Delete a slice
+    #[command(visible_alias = "rm")]
+    Delete(DeleteArgs),
+}
+
+/// How to print.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tranche slice create`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("size").args(["share", "memory"]).required(true).multiple(true))]
+pub struct CreateArgs {
+    /// Name of the slice; chosen by the daemon if absent
+    #[arg(value_name = "NAME")]
+    pub name: Option<SliceName>,
+    /// The same as NAME
+    #[arg(long = "name", value_name = "NAME", conflicts_with = "name")]
+    pub named: Option<SliceName>,
+    /// The slice's size and place
+    #[command(flatten)]
+    pub size: SizeArgs,
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `tranche slice show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// Name of the slice
+    pub name: SliceName,
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `tranche slice resize`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("change").args(["fraction", "memory", "compute"]).required(true).multiple(true))]
+pub struct ResizeArgs {
+    /// Name of the slice
+    pub name: SliceName,
+    /// New part of its GPU, such as 0.3: memory and compute, where not given apart
+    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::fraction)]
+    pub fraction: Option<Fraction>,
+    /// New memory on each GPU, such as 16Gi
+    #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
+    pub memory: Option<Bytes>,
+    /// New compute on each GPU, such as 30% or 0.3
+    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
+    pub compute: Option<Permille>,
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `tranche slice delete`.
+#[derive(Args, Debug)]
+pub struct DeleteArgs {
+    /// Name of the slice
+    pub name: SliceName,
+    /// Kill the processes that use it first
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `tranche smi`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").args(["json", "query_slice", "query_gpu", "help_query_slice", "help_query_gpu"]))]
+pub struct SmiArgs {
+    /// Print JSON: everything, as the daemon says it
+    #[arg(long)]
+    pub json: bool,
+    /// Print these fields of each slice on each of its GPUs
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    pub query_slice: Option<Vec<String>>,
+    /// Print these fields of each GPU
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    pub query_gpu: Option<Vec<String>>,
+    /// List the fields of --query-slice
+    #[arg(long)]
+    pub help_query_slice: bool,
+    /// List the fields of --query-gpu
+    #[arg(long)]
+    pub help_query_gpu: bool,
+    /// Form of a query's answer: csv, and with it noheader and nounits
+    #[arg(long, value_name = "csv[,noheader][,nounits]", value_delimiter = ',', value_enum)]
+    pub format: Vec<Format>,
+    /// Repeat every so many seconds
+    #[arg(short = 'l', long = "loop", value_name = "SECONDS")]
+    pub every: Option<NonZeroU32>,
+}
+
+/// A part of `--format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Comma-separated values.
+    Csv,
+    /// Without the line that names the fields.
+    #[value(name = "noheader")]
+    NoHeader,
+    /// Without MiB, W, C and %.
+    #[value(name = "nounits")]
+    NoUnits,
+}
+
+/// `tranche doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `tranche generate`.
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// What to write
+    #[arg(value_enum)]
+    pub what: Artefact,
+    /// The folder to write to, made if absent
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// What comes from this definition besides parsing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Artefact {
+    /// For bash, zsh and fish.
+    Completions,
+    /// Section 1, one page for each command.
+    Man,
+}
+
+/// How compute is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// At least the request; idle time is shared
+    Fair,
+    /// The request and never more
+    Strict,
+    /// Only what is idle
+    BestEffort,
+}
+
+impl From<Mode> for ComputeMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Fair => Self::Fair,
+            Mode::Strict => Self::Strict,
+            Mode::BestEffort => Self::BestEffort,
+        }
+    }
+}
