@@ -1,0 +1,194 @@
+//! What a context costs: memory the driver takes for a process before the process asked for any.
+//!
+//! Nothing documents that cost, it differs by GPU, driver and compute mode, and it must be charged *before*
+//! it is taken. So a child process (this same program, called with [`ARGUMENT`] and a UUID) makes a context
+//! and waits while the parent reads what NVML says of it. The child keeps libcuda out of the daemon: a
+//! context there would cost memory for as long as the daemon lives.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::units::Bytes;
+
+use crate::{Driver, GpuFacts, InventoryError};
+
+mod child;
+
+pub use child::child_main;
+
+/// The hidden subcommand under which the program must call [`child_main`] with the UUID that follows.
+pub const ARGUMENT: &str = "calibrate-context";
+
+/// What the child prints when its context is up.
+const READY: &str = "ready";
+
+/// How long the child may take to make a context: slow drivers need seconds for the first one after boot.
+const CONTEXT_DEADLINE: Duration = Duration::from_secs(15);
+
+/// How long NVML may take to show the child.
+const NVML_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Time between two looks at NVML.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long the child may take to leave before it is killed.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The driver hands out memory in blocks of this size.
+const BLOCK: u64 = 2 << 20;
+
+/// Measures what one process's context costs on a GPU, rounded up to whole blocks of 2 MiB. Takes
+/// from a tenth of a second to some seconds; blocks the calling thread.
+///
+/// # Errors
+/// [`InventoryError::Calibration`] if the child could not make a context or NVML did not show it, and what
+/// [`Driver::state`] says.
+pub fn context_cost(driver: &dyn Driver, gpu: &GpuFacts) -> Result<Bytes, InventoryError> {
+    let before = driver.state(gpu.uuid)?.used;
+    let program = std::env::current_exe()
+        .map_err(|error| failure(gpu.uuid, format!("finding this program's own file: {error}")))?;
+    let mut command = Command::new(program);
+    command.arg(ARGUMENT).arg(gpu.uuid.to_string());
+    let child = ContextHolder::spawn(&mut command, gpu.uuid)?;
+    measure(driver, gpu.uuid, child.pid(), before).map(whole_blocks)
+}
+
+fn failure(gpu: GpuUuid, cause: impl Into<String>) -> InventoryError {
+    InventoryError::Calibration { gpu, cause: cause.into() }
+}
+
+fn whole_blocks(bytes: Bytes) -> Bytes {
+    Bytes::new(bytes.get().div_ceil(BLOCK).saturating_mul(BLOCK))
+}
+
+/// Waits until two looks in a row agree on what the child holds. Where NVML does not tell that by process
+/// (another pid namespace, WDDM), what the whole GPU's use grew by has to do.
+fn measure(
+    driver: &dyn Driver,
+    gpu: GpuUuid,
+    child: HostPid,
+    before: Bytes,
+) -> Result<Bytes, InventoryError> {
+    let end = Instant::now() + NVML_DEADLINE;
+    let mut last = None;
+    while Instant::now() < end {
+        let now = held(driver, gpu, child)?;
+        if now.is_some() && now == last {
+            return Ok(now.unwrap_or_default());
+        }
+        last = now;
+        thread::sleep(LOOK);
+    }
+    match driver.state(gpu)?.used.saturating_sub(before) {
+        Bytes::ZERO => Err(failure(gpu, "a context was made, but NVML shows no memory for it")),
+        growth => Ok(growth),
+    }
+}
+
+/// What NVML says the process holds, where it says so and it is not nothing.
+fn held(driver: &dyn Driver, gpu: GpuUuid, pid: HostPid) -> Result<Option<Bytes>, InventoryError> {
+    let processes = driver.processes(gpu)?;
+    let used = processes.iter().find(|process| process.pid == pid).and_then(|process| process.used);
+    Ok(used.filter(|&used| used > Bytes::ZERO))
+}
+
+/// The child while its context stands. Dropping it ends it: first by closing its input, then by force.
+struct ContextHolder(Child);
+
+impl ContextHolder {
+    fn spawn(command: &mut Command, gpu: GpuUuid) -> Result<Self, InventoryError> {
+        // The child looks at the bare GPU, whatever surrounds the daemon.
+        command.env_remove("LD_PRELOAD").env("CUDA_VISIBLE_DEVICES", gpu.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child =
+            command.spawn().map_err(|error| failure(gpu, format!("starting {command:?}: {error}")))?;
+        let mut holder = Self(child);
+        let output = holder.0.stdout.take().expect("the child's output was piped");
+        match first_line(output) {
+            Some(line) if line == READY => Ok(holder),
+            Some(line) if !line.is_empty() => Err(failure(gpu, line)),
+            Some(_) => Err(failure(gpu, "the child ended without a word")),
+            None => Err(failure(gpu, format!("no context within {} s", CONTEXT_DEADLINE.as_secs()))),
+        }
+    }
+
+    fn pid(&self) -> HostPid {
+        HostPid::new(self.0.id())
+    }
+}
+
+impl Drop for ContextHolder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let end = Instant::now() + LEAVE_DEADLINE;
+        while Instant::now() < end {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+        // Whatever these say, there is nothing left to try.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The child's first line without its end, empty at the end of its output, nothing after the deadline.
+fn first_line(output: ChildStdout) -> Option<String> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut line = String::new();
+        let _ = BufReader::new(output).read_line(&mut line);
+        let _ = tell.send(line.trim_end().to_string());
+    });
+    told.recv_timeout(CONTEXT_DEADLINE).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::{ScriptedDriver, v100};
+
+    fn holder(script: &str) -> Result<ContextHolder, InventoryError> {
+        ContextHolder::spawn(Command::new("sh").args(["-c", script]), v100(0).uuid)
+    }
+
+    #[test]
+    fn the_childs_own_words_are_the_error() {
+        let error = holder("echo cuInit failed: CUDA_ERROR_NO_DEVICE").err().unwrap();
+        assert!(error.to_string().contains("CUDA_ERROR_NO_DEVICE"), "{error}");
+    }
+
+    #[test]
+    fn a_child_that_dies_in_silence_is_an_error() {
+        assert!(holder("exit 1").err().unwrap().to_string().contains("without a word"));
+    }
+
+    #[test]
+    fn dropping_a_holder_reaps_its_child() {
+        let holder = holder("echo ready; read end").unwrap();
+        let proc = format!("/proc/{}", holder.pid());
+        assert!(std::path::Path::new(&proc).exists());
+        drop(holder);
+        assert!(!std::path::Path::new(&proc).exists());
+    }
+
+    #[test]
+    fn what_nvml_says_of_the_child_is_the_cost() {
+        let driver = ScriptedDriver::new(vec![v100(0)]);
+        driver.set_process(v100(0).uuid, HostPid::new(5), Bytes::mib(307));
+        let cost = measure(&driver, v100(0).uuid, HostPid::new(5), Bytes::ZERO);
+        assert_eq!(cost.map(whole_blocks), Ok(Bytes::mib(308)));
+    }
+
+    #[test]
+    fn where_nvml_names_another_pid_the_growth_is_the_cost() {
+        let driver = ScriptedDriver::new(vec![v100(0)]);
+        driver.set_process(v100(0).uuid, HostPid::new(5), Bytes::mib(408));
+        assert_eq!(measure(&driver, v100(0).uuid, HostPid::new(6), Bytes::mib(100)), Ok(Bytes::mib(308)));
+    }
+}

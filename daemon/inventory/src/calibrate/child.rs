@@ -1,0 +1,92 @@
+//! The child that holds a context while its parent measures it.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use cudarc::driver::{DriverError, result, sys};
+use tranche_domain::id::GpuUuid;
+
+use super::READY;
+
+/// What a first use of a context makes the driver take besides the context itself: one small fill.
+const TOUCH: usize = 1 << 20;
+
+/// Makes a context on the GPU, prints that it is ready, and holds the context until its input ends. Prints
+/// one line and fails if there is no context to be had.
+pub fn child_main(gpu: GpuUuid) -> ExitCode {
+    match hold(gpu) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why there is no context.
+enum NoContext {
+    NoLibrary,
+    Driver(&'static str, DriverError),
+    NotVisible(GpuUuid),
+    Io(io::Error),
+}
+
+impl fmt::Display for NoContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLibrary => f.write_str("libcuda.so.1 is not installed, or not where the loader looks"),
+            Self::Driver(call, error) => write!(f, "{call} says {:?}", error.0),
+            Self::NotVisible(gpu) => write!(f, "CUDA does not show GPU {gpu}, though NVML does"),
+            Self::Io(error) => write!(f, "talking to the parent: {error}"),
+        }
+    }
+}
+
+fn said(call: &'static str) -> impl Fn(DriverError) -> NoContext {
+    move |error| NoContext::Driver(call, error)
+}
+
+fn hold(gpu: GpuUuid) -> Result<(), NoContext> {
+    // SAFETY: loading a library runs its initialisers; libcuda's have no precondition, and this process
+    // exists only to load it. Asked first because the bindings panic where it is missing.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(NoContext::NoLibrary);
+    }
+    result::init().map_err(said("cuInit"))?;
+    make_context(device(gpu)?)?;
+    wait_for_the_parent().map_err(NoContext::Io)
+}
+
+fn device(gpu: GpuUuid) -> Result<sys::CUdevice, NoContext> {
+    let count = result::device::get_count().map_err(said("cuDeviceGetCount"))?;
+    for ordinal in 0..count {
+        let device = result::device::get(ordinal).map_err(said("cuDeviceGet"))?;
+        let uuid = result::device::get_uuid(device).map_err(said("cuDeviceGetUuid"))?;
+        if GpuUuid::from_bytes(uuid.bytes.map(|byte| byte as u8)) == gpu {
+            return Ok(device);
+        }
+    }
+    Err(NoContext::NotVisible(gpu))
+}
+
+/// Makes the context and uses it once. It is never released: the process's end does that.
+fn make_context(device: sys::CUdevice) -> Result<(), NoContext> {
+    // SAFETY: `device` came from cuDeviceGet after cuInit; the context is current on this thread before
+    // memory is asked for; the pointer filled and freed is the one just allocated, with its own length.
+    unsafe {
+        let context = result::primary_ctx::retain(device).map_err(said("cuDevicePrimaryCtxRetain"))?;
+        result::ctx::set_current(context).map_err(said("cuCtxSetCurrent"))?;
+        let touched = result::malloc_sync(TOUCH).map_err(said("cuMemAlloc"))?;
+        result::memset_d8_sync(touched, 0, TOUCH).map_err(said("cuMemsetD8"))?;
+        result::ctx::synchronize().map_err(said("cuCtxSynchronize"))?;
+        result::free_sync(touched).map_err(said("cuMemFree"))
+    }
+}
+
+fn wait_for_the_parent() -> io::Result<()> {
+    println!("{READY}");
+    io::stdout().flush()?;
+    io::stdin().read_to_end(&mut Vec::new()).map(drop)
+}

@@ -1,0 +1,61 @@
+//! A node without a driver.
+
+use tranche_domain::id::GpuUuid;
+
+use crate::{Driver, GpuFacts, GpuProcess, GpuState, InventoryError, NodeFacts, ProcessUtilization};
+
+/// Answers every question with the reason why there is nobody to ask.
+#[derive(Clone, Debug)]
+pub struct NullDriver {
+    reason: InventoryError,
+}
+
+impl NullDriver {
+    /// No driver, and why.
+    pub const fn new(reason: InventoryError) -> Self {
+        Self { reason }
+    }
+
+    /// Why there is none.
+    pub const fn reason(&self) -> &InventoryError {
+        &self.reason
+    }
+}
+
+impl Driver for NullDriver {
+    fn facts(&self) -> Result<NodeFacts, InventoryError> {
+        Err(self.reason.clone())
+    }
+
+    fn gpus(&self) -> Result<Vec<GpuFacts>, InventoryError> {
+        Err(self.reason.clone())
+    }
+
+    fn state(&self, _: GpuUuid) -> Result<GpuState, InventoryError> {
+        Err(self.reason.clone())
+    }
+
+    fn processes(&self, _: GpuUuid) -> Result<Vec<GpuProcess>, InventoryError> {
+        Err(self.reason.clone())
+    }
+
+    fn process_utilization(&self, _: GpuUuid, _: u64) -> Result<Vec<ProcessUtilization>, InventoryError> {
+        Err(self.reason.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn a_node_without_a_driver_says_why_and_what_to_do() {
+        let driver = crate::open(Some(Path::new("/nonexistent/libnvidia-ml.so.1")));
+        let message = driver.gpus().unwrap_err().to_string();
+        assert!(message.starts_with("no NVIDIA driver to ask"), "{message}");
+        assert!(
+            message.contains("/nonexistent/libnvidia-ml.so.1") && message.contains("make play"),
+            "{message}"
+        );
+    }
+}
