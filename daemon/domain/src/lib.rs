@@ -11,6 +11,10 @@ extern crate alloc;
 extern crate std;
 
 pub mod id;
+pub mod ledger;
+pub mod node;
+pub mod placement;
 pub mod request;
+pub mod slice;
 pub mod units;
 pub mod view;

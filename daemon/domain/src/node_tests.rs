@@ -1,0 +1,244 @@
+use super::*;
+use crate::id::GpuSelector;
+use crate::request::Fraction;
+use alloc::string::ToString;
+use alloc::vec;
+use proptest::prelude::*;
+
+const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5 };
+
+fn node(gpus: u32) -> Node {
+    let gpu = |index: u32| Gpu {
+        index,
+        uuid: GpuUuid::from_bytes(u128::from(index).to_be_bytes()),
+        island: index / 4,
+        capacity: Bytes::mib(32510),
+        obstacle: None,
+    };
+    Node::new((0..gpus).map(gpu).collect())
+}
+
+fn request(share: &str) -> SliceRequest {
+    SliceRequest {
+        name: None,
+        share: share.parse().unwrap(),
+        memory: None,
+        compute: None,
+        mode: ComputeMode::Fair,
+        gpu: None,
+        ephemeral: false,
+    }
+}
+
+fn permille(share: u32) -> Permille {
+    Permille::try_from(share).unwrap()
+}
+
+fn name(text: &str) -> SliceName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn half_of_a_v100_gets_16255_mib_and_a_name() {
+    let mut node = node(1);
+    let slice = node.create(&request("0.5"), ORIGIN).unwrap().clone();
+    assert_eq!(slice.name, name("slice-1"));
+    assert_eq!(slice.parts[0].cap, Bytes::mib(16255));
+    assert_eq!((slice.compute, slice.owner_uid), (permille(500), 1000));
+    assert_eq!(node.create(&request("0.5"), ORIGIN).unwrap().name, name("slice-2"));
+    node.delete(&name("slice-1")).unwrap();
+    assert_eq!(node.create(&request("0.1"), ORIGIN).unwrap().name, name("slice-1"));
+}
+
+#[test]
+fn a_name_taken_is_refused() {
+    let mut node = node(2);
+    let named = SliceRequest { name: Some(name("a")), ..request("0.1") };
+    node.create(&named, ORIGIN).unwrap();
+    assert_eq!(node.create(&named, ORIGIN), Err(Refusal::Exists(name("a"))));
+}
+
+#[test]
+fn memory_and_compute_replace_what_the_share_implies() {
+    let mut node = node(1);
+    let asked =
+        SliceRequest { memory: Some(Bytes::mib(1000)), compute: Some(permille(300)), ..request("0.5") };
+    let slice = node.create(&asked, ORIGIN).unwrap();
+    assert_eq!((slice.parts[0].cap, slice.compute), (Bytes::mib(1000), permille(300)));
+}
+
+#[test]
+fn best_effort_takes_no_compute_from_anybody_and_strict_is_refused() {
+    let mut node = node(1);
+    let idle = SliceRequest { mode: ComputeMode::BestEffort, ..request("0.5") };
+    assert_eq!(node.create(&idle, ORIGIN).unwrap().compute, Permille::ZERO);
+    let strict = SliceRequest { mode: ComputeMode::Strict, ..request("0.5") };
+    assert_eq!(node.create(&strict, ORIGIN), Err(Refusal::StrictNotEnforced));
+    let nothing = SliceRequest { compute: Some(Permille::ZERO), ..request("0.5") };
+    assert!(matches!(node.create(&nothing, ORIGIN), Err(Refusal::Contradiction(_))));
+}
+
+#[test]
+fn whole_gpus_are_given_entirely() {
+    let mut node = node(4);
+    let slice = node.create(&request("2"), ORIGIN).unwrap().clone();
+    assert_eq!(slice.parts.len(), 2);
+    assert!(slice.parts.iter().all(|part| part.cap == Bytes::mib(32510)));
+    let other = node.create(&request("0.001"), ORIGIN).unwrap();
+    assert!(slice.part_of(other.parts[0].gpu).is_none());
+    let contradiction = SliceRequest { memory: Some(Bytes::mib(1)), ..request("2") };
+    assert!(matches!(node.create(&contradiction, ORIGIN), Err(Refusal::Contradiction(_))));
+    assert!(matches!(node.create(&request("17"), ORIGIN), Err(Refusal::Contradiction(_))));
+    let resize = Resize { memory: Some(Bytes::mib(5)), ..Resize::default() };
+    assert_eq!(node.resize(&slice.name, resize), Err(Refusal::WholeGpus(slice.name)));
+}
+
+#[test]
+fn a_slice_grows_only_where_it_fits() {
+    let mut node = node(2);
+    let on_first = SliceRequest { gpu: Some(GpuSelector::Index(0)), ..request("0.5") };
+    let first = node.create(&on_first, ORIGIN).unwrap().name.clone();
+    node.create(&SliceRequest { gpu: Some(GpuSelector::Index(0)), ..request("0.3") }, ORIGIN).unwrap();
+    let to = |share| Resize { fraction: Some(Fraction::try_from(share).unwrap()), ..Resize::default() };
+    let before = node.clone();
+    let refused = node.resize(&first, to(800)).unwrap_err().to_string();
+    assert!(refused.contains("at most 22757 MiB and 70 % of compute"), "{refused}");
+    assert_eq!(node, before);
+    assert_eq!(node.resize(&first, to(700)).unwrap().parts[0].cap, Bytes::mib(22757));
+    assert_eq!(node.resize(&first, to(100)).unwrap().compute, permille(100));
+    let memory = Resize { memory: Some(Bytes::mib(64)), ..Resize::default() };
+    let slice = node.resize(&first, memory).unwrap();
+    assert_eq!((slice.parts[0].cap, slice.compute), (Bytes::mib(64), permille(100)), "what is absent stays");
+    assert_eq!(node.resize(&name("nobody"), memory), Err(Refusal::Unknown(name("nobody"))));
+}
+
+#[test]
+fn only_a_lack_of_room_is_worth_waiting_for() {
+    let mut node = node(1);
+    node.create(&request("0.5"), ORIGIN).unwrap();
+    assert!(node.check(&request("0.6")).unwrap_err().may_pass());
+    assert!(!node.check(&request("2")).unwrap_err().may_pass());
+    let elsewhere = SliceRequest { gpu: Some(GpuSelector::Index(9)), ..request("0.1") };
+    assert!(!node.check(&elsewhere).unwrap_err().may_pass());
+}
+
+#[test]
+fn a_slice_from_before_needs_its_gpu() {
+    let mut before = node(2);
+    let slice = before.create(&SliceRequest { gpu: Some(GpuSelector::Index(1)), ..request("0.5") }, ORIGIN);
+    let slice = slice.unwrap().clone();
+    let mut after = node(1);
+    assert!(matches!(after.adopt(slice.clone()), Err(Refusal::Stranded { .. })));
+    let mut after = node(2);
+    after.adopt(slice.clone()).unwrap();
+    assert_eq!(after, before);
+    assert!(matches!(after.adopt(slice), Err(Refusal::Exists(_))));
+}
+
+fn any_request() -> impl Strategy<Value = SliceRequest> {
+    let share = prop_oneof![
+        (1u32..1000).prop_map(|share| Share::Fraction(Fraction::try_from(share).unwrap())),
+        (1u32..4).prop_map(|count| Share::Whole(count.try_into().unwrap())),
+        (1u64..33000).prop_map(|mib| Share::Memory(Bytes::mib(mib))),
+    ];
+    let compute = proptest::option::of((0u32..=1000).prop_map(permille));
+    (share, compute, any::<bool>()).prop_map(|(share, compute, idle)| SliceRequest {
+        compute,
+        mode: if idle { ComputeMode::BestEffort } else { ComputeMode::Fair },
+        ..SliceRequest { share, ..request("0.5") }
+    })
+}
+
+fn assert_lawful(node: &Node) -> Result<(), TestCaseError> {
+    for gpu in node.gpus() {
+        let parts = || node.slices().values().filter_map(|slice| Some((slice, slice.part_of(gpu.uuid)?)));
+        let memory: u64 = parts().map(|(_, part)| part.cap.get()).sum();
+        let compute: u32 = parts().map(|(slice, _)| slice.compute.get()).sum();
+        prop_assert!(memory <= gpu.capacity.get(), "memory of a GPU is never promised twice");
+        prop_assert!(compute <= 1000, "nor is its compute");
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_asked_no_gpu_is_promised_twice(
+        requests in proptest::collection::vec((any_request(), 0usize..8, 1u32..1000), 1..40)
+    ) {
+        let mut node = node(5);
+        for (request, victim, share) in requests {
+            let _ = node.create(&request, ORIGIN);
+            assert_lawful(&node)?;
+            let names: Vec<SliceName> = node.slices().keys().cloned().collect();
+            let Some(victim) = names.get(victim) else { continue };
+            if share % 2 == 0 {
+                node.delete(victim).unwrap();
+            } else {
+                let fraction = Some(Fraction::try_from(share).unwrap());
+                let _ = node.resize(victim, Resize { fraction, ..Resize::default() });
+            }
+            assert_lawful(&node)?;
+        }
+    }
+
+    #[test]
+    fn making_and_deleting_leaves_the_node_as_it_was(first in any_request(), second in any_request()) {
+        let mut node = node(3);
+        let _ = node.create(&first, ORIGIN);
+        let before = node.clone();
+        if let Ok(slice) = node.create(&second, ORIGIN) {
+            let name = slice.name.clone();
+            node.delete(&name).unwrap();
+        }
+        prop_assert_eq!(node, before);
+    }
+
+    #[test]
+    fn the_same_requests_give_the_same_node(
+        requests in proptest::collection::vec(any_request(), 1..20)
+    ) {
+        let run = || {
+            let mut node = node(4);
+            for request in &requests {
+                let _ = node.create(request, ORIGIN);
+            }
+            node
+        };
+        prop_assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn a_check_tells_what_a_creation_would(requests in proptest::collection::vec(any_request(), 1..20)) {
+        let mut node = node(2);
+        for request in requests {
+            let told = node.check(&request);
+            prop_assert_eq!(node.create(&request, ORIGIN).map(drop), told);
+        }
+    }
+}
+
+#[test]
+fn a_full_node_has_parts_for_everybody() {
+    let mut node = node(1);
+    let caps: Vec<Bytes> = vec!["0.5", "0.3", "0.2"]
+        .into_iter()
+        .map(|share| node.create(&request(share), ORIGIN).unwrap().parts[0].cap)
+        .collect();
+    assert_eq!(caps, [Bytes::mib(16255), Bytes::mib(9753), Bytes::mib(6502)]);
+}
+
+#[test]
+fn what_a_shrunk_slice_still_holds_is_promised_to_nobody() {
+    let mut node = node(1);
+    let first = node.create(&request("0.5"), ORIGIN).unwrap().name.clone();
+    let gpu = node.gpus()[0].uuid;
+    let fraction = Some(Fraction::try_from(100).unwrap());
+    node.resize(&first, Resize { fraction, ..Resize::default() }).unwrap();
+    assert!(node.set_excess(&first, gpu, Bytes::mib(13004)));
+    assert!(!node.set_excess(&first, gpu, Bytes::mib(13004)), "nothing new");
+    assert!(node.check(&request("0.6")).unwrap_err().may_pass());
+    let back = Some(Fraction::try_from(500).unwrap());
+    assert!(node.clone().resize(&first, Resize { fraction: back, ..Resize::default() }).is_ok());
+    assert!(node.set_excess(&first, gpu, Bytes::ZERO));
+    assert!(node.check(&request("0.6")).is_ok());
+}

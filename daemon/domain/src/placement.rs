@@ -1,0 +1,334 @@
+//! Where a slice goes: best fit over whole nodes, never straddling a fraction over two GPUs.
+//!
+//! A part must fit in memory *and* in compute. Among the GPUs where it does, the table [`BEST_FIT`] decides;
+//! whole GPUs go to the island that they leave fullest. The same node and the same demand always give the
+//! same place.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::fmt;
+use core::num::NonZeroU32;
+
+use crate::id::{GpuSelector, GpuUuid};
+use crate::units::{Bytes, Permille};
+
+/// A GPU as placement sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// NVML index.
+    pub index: u32,
+    /// UUID.
+    pub uuid: GpuUuid,
+    /// Which GPUs reach each other by NVLink: those of the same island.
+    pub island: u32,
+    /// What slices can be made of.
+    pub capacity: Bytes,
+    /// What of it is promised to nobody.
+    pub free: Bytes,
+    /// Compute promised to nobody.
+    pub free_compute: Permille,
+    /// Whether any slice is there.
+    pub occupied: bool,
+    /// Why no slice may be put here, if so.
+    pub obstacle: Option<String>,
+}
+
+impl Room {
+    fn is_untouched(&self) -> bool {
+        !self.occupied && self.free == self.capacity && self.free_compute == Permille::WHOLE
+    }
+}
+
+/// How much memory a part takes of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// A share of whatever the GPU has.
+    Share(Permille),
+    /// So many bytes, rounded down to whole MiB.
+    Bytes(Bytes),
+}
+
+impl Memory {
+    /// How much that is on a GPU of that capacity; whole MiB.
+    pub fn on(self, capacity: Bytes) -> Bytes {
+        match self {
+            Self::Share(share) => capacity.part(share),
+            Self::Bytes(bytes) => Bytes::mib(bytes.whole_mib()),
+        }
+    }
+}
+
+/// How much compute a part takes of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compute {
+    /// So much.
+    Share(Permille),
+    /// As much as its memory is of the GPU's, rounded down, at least a thousandth.
+    LikeMemory,
+}
+
+impl Compute {
+    /// How much that is for a part of `memory` on a GPU of that capacity.
+    pub fn on(self, memory: Bytes, capacity: Bytes) -> Permille {
+        match self {
+            Self::Share(share) => share,
+            Self::LikeMemory => proportion(memory, capacity),
+        }
+    }
+}
+
+/// Rounded down, so that parts which fit in memory together fit in compute together.
+fn proportion(memory: Bytes, capacity: Bytes) -> Permille {
+    let permille = u128::from(memory.get()) * 1000 / u128::from(capacity.get().max(1));
+    let bounded = u32::try_from(permille).unwrap_or(1000).clamp(1, 1000);
+    Permille::try_from(bounded).unwrap_or(Permille::WHOLE)
+}
+
+/// What has to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// A part of one GPU.
+    Part {
+        /// Memory.
+        memory: Memory,
+        /// Compute.
+        compute: Compute,
+    },
+    /// Whole GPUs, each given entirely.
+    Whole(NonZeroU32),
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Part { memory: Memory::Share(share), .. } => write!(f, "{share} of a GPU's memory")?,
+            Self::Part { memory: Memory::Bytes(bytes), .. } => {
+                write!(f, "{} of a GPU's memory", Bytes::mib(bytes.whole_mib()))?;
+            }
+            Self::Whole(count) if count.get() == 1 => f.write_str("one whole GPU")?,
+            Self::Whole(count) => write!(f, "{count} whole GPUs")?,
+        }
+        match self {
+            Self::Part { compute: Compute::Share(share), .. } => write!(f, " and {share} of its compute"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One GPU chosen, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The GPU.
+    pub gpu: GpuUuid,
+    /// Memory there; whole MiB unless the GPU is given entirely.
+    pub memory: Bytes,
+    /// Compute there.
+    pub compute: Permille,
+}
+
+/// Why something cannot be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unplaceable {
+    /// The node has no GPU.
+    NoGpus,
+    /// No GPU answers to that selector.
+    UnknownGpu {
+        /// What was asked for.
+        selector: GpuSelector,
+        /// What there is.
+        known: Vec<(u32, GpuUuid)>,
+    },
+    /// The GPU asked for takes no slices.
+    NotSliceable {
+        /// Its index.
+        index: u32,
+        /// Why.
+        reason: String,
+    },
+    /// It does not fit.
+    NoRoom {
+        /// What was to be placed.
+        demand: Demand,
+        /// The GPUs that were considered, as they were.
+        rooms: Vec<Room>,
+        /// Whether it would fit if no other slice were there.
+        ever: Ever,
+    },
+}
+
+/// Whether waiting can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ever {
+    /// It fits once others are gone.
+    Later,
+    /// It does not fit even on the empty node.
+    Never,
+}
+
+impl fmt::Display for Unplaceable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoGpus => f.write_str("this node has no GPU to place it on; `tranche doctor` says why"),
+            Self::UnknownGpu { selector, known } => {
+                write!(f, "there is no GPU {selector} on this node; there is")?;
+                list(f, known, |f, (index, uuid)| write!(f, " {index} ({uuid})"))
+            }
+            Self::NotSliceable { index, reason } => write!(f, "GPU {index} takes no slices: {reason}"),
+            Self::NoRoom { demand, rooms, ever } => {
+                write!(f, "no room for {demand}:")?;
+                list(f, rooms, describe)?;
+                f.write_str(match ever {
+                    Ever::Later => {
+                        "; it fits once others have ended (ask to wait, or delete or shrink a slice)"
+                    }
+                    Ever::Never => "; it could not fit even if no other slice were there, so ask for less",
+                })
+            }
+        }
+    }
+}
+
+impl core::error::Error for Unplaceable {}
+
+/// The most GPUs that a message names one by one.
+const NAMED_GPUS: usize = 16;
+
+fn list<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    each: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (at, item) in items.iter().take(NAMED_GPUS).enumerate() {
+        f.write_str(if at == 0 { "" } else { "," })?;
+        each(f, item)?;
+    }
+    match items.len().saturating_sub(NAMED_GPUS) {
+        0 => Ok(()),
+        more => write!(f, ", and {more} more"),
+    }
+}
+
+fn describe(f: &mut fmt::Formatter<'_>, room: &Room) -> fmt::Result {
+    match &room.obstacle {
+        Some(reason) => write!(f, " GPU {} takes no slices ({reason})", room.index),
+        None => write!(
+            f,
+            " GPU {} has {} of {} and {} of compute free",
+            room.index, room.free, room.capacity, room.free_compute
+        ),
+    }
+}
+
+/// A GPU where a part fits, with what the part takes of it.
+struct Candidate<'a> {
+    room: &'a Room,
+    place: Place,
+}
+
+type Comparator = fn(&Candidate<'_>, &Candidate<'_>) -> Ordering;
+
+/// What makes one GPU the better place for a part, most important first.
+const BEST_FIT: [(&str, Comparator); 4] = [
+    ("a GPU in use before an untouched one", |a, b| b.room.occupied.cmp(&a.room.occupied)),
+    ("the least memory left over", |a, b| memory_left(a).cmp(&memory_left(b))),
+    ("the least compute left over", |a, b| compute_left(a).cmp(&compute_left(b))),
+    ("the lowest index", |a, b| a.room.index.cmp(&b.room.index)),
+];
+
+fn memory_left(candidate: &Candidate<'_>) -> Bytes {
+    candidate.room.free.saturating_sub(candidate.place.memory)
+}
+
+fn compute_left(candidate: &Candidate<'_>) -> Permille {
+    candidate.room.free_compute.saturating_sub(candidate.place.compute)
+}
+
+fn better(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
+    BEST_FIT.iter().map(|(_, compare)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// Finds the place for a demand: one place for a part, one per GPU for whole GPUs, in index order.
+pub fn place(rooms: &[Room], demand: Demand, on: Option<GpuSelector>) -> Result<Vec<Place>, Unplaceable> {
+    let considered = consider(rooms, on)?;
+    let refuse = || Unplaceable::NoRoom {
+        demand,
+        rooms: considered.clone(),
+        ever: if fit(&considered.iter().map(emptied).collect::<Vec<_>>(), demand).is_some() {
+            Ever::Later
+        } else {
+            Ever::Never
+        },
+    };
+    fit(&considered, demand).ok_or_else(refuse)
+}
+
+/// The GPUs that the selector leaves.
+fn consider(rooms: &[Room], on: Option<GpuSelector>) -> Result<Vec<Room>, Unplaceable> {
+    let Some(selector) = on else {
+        return if rooms.is_empty() { Err(Unplaceable::NoGpus) } else { Ok(rooms.to_vec()) };
+    };
+    let named = |room: &&Room| match selector {
+        GpuSelector::Index(index) => room.index == index,
+        GpuSelector::Uuid(uuid) => room.uuid == uuid,
+    };
+    match rooms.iter().find(named) {
+        None if rooms.is_empty() => Err(Unplaceable::NoGpus),
+        None => Err(Unplaceable::UnknownGpu {
+            selector,
+            known: rooms.iter().map(|room| (room.index, room.uuid)).collect(),
+        }),
+        Some(Room { index, obstacle: Some(reason), .. }) => {
+            Err(Unplaceable::NotSliceable { index: *index, reason: reason.to_string() })
+        }
+        Some(room) => Ok(alloc::vec![room.clone()]),
+    }
+}
+
+/// The same GPU without slices.
+fn emptied(room: &Room) -> Room {
+    Room { free: room.capacity, free_compute: Permille::WHOLE, occupied: false, ..room.clone() }
+}
+
+fn fit(rooms: &[Room], demand: Demand) -> Option<Vec<Place>> {
+    match demand {
+        Demand::Part { memory, compute } => fit_part(rooms, memory, compute).map(|place| alloc::vec![place]),
+        Demand::Whole(count) => fit_whole(rooms, usize::try_from(count.get()).ok()?),
+    }
+}
+
+fn fit_part(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Place> {
+    let open = rooms.iter().filter(|room| room.obstacle.is_none());
+    let candidates = open.map(|room| {
+        let memory = memory.on(room.capacity);
+        let compute = compute.on(memory, room.capacity);
+        Candidate { room, place: Place { gpu: room.uuid, memory, compute } }
+    });
+    let fitting = candidates.filter(|Candidate { room, place }| {
+        place.memory > Bytes::ZERO && place.memory <= room.free && place.compute <= room.free_compute
+    });
+    fitting.min_by(better).map(|candidate| candidate.place)
+}
+
+/// Whole GPUs from one island, the one that is left with the fewest untouched GPUs; only where no island has
+/// enough, from as few islands as possible.
+fn fit_whole(rooms: &[Room], count: usize) -> Option<Vec<Place>> {
+    let mut islands: BTreeMap<u32, Vec<&Room>> = BTreeMap::new();
+    for room in rooms.iter().filter(|room| room.obstacle.is_none() && room.is_untouched()) {
+        islands.entry(room.island).or_default().push(room);
+    }
+    let mut islands: Vec<Vec<&Room>> = islands.into_values().collect();
+    islands.sort_by_key(Vec::len); // stable: the lower island first among equals
+    let mut chosen: Vec<&Room> = match islands.iter().find(|island| island.len() >= count) {
+        Some(island) => island.iter().copied().take(count).collect(),
+        None => islands.iter().rev().flatten().copied().take(count).collect(),
+    };
+    chosen.sort_by_key(|room| room.index);
+    let whole = |room: &Room| Place { gpu: room.uuid, memory: room.capacity, compute: Permille::WHOLE };
+    (chosen.len() == count).then(|| chosen.into_iter().map(whole).collect())
+}
+
+#[cfg(test)]
+#[path = "placement_tests.rs"]
+mod tests;

@@ -1,0 +1,198 @@
+use super::*;
+use proptest::prelude::*;
+
+fn permille(share: u32) -> Permille {
+    Permille::try_from(share).unwrap()
+}
+
+fn uuid(index: u32) -> GpuUuid {
+    GpuUuid::from_bytes(u128::from(index).to_be_bytes())
+}
+
+fn room(index: u32, used: u32) -> Room {
+    let capacity = Bytes::mib(32510);
+    Room {
+        index,
+        uuid: uuid(index),
+        island: index / 8,
+        capacity,
+        free: capacity.saturating_sub(capacity.part(permille(used))),
+        free_compute: permille(1000 - used),
+        occupied: used > 0,
+        obstacle: None,
+    }
+}
+
+fn part(share: u32) -> Demand {
+    let share = permille(share);
+    Demand::Part { memory: Memory::Share(share), compute: Compute::Share(share) }
+}
+
+fn whole(count: u32) -> Demand {
+    Demand::Whole(NonZeroU32::new(count).unwrap())
+}
+
+fn indices(rooms: &[Room], places: &[Place]) -> Vec<u32> {
+    let index = |place: &Place| rooms.iter().find(|room| room.uuid == place.gpu).unwrap().index;
+    places.iter().map(index).collect()
+}
+
+fn chosen(rooms: &[Room], demand: Demand) -> Vec<u32> {
+    indices(rooms, &place(rooms, demand, None).unwrap())
+}
+
+#[test]
+fn a_part_goes_where_it_leaves_the_least() {
+    let rooms = [room(0, 0), room(1, 300), room(2, 500), room(3, 700)];
+    assert_eq!(chosen(&rooms, part(500)), [2]);
+    assert_eq!(chosen(&rooms, part(300)), [3]);
+    assert_eq!(chosen(&rooms, part(600)), [1]);
+    assert_eq!(chosen(&rooms, part(900)), [0]);
+}
+
+#[test]
+fn equal_gpus_are_taken_by_index() {
+    assert_eq!(chosen(&[room(1, 0), room(0, 0)], part(10)), [0]);
+}
+
+#[test]
+fn room_in_memory_alone_is_not_room() {
+    let full = Room { free_compute: permille(100), ..room(0, 500) };
+    assert_eq!(chosen(&[full, room(1, 0)], part(400)), [1]);
+}
+
+#[test]
+fn whole_gpus_come_from_one_island_and_the_fuller_one() {
+    let mut rooms: Vec<Room> = (0..16).map(|index| room(index, 0)).collect();
+    for taken in 0..4 {
+        rooms[taken] = room(taken as u32, 1);
+    }
+    assert_eq!(chosen(&rooms, whole(2)), [4, 5]);
+    assert_eq!(chosen(&rooms, whole(5)), [8, 9, 10, 11, 12]);
+    assert_eq!(chosen(&rooms, whole(12)).len(), 12, "only then over two islands");
+}
+
+#[test]
+fn a_slice_that_does_not_fit_says_what_is_free() {
+    let refused = place(&[room(0, 700), room(1, 900)], part(500), None).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("GPU 0 has 9753 MiB of 32510 MiB and 30 % of compute free"), "{text}");
+    assert!(text.contains("GPU 1 has") && text.contains("fits once others have ended"), "{text}");
+    assert!(matches!(refused, Unplaceable::NoRoom { ever: Ever::Later, .. }));
+}
+
+#[test]
+fn a_slice_that_can_never_fit_is_told_so() {
+    let memory = Memory::Bytes(Bytes::mib(40000));
+    let refused = place(&[room(0, 0)], Demand::Part { memory, compute: Compute::LikeMemory }, None);
+    assert!(matches!(refused, Err(Unplaceable::NoRoom { ever: Ever::Never, .. })));
+    assert!(matches!(
+        place(&[room(0, 1)], whole(2), None),
+        Err(Unplaceable::NoRoom { ever: Ever::Never, .. })
+    ));
+}
+
+#[test]
+fn a_gpu_that_takes_no_slices_is_refused_with_its_reason_and_otherwise_avoided() {
+    let mig = Room { obstacle: Some("it is in MIG mode".to_string()), ..room(0, 0) };
+    let rooms = [mig, room(1, 0)];
+    let refused = place(&rooms, part(500), Some(GpuSelector::Index(0))).unwrap_err();
+    assert_eq!(refused.to_string(), "GPU 0 takes no slices: it is in MIG mode");
+    assert_eq!(chosen(&rooms, part(500)), [1]);
+}
+
+#[test]
+fn an_unknown_gpu_is_refused_with_those_there_are() {
+    let refused = place(&[room(0, 0)], part(500), Some(GpuSelector::Index(7))).unwrap_err().to_string();
+    assert!(refused.contains("no GPU 7") && refused.contains("0 (GPU-00000000-"), "{refused}");
+    assert_eq!(place(&[], part(1), None), Err(Unplaceable::NoGpus));
+}
+
+#[test]
+fn parts_that_fit_in_memory_fit_in_compute() {
+    let third = Memory::Bytes(Bytes::mib(32510 / 3));
+    let mut room = room(0, 0);
+    for _ in 0..3 {
+        let demand = Demand::Part { memory: third, compute: Compute::LikeMemory };
+        let placed = place(core::slice::from_ref(&room), demand, None).unwrap()[0];
+        room.free = room.free.checked_sub(placed.memory).unwrap();
+        room.free_compute = room.free_compute.saturating_sub(placed.compute);
+    }
+}
+
+fn any_rooms() -> impl Strategy<Value = Vec<Room>> {
+    let used = prop_oneof![Just(0u32), 1u32..=1000];
+    proptest::collection::vec((used, any::<bool>()), 1..20).prop_map(|gpus| {
+        let room = |(index, (used, closed)): (usize, (u32, bool))| Room {
+            obstacle: (closed && used % 3 == 0).then(|| "closed".to_string()),
+            ..room(index as u32, used)
+        };
+        gpus.into_iter().enumerate().map(room).collect()
+    })
+}
+
+fn any_demand() -> impl Strategy<Value = Demand> {
+    let memory = (1u64..40000).prop_map(|mib| Demand::Part {
+        memory: Memory::Bytes(Bytes::mib(mib)),
+        compute: Compute::LikeMemory,
+    });
+    prop_oneof![(1u32..1000).prop_map(part), (1u32..18).prop_map(whole), memory]
+}
+
+proptest! {
+    #[test]
+    fn a_place_is_open_and_holds_what_it_promises(rooms in any_rooms(), demand in any_demand()) {
+        let Ok(places) = place(&rooms, demand, None) else { return Ok(()) };
+        let expected = match demand { Demand::Part { .. } => 1, Demand::Whole(count) => count.get() as usize };
+        prop_assert_eq!(places.len(), expected, "a part never straddles");
+        for place in &places {
+            let room = rooms.iter().find(|room| room.uuid == place.gpu).unwrap();
+            prop_assert!(room.obstacle.is_none());
+            prop_assert!(place.memory <= room.free && place.compute <= room.free_compute);
+        }
+        let mut gpus: Vec<GpuUuid> = places.iter().map(|place| place.gpu).collect();
+        gpus.dedup();
+        prop_assert_eq!(gpus.len(), places.len(), "each GPU once");
+    }
+
+    #[test]
+    fn nothing_that_fits_is_refused(rooms in any_rooms(), demand in any_demand()) {
+        let fits = |room: &Room| match demand {
+            Demand::Whole(_) => room.obstacle.is_none() && room.is_untouched(),
+            Demand::Part { memory, compute } => {
+                let memory = memory.on(room.capacity);
+                room.obstacle.is_none()
+                    && memory <= room.free
+                    && compute.on(memory, room.capacity) <= room.free_compute
+            }
+        };
+        let needed = match demand { Demand::Part { .. } => 1, Demand::Whole(count) => count.get() as usize };
+        let enough = rooms.iter().filter(|room| fits(room)).count() >= needed;
+        prop_assert_eq!(place(&rooms, demand, None).is_ok(), enough);
+    }
+
+    #[test]
+    fn the_order_of_the_gpus_does_not_matter(rooms in any_rooms(), demand in any_demand()) {
+        let reversed: Vec<Room> = rooms.iter().rev().cloned().collect();
+        let (one, other) = (place(&rooms, demand, None), place(&reversed, demand, None));
+        if let Demand::Part { .. } = demand {
+            prop_assert_eq!(one.ok(), other.ok());
+        } else {
+            prop_assert_eq!(one.is_ok(), other.is_ok());
+        }
+    }
+
+    #[test]
+    fn a_part_is_put_where_it_wastes_least_among_gpus_in_use(rooms in any_rooms(), share in 1u32..1000) {
+        let Ok(places) = place(&rooms, part(share), None) else { return Ok(()) };
+        let left = |room: &Room| room.free.saturating_sub(places[0].memory);
+        let taken = rooms.iter().find(|room| room.uuid == places[0].gpu).unwrap();
+        let others = rooms.iter().filter(|room| {
+            room.obstacle.is_none() && room.occupied == taken.occupied
+                && room.free >= places[0].memory && room.free_compute >= places[0].compute
+        });
+        for other in others {
+            prop_assert!(left(taken) <= left(other));
+        }
+    }
+}
