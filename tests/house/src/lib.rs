@@ -1,1 +1,97 @@
-//! house
+//! Tests of the tree itself: who depends on whom, what lies where, where unsafe code lives.
+//!
+//! Law: it reads what is tracked and what cargo says, and knows no crate from the inside.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Node, Package, PackageId};
+
+/// The root of the tree.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("this crate lies two folders below the root").to_path_buf()
+}
+
+/// Every tracked file that is there, relative to the root.
+///
+/// # Panics
+/// Where this is no git checkout: the tests have nothing to judge then.
+pub fn tracked() -> Vec<PathBuf> {
+    let listing = Command::new("git").arg("-C").arg(root()).args(["ls-files", "-z"]).output();
+    let listing = listing.expect("git lists the tracked files");
+    assert!(listing.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listing.stderr));
+    let names = String::from_utf8(listing.stdout).expect("tracked files have UTF-8 names");
+    names.split_terminator('\0').map(PathBuf::from).filter(|path| root().join(path).exists()).collect()
+}
+
+/// A tracked file's text, or nothing if it is not text.
+pub fn text(path: &Path) -> Option<String> {
+    std::fs::read_to_string(root().join(path)).ok()
+}
+
+/// The workspace as cargo resolves it for this platform.
+pub struct House {
+    metadata: Metadata,
+}
+
+impl House {
+    /// Asks cargo.
+    ///
+    /// # Panics
+    /// If cargo cannot tell.
+    pub fn survey() -> Self {
+        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let metadata = MetadataCommand::new()
+            .manifest_path(root().join("Cargo.toml"))
+            .other_options(["--filter-platform".to_string(), platform])
+            .exec();
+        Self { metadata: metadata.expect("cargo metadata reads the workspace") }
+    }
+
+    /// Our packages, by name.
+    pub fn rooms(&self) -> BTreeMap<&str, &Package> {
+        self.metadata
+            .workspace_packages()
+            .into_iter()
+            .map(|package| (package.name.as_str(), package))
+            .collect()
+    }
+
+    /// A package's folder, relative to the root.
+    pub fn folder(&self, package: &Package) -> PathBuf {
+        let manifest = package.manifest_path.as_std_path();
+        let folder = manifest.parent().expect("a manifest lies in a folder");
+        let inside = folder.strip_prefix(self.metadata.workspace_root.as_std_path());
+        inside.expect("our packages lie in the workspace").to_path_buf()
+    }
+
+    /// What a package depends on directly, in any way, as (name, version).
+    pub fn direct(&self, package: &Package) -> BTreeSet<(String, String)> {
+        let found = self.node(&package.id).deps.iter().map(|dependency| &self.metadata[&dependency.pkg]);
+        found.map(|found| (found.name.to_string(), found.version.to_string())).collect()
+    }
+
+    /// Everything that becomes part of a package or builds it, however far down; not what only tests it.
+    pub fn closure(&self, package: &Package) -> BTreeSet<String> {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![&package.id];
+        while let Some(id) = open.pop() {
+            for dependency in &self.node(id).deps {
+                let only_tests =
+                    dependency.dep_kinds.iter().all(|info| info.kind == DependencyKind::Development);
+                if !only_tests && reached.insert(&dependency.pkg) {
+                    open.push(&dependency.pkg);
+                }
+            }
+        }
+        reached.into_iter().map(|id| self.metadata[id].name.to_string()).collect()
+    }
+
+    fn node(&self, id: &PackageId) -> &Node {
+        let resolve = self.metadata.resolve.as_ref().expect("cargo metadata resolves unless told not to");
+        resolve.nodes.iter().find(|node| &node.id == id).expect("every resolved package has a node")
+    }
+}

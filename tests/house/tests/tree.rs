@@ -1,0 +1,94 @@
+//! What lies in the tree, and what its files must not say.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use house::{root, text, tracked};
+
+/// All that may lie at the root, besides dotfiles.
+const TOP: &[&str] = &[
+    "CHANGELOG.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "daemon",
+    "deviceplugin",
+    "docs",
+    "proto",
+    "shim",
+    "systemd",
+    "tests",
+];
+
+/// The only registry anything may come from, as lock files write it.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+#[test]
+fn the_root_holds_what_the_map_shows() {
+    let top: BTreeSet<String> = tracked().iter().filter_map(|path| first(path)).collect();
+    let strange: Vec<_> =
+        top.iter().filter(|name| !name.starts_with('.') && !TOP.contains(&name.as_str())).collect();
+    assert!(strange.is_empty(), "at the root, and in no map: {strange:?}");
+}
+
+#[test]
+fn no_file_names_a_place_on_somebodys_machine() {
+    let places: Vec<String> = places().iter().map(|place| format!("{}/", place.display())).collect();
+    for path in tracked() {
+        for (number, line) in text(&path).unwrap_or_default().lines().enumerate() {
+            for place in &places {
+                assert!(!names(line, place), "{}:{}: {line}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_names_a_registry_of_its_own() {
+    // In pieces, so that this file does not name them either.
+    let hints: Vec<String> =
+        [["registry+", "http"], ["sparse+", "http"], ["--index", "-url"], ["extra-index", "-url"]]
+            .map(|pieces| pieces.concat())
+            .into();
+    for path in tracked() {
+        for (number, line) in text(&path).unwrap_or_default().lines().enumerate() {
+            let rest = line.replace(REGISTRY, "");
+            let found = hints.iter().find(|hint| rest.contains(hint.as_str()));
+            assert!(found.is_none(), "{}:{}: {line}", path.display(), number + 1);
+        }
+    }
+}
+
+#[test]
+fn nothing_built_is_tracked() {
+    for path in tracked() {
+        let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+        let built = ["so", "o", "a", "rlib", "rmeta", "cubin", "fatbin", "exe"].contains(&extension.as_str());
+        assert!(!built, "{} is a product, not a source", path.display());
+    }
+}
+
+fn first(path: &Path) -> Option<String> {
+    Some(path.components().next()?.as_os_str().to_string_lossy().into_owned())
+}
+
+/// Folders that exist only on the machine that runs this.
+fn places() -> Vec<PathBuf> {
+    let variables = ["CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR", "CARGO_TARGET_TMPDIR"];
+    let set = variables.into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    set.chain([root()]).filter(|place| place.is_absolute() && place.components().count() > 2).collect()
+}
+
+/// Whether the line names the path, and not merely one that contains it.
+fn names(line: &str, place: &str) -> bool {
+    let inside_a_path = |c: char| c.is_alphanumeric() || "/.-_".contains(c);
+    line.match_indices(place).any(|(at, _)| !line[..at].ends_with(inside_a_path))
+}
+
+#[test]
+fn a_path_is_named_only_by_itself() {
+    assert!(names("cd /a/b/c", "/a/b/"));
+    assert!(!names("cd x/a/b/c", "/a/b/"));
+}
