@@ -1,1 +1,33 @@
-//! tranche-policy
+//! What the shim decides: whether a request for device memory is charged, and when the charge is given back.
+//!
+//! Laws:
+//! - *Charge before the driver, release after it.* At no instant does the driver hold more for this process
+//!   than its credit word says is used.
+//! - Every charge is held by exactly one of: a [`Reservation`] on somebody's stack, or an entry of the
+//!   [`Ledger`]. So nothing is charged twice and nothing is forgotten, whatever the driver answers.
+//! - No lock of ours is held while the driver runs.
+//! - All state lies in words that the caller owns and that are zero at the beginning, because the shim keeps
+//!   them in memory which a forked child finds zeroed: the child starts with nothing, as it should.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod charge;
+mod context;
+mod extent;
+mod ledger;
+mod lock;
+mod memory;
+mod physical;
+mod pool;
+mod table;
+
+pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Tenant};
+pub use context::Made;
+pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
+pub use ledger::{Claim, Denied, Ledger, Owner};
+pub use lock::{Guard, Lock, Pause};
+pub use pool::PoolUse;
+pub use table::{Entry, Full, Kind, Table};

@@ -1,0 +1,190 @@
+//! Charging: credit in hand first, then what the slice can still have, then the daemon.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use tranche_shm::control::Control;
+use tranche_shm::credit::{CreditWord, Units};
+use tranche_shm::usage::{Counter, Usage};
+use tranche_shm::{DeviceSlot, Slot};
+
+/// How long a daemon that does not answer is waited for before a charge is refused, in nanoseconds.
+pub const PATIENCE_NS: u64 = 5_000_000_000;
+
+/// How often credit that the daemon granted may be taken by another thread before we give up.
+const ROUNDS: u32 = 64;
+
+/// The daemon, as seen from a process of a slice.
+pub trait Daemon {
+    /// Asks once for credit that covers `want`; comes back at the latest at `deadline_ns`.
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer;
+    /// A clock that only goes forward, in nanoseconds.
+    fn now_ns(&self) -> u64;
+    /// Waits a little before asking again.
+    fn pause(&self);
+}
+
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The credit word holds more now.
+    Granted,
+    /// The slice's memory is all in use.
+    Exhausted,
+    /// Nobody answered; asking again may help.
+    Away,
+    /// The daemon does not want this process; asking again is of no use.
+    Refused,
+}
+
+/// A charge that is not made: to the program, the device is out of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// What a slice has of a device, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryView {
+    /// The cap.
+    pub total: u64,
+    /// What the slice's processes are charged.
+    pub used: u64,
+    /// The rest, never below zero.
+    pub free: u64,
+}
+
+/// A process in its slice: the two regions and its place in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenant<'a> {
+    /// What the slice may have.
+    pub control: Control<'a>,
+    /// What its processes hold.
+    pub usage: Usage<'a>,
+    /// Which of them we are.
+    pub slot: Slot,
+}
+
+impl<'a> Tenant<'a> {
+    /// Charges `units`, or says that the slice cannot have them.
+    pub fn charge(
+        self,
+        device: DeviceSlot,
+        units: Units,
+        daemon: &impl Daemon,
+    ) -> Result<Reservation<'a>, Refused> {
+        let reserved = Reservation { tenant: self, device, units };
+        let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
+        let mut asked = self.may_spend_freely(device);
+        for _ in 0..ROUNDS {
+            if asked && self.credit(device).charge(units).is_ok() {
+                return Ok(reserved);
+            }
+            if self.excluded(device, units) || !self.ask(device, units, daemon, deadline_ns) {
+                break;
+            }
+            asked = true;
+        }
+        core::mem::forget(reserved);
+        Err(Refused)
+    }
+
+    /// Gives back what was charged; credit too while the slice is over its cap.
+    pub fn release(self, device: DeviceSlot, units: Units) {
+        match self.control.over_cap(device) {
+            false => self.credit(device).release(units),
+            true => self.credit(device).release_with_credit(units),
+        }
+    }
+
+    /// What the slice has of a device.
+    pub fn view(self, device: DeviceSlot) -> MemoryView {
+        let total = self.control.cap_bytes(device);
+        let used = self.used(device).bytes();
+        MemoryView { total, used, free: total.saturating_sub(used) }
+    }
+
+    /// What another process of the slice, or this one, is charged.
+    pub fn used_by(self, slot: Slot, device: DeviceSlot) -> u64 {
+        self.usage.credit(slot, device).load().used.bytes()
+    }
+
+    /// Counts an event for the operator.
+    pub fn count(self, counter: Counter) {
+        self.usage.counter(self.slot, counter).fetch_add(1, Relaxed);
+    }
+
+    fn credit(self, device: DeviceSlot) -> CreditWord<'a> {
+        self.usage.credit(self.slot, device)
+    }
+
+    /// Credit in hand is good unless the slice was shrunk below what it holds: then the daemon decides.
+    fn may_spend_freely(self, device: DeviceSlot) -> bool {
+        !self.control.over_cap(device)
+    }
+
+    /// Whether what the slice's processes hold leaves no room, so that asking would be in vain. A sibling that
+    /// claims more than it was granted is lying or being recalled; only what it was granted counts.
+    fn excluded(self, device: DeviceSlot, units: Units) -> bool {
+        let cap = Units::within(self.control.cap_bytes(device));
+        self.used(device).checked_add(units).is_none_or(|sum| sum > cap)
+    }
+
+    fn used(self, device: DeviceSlot) -> Units {
+        let slots = (0..self.control.slots_high()).filter_map(Slot::new);
+        let held = slots.map(|slot| self.usage.credit(slot, device).load());
+        held.fold(Units::ZERO, |sum, credit| sum.saturating_add(credit.used.min(credit.granted)))
+    }
+
+    /// Asks until there is an answer or patience ends; says whether to try the charge again.
+    fn ask(self, device: DeviceSlot, want: Units, daemon: &impl Daemon, deadline_ns: u64) -> bool {
+        self.count(Counter::Asked);
+        loop {
+            match daemon.ask(device, want, deadline_ns) {
+                Answer::Granted => return true,
+                Answer::Exhausted | Answer::Refused => return false,
+                Answer::Away if daemon.now_ns() >= deadline_ns => {
+                    self.count(Counter::Unanswered);
+                    return false;
+                }
+                Answer::Away => daemon.pause(),
+            }
+        }
+    }
+}
+
+/// Charged memory that nobody holds yet: kept by saying so, otherwise given back when dropped.
+#[must_use = "what is not kept is given back at once"]
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    tenant: Tenant<'a>,
+    device: DeviceSlot,
+    units: Units,
+}
+
+impl Reservation<'_> {
+    /// Where it is.
+    pub fn device(&self) -> DeviceSlot {
+        self.device
+    }
+
+    /// Makes the reservation at least `units`. When that is refused, all of it goes back.
+    pub fn grow(mut self, units: Units, daemon: &impl Daemon) -> Result<Self, Refused> {
+        let missing = units.saturating_sub(self.units);
+        if missing > Units::ZERO {
+            core::mem::forget(self.tenant.charge(self.device, missing, daemon)?);
+            self.units = units;
+        }
+        Ok(self)
+    }
+
+    /// Keeps `units` charged, from now on somebody else's to give back; the rest goes back at once.
+    pub fn keep(mut self, units: Units) {
+        self.units = self.units.saturating_sub(units);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.units > Units::ZERO {
+            self.tenant.release(self.device, self.units);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How much device memory a request takes, in the driver's granularity.
+
+use tranche_shm::credit::Units;
+
+/// Bytes in a block, the granularity in which the driver takes device memory.
+pub const BLOCK_BYTES: u64 = 2 << 20;
+/// The same as credit.
+pub const BLOCK: Units = Units::within(BLOCK_BYTES);
+
+/// Pitches are multiples of at most this on every device known; what the driver really chose is charged after.
+const PITCH_BYTES: u64 = 512;
+
+/// What a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Shares blocks with other small allocations.
+    Packed {
+        /// Its size, less than a block.
+        bytes: u64,
+    },
+    /// Has whole blocks to itself.
+    Whole {
+        /// These blocks as credit.
+        units: Units,
+    },
+}
+
+impl Extent {
+    /// Of a plain allocation; nothing when it is beyond what a credit word can express (16 TiB).
+    pub const fn plain(bytes: u64) -> Option<Self> {
+        if bytes < BLOCK_BYTES { Some(Self::Packed { bytes }) } else { Self::blocks(bytes) }
+    }
+
+    /// Of memory that is never packed with other memory.
+    pub const fn blocks(bytes: u64) -> Option<Self> {
+        let Some(bytes) = bytes.checked_next_multiple_of(BLOCK_BYTES) else { return None };
+        match Units::covering(bytes) {
+            Some(units) => Some(Self::Whole { units }),
+            None => None,
+        }
+    }
+
+    /// What has to be in hand before the driver is called. A request for no bytes needs nothing: the driver
+    /// refuses it.
+    pub const fn worst(self) -> Units {
+        match self {
+            Self::Packed { bytes: 0 } => Units::ZERO,
+            Self::Packed { .. } => BLOCK,
+            Self::Whole { units } => units,
+        }
+    }
+}
+
+/// A two-dimensional allocation whose rows the driver pads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pitched {
+    /// Width of a row in bytes.
+    pub width: u64,
+    /// Number of rows.
+    pub height: u64,
+}
+
+impl Pitched {
+    /// The most it takes before the pitch is known; nothing on overflow.
+    pub const fn bytes(self) -> Option<u64> {
+        match self.width.checked_next_multiple_of(PITCH_BYTES) {
+            Some(pitch) => pitch.checked_mul(self.height),
+            None => None,
+        }
+    }
+}
+
+/// The shape of an array or, with several levels, of a mipmapped array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrayShape {
+    /// Elements in a row.
+    pub width: u64,
+    /// Rows; 0 for a one-dimensional array.
+    pub height: u64,
+    /// Slices or layers; 0 for a flat array.
+    pub depth: u64,
+    /// `CUarray_format` as a number.
+    pub format: u32,
+    /// Channels of an element.
+    pub channels: u32,
+    /// `CUDA_ARRAY3D_*` flags.
+    pub flags: u32,
+}
+
+impl ArrayShape {
+    const LAYERED: u32 = 0x01;
+    const CUBEMAP: u32 = 0x04;
+    const SPARSE: u32 = 0x40;
+    const DEFERRED: u32 = 0x80;
+
+    /// What `levels` levels of it take, each half as large as the one before; nothing on overflow. Sparse and
+    /// deferred arrays take no memory of their own: it is mapped into them.
+    pub fn bytes(self, levels: u32) -> Option<u64> {
+        if self.flags & (Self::SPARSE | Self::DEFERRED) != 0 {
+            return Some(0);
+        }
+        (0..levels.clamp(1, 64)).try_fold(0u64, |sum, level| sum.checked_add(self.level(level)?))
+    }
+
+    fn level(self, level: u32) -> Option<u64> {
+        let halved = |length: u64| length.checked_shr(level).unwrap_or(0).max(1);
+        let layers = self.flags & (Self::LAYERED | Self::CUBEMAP) != 0;
+        let depth = if layers { self.depth.max(1) } else { halved(self.depth) };
+        let element = channel_bytes(self.format).checked_mul(u64::from(self.channels.max(1)))?;
+        halved(self.width).checked_mul(halved(self.height))?.checked_mul(depth)?.checked_mul(element)
+    }
+}
+
+/// Bytes in a channel; formats that pack or compress are counted as the widest plain one.
+const fn channel_bytes(format: u32) -> u64 {
+    match format {
+        0x01 | 0x08 => 1,
+        0x02 | 0x09 | 0x10 => 2,
+        _ => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_overflow_are_nothing_rather_than_small() {
+        assert_eq!(Extent::plain(u64::MAX), None);
+        assert_eq!(Extent::plain(1 << 44), None);
+        assert_eq!(Pitched { width: u64::MAX, height: 2 }.bytes(), None);
+        assert_eq!(Pitched { width: 1 << 40, height: 1 << 40 }.bytes(), None);
+        let huge = ArrayShape { width: u64::MAX, height: 3, ..ArrayShape::default() };
+        assert_eq!(huge.bytes(1), None);
+    }
+
+    #[test]
+    fn large_requests_take_whole_blocks_and_empty_ones_nothing() {
+        assert_eq!(Extent::plain(0).map(Extent::worst), Some(Units::ZERO));
+        assert_eq!(Extent::plain(1).map(Extent::worst), Some(BLOCK));
+        assert_eq!(Extent::plain(BLOCK_BYTES).map(Extent::worst), Some(BLOCK));
+        assert_eq!(Extent::plain(BLOCK_BYTES + 1).map(Extent::worst), Some(Units::new(2 * BLOCK.get())));
+    }
+
+    #[test]
+    fn mipmaps_add_up_and_layers_do_not_shrink() {
+        let flat = ArrayShape { width: 8, height: 8, format: 0x01, channels: 1, ..ArrayShape::default() };
+        assert_eq!(flat.bytes(4), Some(64 + 16 + 4 + 1));
+        let layers = ArrayShape { depth: 10, flags: ArrayShape::LAYERED, ..flat };
+        assert_eq!(layers.bytes(2), Some(640 + 160));
+        assert_eq!(ArrayShape { flags: ArrayShape::SPARSE, ..flat }.bytes(1), Some(0));
+    }
+}

@@ -1,0 +1,106 @@
+//! The ledger of one process: who holds what, so that each charge finds its release.
+
+use core::sync::atomic::AtomicU64;
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+
+use crate::charge::{Refused, Tenant};
+use crate::extent::Extent;
+use crate::lock::{Lock, Pause};
+use crate::table::{Entry, Full, Kind, Table};
+
+/// Words in front of the table: one lock and one charge for contexts per device.
+const HEAD: usize = 2 * tranche_shm::MAX_DEVICES;
+
+/// The context that an allocation goes with: it ends when the context does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner(pub(crate) u64);
+
+impl Owner {
+    /// Memory that outlives contexts.
+    pub const NOBODY: Self = Self(0);
+}
+
+/// A request for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Where.
+    pub device: DeviceSlot,
+    /// How much, as far as it is known before the driver is called.
+    pub extent: Extent,
+    /// In which context.
+    pub owner: Owner,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied<E> {
+    /// The slice cannot have it.
+    OutOfMemory,
+    /// The driver said no, and this is what it said.
+    Driver(E),
+}
+
+impl<E> From<Refused> for Denied<E> {
+    fn from(_: Refused) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl<E> From<Full> for Denied<E> {
+    fn from(_: Full) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// A process's ledger over its charges.
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger<'a> {
+    pub(crate) tenant: Tenant<'a>,
+    pub(crate) table: Table<'a>,
+    head: &'a [AtomicU64],
+    pause: Pause,
+}
+
+impl<'a> Ledger<'a> {
+    /// The fewest words a ledger can live in.
+    pub const LEAST_WORDS: usize = HEAD + Table::LEAST_WORDS;
+
+    /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
+    pub fn over(tenant: Tenant<'a>, words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
+        let (head, rest) = words.split_at_checked(HEAD)?;
+        Some(Self { tenant, table: Table::over(rest, pause)?, head, pause })
+    }
+
+    /// Whose ledger it is.
+    pub const fn tenant(&self) -> Tenant<'a> {
+        self.tenant
+    }
+
+    /// One thread at a time decides about what a device's contexts and pools are charged.
+    pub(crate) fn device_lock(&self, device: DeviceSlot) -> Lock<'a> {
+        Lock::at(&self.head[device.index() * 2], self.pause)
+    }
+
+    /// What is charged for contexts on a device, plus one; 0 while nothing was decided.
+    pub(crate) fn context_charge(&self, device: DeviceSlot) -> &'a AtomicU64 {
+        &self.head[device.index() * 2 + 1]
+    }
+
+    pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {
+        Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
+    }
+
+    /// Gives back what an entry that left the table was charged.
+    pub(crate) fn forget(&self, kind: Kind, key: u64, entry: Entry) {
+        if entry.units > Units::ZERO {
+            self.tenant.release(entry.device, entry.units);
+        }
+        match kind {
+            Kind::Memory => self.leave_blocks(entry.device, key, entry.detail),
+            Kind::Mapping => self.drop_mapping(entry),
+            _ => {}
+        }
+    }
+}

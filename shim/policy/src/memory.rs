@@ -1,0 +1,139 @@
+//! Plain allocations and arrays: a pointer, its size, and the blocks that small ones share.
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+
+use crate::charge::{Daemon, Refused, Reservation};
+use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
+use crate::ledger::{Claim, Denied, Ledger, Owner};
+use crate::table::{Cursor, Entry, Full, Kind};
+
+impl<'a> Ledger<'a> {
+    /// Charges, lets `driver` allocate and enters what came of it. The driver says where the memory is and,
+    /// if it knows better than the claim, how large; `undo` frees it again when that does not fit.
+    pub fn allocate<E>(
+        &self,
+        kind: Kind,
+        claim: Claim,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<(u64, Extent), E>,
+        undo: impl FnOnce(u64),
+    ) -> Result<u64, Denied<E>> {
+        let reserved = self.tenant.charge(claim.device, claim.extent.worst(), daemon)?;
+        let (key, extent) = driver().map_err(Denied::Driver)?;
+        self.enter(kind, key, Claim { extent, ..claim }, reserved, daemon).map_err(|_| {
+            undo(key);
+            Denied::OutOfMemory
+        })?;
+        Ok(key)
+    }
+
+    /// Lets `driver` free, then gives back the charge. A pointer that is not ours, or not any more, passes
+    /// through and gives back nothing.
+    pub fn free<E>(
+        &self,
+        kind: Kind,
+        key: u64,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        if let Some(entry) = self.table.take(kind, key, stamp) {
+            self.forget(kind, key, entry);
+        }
+        Ok(())
+    }
+
+    /// Gives back everything that went with a context.
+    pub fn forget_owner(&self, owner: Owner) {
+        let of_owner = |kind: Kind, entry: &Entry| {
+            matches!(kind, Kind::Memory | Kind::Array) && entry.link == owner.0 && owner != Owner::NOBODY
+        };
+        let mut cursor = Cursor::default();
+        while let Some((kind, key, entry)) = self.table.take_next(&mut cursor, of_owner) {
+            self.forget(kind, key, entry);
+        }
+    }
+
+    fn enter(
+        &self,
+        kind: Kind,
+        key: u64,
+        claim: Claim,
+        reserved: Reservation<'a>,
+        daemon: &impl Daemon,
+    ) -> Result<(), Refused> {
+        let (units, packed) = match claim.extent {
+            Extent::Whole { units } => (units, 0),
+            Extent::Packed { bytes } => (Units::ZERO, bytes),
+        };
+        // Whoever joins a block after us does not pay for it, so it is paid before it is entered.
+        let worst = touched(key, packed).fold(units, |sum, _| sum.saturating_add(BLOCK));
+        let reserved = reserved.grow(worst, daemon)?;
+        let (fresh, packed, all) = self.enter_blocks(claim.device, key, packed);
+        reserved.keep(units.saturating_add(fresh));
+        let entry = Entry { detail: packed, link: claim.owner.0, ..self.entry(claim.device, units) };
+        match all.and_then(|()| self.table.put(kind, key, entry)) {
+            Ok(None) => Ok(()),
+            Ok(Some(gone)) => {
+                self.forget(kind, key, gone);
+                Ok(())
+            }
+            Err(Full) => {
+                self.forget(kind, key, entry);
+                Err(Refused)
+            }
+        }
+    }
+
+    /// Counts a small allocation in the blocks it touches; gives what the newly touched ones cost and, should
+    /// the table be full, how many of the bytes lie in blocks that were counted.
+    fn enter_blocks(
+        &self,
+        device: DeviceSlot,
+        pointer: u64,
+        bytes: u64,
+    ) -> (Units, u64, Result<(), Full>) {
+        let mut fresh = Units::ZERO;
+        for block in touched(pointer, bytes) {
+            let more = |entry: Option<Entry>| {
+                let counted = entry.unwrap_or_else(|| self.entry(device, BLOCK));
+                Some(Entry { detail: counted.detail + 1, ..counted })
+            };
+            match self.table.change(Kind::Block, block, more) {
+                Ok(None) => fresh = fresh.saturating_add(BLOCK),
+                Ok(Some(_)) => {}
+                Err(Full) => return (fresh, (block * BLOCK_BYTES).saturating_sub(pointer), Err(Full)),
+            }
+        }
+        (fresh, bytes, Ok(()))
+    }
+
+    /// A small allocation is gone: gives back the blocks that it was the last in.
+    pub(crate) fn leave_blocks(&self, device: DeviceSlot, pointer: u64, bytes: u64) {
+        for block in touched(pointer, bytes) {
+            if let Some(entry) = self.leave_block(block) {
+                self.tenant.release(device, entry.units);
+            }
+        }
+    }
+
+    fn leave_block(&self, block: u64) -> Option<Entry> {
+        let mut last = None;
+        let _ = self.table.change(Kind::Block, block, |entry| {
+            last = entry.filter(|entry| entry.detail <= 1);
+            entry.filter(|entry| entry.detail > 1).map(|entry| Entry { detail: entry.detail - 1, ..entry })
+        });
+        last
+    }
+}
+
+/// The blocks that an allocation touches.
+fn touched(pointer: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    let first = pointer / BLOCK_BYTES;
+    let end = match bytes {
+        0 => first,
+        _ => (pointer.saturating_add(bytes - 1)) / BLOCK_BYTES + 1,
+    };
+    first..end
+}

@@ -1,0 +1,194 @@
+//! Stream-ordered memory: a pool is charged what it keeps, not what the program holds of it.
+//!
+//! The driver says what a pool keeps (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`). Growth is charged as the
+//! allocation that caused it returns; what the pool let go is given back when somebody looks: at a
+//! synchronisation, at the next allocation, before a refusal. Where the driver cannot say, a pool counts as
+//! keeping exactly what the program holds.
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+
+use crate::charge::{Daemon, Refused, Reservation};
+use crate::ledger::{Claim, Denied, Ledger};
+use crate::table::{Cursor, Entry, Full, Kind};
+
+/// What the driver says a pool keeps, in bytes; nothing when it cannot say.
+pub trait PoolUse {
+    /// Of the pool with this handle.
+    fn reserved(&self, pool: u64) -> Option<u64>;
+}
+
+impl<F: Fn(u64) -> Option<u64>> PoolUse for F {
+    fn reserved(&self, pool: u64) -> Option<u64> {
+        self(pool)
+    }
+}
+
+/// An entry of [`Kind::Pool`]: charged in units; live units in its detail; calls begun in the upper half of its
+/// link, calls under way in the lower.
+const BEGUN: u64 = 1 << 32;
+const UNDER_WAY: u64 = 1;
+
+impl<'a> Ledger<'a> {
+    /// Charges, lets `driver` allocate from `pool`, and charges what the pool grew beyond that. `undo` frees
+    /// the pointer when that does not fit.
+    pub fn allocate_from_pool<E>(
+        &self,
+        pool: u64,
+        claim: Claim,
+        daemon: &impl Daemon,
+        keeps: &impl PoolUse,
+        driver: impl FnOnce() -> Result<u64, E>,
+        undo: impl Fn(u64),
+    ) -> Result<u64, Denied<E>> {
+        let units = claim.extent.worst();
+        let reserved = self.tenant.charge(claim.device, units, daemon)?;
+        self.begin(pool, claim.device)?;
+        let pointer = match driver() {
+            Ok(pointer) => pointer,
+            Err(error) => {
+                self.end(pool);
+                return Err(Denied::Driver(error));
+            }
+        };
+        let entry = Entry { link: pool, ..self.streamed(claim.device, units) };
+        let put = self.table.put(Kind::Streamed, pointer, entry);
+        if let Ok(Some(gone)) = put {
+            self.shrink_live(gone.link, gone.detail);
+        }
+        let paid = self.pay(pool, units, keeps.reserved(pool), reserved, daemon);
+        self.end(pool);
+        if put.is_err() || paid.is_err() {
+            self.table.take(Kind::Streamed, pointer, u64::MAX);
+            self.shrink_live(pool, u64::from(units.get()));
+            undo(pointer);
+            self.settle_pool(pool, keeps);
+            return Err(Denied::OutOfMemory);
+        }
+        Ok(pointer)
+    }
+
+    /// Whether the pointer came from a pool.
+    pub fn is_streamed(&self, pointer: u64) -> bool {
+        self.table.find(Kind::Streamed, pointer).is_some()
+    }
+
+    /// Lets `driver` free a pointer in stream order.
+    pub fn free_to_pool<E>(
+        &self,
+        pointer: u64,
+        keeps: &impl PoolUse,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        if let Some(entry) = self.table.take(Kind::Streamed, pointer, stamp) {
+            self.shrink_live(entry.link, entry.detail);
+            self.settle_pool(entry.link, keeps);
+        }
+        Ok(())
+    }
+
+    /// Looks at every pool and gives back what they let go; `trim` may first ask a pool to let go.
+    pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
+        let mut cursor = Cursor::default();
+        while let Some((_, pool, _)) = self.table.next(&mut cursor, |kind, _| kind == Kind::Pool) {
+            trim(pool);
+            self.settle_pool(pool, keeps);
+        }
+    }
+
+    /// Whether any pool is in use: otherwise there is nothing to settle.
+    pub fn has_pools(&self) -> bool {
+        self.table.next(&mut Cursor::default(), |kind, _| kind == Kind::Pool).is_some()
+    }
+
+    /// Lets `driver` destroy a pool.
+    pub fn destroy_pool<E>(&self, pool: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        if let Some(entry) = self.table.take(Kind::Pool, pool, stamp) {
+            self.forget(Kind::Pool, pool, entry);
+        }
+        Ok(())
+    }
+
+    fn streamed(&self, device: DeviceSlot, units: Units) -> Entry {
+        Entry { detail: u64::from(units.get()), ..self.entry(device, Units::ZERO) }
+    }
+
+    fn begin(&self, pool: u64, device: DeviceSlot) -> Result<(), Full> {
+        let begun = |entry: Option<Entry>| {
+            let entry = entry.unwrap_or_else(|| self.entry(device, Units::ZERO));
+            Some(Entry { link: entry.link.wrapping_add(BEGUN + UNDER_WAY), ..entry })
+        };
+        self.table.change(Kind::Pool, pool, begun).map(drop)
+    }
+
+    fn end(&self, pool: u64) {
+        let over = |entry: Entry| Entry { link: entry.link.wrapping_sub(UNDER_WAY), ..entry };
+        let _ = self.table.change(Kind::Pool, pool, |entry| entry.map(over));
+    }
+
+    /// Raises the pool's charge to what it keeps now and pays for that. One at a time: a charge that another
+    /// thread relies on must not be taken back because ours was refused.
+    fn pay(
+        &self,
+        pool: u64,
+        live: Units,
+        kept: Option<u64>,
+        reserved: Reservation<'a>,
+        daemon: &impl Daemon,
+    ) -> Result<(), Refused> {
+        let _turn = self.device_lock(reserved.device()).acquire();
+        let grown = |entry: Entry| entry.detail.saturating_add(u64::from(live.get()));
+        let entry = self.table.find(Kind::Pool, pool).ok_or(Refused)?;
+        let owed = target(grown(entry), kept).saturating_sub(entry.units);
+        // Between looking and writing only `settle_pool` might lower the charge, and it leaves pools alone
+        // whose calls are under way, as ours is.
+        let reserved = reserved.grow(owed, daemon);
+        let owed = if reserved.is_ok() { owed } else { Units::ZERO };
+        let _ = self.table.change(Kind::Pool, pool, |entry| {
+            entry.map(|entry| Entry {
+                units: entry.units.saturating_add(owed),
+                detail: grown(entry),
+                ..entry
+            })
+        });
+        reserved.map(|reserved| reserved.keep(owed))
+    }
+
+    fn shrink_live(&self, pool: u64, live: u64) {
+        let _ = self.table.change(Kind::Pool, pool, |entry| {
+            entry.map(|entry| Entry {
+                detail: entry.detail.saturating_sub(live),
+                link: entry.link.wrapping_add(BEGUN),
+                ..entry
+            })
+        });
+    }
+
+    /// Lowers a pool's charge to what it keeps, unless a call came in between: then a later look does it.
+    fn settle_pool(&self, pool: u64, keeps: &impl PoolUse) {
+        let Some(seen) = self.table.find(Kind::Pool, pool) else { return };
+        let kept = keeps.reserved(pool);
+        let mut back = Units::ZERO;
+        let _ = self.table.change(Kind::Pool, pool, |entry| {
+            let entry = entry?;
+            if entry.link != seen.link || entry.link as u32 > 0 || entry.serial != seen.serial {
+                return Some(entry);
+            }
+            let units = entry.units.min(target(entry.detail, kept));
+            back = entry.units.saturating_sub(units);
+            Some(Entry { units, ..entry })
+        });
+        if back > Units::ZERO {
+            self.tenant.release(seen.device, back);
+        }
+    }
+}
+
+fn target(live: u64, kept: Option<u64>) -> Units {
+    let live = Units::new(u32::try_from(live).unwrap_or(u32::MAX));
+    kept.map_or(live, |bytes| Units::covering(bytes).unwrap_or(Units::MAX))
+}

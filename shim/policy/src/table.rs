@@ -1,0 +1,336 @@
+//! A table of what the process holds: sharded, open addressing, in words that somebody else provides.
+//!
+//! Linear probing with backward shift, so no tombstones and no slow decay; a shard grows by itself when it is
+//! three quarters full. Space that a shard leaves behind is not used again: over all growth that is at most as
+//! much as is in use.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+
+use crate::lock::{Guard, Lock, Pause};
+
+const SHARDS: usize = 64;
+const SHARD_WORDS: usize = 8;
+const ENTRY_WORDS: usize = 5;
+const FIRST_CAPACITY: usize = 32;
+
+const NEXT_FREE: usize = 0;
+const SERIAL: usize = 1;
+const FIRST_SHARD: usize = 8;
+const HEAP: usize = FIRST_SHARD + SHARDS * SHARD_WORDS;
+
+/// What an entry is about. Keys of different kinds never meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A device pointer.
+    Memory = 1,
+    /// A device pointer that came out of a pool.
+    Streamed,
+    /// A block of addresses with small allocations in it.
+    Block,
+    /// An array or a mipmapped array.
+    Array,
+    /// A handle of physical memory.
+    Physical,
+    /// An address where physical memory is mapped.
+    Mapping,
+    /// A context.
+    Context,
+    /// A memory pool.
+    Pool,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Memory,
+        Self::Streamed,
+        Self::Block,
+        Self::Array,
+        Self::Physical,
+        Self::Mapping,
+        Self::Context,
+        Self::Pool,
+    ];
+}
+
+/// What is known of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where its memory is.
+    pub device: DeviceSlot,
+    /// When it was entered: unique, so that a thing is told from a later one with the same address.
+    pub serial: u64,
+    /// What is charged for it.
+    pub units: Units,
+    /// Meaning by kind.
+    pub detail: u64,
+    /// Meaning by kind.
+    pub link: u64,
+}
+
+/// No room for another entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The table.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    words: &'a [AtomicU64],
+    pause: Pause,
+}
+
+impl<'a> Table<'a> {
+    /// The fewest words a table can live in.
+    pub const LEAST_WORDS: usize = HEAP + SHARDS * FIRST_CAPACITY * ENTRY_WORDS;
+
+    /// The table in `words`, which were zero before their first use; `None` if they are too few.
+    pub fn over(words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
+        (words.len() >= Self::LEAST_WORDS).then_some(Self { words, pause })
+    }
+
+    /// A number greater than any given before.
+    pub fn next_serial(self) -> u64 {
+        self.words[SERIAL].fetch_add(1, Relaxed) + 1
+    }
+
+    /// The greatest number given so far: what is entered from now on has a greater one.
+    pub fn stamp(self) -> u64 {
+        self.words[SERIAL].load(Relaxed)
+    }
+
+    /// What is known of `key`.
+    pub fn find(self, kind: Kind, key: u64) -> Option<Entry> {
+        let shard = self.shard(kind, key);
+        let _guard = shard.lock();
+        shard.position(kind, key).map(|(_, entry)| entry)
+    }
+
+    /// Replaces what is known of `key` by what `next` makes of it, in one step; gives what was there before.
+    /// `next` must be quick and must not come back to the table.
+    pub fn change(
+        self,
+        kind: Kind,
+        key: u64,
+        next: impl FnOnce(Option<Entry>) -> Option<Entry>,
+    ) -> Result<Option<Entry>, Full> {
+        let shard = self.shard(kind, key);
+        let _guard = shard.lock();
+        let found = shard.position(kind, key);
+        let before = found.map(|(_, entry)| entry);
+        match (found.map(|(at, _)| at), next(before)) {
+            (Some(at), Some(entry)) => shard.write(at, kind, key, entry),
+            (Some(at), None) => shard.remove(at),
+            (None, Some(entry)) => shard.insert(kind, key, entry)?,
+            (None, None) => {}
+        }
+        Ok(before)
+    }
+
+    /// Enters something new; gives what was there under the same key, which by that is known to be gone.
+    pub fn put(self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
+        self.change(kind, key, |_| Some(entry))
+    }
+
+    /// Removes `key` if it was entered no later than `stamp`.
+    pub fn take(self, kind: Kind, key: u64, stamp: u64) -> Option<Entry> {
+        let mut taken = None;
+        let _ = self.change(kind, key, |entry| {
+            taken = entry.filter(|entry| entry.serial <= stamp);
+            entry.filter(|_| taken.is_none())
+        });
+        taken
+    }
+
+    /// Removes one entry after `cursor` that `wanted` picks; call it until it gives nothing.
+    pub fn take_next(
+        self,
+        cursor: &mut Cursor,
+        wanted: impl Fn(Kind, &Entry) -> bool,
+    ) -> Option<(Kind, u64, Entry)> {
+        self.walk(cursor, wanted, true)
+    }
+
+    /// The next entry after `cursor` that `wanted` picks.
+    pub fn next(
+        self,
+        cursor: &mut Cursor,
+        wanted: impl Fn(Kind, &Entry) -> bool,
+    ) -> Option<(Kind, u64, Entry)> {
+        self.walk(cursor, wanted, false)
+    }
+
+    fn walk(
+        self,
+        cursor: &mut Cursor,
+        wanted: impl Fn(Kind, &Entry) -> bool,
+        remove: bool,
+    ) -> Option<(Kind, u64, Entry)> {
+        while cursor.shard < SHARDS {
+            let shard = Shard { table: self, base: FIRST_SHARD + cursor.shard * SHARD_WORDS };
+            let _guard = shard.lock();
+            while cursor.at < shard.capacity() {
+                let at = cursor.at;
+                if let Some((kind, key, entry)) = shard.occupied(at).filter(|(kind, _, entry)| wanted(*kind, entry)) {
+                    if remove { shard.remove(at) } else { cursor.at += 1 }
+                    return Some((kind, key, entry));
+                }
+                cursor.at += 1;
+            }
+            *cursor = Cursor { shard: cursor.shard + 1, at: 0 };
+        }
+        None
+    }
+
+    fn shard(self, kind: Kind, key: u64) -> Shard<'a> {
+        let index = (hash(kind, key) >> 58) as usize % SHARDS;
+        Shard { table: self, base: FIRST_SHARD + index * SHARD_WORDS }
+    }
+
+    /// Takes `count` zero words out of those never used.
+    fn carve(self, count: usize) -> Result<usize, Full> {
+        let room = self.words.len() - HEAP;
+        let claim = |used: u64| {
+            let after = (used as usize).checked_add(count)?;
+            (after <= room).then_some(after as u64)
+        };
+        let used = self.words[NEXT_FREE].fetch_update(Relaxed, Relaxed, claim).map_err(|_| Full)?;
+        Ok(HEAP + used as usize)
+    }
+}
+
+/// A place in a walk through the table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    shard: usize,
+    at: usize,
+}
+
+/// Fibonacci hashing: pointers differ in their middle bits, a multiplication carries them to the top.
+const fn hash(kind: Kind, key: u64) -> u64 {
+    (key ^ (kind as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[derive(Clone, Copy)]
+struct Shard<'a> {
+    table: Table<'a>,
+    base: usize,
+}
+
+/// Words of a shard's head.
+const LOCK: usize = 0;
+const START: usize = 1;
+const CAPACITY: usize = 2;
+const COUNT: usize = 3;
+
+impl<'a> Shard<'a> {
+    fn lock(self) -> Guard<'a> {
+        Lock::at(&self.table.words[self.base + LOCK], self.table.pause).acquire()
+    }
+
+    fn capacity(self) -> usize {
+        self.get(self.base + CAPACITY) as usize
+    }
+
+    fn position(self, kind: Kind, key: u64) -> Option<(usize, Entry)> {
+        let capacity = self.capacity();
+        let home = self.home(kind, key);
+        (0..capacity)
+            .map(|step| (home + step) & (capacity - 1))
+            .map_while(|at| self.occupied(at).map(|found| (at, found)))
+            .find(|(_, (found, name, _))| (*found, *name) == (kind, key))
+            .map(|(at, (_, _, entry))| (at, entry))
+    }
+
+    fn insert(self, kind: Kind, key: u64, entry: Entry) -> Result<(), Full> {
+        let count = self.get(self.base + COUNT) as usize;
+        if (count + 1) * 4 > self.capacity() * 3 {
+            self.grow()?;
+        }
+        self.place(kind, key, entry);
+        self.set(self.base + COUNT, count as u64 + 1);
+        Ok(())
+    }
+
+    fn place(self, kind: Kind, key: u64, entry: Entry) {
+        let mask = self.capacity() - 1;
+        let mut at = self.home(kind, key);
+        while self.occupied(at).is_some() {
+            at = (at + 1) & mask;
+        }
+        self.write(at, kind, key, entry);
+    }
+
+    /// Closes the gap at `gap` with later entries of the same run.
+    fn remove(self, mut gap: usize) {
+        let mask = self.capacity() - 1;
+        let mut at = gap;
+        loop {
+            at = (at + 1) & mask;
+            let Some((kind, key, entry)) = self.occupied(at) else { break };
+            let distance = at.wrapping_sub(self.home(kind, key)) & mask;
+            if distance >= at.wrapping_sub(gap) & mask {
+                self.write(gap, kind, key, entry);
+                gap = at;
+            }
+        }
+        self.set(self.entry(gap) + 1, 0);
+        self.set(self.base + COUNT, self.get(self.base + COUNT) - 1);
+    }
+
+    fn grow(self) -> Result<(), Full> {
+        let (old_start, old_capacity) = (self.get(self.base + START) as usize, self.capacity());
+        let capacity = (old_capacity * 2).max(FIRST_CAPACITY);
+        let start = self.table.carve(capacity * ENTRY_WORDS)?;
+        self.set(self.base + START, start as u64);
+        self.set(self.base + CAPACITY, capacity as u64);
+        for at in 0..old_capacity {
+            if let Some((kind, key, entry)) = self.decode(old_start + at * ENTRY_WORDS) {
+                self.place(kind, key, entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn home(self, kind: Kind, key: u64) -> usize {
+        (hash(kind, key) >> 20) as usize & self.capacity().wrapping_sub(1)
+    }
+
+    fn entry(self, at: usize) -> usize {
+        self.get(self.base + START) as usize + at * ENTRY_WORDS
+    }
+
+    fn occupied(self, at: usize) -> Option<(Kind, u64, Entry)> {
+        self.decode(self.entry(at))
+    }
+
+    fn decode(self, word: usize) -> Option<(Kind, u64, Entry)> {
+        let head = self.get(word + 1);
+        let kind = *Kind::ALL.get((head & 0xff).checked_sub(1)? as usize)?;
+        let entry = Entry {
+            device: DeviceSlot::new((head >> 8 & 0xff) as usize)?,
+            serial: self.get(word + 2),
+            units: Units::new((head >> 32) as u32),
+            detail: self.get(word + 3),
+            link: self.get(word + 4),
+        };
+        Some((kind, self.get(word), entry))
+    }
+
+    fn write(self, at: usize, kind: Kind, key: u64, entry: Entry) {
+        let word = self.entry(at);
+        let head = kind as u64 | (entry.device.index() as u64) << 8 | u64::from(entry.units.get()) << 32;
+        for (offset, value) in [key, head, entry.serial, entry.detail, entry.link].into_iter().enumerate() {
+            self.set(word + offset, value);
+        }
+    }
+
+    fn get(self, word: usize) -> u64 {
+        self.table.words[word].load(Relaxed)
+    }
+
+    fn set(self, word: usize, value: u64) {
+        self.table.words[word].store(value, Relaxed);
+    }
+}
