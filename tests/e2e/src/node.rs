@@ -1,0 +1,219 @@
+//! A simulated GPU machine with a daemon of its own.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::device::Device;
+use crate::outcome::Outcome;
+use crate::process::{Process, sweep};
+use crate::stage::Stage;
+use crate::tenant::Tenant;
+use crate::view::Snapshot;
+use crate::wait::until;
+use crate::{PATIENCE, SliceView};
+
+/// The machine: made for one test, gone with it.
+#[derive(Debug)]
+pub struct Node {
+    stage: Stage,
+    daemon: Option<Process>,
+    /// Last, so that it goes after all that uses it.
+    dir: TempDir,
+}
+
+impl Node {
+    /// A machine of GPUs as the preset names them, with its daemon running.
+    #[track_caller]
+    pub fn simulated(preset: &str) -> Self {
+        let mut node = Self::without_daemon(preset);
+        node.start_daemon();
+        node
+    }
+
+    /// A machine whose daemon has not been started.
+    #[track_caller]
+    pub fn without_daemon(preset: &str) -> Self {
+        let stage = Stage::find();
+        let dir = tempfile::Builder::new().prefix("tranche-").tempdir().expect("a directory can be made");
+        let node = Self { stage, daemon: None, dir };
+        node.simgpu(&["create", "--preset", preset], &[]).success();
+        node
+    }
+
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where its daemon listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir().join("run/tranched.sock")
+    }
+
+    /// Where its daemon keeps what must survive it.
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir().join("state")
+    }
+
+    /// What was installed on it.
+    pub fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn gpus(&self) -> PathBuf {
+        self.dir().join("gpus")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir().join("tranched.log")
+    }
+
+    // ---- the daemon ----
+
+    /// Starts the daemon and waits until it answers.
+    #[track_caller]
+    pub fn start_daemon(&mut self) {
+        let log = File::options().create(true).append(true).open(self.log()).expect("the log can be written");
+        let mut command = self.command("sh");
+        // The shell gives the daemon its log and then becomes the daemon.
+        let script = "exec \"$0\" --runtime-dir \"$1\" --state-dir \"$2\" >>\"$3\" 2>&1";
+        command.args(["-c", script]).arg(self.stage.daemon());
+        command.args([self.dir().join("run"), self.state_dir(), self.log()]);
+        drop(log);
+        let mut daemon = Process::start(&mut command);
+        let answer = until(PATIENCE, || match daemon.runs() {
+            false => Ok(Err("the daemon ended at once".to_string())),
+            true => match self.tranche(&["smi", "--json"]) {
+                outcome if outcome.code == Some(0) => Ok(Ok(())),
+                outcome => Err(outcome.to_string()),
+            },
+        });
+        self.daemon = Some(daemon);
+        if let Err(complaint) = answer.unwrap_or_else(Err) {
+            panic!("tranched does not answer: {complaint}");
+        }
+    }
+
+    /// Ends the daemon with SIGKILL.
+    #[track_caller]
+    pub fn kill_daemon(&mut self) {
+        self.end_daemon(Signal::SIGKILL);
+    }
+
+    /// Ends the daemon as an operator would.
+    #[track_caller]
+    pub fn stop_daemon(&mut self) -> Outcome {
+        self.end_daemon(Signal::SIGTERM)
+    }
+
+    #[track_caller]
+    fn end_daemon(&mut self, signal: Signal) -> Outcome {
+        let daemon = self.daemon.take().expect("the daemon was started");
+        daemon.signal(signal);
+        daemon.end()
+    }
+
+    /// What the daemon has said so far.
+    pub fn daemon_log(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    // ---- commands ----
+
+    /// A command on this machine: it finds the simulated driver and the daemon, and nothing else of ours.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if ["TRANCHE_", "CUDA_", "NVIDIA_", "SIMGPU_", "LD_"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+            {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("LD_LIBRARY_PATH", self.stage.libraries())
+            .env("SIMGPU_NODE", self.gpus())
+            .env("TRANCHE_SOCKET", self.socket())
+            .env("RUST_BACKTRACE", "1")
+            .current_dir(self.dir());
+        command
+    }
+
+    /// Runs a command to its end.
+    #[track_caller]
+    pub fn run(&self, command: &mut Command) -> Outcome {
+        Process::start(command).end()
+    }
+
+    /// `tranche` with arguments, to its end.
+    #[track_caller]
+    pub fn tranche(&self, arguments: &[&str]) -> Outcome {
+        self.run(self.command(self.stage.command()).args(arguments))
+    }
+
+    /// `simgpu VERB... FILE ARGUMENTS...`, to its end.
+    #[track_caller]
+    pub fn simgpu(&self, before: &[&str], after: &[&str]) -> Outcome {
+        self.run(self.command(self.stage.simgpu()).args(before).arg(self.gpus()).args(after))
+    }
+
+    /// `tranche run OPTIONS -- PROGRAM ARGUMENTS`, not yet started.
+    pub fn run_in_slice<A: AsRef<OsStr>>(&self, options: &[&str], program: &[A]) -> Command {
+        let mut command = self.command(self.stage.command());
+        command.arg("run").args(options).arg("--").args(program);
+        command
+    }
+
+    /// A tenant in a slice of its own.
+    #[track_caller]
+    pub fn tenant(&self, options: &[&str]) -> Tenant {
+        self.tenant_of(&mut self.run_in_slice(options, &[Tenant::program()]))
+    }
+
+    /// A tenant that a prepared command starts.
+    #[track_caller]
+    pub fn tenant_of(&self, command: &mut Command) -> Tenant {
+        Tenant::talk_to(Process::start(command))
+    }
+
+    // ---- what there is to see ----
+
+    /// What `tranche smi --json` shows.
+    #[track_caller]
+    pub fn smi(&self) -> Snapshot {
+        let text = self.tranche(&["smi", "--json"]).success();
+        match serde_json::from_str(&text) {
+            Ok(snapshot) => snapshot,
+            Err(error) => panic!("tranche smi --json: {error}\n{text}"),
+        }
+    }
+
+    /// What it shows of one slice.
+    #[track_caller]
+    pub fn slice(&self, name: &str) -> SliceView {
+        self.smi().slice(name).clone()
+    }
+
+    /// What the devices hold, as they say themselves.
+    #[track_caller]
+    pub fn device(&self) -> Device {
+        Device::read(&self.simgpu(&["show", "--json"], &[]).success())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- tranched said\n{}\n---", self.daemon_log());
+        }
+        self.daemon = None;
+        sweep(&self.dir().to_string_lossy());
+    }
+}

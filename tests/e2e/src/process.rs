@@ -1,0 +1,173 @@
+//! Child processes that cannot outlive their test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use crate::outcome::Outcome;
+use crate::wait::{PATIENCE, until};
+
+/// A running command in a process group of its own, with its standard streams in our hands.
+#[derive(Debug)]
+pub struct Process {
+    command: String,
+    child: Child,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts a command.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        let text = format!("{command:?}");
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match piped.process_group(0).spawn() {
+            Ok(child) => child,
+            Err(error) => panic!("cannot start {text}: {error}"),
+        };
+        let lines = lines_of(child.stdout.take().expect("stdout was piped"));
+        let errors = lines_of(child.stderr.take().expect("stderr was piped"));
+        Self { command: text, child, lines, errors, ended: None }
+    }
+
+    /// Its pid, which is also its process group.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes a line to its standard input; whether it was still there to read.
+    pub fn say(&mut self, line: &str) -> bool {
+        let stdin = self.child.stdin.as_mut();
+        stdin.is_some_and(|stdin| writeln!(stdin, "{line}").is_ok())
+    }
+
+    /// Ends its standard input.
+    pub fn hang_up(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// The next line of its standard output; nothing once that has ended.
+    #[track_caller]
+    pub fn line(&mut self) -> Option<String> {
+        self.line_within(PATIENCE)
+    }
+
+    /// As [`Process::line`], with another patience.
+    #[track_caller]
+    pub fn line_within(&mut self, patience: Duration) -> Option<String> {
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => Some(line.trim_end_matches('\n').to_string()),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("{}: no line on stdout for {} s", self.command, patience.as_secs())
+            }
+        }
+    }
+
+    /// Sends it a signal, and it alone.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill(pid(self.pid()), signal);
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("a child can be waited for");
+        }
+        self.ended.is_none()
+    }
+
+    /// Waits for its end; says how it ended.
+    #[track_caller]
+    pub fn end(self) -> Outcome {
+        self.end_within(PATIENCE)
+    }
+
+    /// As [`Process::end`], with another patience.
+    #[track_caller]
+    pub fn end_within(mut self, patience: Duration) -> Outcome {
+        self.hang_up();
+        let ended = until(patience, || match (self.runs(), self.ended) {
+            (false, Some(ended)) => Ok(ended),
+            _ => Err(String::new()),
+        });
+        if ended.is_err() {
+            let _ = killpg(pid(self.pid()), Signal::SIGKILL);
+        }
+        let status = ended.clone().unwrap_or_else(|_| ExitStatus::from_raw(Signal::SIGKILL as i32));
+        let (stdout, stderr) = (remaining(&self.lines), remaining(&self.errors));
+        let outcome = Outcome::new(self.command.clone(), Output { status, stdout, stderr });
+        assert!(ended.is_ok(), "still running after {} s\n{outcome}", patience.as_secs());
+        outcome
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.runs() {
+            let _ = killpg(pid(self.pid()), Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The lines of a stream as they come.
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stream);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            if sender.send(text).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    lines
+}
+
+/// What is left of a stream whose process has ended. A descendant may still hold it open; that is not waited
+/// for long.
+fn remaining(lines: &Receiver<String>) -> Vec<u8> {
+    let next = || lines.recv_timeout(Duration::from_secs(2)).ok();
+    std::iter::from_fn(next).collect::<String>().into_bytes()
+}
+
+pub(crate) fn pid(number: u32) -> Pid {
+    Pid::from_raw(i32::try_from(number).expect("pids are below 2^22"))
+}
+
+/// Kills every process whose environment or command line names `mark`, until there is none: children that left
+/// their process group included.
+pub(crate) fn sweep(mark: &str) {
+    let own = std::process::id();
+    let _ = until(Duration::from_secs(5), || {
+        let found: Vec<u32> = processes().filter(|&other| other != own && names(other, mark)).collect();
+        for &other in &found {
+            let _ = kill(pid(other), Signal::SIGKILL);
+        }
+        if found.is_empty() { Ok(()) } else { Err(String::new()) }
+    });
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// A zombie has neither environment nor command line, so it names nothing.
+fn names(process: u32, mark: &str) -> bool {
+    ["environ", "cmdline"].iter().any(|file| {
+        let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+        bytes.windows(mark.len()).any(|window| window == mark.as_bytes())
+    })
+}

@@ -1,0 +1,52 @@
+//! C programs that the tests compile, since that is what uses a driver in the world.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// A directory that survives until `cargo clean`: Cargo's own place for what tests leave.
+pub fn scratch() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let target = test.ancestors().nth(3).expect("tests lie in <target>/<profile>/deps");
+    let scratch = target.join("tmp/e2e");
+    std::fs::create_dir_all(&scratch).expect("the target directory can be written");
+    scratch
+}
+
+/// Compiles a C source of this repository, named from the workspace's root, unless it is older than its
+/// program. `Err` holds what the compiler said.
+pub fn compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = crate::stage::workspace().join(source);
+    let program = scratch().join(program_name(&source, flags));
+    if is_newer(&program, &source) {
+        return Ok(program);
+    }
+    let half_made = program.with_extension(format!("{}", std::process::id()));
+    let output = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-o"])
+        .args([half_made.as_os_str(), source.as_os_str()])
+        .args(flags)
+        .args(["-ldl", "-lpthread"])
+        .output()
+        .map_err(|error| format!("cannot run cc: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cc {}: {}", source.display(), String::from_utf8_lossy(&output.stderr)));
+    }
+    std::fs::rename(&half_made, &program).map_err(|error| format!("{}: {error}", program.display()))?;
+    Ok(program)
+}
+
+/// One name for each source and set of flags.
+fn program_name(source: &Path, flags: &[&str]) -> String {
+    let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+    let letters = flags.concat().chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    let tail = letters.len().saturating_sub(80);
+    format!("{stem}-{}", &letters[tail..])
+}
+
+fn is_newer(program: &Path, source: &Path) -> bool {
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+    matches!((modified(program), modified(source)), (Some(made), Some(written)) if made > written)
+}

@@ -1,0 +1,42 @@
+//! Waiting for what must come to pass, with an end to it.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long anything may take on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What `look` sees once it sees something, or `Err` with its last complaint when patience ends.
+pub(crate) fn until<T>(patience: Duration, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Ok(seen) => return Ok(seen),
+            Err(complaint) if start.elapsed() > patience => return Err(complaint),
+            Err(_) => sleep(PAUSE),
+        }
+    }
+}
+
+/// Waits until `look` sees what it wants; fails with `what` and its last complaint if it never does.
+#[track_caller]
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    match until(PATIENCE, look) {
+        Ok(seen) => seen,
+        Err(complaint) => panic!("{what}: still not so after {} s: {complaint}", PATIENCE.as_secs()),
+    }
+}
+
+/// Checks for a while that something stays so; fails with `what` and the complaint as soon as it does not.
+#[track_caller]
+pub fn holds_for(what: &str, span: Duration, mut look: impl FnMut() -> Result<(), String>) {
+    let start = Instant::now();
+    while start.elapsed() < span {
+        if let Err(complaint) = look() {
+            panic!("{what}: no longer so after {} ms: {complaint}", start.elapsed().as_millis());
+        }
+        sleep(PAUSE);
+    }
+}

@@ -1,0 +1,26 @@
+//! The promises of Tranche, kept or broken before the reader's eyes: real processes on a simulated node.
+//!
+//! Each module is one promise or one area; each test has a machine of its own, so they run side by side.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod caps;
+mod clients;
+mod doctor;
+mod families;
+mod harmless;
+mod identity;
+mod recovery;
+mod resize;
+mod run;
+mod shim_artifact;
+mod slices;
+mod smi;
+mod views;
+
+use tranche_domain::units::Bytes;
+
+/// What half of the simulated V100 is: half of the 32510 MiB that its driver can hand out.
+const HALF_V100: Bytes = Bytes::mib(16255);
+/// All that a V100's driver can hand out.
+const WHOLE_V100: Bytes = Bytes::mib(32510);

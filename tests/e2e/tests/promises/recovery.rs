@@ -1,0 +1,119 @@
+//! Promise 6: the daemon can die. Tenants go on within their limits, and a new daemon finds everything again.
+
+use std::time::Duration;
+
+use e2e::{CudaError, Kind, Node, Outcome, eventually, holds_for};
+use tranche_domain::units::Bytes;
+
+use crate::HALF_V100;
+
+#[test]
+fn tenants_outlive_a_killed_daemon_within_their_caps_and_are_found_again() {
+    let mut node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "idle", "-g", "0.25"]).success();
+    let mut tenant = node.tenant(&["-g", "0.5", "--name", "busy"]).ready();
+    let pid = tenant.pid();
+    let piece = tenant.alloc(Kind::Plain, Bytes::mib(2048)).unwrap();
+    let before = node.slice("busy");
+
+    node.kill_daemon();
+    assert_eq!(tenant.info().1, HALF_V100);
+    tenant.free(piece).expect("freeing needs no daemon");
+    tenant.alloc(Kind::Plain, Bytes::mib(2048)).expect("credit in hand needs no daemon");
+    let device = node.device();
+    assert!(device.held_by(0, &[pid]) <= HALF_V100);
+    holds_for("the tenant lives", Duration::from_millis(500), || match tenant.process().runs() {
+        true => Ok(()),
+        false => Err("it has ended".to_string()),
+    });
+
+    node.start_daemon();
+    let after = node.slice("busy");
+    assert_eq!((after.pids(), after.cap()), (vec![pid], before.cap()));
+    assert_eq!(after.used(), before.used());
+    assert_eq!(after.devices[0].gpu_uuid, before.devices[0].gpu_uuid);
+    let idle = node.slice("idle");
+    assert_eq!(idle.cap(), Bytes::mib(32510 / 4));
+    tenant.fill();
+    assert_eq!(tenant.alloc(Kind::Plain, Bytes::mib(2)), Err(CudaError::OUT_OF_MEMORY));
+    assert!(node.device().held_by(0, &[pid]) <= HALF_V100);
+    node.tranche(&["slice", "resize", "busy", "-g", "0.6"]).success();
+    assert!(tenant.fill() > Bytes::mib(3000), "a resize by the new daemon reaches the tenant");
+    assert_eq!(tenant.end().code, Some(0));
+    eventually("the slice ends with its program, as if nothing had happened", || {
+        match node.smi().find("busy") {
+            None => Ok(()),
+            Some(slice) => Err(format!("{slice:#?}")),
+        }
+    });
+}
+
+#[test]
+fn without_a_daemon_memory_is_refused_rather_than_given_away() {
+    let mut node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "pair", "-g", "0.5"]).success();
+    let mut tenants = [0, 1].map(|_| node.tenant(&["--slice", "pair"]).ready());
+    tenants[0].alloc(Kind::Plain, Bytes::mib(4096)).unwrap();
+    node.kill_daemon();
+    let pids = tenants.each_mut().map(|tenant| tenant.pid());
+    for tenant in &mut tenants {
+        // It may wait some seconds for the daemon with each refusal, so ask seldom.
+        for _ in 0..2 {
+            let _ = tenant.alloc(Kind::Plain, Bytes::mib(12 * 1024));
+        }
+        let held = node.device().held_by(0, &pids);
+        assert!(held <= HALF_V100, "{held}");
+    }
+    node.start_daemon();
+    for tenant in &mut tenants {
+        tenant.fill();
+    }
+    let held = node.device().held_by(0, &pids);
+    assert!(held <= HALF_V100, "{held}");
+    assert!(held > Bytes::mib(16000), "all of the slice can be used again: {held}");
+}
+
+#[test]
+fn a_process_that_died_while_the_daemon_was_away_is_cleared_up() {
+    let mut node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "pair", "-g", "0.5"]).success();
+    let mut tenants = [0, 1].map(|_| node.tenant(&["--slice", "pair"]).ready());
+    tenants[0].alloc(Kind::Plain, Bytes::mib(8192)).unwrap();
+    node.kill_daemon();
+    tenants[0].kill();
+    node.start_daemon();
+    let pid = tenants[1].pid();
+    eventually("only the living one is left", || match node.slice("pair").pids() {
+        pids if pids == [pid] => Ok(()),
+        pids => Err(format!("{pids:?}")),
+    });
+    tenants[1].alloc(Kind::Plain, Bytes::mib(12 * 1024)).expect("the dead one's memory is free");
+}
+
+#[test]
+fn new_programs_join_a_slice_that_is_older_than_the_daemon() {
+    let mut node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "lasting", "-g", "0.5"]).success();
+    let mut old = node.tenant(&["--slice", "lasting"]).ready();
+    old.alloc(Kind::Plain, Bytes::mib(4096)).unwrap();
+    let stopped: Outcome = node.stop_daemon();
+    assert_eq!(stopped.code, Some(0), "an orderly end\n{stopped}");
+    assert!(old.process().runs(), "stopping the daemon kills nobody");
+    node.start_daemon();
+    let mut new = node.tenant(&["--slice", "lasting"]).ready();
+    new.fill();
+    let pids = [old.pid(), new.pid()];
+    assert!(node.device().held_by(0, &pids) <= HALF_V100);
+    assert_eq!(node.slice("lasting").pids().len(), 2);
+}
+
+#[test]
+fn a_second_daemon_on_the_same_directory_is_refused() {
+    let node = Node::simulated("v100x8");
+    let mut command = node.command(node.stage().daemon());
+    command.args(["--runtime-dir".as_ref(), node.dir().join("run").as_os_str()]);
+    command.args(["--state-dir".as_ref(), node.state_dir().as_os_str()]);
+    let outcome = node.run(&mut command);
+    assert!(outcome.code.is_some_and(|code| code != 0), "{outcome}");
+    assert_eq!(node.smi().gpus.len(), 8, "the first one goes on");
+}

@@ -1,0 +1,119 @@
+//! Promise 7, from the outside: what the shim asks of the programs it is loaded into, and what it defines there.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use e2e::Stage;
+use object::LittleEndian;
+use object::elf::{DT_NEEDED, DT_SONAME, FileHeader64, SHN_UNDEF};
+use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
+
+type Header = FileHeader64<LittleEndian>;
+
+/// What the loader reads of a library.
+#[derive(Debug, Default)]
+struct Loaded {
+    needed: Vec<String>,
+    soname: Option<String>,
+    defines: BTreeSet<String>,
+    /// Undefined symbols, with the version wanted.
+    wants: BTreeSet<(String, Option<String>)>,
+}
+
+fn shim() -> Loaded {
+    let path = Stage::find().shim();
+    let data = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    read(&data).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn read(data: &[u8]) -> object::read::Result<Loaded> {
+    let header = Header::parse(data)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, data)?;
+    let symbols = sections.symbols(endian, data, object::elf::SHT_DYNSYM)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut loaded = Loaded::default();
+    for section in sections.iter() {
+        let Some((entries, strings)) = section.dynamic(endian, data)? else { continue };
+        let strings = sections.strings(endian, data, strings)?;
+        for entry in entries {
+            let name = || entry.string(endian, strings).map(text);
+            match entry.tag(endian) {
+                DT_NEEDED => loaded.needed.push(name()?),
+                DT_SONAME => loaded.soname = Some(name()?),
+                _ => {}
+            }
+        }
+    }
+    let versions = sections.versions(endian, data)?;
+    for (index, symbol) in symbols.enumerate() {
+        let name = text(symbol.name(endian, symbols.strings())?);
+        if symbol.st_shndx(endian) != SHN_UNDEF {
+            loaded.defines.insert(name);
+        } else if !name.is_empty() {
+            let version = match &versions {
+                Some(table) => table.version(table.version_index(endian, index).into())?,
+                None => None,
+            };
+            loaded.wants.insert((name, version.map(|version| text(version.name()))));
+        }
+    }
+    Ok(loaded)
+}
+
+/// `GLIBC_2.3.4` as numbers.
+fn glibc(version: &str) -> Option<Vec<u32>> {
+    version.strip_prefix("GLIBC_")?.split('.').map(|part| part.parse().ok()).collect()
+}
+
+#[test]
+fn the_shim_needs_libc_and_nothing_else() {
+    assert_eq!(shim().needed, ["libc.so.6"]);
+}
+
+#[test]
+fn the_shim_runs_on_a_glibc_of_2012() {
+    let shim = shim();
+    let versioned: Vec<_> = shim.wants.iter().filter(|(_, version)| version.is_some()).collect();
+    assert!(!versioned.is_empty(), "no versions were read, so nothing was checked: {shim:#?}");
+    for (name, version) in versioned {
+        let version = version.as_deref().unwrap();
+        let number = glibc(version).unwrap_or_else(|| panic!("{name} wants {version}, which is not glibc's"));
+        assert!(number <= vec![2, 17], "{name} wants {version}");
+    }
+}
+
+#[test]
+fn the_shim_defines_the_drivers_names_and_the_lookup_doors_alone() {
+    let shim = shim();
+    let ours = |name: &&String| {
+        let driver = ["cu", "nvml"].iter().any(|prefix| {
+            name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+        });
+        driver || ["dlsym", "dlvsym"].contains(&name.as_str())
+    };
+    let strange: Vec<_> = shim.defines.iter().filter(|name| !ours(name)).collect();
+    assert!(strange.is_empty(), "these names would collide with the host program's: {strange:?}");
+    for door in ["dlsym", "dlvsym", "cuGetProcAddress", "cuGetProcAddress_v2", "cuMemAlloc_v2", "nvmlInit_v2"]
+    {
+        assert!(shim.defines.contains(door), "{door} is not defined");
+    }
+}
+
+#[test]
+fn the_shim_has_a_name_of_its_own() {
+    // Were it called libcuda.so.1, the real one would never be loaded.
+    let soname = shim().soname;
+    assert!(soname.as_deref().is_none_or(|name| name.starts_with("libtranche")), "{soname:?}");
+}
+
+#[test]
+fn undefined_names_are_all_libc_functions() {
+    // An undefined weak or unversioned name would be taken from whatever the host program defines.
+    let unversioned: Vec<_> = shim().wants.into_iter().filter(|(_, version)| version.is_none()).collect();
+    let tolerated =
+        ["__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize"];
+    let strange: Vec<_> =
+        unversioned.iter().filter(|(name, _)| !tolerated.contains(&name.as_str())).collect();
+    assert!(strange.is_empty(), "{strange:?}");
+}

@@ -1,0 +1,104 @@
+//! Slices come and go: where they are put, how they are listed, how they end.
+
+use e2e::{Kind, Node, eventually};
+use tranche_domain::units::Bytes;
+
+use crate::HALF_V100;
+
+#[test]
+fn a_fraction_goes_where_it_fits_best() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
+    node.tranche(&["slice", "create", "b", "-g", "0.7"]).success();
+    // 0.3 fits both GPUs in use; it fills the one that it leaves nothing of.
+    node.tranche(&["slice", "create", "c", "-g", "0.3"]).success();
+    let gpu = |name: &str| node.slice(name).devices[0].gpu_index;
+    assert_ne!(gpu("a"), gpu("b"));
+    assert_eq!(gpu("c"), gpu("b"));
+    node.tranche(&["slice", "create", "d", "-g", "0.5"]).success();
+    assert_eq!(gpu("d"), gpu("a"));
+}
+
+#[test]
+fn a_gpu_can_be_chosen_by_index_or_uuid() {
+    let node = Node::simulated("v100x8");
+    let uuid = node.smi().gpus[6].uuid.to_string();
+    node.tranche(&["slice", "create", "by-index", "-g", "0.1", "--gpu", "4"]).success();
+    node.tranche(&["slice", "create", "by-uuid", "-g", "0.1", "--gpu", &uuid]).success();
+    assert_eq!(node.slice("by-index").devices[0].gpu_index, 4);
+    assert_eq!(node.slice("by-uuid").devices[0].gpu_index, 6);
+}
+
+#[test]
+fn a_slice_that_was_made_is_listed_and_shown() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "kept", "-g", "0.5"]).success();
+    assert!(node.tranche(&["slice", "list"]).success().contains("kept"));
+    let shown = node.tranche(&["slice", "show", "kept"]).success();
+    assert!(shown.contains("kept") && shown.contains("16255"), "{shown}");
+    let json = node.tranche(&["slice", "show", "kept", "--json"]).success();
+    let slice: e2e::SliceView = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}\n{json}"));
+    assert_eq!(slice.cap(), HALF_V100);
+    let list = node.tranche(&["slice", "list", "--json"]).success();
+    let slices: Vec<e2e::SliceView> =
+        serde_json::from_str(&list).unwrap_or_else(|error| panic!("{error}\n{list}"));
+    assert_eq!(slices.len(), 1);
+}
+
+#[test]
+fn every_slice_says_how_it_is_enforced_and_why() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "plain", "-g", "0.5"]).success();
+    let slice = node.slice("plain");
+    assert!(!slice.tier.is_empty() && !slice.tier_reason.is_empty(), "{slice:#?}");
+    assert_eq!(node.smi().compute_enforcement, "not enforced");
+    let table = node.tranche(&["smi"]).success();
+    assert!(table.contains("not enforced"), "{table}");
+}
+
+#[test]
+fn a_deleted_slice_is_gone_and_its_place_is_free() {
+    let node = Node::simulated("h200x1");
+    for _ in 0..3 {
+        node.tranche(&["slice", "create", "again", "-g", "0.9"]).success();
+        node.tranche(&["slice", "delete", "again"]).success();
+        assert!(node.smi().slices.is_empty());
+        assert_eq!(node.smi().gpus[0].committed, Bytes::ZERO);
+        assert!(!node.dir().join("run/slices/again").exists(), "its regions and socket are left behind");
+    }
+}
+
+#[test]
+fn deleting_by_force_ends_the_programs_and_frees_their_memory() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "doomed", "-g", "0.5"]).success();
+    let mut tenants = [0, 1].map(|_| node.tenant(&["--slice", "doomed"]).ready());
+    let mut bystander = node.tenant(&["-g", "0.3", "--gpu", "0"]).ready();
+    for tenant in &mut tenants {
+        tenant.alloc(Kind::Plain, Bytes::mib(1024)).unwrap();
+    }
+    let pids = tenants.each_mut().map(|tenant| tenant.pid());
+    node.tranche(&["slice", "delete", "doomed", "--force"]).success();
+    eventually("its memory is back", || match node.device().held_by(0, &pids) {
+        Bytes::ZERO => Ok(()),
+        held => Err(held.to_string()),
+    });
+    assert!(node.smi().find("doomed").is_none());
+    for mut tenant in tenants {
+        eventually("the runner has ended", || match tenant.process().runs() {
+            false => Ok(()),
+            true => Err("it runs".to_string()),
+        });
+    }
+    bystander.alloc(Kind::Plain, Bytes::mib(1024)).expect("the neighbour works on");
+}
+
+#[test]
+fn compute_follows_the_share_unless_given_apart() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "apart", "-g", "0.5", "--memory", "4Gi", "--compute", "30%"]).success();
+    let json = node.tranche(&["slice", "show", "apart", "--json"]).success();
+    let slice: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(slice["compute"], 300);
+    assert_eq!(node.slice("apart").cap(), Bytes::mib(4096));
+}

@@ -1,0 +1,93 @@
+//! Promise 3: inside a slice the GPU looks like the slice, whoever is asked.
+
+use e2e::{Kind, Node, Snapshot};
+use tranche_domain::units::Bytes;
+
+use crate::{HALF_V100, WHOLE_V100};
+
+#[test]
+fn driver_nvml_and_smi_agree_on_memory() {
+    let node = Node::simulated("v100x8");
+    // Somebody else is on the same GPU, and must not show.
+    let mut other = node.tenant(&["-g", "0.3", "--gpu", "0", "--name", "other"]).ready();
+    other.alloc(Kind::Plain, Bytes::mib(3000)).unwrap();
+    let mut tenant = node.tenant(&["-g", "0.5", "--gpu", "0", "--name", "mine"]).ready();
+    tenant.ask("nvml").unwrap();
+    for bytes in [0, 4096, 700 << 20, 5 << 30] {
+        if bytes > 0 {
+            tenant.alloc(Kind::Plain, Bytes::new(bytes)).unwrap();
+        }
+        let (free, total) = tenant.info();
+        assert_eq!(total, HALF_V100);
+        assert_eq!(tenant.number("total 0"), Ok(total.get()));
+        let nvml = tenant.numbers("nvmlmemory 0").unwrap().into_iter().map(Bytes::new).collect::<Vec<_>>();
+        let [total_1, free_1, used_1, total_2, reserved_2, free_2, used_2] = nvml[..] else {
+            panic!("{nvml:?}");
+        };
+        assert_eq!((total_1, free_1), (total, free), "after {bytes} bytes");
+        assert_eq!((total_2, free_2), (total, free), "after {bytes} bytes");
+        assert_eq!(used_1.saturating_add(free_1), total);
+        assert_eq!(used_2.saturating_add(free_2).saturating_add(reserved_2), total);
+        let slice = node.slice("mine");
+        assert_eq!((slice.cap(), slice.used()), (total, used_1), "after {bytes} bytes");
+        let pid = tenant.pid();
+        let held = node.device().held_by(0, &[pid]);
+        assert!(held <= slice.used(), "the device knows of {held}, the slice is charged {}", slice.used());
+    }
+}
+
+#[test]
+fn one_device_and_only_its_own_processes_are_there() {
+    let node = Node::simulated("v100x8");
+    let mut other = node.tenant(&["-g", "0.3", "--gpu", "3"]).ready();
+    other.alloc(Kind::Plain, Bytes::mib(100)).unwrap();
+    node.tranche(&["slice", "create", "mine", "-g", "0.5", "--gpu", "3"]).success();
+    let mut tenants = [0, 1].map(|_| node.tenant(&["--slice", "mine"]).ready());
+    let mut pids = tenants.each_mut().map(|tenant| u64::from(tenant.pid()));
+    pids.sort_unstable();
+    let slice = node.slice("mine");
+    for tenant in &mut tenants {
+        assert_eq!(tenant.number("count"), Ok(1));
+        tenant.ask("nvml").unwrap();
+        assert_eq!(tenant.number("nvmlcount"), Ok(1));
+        let answer = tenant.numbers("nvmlprocesses 0").unwrap();
+        let mut listed: Vec<(u64, u64)> = answer.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        listed.sort_unstable();
+        assert_eq!(listed.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), pids);
+        for process in &slice.processes {
+            let (_, used) = listed.iter().find(|(pid, _)| *pid == u64::from(process.pid)).unwrap();
+            assert_eq!(Bytes::new(*used), process.used[0]);
+        }
+    }
+}
+
+#[test]
+fn smi_inside_a_slice_shows_the_slice_alone() {
+    let node = Node::simulated("v100x8");
+    let _other = node.tenant(&["-g", "0.3", "--gpu", "0", "--name", "other"]).ready();
+    node.tranche(&["slice", "create", "mine", "-g", "0.5", "--gpu", "0"]).success();
+    let mut tenant = node.tenant(&["--slice", "mine"]).ready();
+    tenant.alloc(Kind::Plain, Bytes::mib(1000)).unwrap();
+    let command = node.stage().command();
+    let inside = |arguments: &[&str]| {
+        let words: Vec<_> = [command.to_str().unwrap()].iter().chain(arguments).copied().collect();
+        node.run(&mut node.run_in_slice(&["--slice", "mine"], &words)).success()
+    };
+    let table = inside(&["smi"]);
+    assert!(table.contains("mine") && !table.contains("other"), "{table}");
+    let snapshot: Snapshot = serde_json::from_str(&inside(&["smi", "--json"])).unwrap();
+    assert_eq!(snapshot.slices.iter().map(|slice| slice.name.as_str()).collect::<Vec<_>>(), ["mine"]);
+    let outside = node.slice("mine");
+    assert_eq!(snapshot.slices[0].devices[0].cap, outside.cap());
+    assert_eq!(snapshot.slices[0].used(), outside.used());
+    assert_eq!(snapshot.slices[0].pids(), [tenant.pid()]);
+}
+
+#[test]
+fn without_a_slice_nothing_is_changed() {
+    let node = Node::simulated("v100x8");
+    let program = e2e::Tenant::program();
+    let mut tenant = node.tenant_of(&mut node.command(program)).ready();
+    assert_eq!(tenant.number("count"), Ok(8));
+    assert_eq!(tenant.info().1, WHOLE_V100);
+}
