@@ -5,14 +5,25 @@
 //! - Memory is counted in blocks of 2 MiB. What is handed out never exceeds what the model has, at any instant.
 //! - Work takes time and computes nothing. Nobody runs it: whoever looks at a GPU first brings it up to now.
 //! - Any process may be killed at any instruction. Whoever comes next takes its lock over and reaps what it held.
-//! - No call reads a clock but through the node's; scheduling ([`schedule`]) is pure.
+//! - No call reads a clock but through the node's; scheduling is pure.
 
+mod facts;
+mod faults;
+mod ground;
+mod layout;
+mod lock;
 mod model;
 mod node;
 mod process;
+mod schedule;
+mod sys;
 mod units;
 mod work;
+mod world;
 
+pub use facts::{Holding, LogEntry, ProcessUtilization, Utilization, Vitals};
+pub use faults::{ComputeMode, MigMode, Presence, Setting, Settings, Virtualization, Xid};
+pub use layout::{MARKS, QUEUE_LENGTH};
 pub use model::{
     Architecture, BadPreset, Brand, Clocks, Compute, GpuSpec, Link, MAX_GPUS, Memory, Mig, Model, NodeSpec, Power,
     Temperature, models, presets,
@@ -20,12 +31,11 @@ pub use model::{
 pub use node::{BadNode, Node};
 pub use process::{Context, Process, Refusal};
 pub use units::{BLOCK_BYTES, Blocks, Gpu, Time};
-/// Pieces of work that a context can have queued; submitting more waits.
-pub const QUEUE_LENGTH: usize = 256;
-/// Marks of a context whose times are remembered.
-pub const MARKS: usize = 512;
-
 pub use work::{Lane, Ticket, Work, WorkKind};
+pub use world::{Host, Stamp, World};
+
+#[cfg(test)]
+mod engine_tests;
 
 /// The environment variable that names the node's file.
 pub const NODE_VARIABLE: &str = "SIMGPU_NODE";

@@ -1,9 +1,15 @@
 //! What one process holds: contexts and memory.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use thiserror::Error;
 
-use crate::node::Node;
+use crate::faults::ComputeMode;
+use crate::layout::{PROCESSES, gpu, node};
+use crate::node::{Node, stamps};
 use crate::units::{Blocks, Gpu};
+use crate::world::Stamp;
 
 /// Why the simulated driver refuses something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -40,6 +46,8 @@ pub enum Refusal {
 #[derive(Clone, Debug)]
 pub struct Process {
     node: Node,
+    slot: usize,
+    stamp: Stamp,
 }
 
 /// A context of this process on a GPU. A plain name: destroying it is [`Process::destroy_context`].
@@ -62,36 +70,107 @@ impl Context {
     }
 }
 
+impl Node {
+    /// Makes a record of the calling process, which it needs to hold anything. To be done once per process, at
+    /// `cuInit`; an earlier record of the same process (before `execve`) is cleared away with all it held.
+    pub fn register(&self) -> Result<Process, Refusal> {
+        self.reap();
+        let stamp = self.world().myself();
+        self.forget(stamp.0);
+        let _held = self.words().header().lock(node::LOCK).hold();
+        let slot = (0..PROCESSES)
+            .find(|slot| self.words().process(*slot).load(Acquire) == 0)
+            .ok_or(Refusal::Processes)?;
+        self.words().process(slot).store(stamp.0, Release);
+        Ok(Process { node: self.clone(), slot, stamp })
+    }
+
+    /// Takes away what dead processes held.
+    pub(crate) fn reap(&self) {
+        for (_, stamp) in stamps(self.words()) {
+            if !self.world().is_alive(Stamp(stamp)) {
+                self.forget(stamp);
+            }
+        }
+    }
+
+    /// Does so if nobody did lately: for those who look again and again.
+    pub(crate) fn reap_now_and_then(&self, gpu: Gpu) {
+        const INTERVAL: u64 = 10_000_000;
+        let last = self.gpu_words(gpu).header().word(gpu::REAPED);
+        let (seen, now) = (last.load(Acquire), self.now().0);
+        let due = now.saturating_sub(seen) >= INTERVAL;
+        if due && last.compare_exchange(seen, now, AcqRel, Acquire).is_ok() {
+            self.reap();
+        }
+    }
+
+    /// Clears every record with a stamp. A slot is free again only when no GPU has anything of it, and whoever clears
+    /// a GPU makes sure, under its lock, that the slot is not somebody else's by now.
+    fn forget(&self, stamp: u64) {
+        for (slot, _) in stamps(self.words()).filter(|(_, found)| *found == stamp) {
+            let word = self.words().process(slot);
+            for gpu in self.gpus() {
+                let (ground, _) = self.bring(gpu);
+                if word.load(Acquire) == stamp {
+                    ground.clear_process(slot);
+                }
+            }
+            let _ = word.compare_exchange(stamp, 0, AcqRel, Acquire);
+        }
+    }
+}
+
 impl Process {
     /// The node it is on.
     pub const fn node(&self) -> &Node {
         &self.node
     }
 
+    pub(crate) const fn slot(&self) -> usize {
+        self.slot
+    }
+
     /// Whether the caller is still the process that registered, and not a child that `fork` made of it.
     pub fn is_mine(&self) -> bool {
-        todo!()
+        self.node.world().is_me(self.stamp)
     }
 
     /// Makes a context and charges what the model says a context costs.
-    pub fn create_context(&self, _gpu: Gpu) -> Result<Context, Refusal> {
-        todo!()
+    pub fn create_context(&self, gpu: Gpu) -> Result<Context, Refusal> {
+        self.check_compute_mode(gpu)?;
+        self.with_reaping(|| self.node.ground(gpu).add_context(self.slot))
+    }
+
+    fn check_compute_mode(&self, gpu: Gpu) -> Result<(), Refusal> {
+        let others = || self.node.holders(gpu).any(|(slot, contexts)| slot != self.slot && contexts > 0);
+        match self.node.settings(gpu).compute_mode {
+            ComputeMode::Default => Ok(()),
+            ComputeMode::ExclusiveProcess => {
+                self.node.reap();
+                if others() { Err(Refusal::ComputeMode(gpu)) } else { Ok(()) }
+            }
+            ComputeMode::Prohibited => Err(Refusal::ComputeMode(gpu)),
+        }
     }
 
     /// Drops a context, its queued work and its charge. Memory taken with [`Process::take_blocks`] stays: it is
     /// counted by process, and giving it back is the caller's business.
-    pub fn destroy_context(&self, _context: Context) {
-        todo!()
+    pub fn destroy_context(&self, context: Context) {
+        let (ground, _) = self.node.bring(context.gpu);
+        if ground.is_live(context) {
+            ground.drop_context(context.slot as usize);
+        }
     }
 
     /// Takes memory, all of it or none.
-    pub fn take_blocks(&self, _gpu: Gpu, _blocks: Blocks) -> Result<(), Refusal> {
-        todo!()
+    pub fn take_blocks(&self, gpu: Gpu, blocks: Blocks) -> Result<(), Refusal> {
+        self.with_reaping(|| self.node.ground(gpu).take(self.slot, blocks))
     }
 
     /// Gives memory back; never more than was taken.
-    pub fn give_blocks(&self, _gpu: Gpu, _blocks: Blocks) {
-        todo!()
+    pub fn give_blocks(&self, gpu: Gpu, blocks: Blocks) {
+        self.node.ground(gpu).give(self.slot, blocks);
     }
 
     /// Charges what the model says a loaded module costs.
@@ -102,5 +181,16 @@ impl Process {
     /// Takes the charge of a module back.
     pub fn unload_module(&self, gpu: Gpu) {
         self.give_blocks(gpu, self.node.gpu_spec(gpu).model.module());
+    }
+
+    /// Nobody is refused what the dead still hold.
+    fn with_reaping<T>(&self, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        match attempt() {
+            Err(Refusal::OutOfMemory { .. } | Refusal::Contexts(_)) => {
+                self.node.reap();
+                attempt()
+            }
+            settled => settled,
+        }
     }
 }

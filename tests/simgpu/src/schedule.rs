@@ -1,0 +1,300 @@
+//! Who runs when: the pure law of a GPU's time.
+//!
+//! Contexts with something runnable take turns, a slice each, and changing between two costs a switch in which
+//! nobody runs. Inside a context lanes are queues, and the heads of different lanes run side by side at full speed.
+//! Time is an argument; nothing here knows of clocks, processes or shared memory.
+#![forbid(unsafe_code)]
+
+use std::ops::ControlFlow::{self, Break, Continue};
+
+use crate::work::{Lane, WorkKind};
+
+/// How a GPU shares its time. In nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// How long a context runs before another with work gets its turn.
+    pub(crate) slice: u64,
+    /// What changing between contexts costs.
+    pub(crate) switch: u64,
+    /// Lanes of one context that can run side by side.
+    pub(crate) concurrent: usize,
+}
+
+/// What must come before a piece of work, besides its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing.
+    Nothing,
+    /// Another piece on the same GPU, by its sequence number.
+    Piece(u64),
+    /// A moment.
+    Moment(u64),
+    /// Something elsewhere that has not happened yet.
+    Elsewhere,
+}
+
+/// One piece of queued work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Its number, growing with every submission on the GPU.
+    pub(crate) sequence: u64,
+    /// Where its owner keeps it; the law does not care.
+    pub(crate) place: usize,
+    pub(crate) lane: Lane,
+    pub(crate) kind: WorkKind,
+    /// What it still has to run. A gate is shut while this is not zero.
+    pub(crate) remaining: u64,
+    pub(crate) after: After,
+}
+
+impl Piece {
+    fn needs_gpu(&self) -> bool {
+        matches!(self.kind, WorkKind::Kernel | WorkKind::Copy) && self.remaining > 0
+    }
+
+    fn passes_at_once(&self) -> bool {
+        match self.kind {
+            WorkKind::Mark => true,
+            WorkKind::Kernel | WorkKind::Copy | WorkKind::Gate => self.remaining == 0,
+        }
+    }
+}
+
+/// One context's queue, oldest piece first.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    /// Which context, by its place in the GPU's table.
+    pub(crate) context: usize,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// What happens as time goes on.
+pub(crate) trait Witness {
+    /// A context ran kernels, copies or both from one moment to another.
+    fn ran(&mut self, context: usize, what: Ran, from: u64, to: u64);
+    /// A piece is done. Breaking off stops time there.
+    fn finished(&mut self, context: usize, piece: &Piece, at: u64) -> ControlFlow<()>;
+}
+
+/// What a context was running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ran {
+    pub(crate) kernels: bool,
+    pub(crate) copies: bool,
+}
+
+/// The state of one GPU's time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timeline {
+    /// Up to where everything is decided.
+    pub(crate) now: u64,
+    /// Whose turn it is, or was last.
+    pub(crate) turn: Option<usize>,
+    /// What is left of its slice.
+    pub(crate) slice_left: u64,
+    /// What is left of the switch to it.
+    pub(crate) switch_left: u64,
+    /// Contexts with queued work, by their place.
+    pub(crate) queues: Vec<Queue>,
+}
+
+impl Timeline {
+    /// Brings the GPU from where it is to a later moment.
+    pub(crate) fn advance(&mut self, until: u64, rules: Rules, witness: &mut impl Witness) {
+        while self.pass_what_takes_no_time(witness).is_continue() && self.now < until {
+            self.choose_turn(rules);
+            if self.step(until, rules, witness).is_break() {
+                break;
+            }
+        }
+    }
+
+    /// When a piece will be done if nothing else is submitted; `None` if that is not before the horizon.
+    pub(crate) fn foresee(&self, sequence: u64, horizon: u64, rules: Rules) -> Option<u64> {
+        self.foresee_any(horizon, rules, |_, piece| piece.sequence == sequence)
+    }
+
+    /// When the first of some pieces will be done.
+    pub(crate) fn foresee_any(
+        &self,
+        horizon: u64,
+        rules: Rules,
+        wanted: impl Fn(usize, &Piece) -> bool,
+    ) -> Option<u64> {
+        let mut seer = Seer { wanted, seen: None };
+        self.clone().advance(horizon, rules, &mut seer);
+        seer.seen
+    }
+
+    /// Takes a context out, whatever it was doing.
+    pub(crate) fn remove(&mut self, context: usize) {
+        self.queues.retain(|queue| queue.context != context);
+        if self.turn == Some(context) {
+            (self.turn, self.slice_left, self.switch_left) = (None, 0, 0);
+        }
+    }
+
+    /// Lets marks, open gates and finished pieces at the heads of their lanes go, until none is left.
+    fn pass_what_takes_no_time(&mut self, witness: &mut impl Witness) -> ControlFlow<()> {
+        while let Some((queue, index)) = self.find_head(Piece::passes_at_once) {
+            let context = self.queues[queue].context;
+            let piece = self.queues[queue].pieces.remove(index);
+            witness.finished(context, &piece, self.now)?;
+        }
+        Continue(())
+    }
+
+    fn find_head(&self, wanted: impl Fn(&Piece) -> bool) -> Option<(usize, usize)> {
+        (0..self.queues.len()).find_map(|queue| {
+            self.heads(queue).find(|index| wanted(&self.queues[queue].pieces[*index])).map(|index| (queue, index))
+        })
+    }
+
+    /// The pieces of a queue that nothing holds back now.
+    fn heads(&self, queue: usize) -> impl Iterator<Item = usize> {
+        let mut before = Before::default();
+        let pieces = &self.queues[queue].pieces;
+        pieces.iter().enumerate().filter_map(move |(index, piece)| {
+            let first = before.admits(piece.lane);
+            before.add(piece.lane);
+            (first && self.is_met(piece.after)).then_some(index)
+        })
+    }
+
+    fn is_met(&self, after: After) -> bool {
+        match after {
+            After::Nothing => true,
+            After::Moment(moment) => moment <= self.now,
+            After::Elsewhere => false,
+            After::Piece(sequence) => !self
+                .queues
+                .iter()
+                .any(|queue| queue.pieces.binary_search_by_key(&sequence, |piece| piece.sequence).is_ok()),
+        }
+    }
+
+    fn is_runnable(&self, queue: usize) -> bool {
+        self.heads(queue).any(|index| self.queues[queue].pieces[index].needs_gpu())
+    }
+
+    /// Leaves the turn where it is or gives it to the next runnable context in the round.
+    fn choose_turn(&mut self, rules: Rules) {
+        let runnable: Vec<usize> = (0..self.queues.len())
+            .filter(|queue| self.is_runnable(*queue))
+            .map(|queue| self.queues[queue].context)
+            .collect();
+        let current = self.turn.filter(|turn| runnable.contains(turn));
+        if current.is_some() && (self.slice_left > 0 || runnable.len() == 1) {
+            if self.slice_left == 0 {
+                self.slice_left = rules.slice;
+            }
+            return;
+        }
+        let after_turn = |context: &&usize| self.turn.is_none_or(|turn| **context > turn);
+        let Some(next) = runnable.iter().find(after_turn).or(runnable.first()).copied() else { return };
+        if self.turn.is_some_and(|turn| turn != next) {
+            self.switch_left = rules.switch;
+        }
+        (self.turn, self.slice_left) = (Some(next), rules.slice);
+    }
+
+    /// Goes to the next moment at which anything changes.
+    fn step(&mut self, until: u64, rules: Rules, witness: &mut impl Witness) -> ControlFlow<()> {
+        let limit = self.next_moment().min(until) - self.now;
+        let Some((queue, running)) = self.running(rules) else {
+            self.now += limit;
+            return Continue(());
+        };
+        if self.switch_left > 0 {
+            let length = self.switch_left.min(limit);
+            self.switch_left -= length;
+            self.now += length;
+            return Continue(());
+        }
+        let shared = (0..self.queues.len()).any(|other| other != queue && self.is_runnable(other));
+        let slice = if shared { self.slice_left } else { u64::MAX };
+        let pieces = &mut self.queues[queue].pieces;
+        let shortest = running.iter().map(|index| pieces[*index].remaining).min().unwrap_or(0);
+        let length = shortest.min(limit).min(slice);
+        let mut what = Ran::default();
+        for index in running {
+            pieces[index].remaining -= length;
+            what.kernels |= pieces[index].kind == WorkKind::Kernel;
+            what.copies |= pieces[index].kind == WorkKind::Copy;
+        }
+        self.slice_left = self.slice_left.saturating_sub(length);
+        witness.ran(self.queues[queue].context, what, self.now, self.now + length);
+        self.now += length;
+        Continue(())
+    }
+
+    /// What runs now: the heads of the context whose turn it is.
+    fn running(&self, rules: Rules) -> Option<(usize, Vec<usize>)> {
+        let queue = self.queues.iter().position(|queue| Some(queue.context) == self.turn)?;
+        let running: Vec<usize> = self
+            .heads(queue)
+            .filter(|index| self.queues[queue].pieces[*index].needs_gpu())
+            .take(rules.concurrent)
+            .collect();
+        (!running.is_empty()).then_some((queue, running))
+    }
+
+    /// The next moment that some piece waits for.
+    fn next_moment(&self) -> u64 {
+        let moments = self.queues.iter().flat_map(|queue| &queue.pieces).filter_map(|piece| match piece.after {
+            After::Moment(moment) if moment > self.now => Some(moment),
+            _ => None,
+        });
+        moments.min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Which lanes have something earlier in them.
+#[derive(Default)]
+struct Before {
+    lanes: Vec<Lane>,
+    legacy: bool,
+    blocking: bool,
+}
+
+impl Before {
+    fn admits(&self, lane: Lane) -> bool {
+        match lane {
+            Lane::Legacy => !self.legacy && !self.blocking,
+            Lane::Blocking(_) => !self.legacy && !self.lanes.contains(&lane),
+            Lane::Free(_) => !self.lanes.contains(&lane),
+        }
+    }
+
+    fn add(&mut self, lane: Lane) {
+        match lane {
+            Lane::Legacy => self.legacy = true,
+            Lane::Blocking(_) => self.blocking = true,
+            Lane::Free(_) => {}
+        }
+        if lane != Lane::Legacy && !self.lanes.contains(&lane) {
+            self.lanes.push(lane);
+        }
+    }
+}
+
+struct Seer<F> {
+    wanted: F,
+    seen: Option<u64>,
+}
+
+impl<F: Fn(usize, &Piece) -> bool> Witness for Seer<F> {
+    fn ran(&mut self, _: usize, _: Ran, _: u64, _: u64) {}
+
+    fn finished(&mut self, context: usize, piece: &Piece, at: u64) -> ControlFlow<()> {
+        if !(self.wanted)(context, piece) {
+            return Continue(());
+        }
+        self.seen = Some(at);
+        Break(())
+    }
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! The law of time, in virtual time.
+
+use super::*;
+use std::collections::HashMap;
+
+const MS: u64 = 1_000_000;
+const RULES: Rules = Rules { slice: 2 * MS, switch: 50_000, concurrent: 4 };
+
+#[derive(Default)]
+struct Record {
+    ran: HashMap<usize, u64>,
+    finished: HashMap<u64, u64>,
+    last: u64,
+}
+
+impl Witness for Record {
+    fn ran(&mut self, context: usize, _: Ran, from: u64, to: u64) {
+        assert!(from >= self.last && to > from, "two things ran at once or time stood still");
+        self.last = to;
+        *self.ran.entry(context).or_default() += to - from;
+    }
+
+    fn finished(&mut self, _: usize, piece: &Piece, at: u64) -> ControlFlow<()> {
+        self.finished.insert(piece.sequence, at);
+        Continue(())
+    }
+}
+
+fn piece(sequence: u64, lane: Lane, kind: WorkKind, remaining: u64) -> Piece {
+    Piece { sequence, place: 0, lane, kind, remaining, after: After::Nothing }
+}
+
+fn kernel(sequence: u64, lane: u64, length: u64) -> Piece {
+    piece(sequence, Lane::Blocking(lane), WorkKind::Kernel, length)
+}
+
+fn gpu(queues: &[&[Piece]]) -> Timeline {
+    let queue = |(context, pieces): (usize, &&[Piece])| Queue { context, pieces: pieces.to_vec() };
+    Timeline { queues: queues.iter().enumerate().map(queue).collect(), ..Timeline::default() }
+}
+
+fn run(timeline: &mut Timeline, until: u64) -> Record {
+    let mut record = Record::default();
+    timeline.advance(until, RULES, &mut record);
+    record
+}
+
+#[test]
+fn one_context_alone_has_the_gpu_from_the_first_moment() {
+    let record = run(&mut gpu(&[&[kernel(1, 1, 5 * MS), kernel(2, 1, 7 * MS)]]), 100 * MS);
+    assert_eq!((record.finished[&1], record.finished[&2]), (5 * MS, 12 * MS));
+    assert_eq!(record.ran[&0], 12 * MS);
+}
+
+#[test]
+fn two_saturating_contexts_get_half_each_within_a_slice() {
+    let endless = [kernel(1, 1, u64::MAX)];
+    let other = [kernel(2, 1, u64::MAX)];
+    let record = run(&mut gpu(&[&endless, &other]), 1000 * MS);
+    let (first, second) = (record.ran[&0], record.ran[&1]);
+    assert!(first.abs_diff(second) <= RULES.slice, "{first} and {second}");
+    assert!(first + second >= 970 * MS, "only switches are lost: {}", first + second);
+}
+
+#[test]
+fn four_contexts_of_short_kernels_share_alike() {
+    let queues: Vec<Vec<Piece>> =
+        (0..4).map(|context| (0..200).map(|n| kernel(context * 1000 + n, 1, 5 * MS)).collect()).collect();
+    let queues: Vec<&[Piece]> = queues.iter().map(Vec::as_slice).collect();
+    let record = run(&mut gpu(&queues), 400 * MS);
+    for context in 0..4 {
+        assert!(record.ran[&context].abs_diff(record.ran[&0]) <= RULES.slice);
+    }
+}
+
+#[test]
+fn a_context_that_idles_leaves_its_time_to_the_other() {
+    let record = run(&mut gpu(&[&[kernel(1, 1, 3 * MS)], &[kernel(2, 1, 50 * MS)]]), 200 * MS);
+    assert_eq!((record.ran[&0], record.ran[&1]), (3 * MS, 50 * MS));
+    assert!(record.finished[&2] <= 53 * MS + 4 * RULES.switch, "no time is lost but in switches");
+}
+
+#[test]
+fn the_turn_of_a_killed_context_goes_to_the_others() {
+    let mut timeline = gpu(&[&[kernel(1, 1, u64::MAX)], &[kernel(2, 1, u64::MAX)]]);
+    run(&mut timeline, 100 * MS);
+    timeline.remove(0);
+    let record = run(&mut timeline, 200 * MS);
+    assert!(record.ran[&1] >= 100 * MS - RULES.switch);
+    assert!(!record.ran.contains_key(&0));
+}
+
+#[test]
+fn looking_often_or_seldom_gives_the_same_history() {
+    let queues = [vec![kernel(1, 1, 9 * MS), kernel(3, 2, 4 * MS)], vec![kernel(2, 1, 11 * MS)]];
+    let queues: Vec<&[Piece]> = queues.iter().map(Vec::as_slice).collect();
+    let seldom = run(&mut gpu(&queues), 100 * MS);
+    let mut timeline = gpu(&queues);
+    let mut often = Record::default();
+    for step in 1..=1000 {
+        timeline.advance(step * 100_000, RULES, &mut often);
+    }
+    assert_eq!((often.finished, often.ran), (seldom.finished, seldom.ran));
+}
+
+#[test]
+fn lanes_of_one_context_run_side_by_side_up_to_the_limit() {
+    let kernels: Vec<Piece> = (1..=5).map(|n| kernel(n, n, 10 * MS)).collect();
+    let record = run(&mut gpu(&[&kernels]), 100 * MS);
+    assert_eq!(record.finished[&4], 10 * MS);
+    assert_eq!(record.finished[&5], 20 * MS, "the fifth has to wait, four can run");
+}
+
+#[test]
+fn the_legacy_lane_waits_for_blocking_lanes_and_they_for_it_but_free_lanes_do_not() {
+    let pieces = [
+        kernel(1, 1, 10 * MS),
+        piece(2, Lane::Legacy, WorkKind::Kernel, 10 * MS),
+        kernel(3, 2, 10 * MS),
+        piece(4, Lane::Free(9), WorkKind::Kernel, 5 * MS),
+    ];
+    let record = run(&mut gpu(&[&pieces]), 100 * MS);
+    let at = |sequence| record.finished[&sequence] / MS;
+    assert_eq!((at(1), at(2), at(3), at(4)), (10, 20, 30, 5));
+}
+
+#[test]
+fn a_mark_is_passed_at_the_moment_what_is_before_it_ends() {
+    let pieces = [kernel(1, 1, 3 * MS), piece(2, Lane::Blocking(1), WorkKind::Mark, 0), kernel(3, 1, MS)];
+    assert_eq!(run(&mut gpu(&[&pieces]), 10 * MS).finished[&2], 3 * MS);
+}
+
+#[test]
+fn a_shut_gate_holds_its_lane_and_no_other() {
+    let pieces = [piece(1, Lane::Blocking(1), WorkKind::Gate, 1), kernel(2, 1, MS), kernel(3, 2, MS)];
+    let mut timeline = gpu(&[&pieces]);
+    let record = run(&mut timeline, 10 * MS);
+    assert!(record.finished.contains_key(&3) && !record.finished.contains_key(&2));
+    timeline.queues[0].pieces[0].remaining = 0;
+    assert_eq!(run(&mut timeline, 20 * MS).finished[&2], 11 * MS);
+}
+
+#[test]
+fn work_waits_for_a_piece_of_another_context_and_for_a_moment() {
+    let behind = Piece { after: After::Piece(1), ..kernel(2, 1, MS) };
+    let later = Piece { after: After::Moment(30 * MS), ..kernel(3, 2, MS) };
+    let record = run(&mut gpu(&[&[kernel(1, 1, 6 * MS)], &[behind, later]]), 100 * MS);
+    assert_eq!(record.finished[&2], 7 * MS + RULES.switch);
+    assert_eq!(record.finished[&3], 31 * MS);
+}
+
+#[test]
+fn what_is_foreseen_is_what_happens() {
+    let timeline = gpu(&[&[kernel(1, 1, 9 * MS)], &[kernel(2, 1, 12 * MS)]]);
+    let foreseen = timeline.foresee(2, u64::MAX, RULES);
+    assert_eq!(foreseen, run(&mut timeline.clone(), 100 * MS).finished.get(&2).copied());
+    assert_eq!(timeline.foresee(2, 5 * MS, RULES), None);
+}

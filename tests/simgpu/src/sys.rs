@@ -1,0 +1,100 @@
+//! The only unsafe code of the engine: mapping a file, sleeping on a word, reading the clock.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::units::Time;
+
+/// A file mapped shared and writable, as words. Unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping is reached only as `&[AtomicU64]`, which any thread may use, and is freed only by drop.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: all access is atomic.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `words` words of a file that is at least so long and that nobody shortens.
+    pub(crate) fn of(file: &File, words: usize) -> io::Result<Self> {
+        // SAFETY: the address is the kernel's choice, so no existing mapping is touched; the descriptor is open for
+        // the whole call; the result is checked before use.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                words * 8,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(start.cast::<AtomicU64>()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, words }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `of` mapped that many words, page-aligned, readable and writable, and drop (which needs `self` by
+        // value) has not run; all processes use atomics, and every bit pattern is a valid word.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly what `of` mapped, and no borrow of it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * 8) };
+    }
+}
+
+/// Sleeps while the low half of a word is `expected`, at most so long. May wake early for no reason.
+pub(crate) fn sleep_on(word: &AtomicU64, expected: u32, at_most: Duration) {
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(at_most.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(at_most.subsec_nanos()),
+    };
+    // SAFETY: the kernel reads four aligned bytes at the word, which is borrowed and thus mapped for the whole call (its
+    // low half comes first: little endian is asserted below), and a timespec that lives on this stack.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "futexes lie in the low half of a word");
+
+/// Wakes up to so many that sleep on a word, in any process.
+pub(crate) fn wake(word: &AtomicU64, count: i32) {
+    // SAFETY: waking touches no memory; the address only names the queue.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+}
+
+/// CLOCK_MONOTONIC.
+pub(crate) fn monotonic() -> Time {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which lives on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Time(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+}
+
+/// The kernel's number of the calling thread.
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: the call takes nothing and always succeeds.
+    unsafe { libc::gettid() }.unsigned_abs()
+}
+
+/// Kills the calling process at once, as SIGKILL from outside would.
+pub(crate) fn die() -> ! {
+    // SAFETY: both calls take plain numbers; the second is reached only if the first has not acted yet.
+    unsafe {
+        libc::kill(libc::getpid(), libc::SIGKILL);
+        libc::_exit(137)
+    }
+}
