@@ -1,10 +1,11 @@
 //! The daemon's gRPC interface, and the one place where wire messages become domain values.
 //!
-//! Law: behind [`convert`], nothing sees a protobuf message of a request; in front of it, nothing decides.
+//! Law: behind `convert` and `view`, nothing sees a protobuf message of a request; in front of it, nothing decides.
 #![forbid(unsafe_code)]
 
 mod connect;
 mod convert;
+mod view;
 
 pub use connect::{ConnectError, connect};
 pub use convert::BadMessage;
