@@ -11,7 +11,7 @@ pub use connect::{ConnectError, connect};
 pub use convert::BadMessage;
 
 /// The generated messages and services of `tranche.v1`.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::unwrap_used)]
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 pub mod v1 {
     tonic::include_proto!("tranche.v1");
 }
