@@ -1,0 +1,35 @@
+#!/bin/sh
+# Makes the virtual environment of the Python clients, once for each requirements.txt.
+#
+# usage: venv.sh [DIR]      (default: target/venv of the source tree)
+# Prints the environment's directory. A stamp holds the checksum of requirements.txt and
+# the Python version: if it matches, nothing is done and no network is needed.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+venv=${1:-$here/../../target/venv}
+python=${PYTHON:-python3}
+
+fail() {
+    echo "venv.sh: $1" >&2
+    exit 1
+}
+
+command -v "$python" >/dev/null || fail "no $python found: install Python 3.10 or newer, or set PYTHON"
+"$python" -c 'import venv, ensurepip' 2>/dev/null ||
+    fail "$python cannot make virtual environments: install its venv module (Debian and Ubuntu: apt install python3-venv)"
+
+mkdir -p "$(dirname "$venv")"
+wanted=$("$python" -V; cksum <"$here/requirements.txt")
+
+# One maker at a time: tests run side by side.
+exec 9>"$venv.lock"
+flock 9
+if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$wanted" ]; then
+    echo "venv.sh: making $venv (about 900 MB, a minute the first time)" >&2
+    rm -rf "$venv"
+    "$python" -m venv "$venv" >&2 || fail "$python -m venv $venv did not work"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt" >&2 ||
+        fail "pip could not install requirements.txt: is the package index reachable?"
+    printf '%s' "$wanted" >"$venv/stamp"
+fi
+cd "$venv" && pwd

@@ -1,0 +1,166 @@
+/* Virtual memory (cuMemCreate and its family) and arrays. */
+#include "suite.h"
+
+#include <stddef.h>
+
+static CUallocationProp on_device(void) { return (CUallocationProp){.type = 1, .location = {1, open_device()}}; }
+
+static size_t granularity(void)
+{
+    size_t bytes = 0;
+    CUallocationProp prop = on_device();
+    WORKS(cuMemGetAllocationGranularity, &bytes, &prop, 0);
+    EXPECT(bytes >= 4096, "granularity %zu", bytes);
+    return bytes;
+}
+
+static CUmemHandle create(size_t bytes)
+{
+    CUmemHandle handle = 0;
+    CUallocationProp prop = on_device();
+    WORKS(cuMemCreate, &handle, bytes, &prop, 0);
+    return handle;
+}
+
+static CUdeviceptr map(CUmemHandle handle, size_t bytes)
+{
+    CUdeviceptr at = 0;
+    CUaccess access = {{1, open_device()}, 3};
+    WORKS(cuMemAddressReserve, &at, bytes, 0, 0, 0);
+    WORKS(cuMemMap, at, bytes, 0, handle, 0);
+    WORKS(cuMemSetAccess, at, bytes, &access, 1);
+    return at;
+}
+
+static void created_memory_is_counted_before_it_is_mapped(void)
+{
+    open_context();
+    size_t bytes = 32 * granularity(), before = bytes_free();
+    CUmemHandle handle = create(bytes);
+    EXPECT(before - bytes_free() >= bytes, "created memory is not counted");
+    WORKS(cuMemRelease, handle);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+}
+
+static void memory_released_while_mapped_is_held_until_unmapped(void)
+{
+    open_context();
+    size_t bytes = 32 * granularity(), before = bytes_free();
+    CUmemHandle handle = create(bytes);
+    CUdeviceptr at = map(handle, bytes);
+    WORKS(cuMemRelease, handle);
+    EXPECT(before - bytes_free() >= bytes, "mapped memory was given back at the release");
+    WORKS(cuMemUnmap, at, bytes);
+    WORKS(cuMemAddressFree, at, bytes);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+}
+
+static void memory_unmapped_before_its_release_is_held_until_then(void)
+{
+    open_context();
+    size_t bytes = 32 * granularity(), before = bytes_free();
+    CUmemHandle handle = create(bytes);
+    CUdeviceptr at = map(handle, bytes);
+    WORKS(cuMemUnmap, at, bytes);
+    EXPECT(before - bytes_free() >= bytes, "memory with a handle was given back at the unmap");
+    WORKS(cuMemRelease, handle);
+    WORKS(cuMemAddressFree, at, bytes);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+}
+
+static void memory_mapped_twice_is_counted_once(void)
+{
+    open_context();
+    size_t bytes = 32 * granularity(), before = bytes_free();
+    CUmemHandle handle = create(bytes);
+    CUdeviceptr first = map(handle, bytes);
+    size_t with_one = bytes_free();
+    CUdeviceptr second = map(handle, bytes);
+    EXPECT(with_one - bytes_free() < bytes, "a second mapping was counted again");
+    WORKS(cuMemRelease, handle);
+    WORKS(cuMemUnmap, first, bytes);
+    EXPECT(before - bytes_free() >= bytes, "memory went back while one mapping is left");
+    WORKS(cuMemUnmap, second, bytes);
+    WORKS(cuMemAddressFree, first, bytes);
+    WORKS(cuMemAddressFree, second, bytes);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+}
+
+static void a_retained_handle_needs_its_own_release(void)
+{
+    CUmemHandle again = 0;
+    open_context();
+    NEEDS(cuMemRetainAllocationHandle);
+    size_t bytes = 32 * granularity(), before = bytes_free();
+    CUmemHandle handle = create(bytes);
+    CUdeviceptr at = map(handle, bytes);
+    WORKS(cuMemRetainAllocationHandle, &again, (void *)(uintptr_t)at);
+    EXPECT(again == handle, "the retained handle is another one");
+    WORKS(cuMemRelease, handle);
+    WORKS(cuMemUnmap, at, bytes);
+    EXPECT(before - bytes_free() >= bytes, "memory went back before the last release");
+    WORKS(cuMemRelease, again);
+    WORKS(cuMemAddressFree, at, bytes);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+}
+
+static void odd_and_endless_sizes_are_refused(void)
+{
+    CUmemHandle handle;
+    open_context();
+    CUallocationProp prop = on_device();
+    NEEDS(cuMemCreate);
+    ANSWERS(INVALID_VALUE, cuMemCreate, &handle, granularity() + 1, &prop, 0);
+    ANSWERS(INVALID_VALUE, cuMemCreate, &handle, 0, &prop, 0);
+    ANSWERS(OUT_OF_MEMORY, cuMemCreate, &handle, FAR_TOO_MUCH, &prop, 0);
+    size_t left = bytes_free() / granularity() * granularity();
+    ANSWERS(OUT_OF_MEMORY, cuMemCreate, &handle, left + 32 * granularity(), &prop, 0);
+}
+
+static void a_reservation_costs_no_memory(void)
+{
+    CUdeviceptr at;
+    open_context();
+    size_t before = bytes_free();
+    WORKS(cuMemAddressReserve, &at, 1ull << 36, 0, 0, 0);
+    EXPECT(bytes_free() == before, "reserving addresses took memory");
+    WORKS(cuMemAddressFree, at, 1ull << 36);
+}
+
+static void arrays_are_counted_and_come_back(void)
+{
+    CUarray array;
+    CUarrayShape shape = {4096, 1024, 0x20, 4};
+    open_context();
+    size_t before = bytes_free();
+    WORKS(cuArrayCreate_v2, &array, &shape);
+    EXPECT(before - bytes_free() >= 60 * MIB, "an array of 64 MiB moved cuMemGetInfo by %zu", before - bytes_free());
+    WORKS(cuArrayDestroy, array);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+}
+
+static void deep_arrays_are_counted_and_come_back(void)
+{
+    CUarray array;
+    CUarray3dShape shape = {256, 256, 64, 0x20, 4, 0};
+    open_context();
+    size_t before = bytes_free();
+    WORKS(cuArray3DCreate_v2, &array, &shape);
+    EXPECT(before - bytes_free() >= 60 * MIB, "an array of 64 MiB moved cuMemGetInfo by %zu", before - bytes_free());
+    WORKS(cuArrayDestroy, array);
+    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+    EXPECT(cu.cuArrayDestroy(array) != SUCCESS, "an array was destroyed twice");
+}
+
+const struct check VIRTUAL_CHECKS[] = {
+    {"created_memory_is_counted_before_it_is_mapped", created_memory_is_counted_before_it_is_mapped},
+    {"memory_released_while_mapped_is_held_until_unmapped", memory_released_while_mapped_is_held_until_unmapped},
+    {"memory_unmapped_before_its_release_is_held_until_then", memory_unmapped_before_its_release_is_held_until_then},
+    {"memory_mapped_twice_is_counted_once", memory_mapped_twice_is_counted_once},
+    {"a_retained_handle_needs_its_own_release", a_retained_handle_needs_its_own_release},
+    {"odd_and_endless_sizes_are_refused", odd_and_endless_sizes_are_refused},
+    {"a_reservation_costs_no_memory", a_reservation_costs_no_memory},
+    {"arrays_are_counted_and_come_back", arrays_are_counted_and_come_back},
+    {"deep_arrays_are_counted_and_come_back", deep_arrays_are_counted_and_come_back},
+    {NULL, NULL},
+};
