@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use tranche_domain::id::{GpuSelector, SliceName};
-use tranche_domain::request::{ComputeMode, Fraction, Share};
+use tranche_domain::request::{ComputeMode, Fraction, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 
 use crate::demo::DemoArgs;
@@ -67,6 +67,19 @@ pub struct SizeArgs {
     /// How long to wait for room, such as 30s or 5m
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub wait: Option<Duration>,
+}
+
+impl SizeArgs {
+    /// The request for a slice of this size that stays until it is deleted. Memory alone is a share by itself.
+    pub fn request(&self, name: Option<SliceName>) -> SliceRequest {
+        let (share, memory) = match (self.share, self.memory) {
+            (Some(share), memory) => (share, memory),
+            (None, Some(memory)) => (Share::Memory(memory), None),
+            (None, None) => unreachable!("the command line requires a share or memory"),
+        };
+        let (compute, mode) = (self.compute, self.mode.into());
+        SliceRequest { name, share, memory, compute, mode, gpu: self.gpu, ephemeral: false }
+    }
 }
 
 /// `tranche run`.
@@ -173,6 +186,7 @@ pub struct DeleteArgs {
 /// `tranche smi`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").args(["json", "query_slice", "query_gpu", "help_query_slice", "help_query_gpu"]))]
+#[command(group = ArgGroup::new("query").args(["query_slice", "query_gpu"]))]
 pub struct SmiArgs {
     /// Print JSON: everything, as the daemon says it
     #[arg(long)]
@@ -190,7 +204,13 @@ pub struct SmiArgs {
     #[arg(long)]
     pub help_query_gpu: bool,
     /// Form of a query's answer: csv, and with it noheader and nounits
-    #[arg(long, value_name = "csv[,noheader][,nounits]", value_delimiter = ',', value_enum)]
+    #[arg(
+        long,
+        value_name = "csv[,noheader][,nounits]",
+        value_delimiter = ',',
+        value_enum,
+        requires = "query"
+    )]
     pub format: Vec<Format>,
     /// Repeat every so many seconds
     #[arg(short = 'l', long = "loop", value_name = "SECONDS")]

@@ -5,31 +5,56 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod client;
 pub mod demo;
+pub mod doctor;
+pub mod errors;
+pub mod generate;
+pub mod out;
+pub mod run;
+#[cfg(test)]
+mod sample;
+pub mod slice;
+pub mod smi;
+pub mod table;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use cli::{Cli, Command};
+use errors::Failure;
+
 /// Reads the command line, does what it says and answers with the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(refusal) => {
-            // Nobody is left to tell if even this cannot be written.
-            let _ = refusal.print();
-            return ExitCode::from(u8::try_from(refusal.exit_code()).unwrap_or(2));
+        Err(answer) => {
+            // Help that nobody reads to its end is no failure.
+            let _ = answer.print();
+            return ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2));
         }
     };
-    match cli.command {
-        cli::Command::Demo(args) => match demo::run(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("tranche demo: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        _ => ExitCode::FAILURE,
+    match carry_out(cli) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) if failure.is_reader_gone() => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("tranche: {failure}");
+            ExitCode::from(failure.exit_status())
+        }
     }
+}
+
+fn carry_out(cli: Cli) -> Result<u8, Failure> {
+    let socket = client::socket(cli.socket);
+    match cli.command {
+        Command::Run(args) => return run::run(&args, &socket),
+        Command::Slice(command) => slice::slice(command, &socket)?,
+        Command::Smi(args) => smi::smi(&args, &socket)?,
+        Command::Demo(args) => demo::run(&args)?,
+        Command::Doctor(args) => doctor::doctor(&args, &socket)?,
+        Command::Generate(args) => generate::generate(&args)?,
+    }
+    Ok(0)
 }

@@ -1,0 +1,185 @@
+//! The daemon as the commands see it: questions in domain types, answers in domain types, no waiting for ever.
+
+use std::env::{self, VarError};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::Uid;
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+use tranche_domain::id::SliceName;
+use tranche_domain::request::{Resize, SliceRequest};
+use tranche_domain::view::{NodeView, SliceView};
+use tranche_rpc::v1;
+use tranche_rpc::v1::node_client::NodeClient;
+
+use crate::errors::Failure;
+
+/// Where the shim of a program in a slice attaches; set for everything that runs in one.
+pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
+
+/// How long an answer that needs no waiting may take. Generous: killing a stuck slice's processes takes time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    runtime: Runtime,
+    node: NodeClient<Channel>,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    /// Connects to the daemon at `socket`, once.
+    pub fn connect(socket: &Path) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
+        let dial = async { tokio::time::timeout(PATIENCE, tranche_rpc::connect(socket)).await };
+        let silent = || Failure::Silent { socket: socket.to_owned(), waited: PATIENCE };
+        let node = runtime.block_on(dial).map_err(|_| silent())??;
+        Ok(Self { runtime, node, socket: socket.to_owned() })
+    }
+
+    /// The whole node at this instant.
+    pub fn snapshot(&mut self) -> Result<NodeView, Failure> {
+        let mut node = self.node.clone();
+        let view = self.ask(PATIENCE, async move { node.snapshot(v1::SnapshotRequest {}).await })?;
+        Ok(view.try_into()?)
+    }
+
+    /// Creates a slice, waiting up to `wait` for room.
+    pub fn create(&mut self, request: &SliceRequest, wait: Duration) -> Result<SliceView, Failure> {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let message = v1::CreateSliceRequest { wait_ms, ..request.clone().into() };
+        let mut node = self.node.clone();
+        let patience = wait.saturating_add(PATIENCE);
+        Ok(self.ask(patience, async move { node.create_slice(message).await })?.try_into()?)
+    }
+
+    /// Changes a slice's size.
+    pub fn resize(&mut self, name: &SliceName, change: Resize) -> Result<SliceView, Failure> {
+        let message = v1::ResizeSliceRequest {
+            name: name.to_string(),
+            fraction_permille: change.fraction.map(u32::from),
+            memory_bytes: change.memory.map(|bytes| bytes.get()),
+            compute_permille: change.compute.map(|share| share.get()),
+        };
+        let mut node = self.node.clone();
+        Ok(self.ask(PATIENCE, async move { node.resize_slice(message).await })?.try_into()?)
+    }
+
+    /// Deletes a slice; with `force`, kills its processes first and answers with their pids.
+    pub fn delete(&mut self, name: &SliceName, force: bool) -> Result<Vec<u32>, Failure> {
+        let message = v1::DeleteSliceRequest { name: name.to_string(), force };
+        let mut node = self.node.clone();
+        Ok(self.ask(PATIENCE, async move { node.delete_slice(message).await })?.killed_pids)
+    }
+
+    /// Makes this process a root of the slice: it and its descendants may use it.
+    pub fn enter(&mut self, name: &SliceName) -> Result<v1::EnterSliceResponse, Failure> {
+        let message = v1::EnterSliceRequest { name: name.to_string() };
+        let mut node = self.node.clone();
+        self.ask(PATIENCE, async move { node.enter_slice(message).await })
+    }
+
+    /// The slice that this process is in, as the kernel tells the daemon.
+    pub fn own_slice(&mut self) -> Result<Option<SliceName>, Failure> {
+        let mut node = self.node.clone();
+        let answer = self.ask(PATIENCE, async move { node.who_am_i(v1::WhoAmIRequest {}).await })?;
+        let name = answer.slice.map(|name| name.parse()).transpose();
+        name.map_err(|bad| Failure::Nonsense(tranche_rpc::BadMessage::Name(bad)))
+    }
+
+    fn ask<T>(
+        &self,
+        patience: Duration,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        let answer = async { tokio::time::timeout(patience, answer).await };
+        match self.runtime.block_on(answer) {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.refusal(status)),
+            Err(_) => Err(Failure::Silent { socket: self.socket.clone(), waited: patience }),
+        }
+    }
+
+    /// A status that the daemon sent, or what the transport made of a connection that broke.
+    fn refusal(&self, status: Status) -> Failure {
+        let transport = std::error::Error::source(&status).is_some();
+        match status.code() {
+            Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled if transport => {
+                Failure::BrokenOff { socket: self.socket.clone(), reason: innermost(&status) }
+            }
+            _ => Failure::Refused(status),
+        }
+    }
+}
+
+/// The first cause of an error, which says most: `broken pipe` rather than `transport error`.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// The daemon's socket: as told, or beside the socket of the slice we are in, or the usual place.
+pub fn socket(told: Option<PathBuf>) -> PathBuf {
+    let beside_slice = || env::var_os(SLICE_SOCKET).and_then(|slice| runtime_of(Path::new(&slice)));
+    let usual = || {
+        let everybodys = PathBuf::from("/run/tranche/tranched.sock");
+        let own = own_socket(env::var("XDG_RUNTIME_DIR"), Uid::effective());
+        match own {
+            // Somebody without a daemon of their own means the node's.
+            Some(own) if own.exists() || !everybodys.exists() => own,
+            _ => everybodys,
+        }
+    };
+    told.or_else(|| beside_slice().filter(|socket| socket.exists())).unwrap_or_else(usual)
+}
+
+/// Where a user's own daemon listens; root has none.
+fn own_socket(runtime_dir: Result<String, VarError>, user: Uid) -> Option<PathBuf> {
+    if user.is_root() {
+        return None;
+    }
+    let folder = runtime_dir.map_or_else(|_| format!("/run/user/{user}").into(), PathBuf::from);
+    Some(folder.join("tranche/tranched.sock"))
+}
+
+/// `RUNTIME/tranched.sock` from `RUNTIME/slices/NAME/attach.sock`.
+fn runtime_of(slice_socket: &Path) -> Option<PathBuf> {
+    Some(slice_socket.parent()?.parent()?.parent()?.join("tranched.sock"))
+}
+
+/// The slice's name in `RUNTIME/slices/NAME/attach.sock`. Good for showing; never for deciding.
+pub fn slice_of(slice_socket: &Path) -> Option<SliceName> {
+    slice_socket.parent()?.file_name()?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_a_daemon_of_their_own_and_root_the_nodes() {
+        let user = Uid::from_raw(7);
+        let own = own_socket(Ok("/x".into()), user);
+        assert_eq!(own, Some("/x/tranche/tranched.sock".into()));
+        assert_eq!(
+            own_socket(Err(VarError::NotPresent), user),
+            Some("/run/user/7/tranche/tranched.sock".into())
+        );
+        assert_eq!(own_socket(Ok("/x".into()), Uid::from_raw(0)), None);
+    }
+
+    #[test]
+    fn a_slice_socket_tells_the_slice_and_the_daemon() {
+        let socket = Path::new("/run/tranche/slices/frac05/attach.sock");
+        assert_eq!(runtime_of(socket), Some("/run/tranche/tranched.sock".into()));
+        assert_eq!(slice_of(socket), Some("frac05".parse().unwrap()));
+        assert_eq!(slice_of(Path::new("/")), None);
+    }
+}

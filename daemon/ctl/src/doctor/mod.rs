@@ -1,0 +1,150 @@
+//! `tranche doctor`: what works on this machine, what does not, and what to do about it.
+//!
+//! Law: [`machine`] and [`library`] look and judge nothing; [`checks`] judges and looks at nothing.
+
+mod checks;
+mod library;
+mod machine;
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::cli::DoctorArgs;
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::out;
+use checks::Evidence;
+use library::Library;
+use machine::Machine;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Works, but worth knowing.
+    Warning,
+    /// Slices cannot work like this.
+    Problem,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub check: String,
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do next, where there is something to do.
+    pub remedy: Option<String>,
+}
+
+/// How many problems and warnings there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    problems: usize,
+    warnings: usize,
+}
+
+impl Found {
+    fn of(checks: &[Check]) -> Self {
+        let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+        Self { problems: count(Verdict::Problem), warnings: count(Verdict::Warning) }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = |count: usize, noun: &str| match count {
+            0 => format!("no {noun}s"),
+            1 => format!("1 {noun}"),
+            many => format!("{many} {noun}s"),
+        };
+        write!(f, "{}, {}", counted(self.problems, "problem"), counted(self.warnings, "warning"))
+    }
+}
+
+/// Examines this machine and the daemon at `socket`; fails if there is a problem.
+pub fn doctor(args: &DoctorArgs, socket: &Path) -> Result<(), Failure> {
+    let checks = checks::all(&evidence(socket));
+    if args.output.json {
+        out::json(&checks)?;
+    } else {
+        out::print(&render(&checks))?;
+    }
+    match Found::of(&checks) {
+        Found { problems: 0, .. } => Ok(()),
+        found => Err(Failure::Unwell(found)),
+    }
+}
+
+fn evidence(socket: &Path) -> Evidence {
+    let node = Daemon::connect(socket).and_then(|mut daemon| daemon.snapshot());
+    let shim = shim_path();
+    Evidence {
+        socket: socket.to_owned(),
+        node: node.map_err(|failure| failure.to_string()),
+        library: Library::read(&shim),
+        shim,
+        machine: Machine::read(Path::new("/"), env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from)),
+    }
+}
+
+/// Where the shim is installed: beside the programs, as `<exe>/../lib/tranche`.
+fn shim_path() -> PathBuf {
+    let own = env::current_exe().unwrap_or_default();
+    let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+    prefix.join("lib/tranche/libtranche_preload.so")
+}
+
+fn render(checks: &[Check]) -> String {
+    let lines = checks.iter().map(|check| {
+        let verdict = match check.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "WARNING",
+            Verdict::Problem => "PROBLEM",
+        };
+        let remedy = check.remedy.iter().map(|remedy| indented("-> ", remedy));
+        let found = check.found.replace('\n', &format!("\n{INDENT}"));
+        format!("{verdict:<9}{:<16}{found}\n", check.check) + &remedy.collect::<String>()
+    });
+    lines.collect::<String>() + &format!("\n{}\n", Found::of(checks))
+}
+
+/// As wide as verdict and name.
+const INDENT: &str = "                         ";
+
+fn indented(mark: &str, text: &str) -> String {
+    format!("{INDENT}{mark}{}\n", text.replace('\n', &format!("\n{INDENT}   ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_was_found_and_what_to_do() {
+        let check = |verdict, remedy: Option<&str>| Check {
+            check: "mps".into(),
+            verdict,
+            found: "found\nmore".into(),
+            remedy: remedy.map(Into::into),
+        };
+        assert_eq!(
+            render(&[check(Verdict::Ok, None), check(Verdict::Problem, Some("do this"))]),
+            "ok       mps             found\n\
+             \x20                        more\n\
+             PROBLEM  mps             found\n\
+             \x20                        more\n\
+             \x20                        -> do this\n\
+             \n\
+             1 problem, no warnings\n"
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! What went wrong, for the person who has to put it right.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::{Gid, Group};
+use tonic::{Code, Status};
+use tranche_domain::id::SliceName;
+use tranche_rpc::{BadMessage, ConnectError};
+
+use crate::doctor::Found;
+use crate::smi::query::UnknownField;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The daemon could not be reached.
+    #[error("{0}\n{advice}", advice = advice(.0))]
+    Unreachable(#[from] ConnectError),
+    /// The daemon took the connection and then said nothing.
+    #[error(
+        "tranched at {} took the connection but did not answer within {}: look at its log \
+         (`journalctl -u tranched`) and whether it is stopped", .socket.display(), humantime::format_duration(*.waited)
+    )]
+    Silent {
+        /// Its socket.
+        socket: PathBuf,
+        /// For how long it was silent.
+        waited: Duration,
+    },
+    /// The connection ended before the answer.
+    #[error(
+        "tranched at {} ended the connection before it answered ({reason}): look at its log \
+         (`journalctl -u tranched`) and try again", .socket.display()
+    )]
+    BrokenOff {
+        /// Its socket.
+        socket: PathBuf,
+        /// What the transport said.
+        reason: String,
+    },
+    /// The daemon refused.
+    #[error("{}", .0.message())]
+    Refused(Status),
+    /// The daemon's answer means nothing to this version.
+    #[error(
+        "tranched's answer makes no sense to this version of tranche: {0}; `tranche doctor` compares versions"
+    )]
+    Nonsense(#[from] BadMessage),
+    /// No slice of that name.
+    #[error("there is no slice named {wanted}; {}", slices_there_are(.there_are))]
+    NoSuchSlice {
+        /// The name.
+        wanted: SliceName,
+        /// The slices that exist.
+        there_are: Vec<SliceName>,
+    },
+    /// A field that no query knows.
+    #[error(transparent)]
+    Field(#[from] UnknownField),
+    /// A program could not be run in a slice.
+    #[error(transparent)]
+    Run(#[from] crate::run::RunError),
+    /// The demonstration failed, or a claim of it did not hold.
+    #[error(transparent)]
+    Demo(#[from] crate::demo::DemoError),
+    /// The examination found problems; they are printed already.
+    #[error("{0}")]
+    Unwell(Found),
+    /// A file could not be written.
+    #[error("cannot write to {}: {cause}", .path.display())]
+    File {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        cause: std::io::Error,
+    },
+    /// The standard output took no more.
+    #[error("cannot write to standard output: {0}")]
+    Output(std::io::Error),
+    /// The runtime for talking to the daemon could not be had.
+    #[error("cannot prepare to talk to tranched: {0}")]
+    Runtime(std::io::Error),
+}
+
+impl Failure {
+    /// Whether the reader of our output went away, as in `tranche smi | head -1`: that is no failure of ours.
+    pub fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Output(cause) if cause.kind() == ErrorKind::BrokenPipe)
+    }
+
+    /// Whether the daemon has no room for what was asked.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == Code::ResourceExhausted)
+    }
+
+    /// The exit status that tells a script about it.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Run(error) => error.exit_status(),
+            Self::Field(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+fn slices_there_are(names: &[SliceName]) -> String {
+    if names.is_empty() {
+        return "there are no slices: `tranche slice create` makes one".into();
+    }
+    let names: Vec<_> = names.iter().map(SliceName::as_str).collect();
+    format!("there are: {}", names.join(", "))
+}
+
+/// What to do about a daemon that cannot be reached.
+fn advice(error: &ConnectError) -> String {
+    let own = own_daemon(&error.socket);
+    match error.cause.kind() {
+        ErrorKind::PermissionDenied => match owning_group(&error.socket) {
+            Some(group) => format!(
+                "your user may not use that daemon: join the socket's group (`sudo usermod -aG {group} $USER`, then \
+                 log in again), or {own}"
+            ),
+            None => format!(
+                "your user may not use that daemon: ask its administrator to let you into its folder, or {own}"
+            ),
+        },
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
+            "the daemon is not running there: start it with `systemctl start tranched`, or {own}; \
+             if it runs elsewhere, name its socket with --socket or TRANCHE_SOCKET"
+        ),
+        _ => "name the daemon's socket with --socket or TRANCHE_SOCKET; `tranche doctor` says what is found"
+            .into(),
+    }
+}
+
+/// How to start a daemon for one user so that it is found at `socket`.
+fn own_daemon(socket: &Path) -> String {
+    let folder = match socket.parent() {
+        Some(folder) if socket.ends_with("tranched.sock") && !folder.starts_with("/run/tranche") => folder,
+        _ => return "run one for yourself with `tranched --runtime-dir DIR --state-dir DIR`".into(),
+    };
+    format!("run one for yourself with `tranched --runtime-dir {} --state-dir DIR`", folder.display())
+}
+
+/// The group whose members may use the socket, or enter the folder it is in; root's is nobody's to join.
+fn owning_group(socket: &Path) -> Option<String> {
+    let candidates = [Some(socket), socket.parent()];
+    let gid = candidates.into_iter().flatten().find_map(|path| std::fs::metadata(path).ok())?.gid();
+    let group = Group::from_gid(Gid::from_raw(gid)).ok()??;
+    (gid != 0).then_some(group.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable(socket: &str, kind: ErrorKind) -> String {
+        Failure::from(ConnectError { socket: socket.into(), cause: kind.into() }).to_string()
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_running_says_the_socket_and_how_to_start_it() {
+        for kind in [ErrorKind::NotFound, ErrorKind::ConnectionRefused] {
+            let text = unreachable("/home/a/t/tranched.sock", kind);
+            for part in
+                ["/home/a/t/tranched.sock", "systemctl start tranched", "--runtime-dir /home/a/t", "--socket"]
+            {
+                assert!(text.contains(part), "{part:?} is missing from {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_without_permission_says_what_to_do() {
+        let text = unreachable("/nonexistent/tranched.sock", ErrorKind::PermissionDenied);
+        assert!(text.contains("your user may not use that daemon"), "{text}");
+        assert!(text.contains("--runtime-dir"), "{text}");
+    }
+
+    #[test]
+    fn a_slice_that_is_not_there_names_those_that_are() {
+        let there_are = ["a", "b"].map(|name| name.parse().unwrap()).to_vec();
+        let failure = Failure::NoSuchSlice { wanted: "c".parse().unwrap(), there_are };
+        assert_eq!(failure.to_string(), "there is no slice named c; there are: a, b");
+    }
+}

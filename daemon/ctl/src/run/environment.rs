@@ -1,0 +1,63 @@
+//! What a program in a slice finds in its environment.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use tranche_rpc::v1::EnterSliceResponse;
+
+use crate::client::SLICE_SOCKET;
+
+/// `outside` with what leads a program to its slice: the library to load, where that attaches, and the GPUs.
+pub(super) fn within(
+    outside: impl IntoIterator<Item = (OsString, OsString)>,
+    entered: &EnterSliceResponse,
+) -> BTreeMap<OsString, OsString> {
+    let mut inside: BTreeMap<_, _> = outside.into_iter().collect();
+    let preload = preload(&entered.preload_path, inside.get(OsStr::new("LD_PRELOAD")));
+    inside.insert("LD_PRELOAD".into(), preload);
+    inside.insert(SLICE_SOCKET.into(), entered.socket_path.clone().into());
+    inside.insert("CUDA_VISIBLE_DEVICES".into(), entered.gpu_uuids.join(",").into());
+    inside
+}
+
+/// First of all preloaded libraries, so that nobody stands between it and the program.
+fn preload(shim: &str, existing: Option<&OsString>) -> OsString {
+    let mut list = OsString::from(shim);
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        list.push(":");
+        list.push(existing);
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entered() -> EnterSliceResponse {
+        EnterSliceResponse {
+            socket_path: "/r/slices/a/attach.sock".into(),
+            preload_path: "/l/shim.so".into(),
+            gpu_uuids: vec!["GPU-1".into(), "GPU-2".into()],
+        }
+    }
+
+    fn value(outside: &[(&str, &str)], name: &str) -> String {
+        let outside = outside.iter().map(|(name, value)| (name.into(), value.into()));
+        within(outside, &entered())[OsStr::new(name)].clone().into_string().unwrap()
+    }
+
+    #[test]
+    fn the_shim_comes_before_what_was_preloaded_already() {
+        assert_eq!(value(&[], "LD_PRELOAD"), "/l/shim.so");
+        assert_eq!(value(&[("LD_PRELOAD", "")], "LD_PRELOAD"), "/l/shim.so");
+        assert_eq!(value(&[("LD_PRELOAD", "a.so b.so")], "LD_PRELOAD"), "/l/shim.so:a.so b.so");
+    }
+
+    #[test]
+    fn the_slice_decides_which_gpus_are_visible() {
+        assert_eq!(value(&[("CUDA_VISIBLE_DEVICES", "5")], "CUDA_VISIBLE_DEVICES"), "GPU-1,GPU-2");
+        assert_eq!(value(&[], "TRANCHE_SLICE_SOCKET"), "/r/slices/a/attach.sock");
+        assert_eq!(value(&[("HOME", "/h")], "HOME"), "/h");
+    }
+}

@@ -1,0 +1,142 @@
+//! `tranche run`: a program in a slice that ends with the program's last process.
+//!
+//! Law: nothing is run unless the slice is there, this process is one of its roots and the library that
+//! governs its programs can be loaded.
+
+mod descendants;
+mod environment;
+mod supervision;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::prctl;
+use tranche_domain::id::SliceName;
+use tranche_domain::request::SliceRequest;
+use tranche_rpc::v1::EnterSliceResponse;
+
+use crate::cli::RunArgs;
+use crate::client::{Daemon, SLICE_SOCKET, slice_of};
+use crate::errors::Failure;
+
+/// Why a program could not be run in a slice.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum RunError {
+    #[error(
+        "this is already inside {}: slices do not nest, so run the program as it is, and it shares this slice",
+        .0.as_ref().map_or("a slice".into(), |name| format!("slice {name}"))
+    )]
+    Nested(Option<SliceName>),
+    #[error(
+        "nothing was run: the library that keeps programs to their slice is not where tranched expects it ({}: \
+         {cause}); reinstall tranche, or correct the path in tranched's configuration", .path.display()
+    )]
+    NoShim { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "nothing was run: the dynamic loader cannot be told of {}, because it splits LD_PRELOAD at spaces and \
+         colons; install tranche in a folder without them", .0.display()
+    )]
+    UnspeakableShim(PathBuf),
+    #[error("nothing was run: {0:?} contains a NUL byte, which no program's arguments can")]
+    Nul(String),
+    #[error("cannot run {program}: {cause}")]
+    Spawn { program: String, cause: Errno },
+    #[error("cannot {attempt}: {cause}")]
+    Kernel { attempt: &'static str, cause: Errno },
+}
+
+impl RunError {
+    /// As shells do: 127 for a program that is not there, 126 for one that does not run.
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self {
+            Self::Spawn { cause: Errno::ENOENT, .. } => 127,
+            Self::Spawn { .. } => 126,
+            _ => 1,
+        }
+    }
+}
+
+/// Runs the command in its slice and answers with its exit status, or 128 and the signal that ended it.
+pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
+    if let Some(slice_socket) = env::var_os(SLICE_SOCKET) {
+        return Err(RunError::Nested(slice_of(Path::new(&slice_socket))).into());
+    }
+    let mut daemon = Daemon::connect(socket)?;
+    if let Some(slice) = daemon.own_slice()? {
+        return Err(RunError::Nested(Some(slice)).into());
+    }
+    // Before any child: one that outlives its parent then comes to us and stays in the slice.
+    prctl::set_child_subreaper(true)
+        .map_err(|cause| RunError::Kernel { attempt: "become the parent of orphaned processes", cause })?;
+    match &args.slice {
+        Some(existing) => enter_and_run(&mut daemon, existing, args),
+        None => {
+            let wait = args.size.wait.unwrap_or_default();
+            let slice = reserve(&mut daemon, &request(args), wait)?;
+            let status = enter_and_run(&mut daemon, &slice, args);
+            // It would end with this process anyway; so its name is free at once for whoever comes next.
+            let _ = Daemon::connect(socket).and_then(|mut daemon| daemon.delete(&slice, false));
+            status
+        }
+    }
+}
+
+fn request(args: &RunArgs) -> SliceRequest {
+    SliceRequest { ephemeral: true, ..args.size.request(args.name.clone()) }
+}
+
+/// Creates the slice; says why it waits, if it has to.
+fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Result<SliceName, Failure> {
+    let created = match daemon.create(request, Duration::ZERO) {
+        Err(refusal) if refusal.is_no_room() && !wait.is_zero() => {
+            eprintln!("tranche run: waiting up to {} for room: {refusal}", humantime::format_duration(wait));
+            daemon.create(request, wait)
+        }
+        answer => answer,
+    };
+    Ok(created?.name)
+}
+
+fn enter_and_run(daemon: &mut Daemon, slice: &SliceName, args: &RunArgs) -> Result<u8, Failure> {
+    let entered = daemon.enter(slice)?;
+    check_shim(&entered)?;
+    let environment = environment::within(env::vars_os(), &entered);
+    Ok(supervision::supervise(&args.command, &environment)?)
+}
+
+/// A library that cannot be opened is skipped by the loader with a warning, and the program would run without
+/// limits.
+fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
+    let path = PathBuf::from(&entered.preload_path);
+    if entered.preload_path.contains([' ', ':']) {
+        return Err(RunError::UnspeakableShim(path));
+    }
+    match std::fs::File::open(&path) {
+        Ok(_) => Ok(()),
+        Err(cause) => Err(RunError::NoShim { path, cause }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_statuses_are_those_of_a_shell() {
+        let status = |cause| RunError::Spawn { program: "x".into(), cause }.exit_status();
+        assert_eq!(status(Errno::ENOENT), 127);
+        assert_eq!(status(Errno::EACCES), 126);
+        assert_eq!(RunError::Nested(None).exit_status(), 1);
+    }
+
+    #[test]
+    fn a_shim_that_cannot_be_loaded_is_found_before_anything_runs() {
+        let entered = |path: &str| EnterSliceResponse { preload_path: path.into(), ..Default::default() };
+        assert!(matches!(check_shim(&entered("/nonexistent.so")), Err(RunError::NoShim { .. })));
+        assert!(matches!(check_shim(&entered("/a b.so")), Err(RunError::UnspeakableShim(_))));
+        assert!(check_shim(&entered("/proc/self/exe")).is_ok());
+    }
+}

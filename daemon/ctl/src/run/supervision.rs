@@ -1,0 +1,287 @@
+//! A child and all that comes from it: started, signalled, awaited.
+//!
+//! Signals are not handled but read: they are blocked before the child exists, so that none is lost between
+//! two lines, and the child starts with the mask and the dispositions that we were started with.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::signal::unix::SignalKind;
+
+use super::RunError;
+use super::descendants::{Descendant, living};
+
+/// The signals that are for the program rather than for us.
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// For how long processes may outlive the program before that is worth a word.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Runs `command` in `environment` until it and everything that came from it has ended, and answers with its
+/// exit status, or 128 and the signal that ended it.
+pub(super) fn supervise(
+    command: &[OsString],
+    environment: &BTreeMap<OsString, OsString>,
+) -> Result<u8, RunError> {
+    hear_of_children()?;
+    let mut mask = SigSet::from_iter(FORWARDED);
+    mask.add(Signal::SIGCHLD);
+    let mask_before = mask.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(kernel("block signals"))?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(kernel("listen for signals"))?;
+    let program = spawn(command, environment, &mask_before)?;
+    Family { program, ended: None, announced: false }.await_all(&signals)
+}
+
+fn kernel(attempt: &'static str) -> impl Fn(Errno) -> RunError {
+    move |cause| RunError::Kernel { attempt, cause }
+}
+
+/// Whoever started us may have ignored SIGCHLD, which survives exec; the kernel then reaps our children and
+/// their exit statuses are lost. Any handler ends that.
+fn hear_of_children() -> Result<(), RunError> {
+    let failed = |error: std::io::Error| RunError::Kernel {
+        attempt: "listen for the end of children",
+        cause: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
+    let _inside = runtime.enter();
+    tokio::signal::unix::signal(SignalKind::child()).map(drop).map_err(failed)
+}
+
+fn spawn(
+    command: &[OsString],
+    environment: &BTreeMap<OsString, OsString>,
+    mask: &SigSet,
+) -> Result<Pid, RunError> {
+    let arguments = command.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
+    let variables =
+        environment.iter().map(|(name, value)| variable(name, value)).collect::<Result<Vec<_>, _>>()?;
+    let program = arguments.first().expect("the command line requires a command");
+    let actions = PosixSpawnFileActions::init().map_err(kernel("prepare a process"))?;
+    let attributes = attributes(mask).map_err(kernel("prepare a process"))?;
+    let spawned = match posix_spawnp(program, &actions, &attributes, &arguments, &variables) {
+        // A script without a first line that names its interpreter: for the shell, as exec(3) has it.
+        Err(Errno::ENOEXEC) => {
+            let shell: Vec<_> = [c"sh".to_owned()].into_iter().chain(arguments.iter().cloned()).collect();
+            posix_spawnp(c"/bin/sh", &actions, &attributes, &shell, &variables)
+        }
+        answer => answer,
+    };
+    spawned.map_err(|cause| RunError::Spawn { program: command[0].display().to_string(), cause })
+}
+
+/// The signal mask as it was before us, and SIGPIPE as it was before Rust's runtime ignored it.
+fn attributes(mask: &SigSet) -> nix::Result<PosixSpawnAttr> {
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
+    attributes.set_sigmask(mask)?;
+    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    Ok(attributes)
+}
+
+fn variable(name: &OsStr, value: &OsStr) -> Result<CString, RunError> {
+    let mut line = name.to_owned();
+    line.push("=");
+    line.push(value);
+    c_string(&line)
+}
+
+fn c_string(text: &OsStr) -> Result<CString, RunError> {
+    CString::new(text.as_bytes()).map_err(|_| RunError::Nul(text.display().to_string()))
+}
+
+/// The program and all that came from it.
+struct Family {
+    program: Pid,
+    /// When the program ended, and how.
+    ended: Option<(Instant, u8)>,
+    announced: bool,
+}
+
+impl Family {
+    fn await_all(mut self, signals: &SignalFd) -> Result<u8, RunError> {
+        while !self.reap()? {
+            self.announce();
+            self.sleep(signals)?;
+            while let Some(signal) = signals.read_signal().map_err(kernel("read a signal"))? {
+                self.pass_on(&signal);
+            }
+        }
+        let (_, status) = self.ended.expect("nobody is left, so the program has ended");
+        Ok(status)
+    }
+
+    /// Takes note of all that ended; says whether nobody is left.
+    fn reap(&mut self) -> Result<bool, RunError> {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => return Ok(false),
+                Ok(status) => self.note(status),
+                Err(Errno::ECHILD) => return Ok(true),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EINVAL) => self.note_unnamed(),
+                Err(cause) => return Err(kernel("wait for processes")(cause)),
+            }
+        }
+    }
+
+    fn note(&mut self, status: WaitStatus) {
+        if status.pid() == Some(self.program)
+            && let Some(exit) = exit_status(status)
+        {
+            self.ended = Some((Instant::now(), exit));
+        }
+    }
+
+    /// A process ended by a real-time signal, for which nix has no name and so tells nothing.
+    fn note_unnamed(&mut self) {
+        let program_is_gone = kill(self.program, None) == Err(Errno::ESRCH);
+        if program_is_gone && self.ended.is_none() {
+            let status = u8::try_from(128 + libc::SIGRTMIN()).unwrap_or(u8::MAX);
+            self.ended = Some((Instant::now(), status));
+        }
+    }
+
+    /// Says for whom the slice stays after the program's end, once.
+    fn announce(&mut self) {
+        let due = self.ended.is_some_and(|(end, _)| end.elapsed() >= GRACE);
+        if due && !self.announced {
+            self.announced = true;
+            eprintln!("tranche run: {}", waiting_for(&living()));
+        }
+    }
+
+    /// Until a signal arrives, or it is time for a word.
+    fn sleep(&self, signals: &SignalFd) -> Result<(), RunError> {
+        let timeout = match self.ended {
+            Some(_) if !self.announced => PollTimeout::from(50u8),
+            _ => PollTimeout::NONE,
+        };
+        match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(cause) => Err(kernel("wait for signals")(cause)),
+        }
+    }
+
+    fn pass_on(&self, info: &siginfo) {
+        let number = i32::try_from(info.ssi_signo).ok();
+        let signal = number.and_then(|number| Signal::try_from(number).ok());
+        let Some(signal) = signal.filter(|&signal| signal != Signal::SIGCHLD) else { return };
+        for (receiver, signal) in self.receivers(signal, Origin::of(info), &living()) {
+            // It may have ended by itself meanwhile, which is as good.
+            let _ = kill(receiver, signal);
+        }
+    }
+
+    /// Who gets a signal that reached us, and as which.
+    ///
+    /// What the terminal sends, it sends to the whole foreground group: the program has it already. What the
+    /// program's own family sends to its group was not meant for the program a second time. Once the program
+    /// has ended, the rest of the family gets it; an interrupt as SIGTERM, as shells have their background
+    /// processes ignore interrupts.
+    fn receivers(&self, signal: Signal, origin: Origin, living: &[Descendant]) -> Vec<(Pid, Signal)> {
+        let from_family = living.iter().any(|one| origin == Origin::Process(one.pid));
+        let ending = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
+        match self.ended {
+            _ if from_family => Vec::new(),
+            None if origin == Origin::Terminal => Vec::new(),
+            None => vec![(self.program, signal)],
+            Some(_) if ending => living.iter().map(|one| (one.pid, Signal::SIGTERM)).collect(),
+            Some(_) => living.iter().map(|one| (one.pid, signal)).collect(),
+        }
+    }
+}
+
+/// Where a signal came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A key at the terminal, or its end.
+    Terminal,
+    /// A process that meant us, or our group.
+    Process(Pid),
+}
+
+impl Origin {
+    fn of(info: &siginfo) -> Self {
+        match info.ssi_code {
+            libc::SI_KERNEL => Self::Terminal,
+            _ => Self::Process(Pid::from_raw(info.ssi_pid.cast_signed())),
+        }
+    }
+}
+
+fn exit_status(status: WaitStatus) -> Option<u8> {
+    match status {
+        WaitStatus::Exited(_, code) => u8::try_from(code).ok(),
+        WaitStatus::Signaled(_, signal, _) => u8::try_from(128 + signal as i32).ok(),
+        _ => None,
+    }
+}
+
+fn waiting_for(living: &[Descendant]) -> String {
+    let who: Vec<_> = living.iter().map(ToString::to_string).collect();
+    format!("the command has ended; its slice stays until these have too: {}", who.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: Pid = Pid::from_raw(10);
+    const OUTSIDER: Origin = Origin::Process(Pid::from_raw(1));
+
+    fn running() -> Family {
+        Family { program: PROGRAM, ended: None, announced: false }
+    }
+
+    fn ended() -> Family {
+        Family { ended: Some((Instant::now(), 0)), ..running() }
+    }
+
+    fn left_behind() -> Vec<Descendant> {
+        vec![Descendant { pid: Pid::from_raw(11), command: "sleep".into() }]
+    }
+
+    #[test]
+    fn a_signal_from_outside_goes_to_the_program_alone() {
+        let receivers = running().receivers(Signal::SIGINT, OUTSIDER, &left_behind());
+        assert_eq!(receivers, [(PROGRAM, Signal::SIGINT)]);
+    }
+
+    #[test]
+    fn what_the_program_has_already_is_not_sent_twice() {
+        assert_eq!(running().receivers(Signal::SIGINT, Origin::Terminal, &left_behind()), []);
+        let own_child = Origin::Process(Pid::from_raw(11));
+        assert_eq!(running().receivers(Signal::SIGTERM, own_child, &left_behind()), []);
+    }
+
+    #[test]
+    fn an_interrupt_after_the_end_terminates_what_was_left_behind() {
+        for origin in [Origin::Terminal, OUTSIDER] {
+            let receivers = ended().receivers(Signal::SIGINT, origin, &left_behind());
+            assert_eq!(receivers, [(Pid::from_raw(11), Signal::SIGTERM)]);
+        }
+        let receivers = ended().receivers(Signal::SIGUSR1, OUTSIDER, &left_behind());
+        assert_eq!(receivers, [(Pid::from_raw(11), Signal::SIGUSR1)]);
+    }
+
+    #[test]
+    fn an_end_becomes_an_exit_status_as_in_a_shell() {
+        assert_eq!(exit_status(WaitStatus::Signaled(PROGRAM, Signal::SIGKILL, false)), Some(137));
+        assert_eq!(exit_status(WaitStatus::Exited(PROGRAM, 255)), Some(255));
+        assert_eq!(exit_status(WaitStatus::StillAlive), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! A node as the tests see it: two V100s, three slices, and everything that a view can have.
+
+use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
+use tranche_domain::request::ComputeMode;
+use tranche_domain::units::{Bytes, Permille};
+use tranche_domain::view::{
+    ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView, WaitingView,
+};
+
+pub(crate) fn node() -> NodeView {
+    let foreign =
+        ForeignProcessView { pid: HostPid::new(77), command: "Xorg".into(), used: Some(Bytes::mib(12)) };
+    NodeView {
+        daemon_version: env!("CARGO_PKG_VERSION").into(),
+        daemon_pid: HostPid::new(99),
+        runtime_dir: "/run/user/1000/tranche".into(),
+        driver_version: "550.90.07".into(),
+        cuda_version: 12040,
+        simulated: true,
+        privileged: false,
+        compute_enforcement: "not enforced".into(),
+        gpus: vec![gpu(0), GpuView { foreign: vec![foreign], ..gpu(1) }, gpu(2), unsliceable(3)],
+        slices: vec![
+            slice("frac03", 300, &[(0, 9753, 0)]),
+            SliceView {
+                ephemeral: true,
+                processes: vec![trainer()],
+                ..slice("frac05", 500, &[(0, 16255, 8500)])
+            },
+            slice("pair", 0, &[(1, 32510, 0), (2, 32510, 64)]),
+        ],
+        waiting: vec![WaitingView {
+            name: None,
+            share: "0.8".parse().unwrap(),
+            reason: "no GPU has 26008 MiB free; GPU 0 has 6502 MiB".into(),
+            since_unix_ms: 1_767_323_045_000,
+            pid: HostPid::new(555),
+        }],
+        notes: vec!["the state file was corrupt and is kept as state.json.bad".into()],
+    }
+}
+
+fn gpu(index: u32) -> GpuView {
+    GpuView {
+        index,
+        uuid: uuid(index),
+        name: "Tesla V100-SXM2-32GB".into(),
+        pci_bus_id: format!("00000000:{:02X}:00.0", index + 6),
+        compute_capability: "7.0".into(),
+        total: Bytes::mib(32768),
+        reserved: Bytes::mib(258),
+        capacity: Bytes::mib(32510),
+        used: Bytes::mib(8758),
+        committed: Bytes::mib(26008),
+        committed_compute: Permille::try_from(800).unwrap(),
+        context_reserve: Bytes::mib(308),
+        utilization_percent: Some(45),
+        memory_utilization_percent: Some(12),
+        temperature_celsius: Some(35),
+        power_milliwatts: Some(54_321),
+        power_limit_milliwatts: Some(300_000),
+        not_sliceable: None,
+        foreign: Vec::new(),
+    }
+}
+
+fn unsliceable(index: u32) -> GpuView {
+    GpuView {
+        name: "NVIDIA A30".into(),
+        not_sliceable: Some("MIG is enabled: its instances are slices already".into()),
+        utilization_percent: None,
+        memory_utilization_percent: None,
+        temperature_celsius: None,
+        power_milliwatts: None,
+        power_limit_milliwatts: None,
+        committed: Bytes::ZERO,
+        committed_compute: Permille::ZERO,
+        used: Bytes::ZERO,
+        ..gpu(index)
+    }
+}
+
+fn uuid(index: u32) -> GpuUuid {
+    let mut bytes = [0; 16];
+    bytes[15] = u8::try_from(index).unwrap();
+    GpuUuid::from_bytes(bytes)
+}
+
+fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
+    let share = if permille == 0 { "2".into() } else { format!("0.{permille:03}") };
+    let device = |&(index, cap, used): &(u32, u64, u64)| SliceDeviceView {
+        gpu_index: index,
+        gpu_uuid: uuid(index),
+        cap: Bytes::mib(cap),
+        used: Bytes::mib(used),
+        utilization_percent: (used > 64).then_some(40),
+    };
+    SliceView {
+        name: name.parse().unwrap(),
+        share: share.parse().unwrap(),
+        devices: devices.iter().map(device).collect(),
+        compute: Permille::try_from(if permille == 0 { 1000 } else { permille }).unwrap(),
+        mode: ComputeMode::Fair,
+        tier: "preload".into(),
+        tier_reason: "the daemon serves one user".into(),
+        ephemeral: false,
+        owner_uid: 1000,
+        created_unix_ms: 1_767_323_045_000,
+        processes: Vec::new(),
+        root_pids: vec![HostPid::new(4200)],
+    }
+}
+
+fn trainer() -> ProcessView {
+    ProcessView {
+        pid: HostPid::new(4242),
+        inner_pid: Some(InnerPid::new(7)),
+        command: "python3 train.py".into(),
+        used: vec![Bytes::mib(8500)],
+    }
+}

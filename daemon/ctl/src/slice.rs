@@ -1,0 +1,201 @@
+//! `tranche slice`: slices made, listed, shown, resized and deleted.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tranche_domain::id::SliceName;
+use tranche_domain::request::Resize;
+use tranche_domain::units::Bytes;
+use tranche_domain::view::{NodeView, ProcessView, SliceView};
+
+use crate::cli::{CreateArgs, DeleteArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand};
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::out;
+use crate::table::{Side, draw};
+
+/// Does what `command` says to the slices of the daemon at `socket`.
+pub fn slice(command: SliceCommand, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    match command {
+        SliceCommand::Create(args) => create(&mut daemon, args),
+        SliceCommand::List(output) => list(&mut daemon, output),
+        SliceCommand::Show(args) => show(&mut daemon, args),
+        SliceCommand::Resize(args) => resize(&mut daemon, &args),
+        SliceCommand::Delete(args) => delete(&mut daemon, &args),
+    }
+}
+
+fn create(daemon: &mut Daemon, args: CreateArgs) -> Result<(), Failure> {
+    let request = args.size.request(args.name.or(args.named));
+    let slice = daemon.create(&request, args.size.wait.unwrap_or_default())?;
+    report("created", &slice, args.output)
+}
+
+fn resize(daemon: &mut Daemon, args: &ResizeArgs) -> Result<(), Failure> {
+    let change = Resize { fraction: args.fraction, memory: args.memory, compute: args.compute };
+    let slice = daemon.resize(&args.name, change)?;
+    report("resized", &slice, args.output)
+}
+
+fn report(done: &str, slice: &SliceView, output: OutputArgs) -> Result<(), Failure> {
+    if output.json {
+        out::json(slice)
+    } else {
+        out::print(&format!("{done} slice {}: {}", slice.name, size(slice)))
+    }
+}
+
+/// `16255 MiB of GPU 0, 50 % of its compute`.
+fn size(slice: &SliceView) -> String {
+    let parts: Vec<_> =
+        slice.devices.iter().map(|device| format!("{} of GPU {}", device.cap, device.gpu_index)).collect();
+    let whose = if slice.devices.len() == 1 { "its" } else { "their" };
+    format!("{}, {} of {whose} compute", parts.join(" and "), slice.compute)
+}
+
+fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
+    let slices = daemon.snapshot()?.slices;
+    if output.json {
+        return out::json(&slices);
+    }
+    if slices.is_empty() {
+        return out::print("no slices: `tranche slice create NAME -g 0.5` makes one");
+    }
+    out::print(&draw(&LIST, slices.iter().map(row)))
+}
+
+const LIST: [(&str, Side); 9] = [
+    ("Slice", Side::Left),
+    ("Share", Side::Right),
+    ("GPU", Side::Left),
+    ("Memory", Side::Right),
+    ("Compute", Side::Right),
+    ("Mode", Side::Left),
+    ("Tier", Side::Left),
+    ("Processes", Side::Right),
+    ("Ends", Side::Left),
+];
+
+fn row(slice: &SliceView) -> Vec<String> {
+    let gpus: Vec<_> = slice.devices.iter().map(|device| device.gpu_index.to_string()).collect();
+    let memory: Vec<_> = slice
+        .devices
+        .iter()
+        .map(|device| format!("{} / {} MiB", device.used.whole_mib(), device.cap.whole_mib()))
+        .collect();
+    vec![
+        slice.name.to_string(),
+        slice.share.to_string(),
+        gpus.join("\n"),
+        memory.join("\n"),
+        slice.compute.to_string(),
+        slice.mode.to_string(),
+        slice.tier.clone(),
+        slice.processes.len().to_string(),
+        lifetime(slice).into(),
+    ]
+}
+
+fn lifetime(slice: &SliceView) -> &'static str {
+    if slice.ephemeral { "with its last process" } else { "when deleted" }
+}
+
+fn show(daemon: &mut Daemon, args: ShowArgs) -> Result<(), Failure> {
+    let slice = find(daemon.snapshot()?, args.name)?;
+    if args.output.json { out::json(&slice) } else { out::print(&describe(&slice)) }
+}
+
+/// The slice of that name, or those that there are.
+fn find(node: NodeView, wanted: SliceName) -> Result<SliceView, Failure> {
+    let there_are = node.slices.iter().map(|slice| slice.name.clone()).collect();
+    let found = node.slices.into_iter().find(|slice| slice.name == wanted);
+    found.ok_or(Failure::NoSuchSlice { wanted, there_are })
+}
+
+fn describe(slice: &SliceView) -> String {
+    let created = UNIX_EPOCH + Duration::from_millis(slice.created_unix_ms);
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<10}{value}").expect("a string takes every text");
+    };
+    line("slice", slice.name.to_string());
+    line("share", slice.share.to_string());
+    for device in &slice.devices {
+        let (used, cap) = (device.used.whole_mib(), device.cap.whole_mib());
+        line("memory", format!("{used} of {cap} MiB used on GPU {} ({})", device.gpu_index, device.gpu_uuid));
+    }
+    line("compute", format!("{}, {}", slice.compute, slice.mode));
+    line("tier", format!("{} ({})", slice.tier, slice.tier_reason));
+    line("owner", format!("user {}", slice.owner_uid));
+    line("created", humantime::format_rfc3339_seconds(created).to_string());
+    line("ends", lifetime(slice).into());
+    for process in &slice.processes {
+        line("process", process_line(process));
+    }
+    text
+}
+
+fn process_line(process: &ProcessView) -> String {
+    let inner = process.inner_pid.map(|pid| format!(" (inside: {pid})")).unwrap_or_default();
+    let used: Bytes = process.used.iter().copied().sum();
+    format!("{}{inner} {}, {} MiB", process.pid, process.command, used.whole_mib())
+}
+
+fn delete(daemon: &mut Daemon, args: &DeleteArgs) -> Result<(), Failure> {
+    let killed = daemon.delete(&args.name, args.force)?;
+    out::print(&deleted(&args.name, &killed))
+}
+
+fn deleted(name: &SliceName, killed: &[u32]) -> String {
+    let pids: Vec<_> = killed.iter().map(ToString::to_string).collect();
+    match pids.as_slice() {
+        [] => format!("deleted slice {name}"),
+        [one] => format!("deleted slice {name} and killed its process {one}"),
+        many => format!("deleted slice {name} and killed its processes {}", many.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_new_slice_is_told_in_one_line() {
+        let node = sample::node();
+        assert_eq!(size(&node.slices[0]), "9753 MiB of GPU 0, 30 % of its compute");
+    }
+
+    #[test]
+    fn a_slice_is_described_line_by_line() {
+        let text = describe(&sample::node().slices[1]);
+        assert_eq!(
+            text,
+            "slice     frac05\n\
+             share     0.5\n\
+             memory    8500 of 16255 MiB used on GPU 0 (GPU-00000000-0000-0000-0000-000000000000)\n\
+             compute   50 %, fair\n\
+             tier      preload (the daemon serves one user)\n\
+             owner     user 1000\n\
+             created   2026-01-02T03:04:05Z\n\
+             ends      with its last process\n\
+             process   4242 (inside: 7) python3 train.py, 8500 MiB\n"
+        );
+    }
+
+    #[test]
+    fn a_deletion_says_who_was_killed() {
+        let name = "a".parse().unwrap();
+        assert_eq!(deleted(&name, &[]), "deleted slice a");
+        assert_eq!(deleted(&name, &[7]), "deleted slice a and killed its process 7");
+        assert_eq!(deleted(&name, &[7, 8]), "deleted slice a and killed its processes 7, 8");
+    }
+
+    #[test]
+    fn a_slice_that_is_not_there_is_not_found() {
+        let failure = find(sample::node(), "nobody".parse().unwrap()).unwrap_err();
+        assert_eq!(failure.to_string(), "there is no slice named nobody; there are: frac03, frac05, pair");
+    }
+}

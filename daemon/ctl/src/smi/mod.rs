@@ -1,0 +1,90 @@
+//! `tranche smi`: the node, its slices and their processes, as a table, as CSV or as JSON.
+
+pub mod query;
+mod table;
+mod tenant;
+
+use std::env;
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use tranche_domain::id::SliceName;
+use tranche_domain::view::NodeView;
+
+use crate::cli::SmiArgs;
+use crate::client::{Daemon, SLICE_SOCKET, slice_of};
+use crate::errors::Failure;
+use crate::out;
+use query::{GPU_FIELDS, Query, SLICE_FIELDS};
+use table::Onlooker;
+
+/// Moves to the upper left corner and clears the screen and what has scrolled off it.
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+/// What is shown of the node.
+enum Picture {
+    Table,
+    Json,
+    Query(Query),
+}
+
+impl Picture {
+    /// Parsed before the daemon is asked: a field that nobody knows is an error with or without a daemon.
+    fn of(args: &SmiArgs) -> Result<Self, Failure> {
+        Ok(match (&args.query_slice, &args.query_gpu) {
+            (Some(fields), _) => Self::Query(Query::slices(fields, &args.format)?),
+            (_, Some(fields)) => Self::Query(Query::gpus(fields, &args.format)?),
+            _ if args.json => Self::Json,
+            _ => Self::Table,
+        })
+    }
+}
+
+/// Shows what `args` ask for, of the daemon at `socket`.
+pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
+    if args.help_query_slice {
+        return out::print(&query::help(&SLICE_FIELDS));
+    }
+    if args.help_query_gpu {
+        return out::print(&query::help(&GPU_FIELDS));
+    }
+    let picture = Picture::of(args)?;
+    let mut daemon = Daemon::connect(socket)?;
+    let Some(seconds) = args.every else { return show(&mut daemon, &picture) };
+    loop {
+        if stdout().is_terminal() {
+            out::print(CLEAR)?;
+        }
+        show(&mut daemon, &picture)?;
+        sleep(Duration::from_secs(seconds.get().into()));
+    }
+}
+
+fn show(daemon: &mut Daemon, picture: &Picture) -> Result<(), Failure> {
+    let slice = own_slice(daemon)?;
+    let node = seen_from(slice.as_ref(), daemon.snapshot()?)?;
+    match picture {
+        Picture::Table => {
+            let (version, now) = (env!("CARGO_PKG_VERSION"), SystemTime::now());
+            out::print(&table::render(&node, &Onlooker { version, inside: slice.as_ref(), now }))
+        }
+        Picture::Json => out::json(&node),
+        Picture::Query(query) => out::print(&query.answer(&node)),
+    }
+}
+
+/// The slice we are in: as the daemon knows, or else as the environment says, which is good enough for showing.
+fn own_slice(daemon: &mut Daemon) -> Result<Option<SliceName>, Failure> {
+    let told = || env::var_os(SLICE_SOCKET).and_then(|socket| slice_of(Path::new(&socket)));
+    Ok(daemon.own_slice()?.or_else(told))
+}
+
+fn seen_from(slice: Option<&SliceName>, node: NodeView) -> Result<NodeView, Failure> {
+    let Some(name) = slice else { return Ok(node) };
+    tenant::project(&node, name).ok_or_else(|| Failure::NoSuchSlice {
+        wanted: name.clone(),
+        there_are: node.slices.into_iter().map(|slice| slice.name).collect(),
+    })
+}

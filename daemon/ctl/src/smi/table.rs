@@ -1,0 +1,256 @@
+//! The node drawn for people, in the order and the words that users of nvidia-smi know.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_FULL_CONDENSED;
+use tranche_domain::id::SliceName;
+use tranche_domain::units::Bytes;
+use tranche_domain::view::{ForeignProcessView, GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
+
+use crate::table::{Side, draw, or_dash, printable};
+
+/// Who looks, and when.
+pub(super) struct Onlooker<'a> {
+    /// Version of this program.
+    pub(super) version: &'a str,
+    /// The slice from which the node is seen, if it is.
+    pub(super) inside: Option<&'a SliceName>,
+    pub(super) now: SystemTime,
+}
+
+/// Draws `node` for the onlooker.
+pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
+    let time = humantime::format_rfc3339_seconds(onlooker.now).to_string();
+    let mut parts = vec![time, header(node, onlooker), gpus(node, onlooker.inside)];
+    parts.extend(section(slices(node)));
+    parts.extend(section(processes(node)));
+    parts.extend(section(waiting(node, onlooker.now)));
+    parts.extend(remarks(node));
+    parts.join("\n") + "\n"
+}
+
+/// A table of nothing is left out.
+fn section((columns, rows): (&[(&str, Side)], Vec<Vec<String>>)) -> Option<String> {
+    if rows.is_empty() { None } else { Some(draw(columns, rows)) }
+}
+
+fn header(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
+    let cuda = format!("CUDA {}.{}", node.cuda_version / 1000, node.cuda_version % 1000 / 10);
+    let mut cells = vec![
+        format!("tranche {}", onlooker.version),
+        format!("tranched {}", node.daemon_version),
+        format!("driver {}", node.driver_version),
+        cuda,
+    ];
+    cells.extend(node.simulated.then(|| "SIMULATED: no real GPU".to_owned()));
+    cells.extend(onlooker.inside.map(|name| format!("inside slice {name}")));
+    let mut table = Table::new();
+    table.load_style(ASCII_FULL_CONDENSED).add_row(cells);
+    table.to_string()
+}
+
+fn gpus(node: &NodeView, inside: Option<&SliceName>) -> String {
+    const COLUMNS: [(&str, Side); 8] = [
+        ("GPU", Side::Right),
+        ("Name", Side::Left),
+        ("Bus id", Side::Left),
+        ("Temp", Side::Right),
+        ("Power", Side::Right),
+        ("Memory", Side::Right),
+        ("Util", Side::Right),
+        ("In slices", Side::Right),
+    ];
+    if node.gpus.is_empty() {
+        return "no GPU was found: `tranche doctor` says why and what to do".into();
+    }
+    // From inside, all of the GPU is one slice.
+    let columns = if inside.is_some() { COLUMNS.len() - 1 } else { COLUMNS.len() };
+    draw(&COLUMNS[..columns], node.gpus.iter().map(|one| gpu(one).into_iter().take(columns).collect()))
+}
+
+fn gpu(gpu: &GpuView) -> Vec<String> {
+    let watts = |milliwatts: u32| format!("{} W", milliwatts.saturating_add(500) / 1000);
+    let power = match (gpu.power_milliwatts, gpu.power_limit_milliwatts) {
+        (Some(draw), Some(limit)) => Some(format!("{} / {}", watts(draw), watts(limit))),
+        (draw, _) => draw.map(watts),
+    };
+    let in_slices = match gpu.not_sliceable {
+        Some(_) => "none possible".into(),
+        None => part_of(gpu.committed, gpu.capacity),
+    };
+    vec![
+        gpu.index.to_string(),
+        gpu.name.clone(),
+        gpu.pci_bus_id.clone(),
+        or_dash(gpu.temperature_celsius.map(|celsius| format!("{celsius} C"))),
+        or_dash(power),
+        part_of(gpu.used, gpu.total),
+        percent(gpu.utilization_percent),
+        in_slices,
+    ]
+}
+
+fn part_of(part: Bytes, whole: Bytes) -> String {
+    format!("{} / {} MiB", part.whole_mib(), whole.whole_mib())
+}
+
+fn percent(share: Option<u32>) -> String {
+    or_dash(share.map(|share| format!("{share} %")))
+}
+
+fn slices(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
+    const COLUMNS: [(&str, Side); 8] = [
+        ("GPU", Side::Right),
+        ("Slice", Side::Left),
+        ("Share", Side::Right),
+        ("Memory", Side::Right),
+        ("Util", Side::Right),
+        ("Compute", Side::Right),
+        ("Mode", Side::Left),
+        ("Tier", Side::Left),
+    ];
+    let rows = by_gpu(node).into_iter().map(|(slice, _, device)| {
+        vec![
+            device.gpu_index.to_string(),
+            slice.name.to_string(),
+            slice.share.to_string(),
+            part_of(device.used, device.cap),
+            percent(device.utilization_percent),
+            slice.compute.to_string(),
+            slice.mode.to_string(),
+            slice.tier.clone(),
+        ]
+    });
+    (&COLUMNS, rows.collect())
+}
+
+/// Every slice's part of every GPU, GPU by GPU, with the part's position in its slice.
+pub(super) fn by_gpu(node: &NodeView) -> Vec<(&SliceView, usize, &SliceDeviceView)> {
+    let parts = |slice| parts(slice);
+    let mut all: Vec<_> = node.slices.iter().flat_map(parts).collect();
+    all.sort_by_key(|(_, _, device)| device.gpu_index);
+    all
+}
+
+fn parts(slice: &SliceView) -> impl Iterator<Item = (&SliceView, usize, &SliceDeviceView)> {
+    slice.devices.iter().enumerate().map(move |(position, device)| (slice, position, device))
+}
+
+fn processes(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
+    const COLUMNS: [(&str, Side); 5] = [
+        ("GPU", Side::Right),
+        ("Slice", Side::Left),
+        ("PID", Side::Right),
+        ("Process", Side::Left),
+        ("Memory", Side::Right),
+    ];
+    let inside = by_gpu(node).into_iter().flat_map(|(slice, position, device)| {
+        slice.processes.iter().map(move |process| {
+            let used = process.used.get(position).copied();
+            let who = (slice.name.to_string(), process.pid.get(), process.command.as_str());
+            (device.gpu_index, row(device.gpu_index, who, used))
+        })
+    });
+    let outside = node.gpus.iter().flat_map(|gpu| {
+        gpu.foreign.iter().map(|process: &ForeignProcessView| {
+            let who = ("(in no slice)".into(), process.pid.get(), process.command.as_str());
+            (gpu.index, row(gpu.index, who, process.used))
+        })
+    });
+    let mut rows: Vec<_> = inside.chain(outside).collect();
+    rows.sort_by_key(|(gpu, _)| *gpu);
+    (&COLUMNS, rows.into_iter().map(|(_, row)| row).collect())
+}
+
+fn row(gpu: u32, (slice, pid, command): (String, u32, &str), used: Option<Bytes>) -> Vec<String> {
+    let used = or_dash(used.map(|bytes| format!("{} MiB", bytes.whole_mib())));
+    vec![gpu.to_string(), slice, pid.to_string(), printable(command), used]
+}
+
+fn waiting(node: &NodeView, now: SystemTime) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
+    const COLUMNS: [(&str, Side); 5] = [
+        ("Waiting", Side::Left),
+        ("Share", Side::Right),
+        ("PID", Side::Right),
+        ("Since", Side::Right),
+        ("For what", Side::Left),
+    ];
+    let rows = node.waiting.iter().map(|request| {
+        vec![
+            or_dash(request.name.as_ref()),
+            request.share.to_string(),
+            request.pid.to_string(),
+            waited(request, now),
+            request.reason.clone(),
+        ]
+    });
+    (&COLUMNS, rows.collect())
+}
+
+fn waited(request: &WaitingView, now: SystemTime) -> String {
+    let since = UNIX_EPOCH + Duration::from_millis(request.since_unix_ms);
+    // Clocks may be set back; then it has waited for no time.
+    let seconds = now.duration_since(since).unwrap_or_default().as_secs();
+    humantime::format_duration(Duration::from_secs(seconds)).to_string()
+}
+
+fn remarks(node: &NodeView) -> Vec<String> {
+    let unsliceable = node.gpus.iter().filter_map(|gpu| {
+        gpu.not_sliceable.as_ref().map(|reason| format!("GPU {} takes no slices: {reason}", gpu.index))
+    });
+    let compute = format!("compute: {}", node.compute_enforcement);
+    let notes = node.notes.iter().map(|note| format!("note: {note}"));
+    std::iter::once(compute).chain(unsliceable).chain(notes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tenant;
+    use super::*;
+    use crate::sample;
+
+    fn drawn(node: &NodeView, inside: Option<&SliceName>) -> String {
+        let now = UNIX_EPOCH + Duration::from_secs(1_767_323_090);
+        render(
+            &NodeView { daemon_version: "0.1.0".into(), ..node.clone() },
+            &Onlooker { version: "0.1.0", inside, now },
+        )
+    }
+
+    #[test]
+    fn the_whole_node_is_drawn_as_agreed() {
+        let drawn = drawn(&sample::node(), None);
+        assert_eq!(drawn, include_str!("golden/node.txt"), "\n{drawn}");
+    }
+
+    #[test]
+    fn a_tenant_sees_its_slice_as_the_gpu() {
+        let name = "frac05".parse().unwrap();
+        let drawn = drawn(&tenant::project(&sample::node(), &name).unwrap(), Some(&name));
+        assert_eq!(drawn, include_str!("golden/tenant.txt"), "\n{drawn}");
+    }
+
+    #[test]
+    fn a_node_with_nothing_says_so() {
+        let empty = NodeView {
+            simulated: false,
+            gpus: Vec::new(),
+            slices: Vec::new(),
+            waiting: Vec::new(),
+            notes: Vec::new(),
+            ..sample::node()
+        };
+        let drawn = drawn(&empty, None);
+        assert_eq!(drawn, include_str!("golden/empty.txt"), "\n{drawn}");
+    }
+
+    #[test]
+    fn a_process_cannot_write_to_the_operators_terminal() {
+        let mut node = sample::node();
+        node.slices[1].processes[0].command = "\x1b]0;owned\x07 \u{9b}31m\n".into();
+        let drawn = drawn(&node, None);
+        assert!(!drawn.contains(['\x1b', '\x07', '\u{9b}']), "{drawn:?}");
+        assert!(drawn.contains("?]0;owned? ?31m?"), "{drawn}");
+    }
+}
