@@ -26,7 +26,7 @@ pub struct Holding {
     /// Its pid.
     pub pid: u32,
     /// All of it: contexts, code, allocations, by the block.
-    pub used_bytes: u64,
+    pub memory_mib: u64,
 }
 
 impl Device {
@@ -41,12 +41,12 @@ impl Device {
     /// What these processes hold together on one device.
     pub fn held_by(&self, gpu: usize, pids: &[u32]) -> Bytes {
         let holdings = self.gpus[gpu].processes.iter();
-        holdings.filter(|held| pids.contains(&held.pid)).map(|held| Bytes::new(held.used_bytes)).sum()
+        holdings.filter(|held| pids.contains(&held.pid)).map(|held| Bytes::mib(held.memory_mib)).sum()
     }
 
     /// What anybody holds on any device.
     pub fn held(&self) -> Bytes {
         let holdings = self.gpus.iter().flat_map(|gpu| &gpu.processes);
-        holdings.map(|held| Bytes::new(held.used_bytes)).sum()
+        holdings.map(|held| Bytes::mib(held.memory_mib)).sum()
     }
 }

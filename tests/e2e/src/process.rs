@@ -171,3 +171,46 @@ fn names(process: u32, mark: &str) -> bool {
         bytes.windows(mark.len()).any(|window| window == mark.as_bytes())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_ends_with_what_was_left_unsaid() {
+        let mut process =
+            Process::start(Command::new("sh").args(["-c", "read a; echo $a; echo rest; exit 3"]));
+        assert!(process.say("hello"));
+        assert_eq!(process.line().as_deref(), Some("hello"));
+        let outcome = process.end();
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), "rest\n"));
+    }
+
+    #[test]
+    fn dropping_a_process_ends_its_whole_group() {
+        let mut process = Process::start(Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]));
+        let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell says a pid");
+        drop(process);
+        let gone = until(PATIENCE, || if runs(child) { Err(String::new()) } else { Ok(()) });
+        assert_eq!(gone, Ok(()));
+    }
+
+    #[test]
+    fn a_process_that_left_its_group_is_swept_up() {
+        let mark = format!("/nowhere/{}", std::process::id());
+        let script = "setsid sleep 60 & echo $!";
+        let mut command = Command::new("sh");
+        let mut process = Process::start(command.args(["-c", script]).env("NODE", &mark));
+        let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell says a pid");
+        let started = until(PATIENCE, || if names(child, &mark) { Ok(()) } else { Err(String::new()) });
+        assert_eq!(started, Ok(()));
+        sweep(&mark);
+        assert!(!names(child, &mark));
+    }
+
+    /// Whether it is there and not just waiting to be buried.
+    fn runs(process: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+}

@@ -2,11 +2,11 @@
 
 use e2e::Node;
 
-/// A change to a simulated GPU, and words that must be said of it.
+/// A change to the A100 of the mixed node, and words that must be said of it.
 const SETUPS: [(&[&str], &[&str]); 3] = [
-    (&["--gpu", "1", "--mig", "on"], &["mig"]),
-    (&["--gpu", "1", "--compute-mode", "exclusive-process"], &["exclusive"]),
-    (&["--gpu", "1", "--virtualization", "vgpu"], &["vgpu"]),
+    (&["--gpu", "2", "--mig", "on"], &["mig"]),
+    (&["--gpu", "2", "--compute-mode", "exclusive-process"], &["exclusive"]),
+    (&["--gpu", "2", "--virtualization", "vgpu"], &["vgpu"]),
 ];
 
 #[test]
@@ -15,7 +15,7 @@ fn a_gpu_that_cannot_be_sliced_is_named_by_doctor_and_smi_and_refused() {
         let mut node = Node::without_daemon("mixed");
         node.simgpu(&["set"], change).success();
         node.start_daemon();
-        let reason = node.smi().gpus[1].not_sliceable.clone().unwrap_or_default().to_lowercase();
+        let reason = node.smi().gpus[2].not_sliceable.clone().unwrap_or_default().to_lowercase();
         let advice = node.tranche(&["doctor"]).stdout.to_lowercase();
         let table = node.tranche(&["smi"]).success().to_lowercase();
         for word in words {
@@ -23,11 +23,11 @@ fn a_gpu_that_cannot_be_sliced_is_named_by_doctor_and_smi_and_refused() {
                 assert!(said.contains(word), "{who} does not speak of {word}\n{said}");
             }
         }
-        let refused = node.tranche(&["slice", "create", "there", "-g", "0.5", "--gpu", "1"]);
-        refused.refused(1, &["gpu 1", "takes no slices"]);
+        let refused = node.tranche(&["slice", "create", "there", "-g", "0.5", "--gpu", "2"]);
+        refused.refused(1, &["gpu 2", "takes no slices"]);
         refused.refused(1, words);
         node.tranche(&["slice", "create", "elsewhere", "-g", "0.5"]).success();
-        assert_ne!(node.slice("elsewhere").devices[0].gpu_index, 1);
+        assert_ne!(node.slice("elsewhere").devices[0].gpu_index, 2);
     }
 }
 
