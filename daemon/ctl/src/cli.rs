@@ -39,6 +39,8 @@ pub enum Command {
     Smi(SmiArgs),
     /// Show two programs sharing one GPU, and check what each of them sees
     Demo(DemoArgs),
+    /// Open a shell on a simulated node with a daemon of its own, for trying things out
+    Play,
     /// Find out what works on this machine, what does not, and what to do about it
     Doctor(DoctorArgs),
     /// Write shell completions or man pages

@@ -53,6 +53,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Slice(command) => slice::slice(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, &socket)?,
         Command::Demo(args) => demo::run(&args)?,
+        Command::Play => demo::play()?,
         Command::Doctor(args) => doctor::doctor(&args, &socket)?,
         Command::Generate(args) => generate::generate(&args)?,
     }

@@ -1,0 +1,141 @@
+//! What is claimed, what was measured, and whether it holds.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+
+use super::DemoError;
+use super::narrator::Narrator;
+
+/// One claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Claim {
+    /// What is claimed.
+    pub(super) name: &'static str,
+    /// What was measured.
+    pub(super) value: f64,
+    /// In which unit.
+    pub(super) unit: &'static str,
+    /// What was promised.
+    pub(super) goal: String,
+    /// Whether the promise was kept.
+    pub(super) holds: bool,
+}
+
+/// What was promised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Goal {
+    /// Exactly this.
+    Exactly(f64),
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Claim {
+    /// Judges a measurement.
+    pub(super) fn new(name: &'static str, value: f64, unit: &'static str, goal: Goal) -> Self {
+        let (goal, holds) = match goal {
+            Goal::Exactly(exact) => (format!("= {exact}"), value == exact),
+            Goal::AtLeast(least) => (format!(">= {least}"), value >= least),
+            Goal::AtMost(most) => (format!("<= {most}"), value <= most),
+        };
+        Self { name, value, unit, goal, holds }
+    }
+
+    /// The same claim, which holds only if something else is true as well.
+    pub(super) fn and(self, also: bool, what: &str) -> Self {
+        Self { holds: self.holds && also, goal: format!("{}, {what}", self.goal), ..self }
+    }
+}
+
+/// Everything that was claimed and measured: what the report file holds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outcome {
+    /// Product name of the GPU.
+    pub(super) device: String,
+    /// Whether it was simulated.
+    pub(super) simulated: bool,
+    /// What was built from.
+    pub(super) commit: String,
+    /// The claims.
+    pub(super) claims: Vec<Claim>,
+}
+
+impl Outcome {
+    /// Writes the report.
+    pub(super) fn write(&self, path: &Path) -> Result<(), DemoError> {
+        let mut text = serde_json::to_string_pretty(self).expect("claims are numbers and text");
+        text.push('\n');
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(DemoError::io(format!("creating {}", folder.display())))?;
+        }
+        fs::write(path, text).map_err(DemoError::io(format!("writing {}", path.display())))
+    }
+
+    /// An error if any claim does not hold.
+    pub(super) fn verdict(&self) -> Result<(), DemoError> {
+        let broken: Vec<_> =
+            self.claims.iter().filter(|claim| !claim.holds).map(|claim| claim.name.to_string()).collect();
+        if broken.is_empty() { Ok(()) } else { Err(DemoError::NotAsPromised(broken)) }
+    }
+
+    /// Shows the claims as a table.
+    pub(super) fn show(&self, narrator: &Narrator) {
+        let width = self.claims.iter().map(|claim| claim.name.len()).max().unwrap_or_default();
+        for Claim { name, value, unit, goal, holds } in &self.claims {
+            let verdict = if *holds { "holds" } else { "DOES NOT HOLD" };
+            let measured = format!("{} {unit}", rounded(*value));
+            narrator.line(&format!("{name:<width$}  {measured:>14}   {goal:<28} {verdict}"));
+        }
+    }
+}
+
+fn rounded(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+/// The commit of the tree around the working folder, as far as git tells.
+pub(super) fn commit() -> String {
+    let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    let told = output.ok().filter(|output| output.status.success());
+    told.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(claims: Vec<Claim>) -> Outcome {
+        Outcome { device: "A30".into(), simulated: true, commit: "c".into(), claims }
+    }
+
+    #[test]
+    fn one_broken_claim_breaks_the_verdict() {
+        let good = Claim::new("leftovers", 0.0, "things", Goal::Exactly(0.0));
+        let bad = Claim::new("rate", 949.9, "permille", Goal::AtLeast(950.0));
+        assert!(outcome(vec![good.clone()]).verdict().is_ok());
+        let error = outcome(vec![good, bad]).verdict().unwrap_err();
+        assert_eq!(error.to_string(), "not as promised: rate");
+    }
+
+    #[test]
+    fn a_number_alone_does_not_make_a_claim_with_a_condition_hold() {
+        let claim = Claim::new("rate", 1000.0, "permille", Goal::AtLeast(950.0)).and(false, "no errors");
+        assert!(!claim.holds);
+        assert_eq!(claim.goal, ">= 950, no errors");
+    }
+
+    #[test]
+    fn the_report_has_the_form_that_every_report_has() {
+        let claims = vec![Claim::new("leftovers", 0.0, "things", Goal::Exactly(0.0))];
+        let json = serde_json::to_value(outcome(claims)).unwrap();
+        assert_eq!(json["claims"][0]["holds"], true);
+        for key in ["device", "simulated", "commit", "claims"] {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Ctrl-C, as something to look at between two steps, so that everything is cleaned up on the way out.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::DemoError;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static WATCH: OnceLock<()> = OnceLock::new();
+
+/// Time between two looks while waiting.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// From now on SIGINT, SIGTERM and SIGHUP are noted instead of ending the process.
+pub(super) fn watch() {
+    WATCH.get_or_init(|| {
+        let (armed, wait) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            // Without a runtime the signals keep their ordinary meaning, which is no worse than no demo.
+            if let Ok(runtime) = runtime {
+                runtime.block_on(note_signals(armed));
+            }
+        });
+        // An error means that the thread ended without arming; see above.
+        let _ = wait.recv();
+    });
+}
+
+async fn note_signals(armed: std::sync::mpsc::Sender<()>) {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else { return };
+    let _ = armed.send(());
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An error once the person at the keyboard said stop.
+pub(super) fn check() -> Result<(), DemoError> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(DemoError::Interrupted) } else { Ok(()) }
+}
+
+/// Sleeps, unless interrupted.
+pub(super) fn sleep(duration: Duration) -> Result<(), DemoError> {
+    let end = Instant::now() + duration;
+    while Instant::now() < end {
+        check()?;
+        thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}
+
+/// Tries until there is an answer. Returns it with the time it took.
+pub(super) fn until<T>(
+    what: &str,
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<Option<T>, DemoError>,
+) -> Result<(T, Duration), DemoError> {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = attempt()? {
+            return Ok((answer, begun.elapsed()));
+        }
+        if begun.elapsed() >= patience {
+            return Err(DemoError::InVain { what: what.into(), waited: patience });
+        }
+        sleep(LOOK)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_comes_is_waited_for_in_vain() {
+        let never = until::<()>("godot", Duration::from_millis(20), || Ok(None));
+        assert!(matches!(never, Err(DemoError::InVain { what, .. }) if what == "godot"));
+    }
+}

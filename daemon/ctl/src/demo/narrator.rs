@@ -1,0 +1,41 @@
+//! The voice that tells a person what is going on.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+/// Prints steps and what came of them.
+#[derive(Debug)]
+pub(super) struct Narrator {
+    begun: Instant,
+    bold: bool,
+}
+
+impl Narrator {
+    /// Begins now.
+    pub(super) fn new() -> Self {
+        let bold = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { begun: Instant::now(), bold }
+    }
+
+    /// A heading.
+    pub(super) fn step(&self, text: &str) {
+        let text = format!("[{:5.1} s] {text}", self.begun.elapsed().as_secs_f64());
+        if self.bold { say(&format!("\n\x1b[1m{text}\x1b[0m")) } else { say(&format!("\n{text}")) }
+    }
+
+    /// One line under it.
+    pub(super) fn line(&self, text: &str) {
+        say(&format!("          {text}"));
+    }
+
+    /// What another program printed, as it is.
+    pub(super) fn quote(&self, text: &str) {
+        say(text.trim_end());
+    }
+}
+
+/// A reader that went away is no reason to stop half-way: the report matters more.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}

@@ -1,0 +1,103 @@
+//! Somebody outside all slices who looks at NVML.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+use tranche_domain::units::Bytes;
+
+use super::DemoError;
+use super::parts::Parts;
+use super::tenant::Talk;
+
+/// What NVML says at one instant.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Seen {
+    nvml_version: String,
+    /// The GPUs.
+    pub(super) gpus: Vec<GpuSeen>,
+}
+
+impl Seen {
+    /// Whether this NVML is the simulated one.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.nvml_version.ends_with("-simulated")
+    }
+
+    /// The GPU of that index.
+    pub(super) fn gpu(&self, index: u32) -> Option<&GpuSeen> {
+        self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+}
+
+/// One GPU in NVML's eyes.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct GpuSeen {
+    /// Index.
+    pub(super) index: u32,
+    /// UUID.
+    pub(super) uuid: String,
+    /// Product name.
+    pub(super) name: String,
+    /// Total memory.
+    pub(super) total_bytes: Bytes,
+    /// What the driver keeps from everybody.
+    pub(super) reserved_bytes: Bytes,
+    /// In use.
+    pub(super) used_bytes: Bytes,
+    /// Divided by MIG.
+    pub(super) mig: bool,
+    /// Who uses it.
+    pub(super) processes: Vec<ProcessSeen>,
+}
+
+impl GpuSeen {
+    /// What can be handed out.
+    pub(super) fn capacity(&self) -> Bytes {
+        self.total_bytes.saturating_sub(self.reserved_bytes)
+    }
+}
+
+/// One process in NVML's eyes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct ProcessSeen {
+    /// Its pid.
+    pub(super) pid: u32,
+}
+
+/// A process that does nothing but look.
+#[derive(Debug)]
+pub(super) struct Observer {
+    talk: Talk,
+    first: Seen,
+}
+
+impl Observer {
+    /// Starts it; an error if NVML does not answer there.
+    pub(super) fn start(
+        parts: &Parts,
+        environment: &[(OsString, OsString)],
+        folder: &Path,
+    ) -> Result<Self, DemoError> {
+        let mut command = Command::new(parts.program("workload"));
+        command.args(["--nvml", "--interactive"]).envs(environment.iter().cloned());
+        let mut talk = Talk::start(&mut command, "the observer", folder)?;
+        let first = talk.hear("(its first look)")?;
+        Ok(Self { talk, first })
+    }
+
+    /// What it saw first. Ends it.
+    pub(super) fn first_look(self) -> Result<Seen, DemoError> {
+        Ok(self.first)
+    }
+
+    /// Memory in use on a GPU, by anybody.
+    pub(super) fn used(&mut self, index: u32) -> Result<Bytes, DemoError> {
+        let seen: Seen = self.talk.ask("nvml")?;
+        seen.gpu(index).map(|gpu| gpu.used_bytes).ok_or_else(|| DemoError::InVain {
+            what: format!("NVML to show GPU {index}"),
+            waited: std::time::Duration::ZERO,
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! `tranche play`: a shell on a private node with the daemon running.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::Command;
+
+use super::lab::Lab;
+use super::narrator::Narrator;
+use super::{DemoError, DemoGpu, interrupt, sweep};
+
+/// Opens the user's shell on the simulated node. Everything is gone when the shell ends.
+///
+/// # Errors
+/// If the node or the shell could not be started. How the shell ends is its own business.
+pub fn play() -> Result<(), DemoError> {
+    interrupt::watch();
+    let lab = Lab::set_up(DemoGpu::Sim)?;
+    let (daemon, _, view) = lab.start_daemon()?;
+    let narrator = Narrator::new();
+    narrator.quote(&format!(
+        "\nA SIMULATED node: {} x {}. Kernels take time here and compute nothing.\n\
+         The daemon is running. Some things to try:\n\n  \
+           tranche smi\n  \
+           tranche run -g 0.5 -- workload --fill --beyond 1Mi --seconds 2\n  \
+           tranche run -g 0.3 -- workload --nvml\n  \
+           tranche slice create train -g 0.25 && tranche slice list\n  \
+           tranche doctor\n\n\
+         `exit` ends the node and takes everything of it away.\n",
+        view.gpus.len(),
+        lab.ground.gpu.name
+    ));
+    let shell = shell(&lab);
+    drop(daemon);
+    for pid in sweep::processes_of(lab.folder()) {
+        narrator.line(&format!("process {pid} of this node still runs; its GPU is gone"));
+    }
+    lab.tear_down();
+    shell
+}
+
+fn shell(lab: &Lab) -> Result<(), DemoError> {
+    let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
+    let mut command = Command::new(&shell);
+    command.envs(lab.environment()).env("PATH", path(lab)).env("TRANCHE_PLAY", "simulated");
+    command.status().map(drop).map_err(DemoError::io(format!("starting {}", shell.display())))
+}
+
+/// Our programs before everybody else's.
+fn path(lab: &Lab) -> OsString {
+    let mut path = lab.parts.programs().into_os_string();
+    if let Some(rest) = env::var_os("PATH") {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}

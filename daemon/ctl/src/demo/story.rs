@@ -1,0 +1,303 @@
+//! What is shown, in the order in which it is shown.
+
+use std::time::{Duration, Instant};
+
+use tranche_domain::request::{Fraction, Resize};
+use tranche_domain::units::{Bytes, MIB, Permille};
+use tranche_domain::view::{GpuView, NodeView};
+
+use super::claims::{Claim, Goal, Outcome, commit};
+use super::lab::Lab;
+use super::narrator::Narrator;
+use super::observer::Observer;
+use super::owned::Owned;
+use super::tenant::{Answer, Lease, Tenant};
+use super::{DemoError, DemoGpu, interrupt, sweep};
+use crate::client::Daemon;
+
+/// Over what time a rate is measured.
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// How long a kernel takes. Long against the time to launch one, so that a busy machine does not blur rates.
+const KERNEL_NS: u64 = 4_000_000;
+
+/// How long memory may take to come back, and a resize to be seen, before that counts as never.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Drivers of real GPUs keep or return a few MiB by themselves.
+const REAL_SLACK: Bytes = Bytes::mib(16);
+
+/// Tells the story from beginning to end.
+pub(super) fn tell(gpu: DemoGpu) -> Result<Outcome, DemoError> {
+    interrupt::watch();
+    let narrator = Narrator::new();
+    let lab = Lab::set_up(gpu)?;
+    let mut story = Story::begin(narrator, lab)?;
+    story.acts()?;
+    story.end()
+}
+
+/// Fields drop from the first to the last: the folder goes when nothing uses it any more.
+struct Story {
+    narrator: Narrator,
+    claims: Vec<Claim>,
+    observer: Observer,
+    client: Daemon,
+    daemon: Owned,
+    /// In use on the GPU before anything began.
+    baseline: Bytes,
+    /// In use on the GPU by frac03 alone.
+    neighbour: Bytes,
+    /// By how much frac05 was ever seen above its cap.
+    overshoot: Bytes,
+    lab: Lab,
+}
+
+impl Story {
+    fn begin(narrator: Narrator, lab: Lab) -> Result<Self, DemoError> {
+        introduce(&narrator, &lab);
+        narrator.step("A daemon starts, in a private folder");
+        let mut observer = Observer::start(&lab.parts, &lab.ground.environment, lab.folder())?;
+        let baseline = observer.used(lab.ground.gpu.index)?;
+        let (daemon, client, view) = lab.start_daemon()?;
+        narrator.line(&format!("tranched {} serves {} GPU(s)", view.daemon_version, view.gpus.len()));
+        let (claims, neighbour, overshoot) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
+        Ok(Self { narrator, claims, observer, client, daemon, baseline, neighbour, overshoot, lab })
+    }
+
+    fn acts(&mut self) -> Result<(), DemoError> {
+        self.narrator.step("Two programs get slices of one GPU, through `tranche run`, and go to work");
+        let mut frac03 = self.enter("frac03", "0.3")?;
+        self.neighbour = self.in_use()?;
+        let mut frac05 = self.enter("frac05", "0.5")?;
+        self.narrator.step("tranche smi");
+        self.narrator.quote(&self.lab.tranche(&["smi"])?);
+        self.what_each_sees(&mut frac05, &mut frac03)?;
+        self.overfill(&mut frac05, &mut frac03)?;
+        self.resize(&mut frac05)?;
+        self.kill(frac05)?;
+        frac03.leave()
+    }
+
+    /// Starts a tenant that holds a quarter of its slice and launches kernels.
+    fn enter(&self, name: &str, share: &str) -> Result<Tenant, DemoError> {
+        let gpu = &self.lab.ground.gpu.uuid;
+        let lease = Lease { name, share, gpu, kernel_ns: KERNEL_NS };
+        let mut tenant = Tenant::start(&self.lab.parts, &self.lab.environment(), self.lab.folder(), &lease)?;
+        let quarter = Bytes::mib(tenant.device()?.free_bytes.whole_mib() / 4);
+        tenant.tell(&format!("alloc {}", quarter.get()))?;
+        tenant.tell("start")?;
+        self.narrator.line(&format!("{name}: -g {share}, holds {quarter}, launches kernels"));
+        Ok(tenant)
+    }
+
+    /// What the demonstration's programs hold on the GPU, as seen from outside.
+    fn in_use(&mut self) -> Result<Bytes, DemoError> {
+        Ok(self.observer.used(self.lab.ground.gpu.index)?.saturating_sub(self.baseline))
+    }
+
+    /// What frac05 holds, and whether that is more than it may.
+    fn watch(&mut self, cap: Bytes) -> Result<Bytes, DemoError> {
+        let held = self.in_use()?.saturating_sub(self.neighbour);
+        self.overshoot = self.overshoot.max(held.saturating_sub(cap));
+        Ok(held)
+    }
+
+    fn part(&self, permille: u32) -> Bytes {
+        let share = Permille::try_from(permille).expect("the demonstration's shares are parts of one GPU");
+        self.lab.ground.gpu.capacity().part(share)
+    }
+
+    fn what_each_sees(&mut self, frac05: &mut Tenant, frac03: &mut Tenant) -> Result<(), DemoError> {
+        self.narrator.step("What each of them sees of the GPU");
+        let (half, whole) = (self.part(500), self.lab.ground.gpu.capacity());
+        let (total, agree) = self.total(frac05, "frac05")?;
+        self.total(frac03, "frac03")?;
+        self.narrator.line(&format!("of {whole} that the GPU can hand out, half is {half}"));
+        let claim = Claim::new("frac05_memory_total_mib", mib(total), "MiB", Goal::Exactly(mib(half)));
+        self.claims.push(claim.and(agree, "the same from CUDA and NVML"));
+        Ok(())
+    }
+
+    /// Total memory as CUDA tells it, and whether NVML tells the same.
+    fn total(&self, tenant: &mut Tenant, name: &str) -> Result<(Bytes, bool), DemoError> {
+        let cuda = tenant.device()?;
+        let nvml = tenant.nvml()?;
+        let totals: Vec<Bytes> = nvml.gpus.iter().map(super::observer::GpuSeen::capacity).collect();
+        let shown: Vec<String> = totals.iter().map(Bytes::to_string).collect();
+        self.narrator.line(&format!(
+            "{name}: cuMemGetInfo {}, cuDeviceTotalMem {}, NVML {} (of {} GPU)",
+            cuda.total_bytes,
+            cuda.device_total_bytes,
+            shown.join(" + "),
+            shown.len()
+        ));
+        let agree = cuda.device_total_bytes == cuda.total_bytes && totals == [cuda.total_bytes];
+        Ok((cuda.total_bytes, agree))
+    }
+
+    fn overfill(&mut self, frac05: &mut Tenant, frac03: &mut Tenant) -> Result<(), DemoError> {
+        self.narrator.step("frac05 fills its slice to the brim and asks for more; frac03 works on");
+        let cap = self.part(500);
+        let (before, _) = frac03.rate_over(WINDOW)?;
+        let filled = frac05.tell("fill")?;
+        let held = self.watch(cap)?;
+        self.narrator.line(&format!("frac05 holds {held} of its {cap}, as NVML outside sees it"));
+        self.usable(filled.allocated_bytes, cap)?;
+        let refused = self.beyond(frac05, cap)?;
+        let (during, errors) = frac03.rate()?;
+        self.narrator.line(&format!("frac03: {before:.1} kernels/s before, {during:.1} meanwhile"));
+        let rate = Claim::new(
+            "neighbour_rate_permille",
+            (1000.0 * during / before).round(),
+            "permille",
+            Goal::AtLeast(950.0),
+        );
+        self.claims.push(rate.and(errors.is_empty(), "no errors"));
+        self.claims.push(Claim::new(
+            "refused_beyond_cap_permille",
+            refused,
+            "permille",
+            Goal::Exactly(1000.0),
+        ));
+        Ok(())
+    }
+
+    fn usable(&mut self, plain: Bytes, cap: Bytes) -> Result<(), DemoError> {
+        let charged = self.gpu_view()?.context_reserve;
+        let usable = plain.saturating_add(charged).get() as f64 / cap.get() as f64 * 1000.0;
+        let claim = Claim::new(
+            "frac05_usable_permille",
+            (usable * 10.0).floor() / 10.0,
+            "permille",
+            Goal::AtLeast(999.0),
+        );
+        self.claims.push(claim.and(plain.saturating_add(charged) <= cap, "within the cap"));
+        Ok(())
+    }
+
+    /// Asks for more and more while the neighbour's rate is measured. Returns how many of thousand requests
+    /// were refused as they should be.
+    fn beyond(&mut self, frac05: &mut Tenant, cap: Bytes) -> Result<f64, DemoError> {
+        let free = self.lab.ground.gpu.capacity().saturating_sub(self.in_use()?);
+        let first = frac05.ask("alloc 1Gi")?;
+        let answer = first.error.clone().unwrap_or("granted".into());
+        self.narrator.line(&format!("frac05 asks for 1 GiB more, and the GPU has {free} free: {answer}"));
+        let (mut asked, mut refused) = (1, u32::from(out_of_memory(&first)));
+        let end = Instant::now() + WINDOW;
+        while Instant::now() < end {
+            asked += 1;
+            refused += u32::from(out_of_memory(&frac05.ask("alloc 2Mi")?));
+            self.watch(cap)?;
+            interrupt::sleep(Duration::from_millis(20))?;
+        }
+        self.narrator.line(&format!("it asked {asked} times in all and was refused {refused} times"));
+        Ok((1000.0 * f64::from(refused) / f64::from(asked)).floor())
+    }
+
+    fn resize(&mut self, frac05: &mut Tenant) -> Result<(), DemoError> {
+        self.narrator.step("tranche slice resize frac05 -g 0.6, while it runs");
+        let fraction = Fraction::try_from(600).expect("600 permille is a fraction");
+        let (name, cap) = ("frac05".parse().expect("frac05 names a slice"), self.part(600));
+        let begun = Instant::now();
+        self.client.resize(&name, Resize { fraction: Some(fraction), ..Resize::default() })?;
+        let seen = || Ok((frac05.device()?.total_bytes == cap).then_some(()));
+        interrupt::until("frac05 to see its new size", PATIENCE, seen)?;
+        let visible = begun.elapsed();
+        let more = frac05.ask("alloc 1Gi")?;
+        self.watch(cap)?;
+        let answer = if more.ok { "granted" } else { more.error.as_deref().unwrap_or("refused") };
+        self.narrator.line(&format!("frac05 sees {cap}; the 1 GiB that was refused before: {answer}"));
+        let claim = Claim::new("resize_visible_ms", millis(visible), "ms", Goal::AtMost(1000.0));
+        self.claims.push(claim.and(more.ok, "and usable"));
+        self.claims.push(Claim::new(
+            "frac05_overshoot_bytes",
+            self.overshoot.get() as f64,
+            "bytes",
+            Goal::Exactly(0.0),
+        ));
+        Ok(())
+    }
+
+    fn kill(&mut self, frac05: Tenant) -> Result<(), DemoError> {
+        self.narrator.step("kill -9 frac05");
+        let held = self.in_use()?.saturating_sub(self.neighbour);
+        let begun = Instant::now();
+        frac05.kill()?;
+        let slack = self.slack();
+        let back = || {
+            let memory = self.in_use()? <= self.neighbour.saturating_add(slack);
+            let slice = self.client.snapshot()?.slices.iter().all(|slice| slice.name.as_str() != "frac05");
+            Ok((memory && slice).then_some(()))
+        };
+        interrupt::until("frac05's memory to come back", PATIENCE, back)?;
+        let reclaimed = begun.elapsed();
+        frac05.gone()?;
+        self.narrator.line(&format!("{held} back and the slice gone after {:.0} ms", millis(reclaimed)));
+        let claim = Claim::new("reclaim_after_sigkill_ms", millis(reclaimed), "ms", Goal::AtMost(3000.0));
+        self.claims.push(claim);
+        Ok(())
+    }
+
+    fn slack(&self) -> Bytes {
+        if self.lab.ground.simulated { Bytes::ZERO } else { REAL_SLACK }
+    }
+
+    fn gpu_view(&mut self) -> Result<GpuView, DemoError> {
+        let NodeView { gpus, .. } = self.client.snapshot()?;
+        let uuid = &self.lab.ground.gpu.uuid;
+        gpus.into_iter().find(|gpu| &gpu.uuid.to_string() == uuid).ok_or_else(|| DemoError::Strange {
+            who: "tranched".into(),
+            question: "the GPUs".into(),
+            answer: format!("a list without {uuid}"),
+        })
+    }
+
+    /// Ends everything and looks for what is left.
+    fn end(mut self) -> Result<Outcome, DemoError> {
+        self.narrator.step("Everything ends");
+        self.daemon.end();
+        let slack = self.slack();
+        let memory = self.in_use()?.saturating_sub(slack);
+        let Self { narrator, mut claims, observer, lab, .. } = self;
+        observer.first_look()?;
+        let processes = sweep::processes_of(lab.folder());
+        let (device, simulated) = (lab.ground.gpu.name.clone(), lab.ground.simulated);
+        let folder = lab.tear_down();
+        let left = processes.len() + usize::from(memory > Bytes::ZERO) + usize::from(folder.exists());
+        narrator.line(&format!(
+            "left behind: {} processes, {memory} on the GPU, folder {}",
+            processes.len(),
+            if folder.exists() { "still there" } else { "gone" }
+        ));
+        claims.push(Claim::new("leftovers", left as f64, "things", Goal::Exactly(0.0)));
+        let outcome = Outcome { device, simulated, commit: commit(), claims };
+        narrator.step("What was promised, and what came of it");
+        outcome.show(&narrator);
+        Ok(outcome)
+    }
+}
+
+fn introduce(narrator: &Narrator, lab: &Lab) {
+    let ground = &lab.ground;
+    let kind = if ground.simulated {
+        "SIMULATED: kernels take time and compute nothing"
+    } else {
+        "a real GPU that nobody else uses"
+    };
+    narrator.step("Two programs share one GPU");
+    narrator.line(&format!("GPU {} of {}: {} ({kind})", ground.gpu.index, ground.gpus, ground.gpu.name));
+    narrator.line(&format!("it can hand out {}", ground.gpu.capacity()));
+}
+
+fn out_of_memory(answer: &Answer) -> bool {
+    !answer.ok && answer.error.as_deref() == Some("CUDA_ERROR_OUT_OF_MEMORY")
+}
+
+fn mib(bytes: Bytes) -> f64 {
+    bytes.get() as f64 / MIB.get() as f64
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}

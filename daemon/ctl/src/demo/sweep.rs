@@ -1,0 +1,35 @@
+//! Looking for what was left behind.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Processes whose environment names the folder, whoever started them; not this one.
+pub(super) fn processes_of(folder: &Path) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| pid != std::process::id() && names(pid, folder)).collect()
+}
+
+fn names(pid: u32, folder: &Path) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let wanted = folder.as_os_str().as_bytes();
+    environment.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_that_stayed_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new("sleep").arg("60").env("ANY", folder.path().join("x")).spawn().unwrap();
+        let found = processes_of(folder.path());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [child.id()]);
+        assert!(processes_of(folder.path()).is_empty());
+    }
+}
