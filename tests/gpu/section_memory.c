@@ -175,6 +175,9 @@ void section_capacity(void)
     static CUdeviceptr kept[ROOM];
     struct bench b = bench_open();
     size_t count = 0, sum = 0, total = 0, promised = memory_free();
+    NvmlProcess others[8];
+    if (b.witness && nvml_processes(b.witness, others, 8) > 1)
+        return row_text("capacity", "not measured", "somebody else uses this GPU: filling it would hurt them");
     MUST(cuDeviceTotalMem_v2, &total, b.device);
     CUresult end = SUCCESS;
     for (size_t s = 0; s < 4; s++, end = SUCCESS)

@@ -14,19 +14,9 @@
 
 #define PTX_HEAD ".version 6.0\n.target sm_52\n.address_size 64\n"
 
-static const char SPIN_PTX[] = PTX_HEAD
-    ".visible .entry spin_ns(.param .u64 ns)\n"
-    "{\n"
-    "  .reg .pred %p; .reg .u64 %ns, %from, %now;\n"
-    "  ld.param.u64 %ns, [ns];\n"
-    "  mov.u64 %from, %globaltimer;\n"
-    "again:\n"
-    "  mov.u64 %now, %globaltimer;\n"
-    "  sub.u64 %now, %now, %from;\n"
-    "  setp.lt.u64 %p, %now, %ns;\n"
-    "  @%p bra again;\n"
-    "  ret;\n"
-    "}\n";
+static const char SPIN_PTX[] =
+#include "spin_ns.inc" /* tests/workload/spin_ns.ptx, quoted line by line by the Makefile */
+    ;
 
 /* The trap on a sum that never comes keeps the arithmetic from being optimised away. */
 static const char WORK_PTX[] = PTX_HEAD
