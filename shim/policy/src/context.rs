@@ -38,7 +38,7 @@ impl Ledger<'_> {
 
     /// Who owns what is allocated in `context`; one that we did not see made counts as primary.
     pub fn owner(&self, context: u64, device: DeviceSlot) -> Owner {
-        match self.table.find(Kind::Context, context) {
+        match self.few.find(Kind::Context, context) {
             Some(entry) => Owner(entry.serial),
             None => self.opened(context, device, Made::Primary),
         }
@@ -49,7 +49,7 @@ impl Ledger<'_> {
         let entry = Entry { detail: made as u64, ..self.entry(device, Units::ZERO) };
         let known = |before: &Entry| made == Made::Primary && before.detail == Made::Primary as u64;
         let keep = |before: Option<Entry>| Some(before.filter(known).unwrap_or(entry));
-        match self.table.change(Kind::Context, context, keep) {
+        match self.few.change(Kind::Context, context, keep) {
             Ok(Some(before)) if known(&before) => Owner(before.serial),
             Ok(before) => {
                 before.into_iter().for_each(|gone| self.forget_owner(Owner(gone.serial)));
@@ -63,7 +63,7 @@ impl Ledger<'_> {
     pub fn close<E>(&self, context: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
-        if let Some(entry) = self.table.take(Kind::Context, context, stamp) {
+        if let Some(entry) = self.few.take(Kind::Context, context, stamp) {
             self.forget_owner(Owner(entry.serial));
             self.end_reserve(entry.device);
         }
@@ -76,7 +76,7 @@ impl Ledger<'_> {
             kind == Kind::Context && entry.device == device && entry.detail == Made::Primary as u64
         };
         let mut cursor = Cursor::default();
-        while let Some((_, _, entry)) = self.table.take_next(&mut cursor, primary) {
+        while let Some((_, _, entry)) = self.few.take_next(&mut cursor, primary) {
             self.forget_owner(Owner(entry.serial));
         }
         self.end_reserve(device);
@@ -86,7 +86,7 @@ impl Ledger<'_> {
     pub fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
         let on_device = |kind: Kind, entry: &Entry| kind == Kind::Context && entry.device == device;
-        if self.table.next(&mut Cursor::default(), on_device).is_some() {
+        if self.few.next(&mut Cursor::default(), on_device).is_some() {
             return;
         }
         if let Some(units) = self.context_charge(device).swap(0, AcqRel).checked_sub(1) {

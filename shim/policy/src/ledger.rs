@@ -12,6 +12,8 @@ use crate::table::{Entry, Full, Kind, Table};
 
 /// Words in front of the table: one lock and one charge for contexts per device.
 const HEAD: usize = 2 * tranche_shm::MAX_DEVICES;
+/// Words for contexts and pools.
+const FEW: usize = 4 * Table::LEAST_WORDS;
 
 /// The context that an allocation goes with: it ends when the context does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,19 +60,24 @@ impl<E> From<Full> for Denied<E> {
 #[derive(Clone, Copy, Debug)]
 pub struct Ledger<'a> {
     pub(crate) tenant: Tenant<'a>,
+    /// What there are many of.
     pub(crate) table: Table<'a>,
+    /// Contexts and pools: few, and walked through often.
+    pub(crate) few: Table<'a>,
     head: &'a [AtomicU64],
     pause: Pause,
 }
 
 impl<'a> Ledger<'a> {
     /// The fewest words a ledger can live in.
-    pub const LEAST_WORDS: usize = HEAD + Table::LEAST_WORDS;
+    pub const LEAST_WORDS: usize = HEAD + FEW + Table::LEAST_WORDS;
 
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
     pub fn over(tenant: Tenant<'a>, words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
         let (head, rest) = words.split_at_checked(HEAD)?;
-        Some(Self { tenant, table: Table::over(rest, pause)?, head, pause })
+        let (few, many) = rest.split_at_checked(FEW)?;
+        let (few, table) = (Table::over(few, pause)?, Table::over(many, pause)?);
+        Some(Self { tenant, table, few, head, pause })
     }
 
     /// Whose ledger it is.

@@ -30,12 +30,7 @@ impl<'a> Ledger<'a> {
 
     /// Lets `driver` free, then gives back the charge. A pointer that is not ours, or not any more, passes
     /// through and gives back nothing.
-    pub fn free<E>(
-        &self,
-        kind: Kind,
-        key: u64,
-        driver: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn free<E>(&self, kind: Kind, key: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
         if let Some(entry) = self.table.take(kind, key, stamp) {
@@ -88,12 +83,7 @@ impl<'a> Ledger<'a> {
 
     /// Counts a small allocation in the blocks it touches; gives what the newly touched ones cost and, should
     /// the table be full, how many of the bytes lie in blocks that were counted.
-    fn enter_blocks(
-        &self,
-        device: DeviceSlot,
-        pointer: u64,
-        bytes: u64,
-    ) -> (Units, u64, Result<(), Full>) {
+    fn enter_blocks(&self, device: DeviceSlot, pointer: u64, bytes: u64) -> (Units, u64, Result<(), Full>) {
         let mut fresh = Units::ZERO;
         for block in touched(pointer, bytes) {
             let more = |entry: Option<Entry>| {

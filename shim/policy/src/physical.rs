@@ -82,7 +82,12 @@ impl Ledger<'_> {
     }
 
     /// Lets `driver` unmap everything in the range.
-    pub fn unmap<E>(&self, address: u64, bytes: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub fn unmap<E>(
+        &self,
+        address: u64,
+        bytes: u64,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
         let end = address.saturating_add(bytes);

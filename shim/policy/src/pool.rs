@@ -92,25 +92,46 @@ impl<'a> Ledger<'a> {
     /// Looks at every pool and gives back what they let go; `trim` may first ask a pool to let go.
     pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
         let mut cursor = Cursor::default();
-        while let Some((_, pool, _)) = self.table.next(&mut cursor, |kind, _| kind == Kind::Pool) {
+        while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Pool) {
             trim(pool);
             self.settle_pool(pool, keeps);
         }
     }
 
-    /// Whether any pool is in use: otherwise there is nothing to settle.
-    pub fn has_pools(&self) -> bool {
-        self.table.next(&mut Cursor::default(), |kind, _| kind == Kind::Pool).is_some()
+    /// The program made a pool, on a device or, with none, in host memory, which is nobody's cap.
+    pub fn pool_made(&self, pool: u64, device: Option<DeviceSlot>) {
+        let (kind, other) = match device {
+            Some(_) => (Kind::Pool, Kind::HostPool),
+            None => (Kind::HostPool, Kind::Pool),
+        };
+        self.pool_gone(other, pool, u64::MAX);
+        let Some(device) = device.or(DeviceSlot::new(0)) else { return };
+        if let Ok(Some(gone)) = self.few.put(kind, pool, self.entry(device, Units::ZERO)) {
+            self.forget(kind, pool, gone);
+        }
+    }
+
+    /// Where a pool has its memory: nothing in host memory, `current` if we did not see it made.
+    pub fn pool_device(&self, pool: u64, current: DeviceSlot) -> Option<DeviceSlot> {
+        if self.few.find(Kind::HostPool, pool).is_some() {
+            return None;
+        }
+        Some(self.few.find(Kind::Pool, pool).map_or(current, |entry| entry.device))
     }
 
     /// Lets `driver` destroy a pool.
     pub fn destroy_pool<E>(&self, pool: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
-        if let Some(entry) = self.table.take(Kind::Pool, pool, stamp) {
-            self.forget(Kind::Pool, pool, entry);
-        }
+        self.pool_gone(Kind::Pool, pool, stamp);
+        self.pool_gone(Kind::HostPool, pool, stamp);
         Ok(())
+    }
+
+    fn pool_gone(&self, kind: Kind, pool: u64, stamp: u64) {
+        if let Some(entry) = self.few.take(kind, pool, stamp) {
+            self.forget(kind, pool, entry);
+        }
     }
 
     fn streamed(&self, device: DeviceSlot, units: Units) -> Entry {
@@ -122,12 +143,12 @@ impl<'a> Ledger<'a> {
             let entry = entry.unwrap_or_else(|| self.entry(device, Units::ZERO));
             Some(Entry { link: entry.link.wrapping_add(BEGUN + UNDER_WAY), ..entry })
         };
-        self.table.change(Kind::Pool, pool, begun).map(drop)
+        self.few.change(Kind::Pool, pool, begun).map(drop)
     }
 
     fn end(&self, pool: u64) {
         let over = |entry: Entry| Entry { link: entry.link.wrapping_sub(UNDER_WAY), ..entry };
-        let _ = self.table.change(Kind::Pool, pool, |entry| entry.map(over));
+        let _ = self.few.change(Kind::Pool, pool, |entry| entry.map(over));
     }
 
     /// Raises the pool's charge to what it keeps now and pays for that. One at a time: a charge that another
@@ -142,13 +163,13 @@ impl<'a> Ledger<'a> {
     ) -> Result<(), Refused> {
         let _turn = self.device_lock(reserved.device()).acquire();
         let grown = |entry: Entry| entry.detail.saturating_add(u64::from(live.get()));
-        let entry = self.table.find(Kind::Pool, pool).ok_or(Refused)?;
+        let entry = self.few.find(Kind::Pool, pool).ok_or(Refused)?;
         let owed = target(grown(entry), kept).saturating_sub(entry.units);
         // Between looking and writing only `settle_pool` might lower the charge, and it leaves pools alone
         // whose calls are under way, as ours is.
         let reserved = reserved.grow(owed, daemon);
         let owed = if reserved.is_ok() { owed } else { Units::ZERO };
-        let _ = self.table.change(Kind::Pool, pool, |entry| {
+        let _ = self.few.change(Kind::Pool, pool, |entry| {
             entry.map(|entry| Entry {
                 units: entry.units.saturating_add(owed),
                 detail: grown(entry),
@@ -159,7 +180,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn shrink_live(&self, pool: u64, live: u64) {
-        let _ = self.table.change(Kind::Pool, pool, |entry| {
+        let _ = self.few.change(Kind::Pool, pool, |entry| {
             entry.map(|entry| Entry {
                 detail: entry.detail.saturating_sub(live),
                 link: entry.link.wrapping_add(BEGUN),
@@ -170,10 +191,10 @@ impl<'a> Ledger<'a> {
 
     /// Lowers a pool's charge to what it keeps, unless a call came in between: then a later look does it.
     fn settle_pool(&self, pool: u64, keeps: &impl PoolUse) {
-        let Some(seen) = self.table.find(Kind::Pool, pool) else { return };
+        let Some(seen) = self.few.find(Kind::Pool, pool) else { return };
         let kept = keeps.reserved(pool);
         let mut back = Units::ZERO;
-        let _ = self.table.change(Kind::Pool, pool, |entry| {
+        let _ = self.few.change(Kind::Pool, pool, |entry| {
             let entry = entry?;
             if entry.link != seen.link || entry.link as u32 > 0 || entry.serial != seen.serial {
                 return Some(entry);

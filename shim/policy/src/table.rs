@@ -40,10 +40,12 @@ pub enum Kind {
     Context,
     /// A memory pool.
     Pool,
+    /// A memory pool in host memory.
+    HostPool,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Memory,
         Self::Streamed,
         Self::Block,
@@ -52,6 +54,7 @@ impl Kind {
         Self::Mapping,
         Self::Context,
         Self::Pool,
+        Self::HostPool,
     ];
 }
 
@@ -169,11 +172,18 @@ impl<'a> Table<'a> {
     ) -> Option<(Kind, u64, Entry)> {
         while cursor.shard < SHARDS {
             let shard = Shard { table: self, base: FIRST_SHARD + cursor.shard * SHARD_WORDS };
-            let _guard = shard.lock();
-            while cursor.at < shard.capacity() {
+            // An empty shard is not worth a lock: what enters it during the walk may as well come after.
+            let guard = (shard.capacity() > 0).then(|| shard.lock());
+            while guard.is_some() && cursor.at < shard.capacity() {
                 let at = cursor.at;
-                if let Some((kind, key, entry)) = shard.occupied(at).filter(|(kind, _, entry)| wanted(*kind, entry)) {
-                    if remove { shard.remove(at) } else { cursor.at += 1 }
+                if let Some((kind, key, entry)) =
+                    shard.occupied(at).filter(|(kind, _, entry)| wanted(*kind, entry))
+                {
+                    if remove {
+                        shard.remove(at)
+                    } else {
+                        cursor.at += 1
+                    }
                     return Some((kind, key, entry));
                 }
                 cursor.at += 1;

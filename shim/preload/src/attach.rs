@@ -1,0 +1,75 @@
+//! Becoming part of the slice, on the first governed call.
+
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
+use tranche_shm::Slot;
+use tranche_shm::control::{self, Control};
+use tranche_shm::usage::{self, Usage};
+
+use crate::connection::{self, Failure, Welcome};
+use crate::root::{Root, Word};
+use crate::sys;
+
+/// We are not in a slice and can't get into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outside;
+
+/// This process in its slice; tried anew at each call until it succeeds.
+pub(crate) fn ledger() -> Result<Ledger<'static>, Outside> {
+    let root = Root::get().ok_or(Outside)?;
+    if root.word(Word::Ready).load(Acquire) == 0 {
+        attach(root)?;
+    }
+    let tenant = tenant(root).ok_or(Outside)?;
+    Ledger::over(tenant, root.ledger(), sys::pause).ok_or(Outside)
+}
+
+fn attach(root: Root) -> Result<(), Outside> {
+    let deadline_ns = sys::now_ns() + PATIENCE_NS;
+    let _turn = root.turn(deadline_ns).ok_or(Outside)?;
+    loop {
+        if root.word(Word::Ready).load(Acquire) != 0 {
+            return Ok(());
+        }
+        match connection::open(root, deadline_ns).and_then(|welcome| settle_in(root, welcome)) {
+            Ok(()) => return Ok(()),
+            Err(Failure::Away) if sys::now_ns() < deadline_ns => sys::sleep_ms(20),
+            Err(_) => return Err(Outside),
+        }
+    }
+}
+
+/// Maps the regions and says that everything is there.
+fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
+    let control = sys::map_shared(&welcome.control, control::WORDS, sys::Access::Read);
+    let usage = sys::map_shared(&welcome.usage, usage::WORDS, sys::Access::ReadWrite);
+    let (Ok(control), Ok(usage)) = (control, usage) else { return Err(Failure::Refused) };
+    let generations =
+        (Control::attach(control).map(Control::generation), Usage::attach(usage).map(Usage::generation));
+    if generations != (Ok(welcome.generation), Ok(welcome.generation)) {
+        return Err(Failure::Refused);
+    }
+    root.word(Word::Control).store(control.as_ptr() as u64, Relaxed);
+    root.word(Word::Usage).store(usage.as_ptr() as u64, Relaxed);
+    root.word(Word::Slot).store(welcome.slot.index() as u64, Relaxed);
+    root.word(Word::Generation).store(welcome.generation, Relaxed);
+    root.word(Word::Ready).store(1, Release);
+    Ok(())
+}
+
+fn tenant(root: Root) -> Option<Tenant<'static>> {
+    let control = region(root.word(Word::Control), control::WORDS);
+    let usage = region(root.word(Word::Usage), usage::WORDS);
+    Some(Tenant {
+        control: Control::attach(control).ok()?,
+        usage: Usage::attach(usage).ok()?,
+        slot: Slot::new(root.word(Word::Slot).load(Relaxed) as usize)?,
+    })
+}
+
+fn region(address: &AtomicU64, words: usize) -> &'static [AtomicU64] {
+    // SAFETY: called after `Ready` was seen, so `settle_in` has stored the address of a mapping of this many
+    // words, which is never unmapped and lives on in a forked child (which does not see `Ready`).
+    unsafe { core::slice::from_raw_parts(address.load(Relaxed) as *const AtomicU64, words) }
+}

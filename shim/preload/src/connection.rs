@@ -1,0 +1,136 @@
+//! The line to the daemon: one per process, one request at a time, made anew when it is lost.
+
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+
+use tranche_policy::{Answer, Daemon};
+use tranche_shm::credit::Units;
+use tranche_shm::message::{Reply, Request};
+use tranche_shm::{DeviceSlot, Slot};
+
+use crate::root::{Root, Word};
+use crate::sys::{self, Fd, FileId};
+
+/// Why there is no line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Nobody answers; that may change.
+    Away,
+    /// We are not wanted, or speak different languages.
+    Refused,
+}
+
+/// What the daemon gives to whom it lets in.
+pub(crate) struct Welcome {
+    pub(crate) slot: Slot,
+    pub(crate) generation: u64,
+    pub(crate) control: Fd,
+    pub(crate) usage: Fd,
+}
+
+/// The socket that a parent left open in us, if we were forked: unlike the root, these survive a fork.
+static INHERITED: AtomicI32 = AtomicI32::new(-1);
+static INHERITED_INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Connects and is let in. The caller has the turn.
+pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
+    close(root);
+    close_inherited();
+    let mut buffer = [0; 128];
+    let path = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer).ok_or(Failure::Refused)?;
+    let fd = sys::connect(path, left_ms(deadline_ns)).map_err(|_| Failure::Away)?;
+    sys::send(fd.raw(), &Request::hello().encode()).map_err(|_| Failure::Away)?;
+    let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
+    let welcome = match (Reply::decode(&frame), fds) {
+        (Ok(Reply::Welcome { slot, generation }), [Some(control), Some(usage)]) => {
+            Welcome { slot, generation, control, usage }
+        }
+        _ => return Err(Failure::Refused),
+    };
+    let id = sys::file_id(fd.raw()).map_err(|_| Failure::Away)?;
+    remember(root, fd, id);
+    Ok(welcome)
+}
+
+fn remember(root: Root, fd: Fd, id: FileId) {
+    let raw = fd.into_raw();
+    root.word(Word::SocketDevice).store(id.device, Relaxed);
+    root.word(Word::SocketInode).store(id.inode, Relaxed);
+    root.word(Word::Socket).store(raw as u64 + 1, Relaxed);
+    INHERITED_INODE.store(id.inode, Relaxed);
+    INHERITED.store(raw, Relaxed);
+}
+
+/// The socket, if its number still stands for it: a program may have closed it, or put another file there.
+fn socket(root: Root) -> Option<i32> {
+    let raw = root.word(Word::Socket).load(Relaxed).checked_sub(1)? as i32;
+    let id = sys::file_id(raw).ok()?;
+    let known = (root.word(Word::SocketDevice).load(Relaxed), root.word(Word::SocketInode).load(Relaxed));
+    ((id.device, id.inode) == known).then_some(raw)
+}
+
+fn close(root: Root) {
+    if let Some(raw) = socket(root) {
+        drop(Fd::from_raw(raw));
+        INHERITED.store(-1, Relaxed);
+    }
+    root.word(Word::Socket).store(0, Relaxed);
+}
+
+/// Sockets' inode numbers are unique, so a file that the program opened under the same number is left alone.
+fn close_inherited() {
+    let raw = INHERITED.swap(-1, Relaxed);
+    if raw >= 0 && sys::file_id(raw).is_ok_and(|id| id.inode == INHERITED_INODE.load(Relaxed)) {
+        drop(Fd::from_raw(raw));
+    }
+}
+
+/// The daemon, over the line of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line;
+
+impl Daemon for Line {
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer {
+        let Some(root) = Root::get() else { return Answer::Refused };
+        let Some(_turn) = root.turn(deadline_ns) else { return Answer::Away };
+        let raw = match socket(root).map_or_else(|| reopen(root, deadline_ns), Ok) {
+            Ok(raw) => raw,
+            Err(Failure::Away) => return Answer::Away,
+            Err(Failure::Refused) => return Answer::Refused,
+        };
+        let request = Request::Credit { device, want };
+        let reply = sys::send(raw, &request.encode()).and_then(|()| sys::receive(raw));
+        match reply.map(|(frame, _)| Reply::decode(&frame)) {
+            Ok(Ok(Reply::Granted)) => Answer::Granted,
+            Ok(Ok(Reply::Exhausted)) => Answer::Exhausted,
+            Ok(Ok(Reply::Refused(_))) => Answer::Refused,
+            // An answer that comes late or makes no sense must not be taken for the next one's.
+            _ => {
+                close(root);
+                Answer::Away
+            }
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        sys::now_ns()
+    }
+
+    fn pause(&self) {
+        sys::sleep_ms(20);
+    }
+}
+
+/// A new line for a process that is already in: it must find the very place it had, for its charges are there.
+fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
+    let welcome = open(root, deadline_ns)?;
+    let known = (root.word(Word::Slot).load(Relaxed), root.word(Word::Generation).load(Relaxed));
+    if (welcome.slot.index() as u64, welcome.generation) != known {
+        close(root);
+        return Err(Failure::Refused);
+    }
+    socket(root).ok_or(Failure::Away)
+}
+
+fn left_ms(deadline_ns: u64) -> u64 {
+    (deadline_ns.saturating_sub(sys::now_ns()) / 1_000_000).max(1)
+}

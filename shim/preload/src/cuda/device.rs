@@ -1,0 +1,154 @@
+//! Devices: only the slice's, in the slice's order, as large as the slice.
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::Ordering::Relaxed;
+
+use tranche_policy::Ledger;
+use tranche_shm::DeviceSlot;
+
+use super::{
+    INVALID_DEVICE, INVALID_VALUE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code, current, driver, ledger,
+};
+use crate::attach;
+use crate::root::Root;
+
+/// What is remembered of a device that is not the slice's.
+const STRANGER: u64 = u64::MAX;
+
+pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
+    match attach::ledger() {
+        // SAFETY: the program's own call.
+        Ok(_) => unsafe { real(flags) },
+        Err(attach::Outside) => SYSTEM_NOT_READY,
+    }
+}
+
+/// Which of the slice's devices the driver's `device` is. UUIDs do not change while a process lives.
+pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Option<DeviceSlot> {
+    let known = usize::try_from(device).ok().and_then(|number| Root::get()?.device(number));
+    match known.map_or(0, |word| word.load(Relaxed)) {
+        0 => {}
+        STRANGER => return None,
+        index => return DeviceSlot::new(index as usize - 1),
+    }
+    let uuid = driver::uuid(device)?;
+    let found = slice_devices(ledger).find(|slot| ledger.tenant().control.limits(*slot).uuid == uuid);
+    if let Some(word) = known {
+        word.store(found.map_or(STRANGER, |slot| slot.index() as u64 + 1), Relaxed);
+    }
+    found
+}
+
+fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> + use<> {
+    (0..ledger.tenant().control.device_count()).filter_map(DeviceSlot::new)
+}
+
+/// The driver's numbers for the slice's devices, as far as the driver shows them.
+fn visible(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int> {
+    let devices = driver::devices()?;
+    let ledger = *ledger;
+    Ok(slice_devices(&ledger)
+        .filter_map(move |wanted| devices.clone().find(|device| slot(&ledger, *device) == Some(wanted))))
+}
+
+pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, count: *mut c_int) -> c_int {
+    // SAFETY: the program's own call; it promises that `count` is null or can be written.
+    unsafe {
+        let result = real(count);
+        if result != SUCCESS || count.is_null() {
+            return result;
+        }
+        match ledger().and_then(|ledger| visible(&ledger).map(Iterator::count)) {
+            Ok(devices) => *count = devices as c_int,
+            Err(_) => *count = 0,
+        }
+    }
+    SUCCESS
+}
+
+pub(crate) unsafe fn get(
+    real: unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
+    device: *mut c_int,
+    ordinal: c_int,
+) -> c_int {
+    let mut first = 0;
+    // SAFETY: a call with a local, to hear whether the driver is ready at all; it knows device 0 if any.
+    let ready = unsafe { real(&mut first, 0) };
+    if ready != SUCCESS {
+        return ready;
+    }
+    if device.is_null() {
+        return INVALID_VALUE;
+    }
+    let found =
+        ledger().and_then(|ledger| Ok(visible(&ledger)?.nth(usize::try_from(ordinal).unwrap_or(usize::MAX))));
+    match found {
+        Ok(Some(found)) => {
+            // SAFETY: not null, and the program promises that it can be written.
+            unsafe { *device = found };
+            SUCCESS
+        }
+        _ => INVALID_DEVICE,
+    }
+}
+
+pub(crate) unsafe fn by_bus_id(
+    real: unsafe extern "C" fn(*mut c_int, *const c_char) -> c_int,
+    device: *mut c_int,
+    id: *const c_char,
+) -> c_int {
+    if device.is_null() {
+        return INVALID_VALUE;
+    }
+    let mut found = 0;
+    // SAFETY: the program's own call with a local for the answer; `device` is not null.
+    unsafe {
+        code(checked(real(&mut found, id)).and_then(|()| {
+            slot(&ledger()?, found).ok_or(INVALID_DEVICE)?;
+            *device = found;
+            Ok(())
+        }))
+    }
+}
+
+pub(crate) unsafe fn total_memory<W: Width>(
+    real: unsafe extern "C" fn(*mut W, c_int) -> c_int,
+    bytes: *mut W,
+    device: c_int,
+) -> c_int {
+    if bytes.is_null() {
+        return INVALID_VALUE;
+    }
+    let mut whole = W::ZERO;
+    // SAFETY: the program's own call with a local for the answer; `bytes` is not null.
+    unsafe {
+        code(checked(real(&mut whole, device)).and_then(|()| {
+            let ledger = ledger()?;
+            let slot = slot(&ledger, device).ok_or(INVALID_DEVICE)?;
+            *bytes = W::narrow(ledger.tenant().view(slot).total.min(whole.wide()));
+            Ok(())
+        }))
+    }
+}
+
+pub(crate) unsafe fn memory_info<W: Width>(
+    real: unsafe extern "C" fn(*mut W, *mut W) -> c_int,
+    free: *mut W,
+    total: *mut W,
+) -> c_int {
+    if free.is_null() || total.is_null() {
+        return INVALID_VALUE;
+    }
+    let (mut real_free, mut real_total) = (W::ZERO, W::ZERO);
+    // SAFETY: the program's own call with locals for the answers; the program's pointers are not null.
+    unsafe {
+        code(checked(real(&mut real_free, &mut real_total)).and_then(|()| {
+            let place = current()?;
+            super::pool::settle(&place.ledger);
+            let view = place.ledger.tenant().view(place.device);
+            *free = W::narrow(view.free.min(real_free.wide()));
+            *total = W::narrow(view.total.min(real_total.wide()));
+            Ok(())
+        }))
+    }
+}

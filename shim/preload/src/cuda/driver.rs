@@ -1,0 +1,94 @@
+//! Functions of the driver that the hooks call for themselves.
+#![allow(non_snake_case, reason = "the driver's names")]
+
+use core::ffi::{c_int, c_void};
+
+use super::checked;
+use crate::libraries::{Library, Symbol};
+
+/// Declares functions of a library that are looked up when first called; a missing one answers as the library
+/// would say it. Safe to call with valid pointers, as the library documents.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! real_functions {
+    ($library:ident { $($name:ident($($argument:ident: $type:ty),*);)* }) => {
+        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "one per function")]
+        enum Index { $($name,)* }
+
+        /// Where they are.
+        pub(crate) static SYMBOLS: [Symbol; [$(stringify!($name)),*].len()] = [$(
+            Symbol::new(
+                Library::$library,
+                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("an identifier holds no zero byte"),
+                },
+            ),
+        )*];
+
+        $(
+            /// # Safety
+            /// As the library says of the function.
+            pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
+                let Some(real) = SYMBOLS[Index::$name as usize].real() else {
+                    return Library::$library.absent();
+                };
+                // SAFETY: the library's function of this name has this type; the caller keeps its terms.
+                unsafe {
+                    let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
+                    real($($argument),*)
+                }
+            }
+        )*
+    };
+}
+
+real_functions! {
+    Cuda {
+        cuCtxGetDevice(device: *mut c_int);
+        cuCtxGetCurrent(context: *mut u64);
+        cuDeviceGetCount(count: *mut c_int);
+        cuDeviceGet(device: *mut c_int, ordinal: c_int);
+        cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int);
+        cuDeviceGetMemPool(pool: *mut u64, device: c_int);
+        cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
+        cuStreamGetDevice(stream: u64, device: *mut c_int);
+        cuMemFree_v2(pointer: u64);
+        cuMemFreeAsync(pointer: u64, stream: u64);
+        cuMemRelease(handle: u64);
+        cuArrayDestroy(array: u64);
+        cuMipmappedArrayDestroy(array: u64);
+        cuMemPoolGetAttribute(pool: u64, attribute: c_int, value: *mut c_void);
+        cuMemPoolTrimTo(pool: u64, keep: usize);
+    }
+}
+
+/// The calling thread's device and context.
+pub(crate) fn current() -> Result<(c_int, u64), c_int> {
+    let (mut device, mut context) = (0, 0);
+    // SAFETY: both write one value into locals.
+    unsafe {
+        checked(cuCtxGetDevice(&mut device))?;
+        checked(cuCtxGetCurrent(&mut context))?;
+    }
+    Ok((device, context))
+}
+
+/// The UUID of one of the driver's devices.
+pub(crate) fn uuid(device: c_int) -> Option<[u8; 16]> {
+    let mut uuid = [0; 16];
+    // SAFETY: writes 16 bytes into a local.
+    checked(unsafe { cuDeviceGetUuid(&mut uuid, device) }).ok().map(|()| uuid)
+}
+
+/// The driver's devices, in its order.
+pub(crate) fn devices() -> Result<impl Iterator<Item = c_int> + Clone, c_int> {
+    let mut count = 0;
+    // SAFETY: writes one value into a local.
+    checked(unsafe { cuDeviceGetCount(&mut count) })?;
+    Ok((0..count).filter_map(|ordinal| {
+        let mut device = 0;
+        // SAFETY: writes one value into a local.
+        checked(unsafe { cuDeviceGet(&mut device, ordinal) }).ok().map(|()| device)
+    }))
+}

@@ -1,0 +1,123 @@
+//! Plain, pitched and managed allocations.
+
+use core::ffi::c_int;
+
+use tranche_policy::{Claim, Extent, Kind, Pitched};
+
+use super::{SUCCESS, Width, checked, code, current, driver, pool, refused, with_reclaim};
+use crate::attach;
+use crate::connection::Line;
+
+pub(crate) unsafe fn allocate<P: Width, S: Width>(
+    real: unsafe extern "C" fn(*mut P, S) -> c_int,
+    pointer: *mut P,
+    bytes: S,
+) -> c_int {
+    if pointer.is_null() {
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(pointer, bytes) };
+    }
+    let extent = Extent::plain(bytes.wide());
+    code(
+        charged(extent, || {
+            let mut made = P::ZERO;
+            // SAFETY: the program's own call with a local for the answer.
+            checked(unsafe { real(&mut made, bytes) }).map(|()| (made.wide(), extent))
+        })
+        .map(|made| {
+            // SAFETY: not null, and the program promises that it can be written.
+            unsafe { *pointer = P::narrow(made) }
+        }),
+    )
+}
+
+pub(crate) unsafe fn allocate_managed(
+    real: unsafe extern "C" fn(*mut u64, usize, u32) -> c_int,
+    pointer: *mut u64,
+    bytes: usize,
+    flags: u32,
+) -> c_int {
+    if pointer.is_null() {
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(pointer, bytes, flags) };
+    }
+    let extent = Extent::plain(bytes.wide());
+    code(
+        charged(extent, || {
+            let mut made = 0;
+            // SAFETY: the program's own call with a local for the answer.
+            checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
+        })
+        .map(|made| {
+            // SAFETY: not null, and the program promises that it can be written.
+            unsafe { *pointer = made }
+        }),
+    )
+}
+
+pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
+    real: unsafe extern "C" fn(*mut P, *mut S, S, S, u32) -> c_int,
+    pointer: *mut P,
+    pitch: *mut S,
+    width: S,
+    height: S,
+    element: u32,
+) -> c_int {
+    if pointer.is_null() || pitch.is_null() {
+        // SAFETY: the driver refuses null pointers itself.
+        return unsafe { real(pointer, pitch, width, height, element) };
+    }
+    let expected = Pitched { width: width.wide(), height: height.wide() }.bytes().and_then(Extent::plain);
+    let row = core::cell::Cell::new(S::ZERO);
+    code(
+        charged(expected, || {
+            let (mut made, mut pitch) = (P::ZERO, S::ZERO);
+            // SAFETY: the program's own call with locals for the answers.
+            checked(unsafe { real(&mut made, &mut pitch, width, height, element) })?;
+            row.set(pitch);
+            let bytes = pitch.wide().checked_mul(height.wide());
+            Ok((made.wide(), bytes.and_then(Extent::plain)))
+        })
+        .map(|made| {
+            // SAFETY: neither is null, and the program promises that they can be written.
+            unsafe {
+                *pointer = P::narrow(made);
+                *pitch = row.get();
+            }
+        }),
+    )
+}
+
+/// Charges for the current context's device and lets `driver` allocate; no extent is more than there ever is.
+fn charged(
+    extent: Option<Extent>,
+    driver: impl Fn() -> Result<(u64, Option<Extent>), c_int>,
+) -> Result<u64, c_int> {
+    let place = current()?;
+    let Some(extent) = extent else { return Err(refused(&place.ledger)) };
+    let claim = Claim { device: place.device, extent, owner: place.owner };
+    with_reclaim(&place.ledger, || {
+        // What the driver made is never larger than what can be expressed: it has not that much memory.
+        let driver = || driver().map(|(made, real)| (made, real.unwrap_or(extent)));
+        let undo = |made| {
+            // SAFETY: frees what the driver has just made and nobody has seen.
+            let _ = unsafe { driver::cuMemFree_v2(made) };
+        };
+        place.ledger.allocate(Kind::Memory, claim, &Line, driver, undo)
+    })
+}
+
+pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, pointer: P) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(pointer) });
+    if pointer.wide() == 0 {
+        return code(driver());
+    }
+    match attach::ledger() {
+        Ok(ledger) if ledger.is_streamed(pointer.wide()) => {
+            code(ledger.free_to_pool(pointer.wide(), &pool::kept, driver))
+        }
+        Ok(ledger) => code(ledger.free(Kind::Memory, pointer.wide(), driver)),
+        Err(attach::Outside) => driver().err().unwrap_or(SUCCESS),
+    }
+}

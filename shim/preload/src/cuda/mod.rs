@@ -1,0 +1,116 @@
+//! The governed functions of `libcuda.so.1`. Each gets the real function first, then the program's arguments.
+
+pub(crate) mod array;
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod doors;
+pub(crate) mod driver;
+pub(crate) mod memory;
+pub(crate) mod physical;
+pub(crate) mod pool;
+pub(crate) mod wait;
+
+use core::ffi::c_int;
+
+use tranche_policy::{Denied, Ledger, Owner};
+use tranche_shm::DeviceSlot;
+use tranche_shm::usage::Counter;
+
+use crate::attach;
+use crate::connection::Line;
+
+/// `CUDA_SUCCESS`
+pub(crate) const SUCCESS: c_int = 0;
+/// `CUDA_ERROR_INVALID_VALUE`
+pub(crate) const INVALID_VALUE: c_int = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`
+pub(crate) const OUT_OF_MEMORY: c_int = 2;
+/// `CUDA_ERROR_INVALID_DEVICE`
+pub(crate) const INVALID_DEVICE: c_int = 101;
+/// `CUDA_ERROR_NOT_FOUND`
+pub(crate) const NOT_FOUND: c_int = 500;
+/// `CUDA_ERROR_SYSTEM_NOT_READY`
+pub(crate) const SYSTEM_NOT_READY: c_int = 802;
+
+/// A result of the driver's, as a `Result`.
+pub(crate) const fn checked(result: c_int) -> Result<(), c_int> {
+    match result {
+        SUCCESS => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// A `Result`, as the driver would say it.
+pub(crate) fn code(result: Result<(), c_int>) -> c_int {
+    result.err().unwrap_or(SUCCESS)
+}
+
+/// The process in its slice; outside one, there is no memory to be had.
+pub(crate) fn ledger() -> Result<Ledger<'static>, c_int> {
+    attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
+}
+
+/// Where the calling thread's current context is.
+pub(crate) struct Place {
+    pub(crate) ledger: Ledger<'static>,
+    pub(crate) device: DeviceSlot,
+    pub(crate) owner: Owner,
+}
+
+/// The current context's place in the slice, its reserve charged.
+pub(crate) fn current() -> Result<Place, c_int> {
+    let ledger = ledger()?;
+    let (device, context) = driver::current()?;
+    let device = device::slot(&ledger, device).ok_or(OUT_OF_MEMORY)?;
+    let reserved = ledger.reserve_context(device, &Line);
+    reserved.map_err(|_| refused(&ledger))?;
+    Ok(Place { ledger, device, owner: ledger.owner(context, device) })
+}
+
+/// Tries twice: before a refusal, pools give back what they keep unused.
+pub(crate) fn with_reclaim<T>(
+    ledger: &Ledger<'static>,
+    attempt: impl Fn() -> Result<T, Denied<c_int>>,
+) -> Result<T, c_int> {
+    let first = attempt();
+    let denied = match first {
+        Err(Denied::OutOfMemory) if pool::reclaim(ledger) => attempt(),
+        other => other,
+    };
+    denied.map_err(|denied| match denied {
+        Denied::OutOfMemory => refused(ledger),
+        Denied::Driver(error) => error,
+    })
+}
+
+/// Counts a refusal.
+pub(crate) fn refused(ledger: &Ledger<'static>) -> c_int {
+    ledger.tenant().count(Counter::Refusals);
+    OUT_OF_MEMORY
+}
+
+/// Sizes and pointers were 32 bits wide in the oldest forms of some functions and are 64 bits wide in the
+/// others; the hooks are written once for both.
+pub(crate) trait Width: Copy {
+    /// Widened.
+    fn wide(self) -> u64;
+    /// As much of it as fits.
+    fn narrow(wide: u64) -> Self;
+    /// Nothing.
+    const ZERO: Self;
+}
+
+macro_rules! width {
+    ($($type:ty)*) => {$(
+        impl Width for $type {
+            fn wide(self) -> u64 {
+                self as u64
+            }
+            fn narrow(wide: u64) -> Self {
+                Self::try_from(wide).unwrap_or(Self::MAX)
+            }
+            const ZERO: Self = 0;
+        }
+    )*};
+}
+width!(u32 u64 usize);

@@ -1,0 +1,114 @@
+//! Virtual memory management: physical memory by handle, and its mappings.
+
+use core::ffi::c_int;
+
+use tranche_policy::{Claim, Extent, Owner};
+
+use super::{OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
+use crate::attach;
+use crate::connection::Line;
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const ON_DEVICE: u32 = 1;
+
+/// The head of `CUmemAllocationProp`.
+#[repr(C)]
+pub(crate) struct Properties {
+    allocation_type: u32,
+    handle_types: u32,
+    location_type: u32,
+    location: c_int,
+}
+
+pub(crate) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, usize, *const Properties, u64) -> c_int,
+    handle: *mut u64,
+    bytes: usize,
+    properties: *const Properties,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call; what is read of it was checked for null.
+    unsafe {
+        if handle.is_null() || properties.is_null() || (*properties).location_type != ON_DEVICE {
+            return real(handle, bytes, properties, flags);
+        }
+        code(charged((*properties).location, bytes as u64, |made| real(made, bytes, properties, flags)).map(
+            |made| {
+                *handle = made;
+            },
+        ))
+    }
+}
+
+fn charged(on: c_int, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result<u64, c_int> {
+    let ledger = ledger()?;
+    let device = device::slot(&ledger, on).ok_or(OUT_OF_MEMORY)?;
+    let Some(extent) = Extent::blocks(bytes) else { return Err(refused(&ledger)) };
+    let claim = Claim { device, extent, owner: Owner::NOBODY };
+    with_reclaim(&ledger, || {
+        let driver = || {
+            let mut made = 0;
+            checked(real(&mut made)).map(|()| made)
+        };
+        let undo = |made| {
+            // SAFETY: releases what the driver has just made and nobody has seen.
+            let _ = unsafe { driver::cuMemRelease(made) };
+        };
+        ledger.create(claim, &Line, driver, undo)
+    })
+}
+
+pub(crate) unsafe fn release(real: unsafe extern "C" fn(u64) -> c_int, handle: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(handle) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.release(handle, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn retain(
+    real: unsafe extern "C" fn(*mut u64, u64) -> c_int,
+    handle: *mut u64,
+    address: u64,
+) -> c_int {
+    // SAFETY: the program's own call; the driver was content with `handle` before it is read.
+    unsafe {
+        let result = real(handle, address);
+        if result == SUCCESS
+            && let Ok(ledger) = attach::ledger()
+        {
+            ledger.retained(*handle);
+        }
+        result
+    }
+}
+
+pub(crate) unsafe fn map(
+    real: unsafe extern "C" fn(u64, usize, usize, u64, u64) -> c_int,
+    address: u64,
+    bytes: usize,
+    offset: usize,
+    handle: u64,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(address, bytes, offset, handle, flags) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.map(address, bytes as u64, handle, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn unmap(
+    real: unsafe extern "C" fn(u64, usize) -> c_int,
+    address: u64,
+    bytes: usize,
+) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(address, bytes) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.unmap(address, bytes as u64, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}

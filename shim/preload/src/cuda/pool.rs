@@ -1,0 +1,199 @@
+//! Stream-ordered memory and its pools.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tranche_policy::{Claim, Extent, Kind, Ledger, Owner};
+use tranche_shm::DeviceSlot;
+
+use super::{OUT_OF_MEMORY, SUCCESS, checked, code, current, device, driver, refused, with_reclaim};
+use crate::attach;
+use crate::connection::Line;
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`
+const RESERVED_NOW: c_int = 5;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const ON_DEVICE: u32 = 1;
+/// The number above which a stream is a stream: the lower ones mean default streams.
+const FIRST_STREAM: u64 = 3;
+
+/// Whether this program ever allocated from a pool: most do not, and then nothing need be looked after.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// The head of `CUmemPoolProps`.
+#[repr(C)]
+pub(crate) struct Properties {
+    allocation_type: u32,
+    handle_types: u32,
+    location_type: u32,
+    location: c_int,
+}
+
+/// What the driver says a pool keeps.
+pub(crate) fn kept(pool: u64) -> Option<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: the attribute is one 64-bit number, written into a local.
+    let result =
+        unsafe { driver::cuMemPoolGetAttribute(pool, RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) };
+    checked(result).ok().map(|()| bytes)
+}
+
+/// Gives back what pools let go by themselves.
+pub(crate) fn settle(ledger: &Ledger<'static>) {
+    if USED.load(Relaxed) {
+        ledger.settle_pools(&kept, |_| {});
+    }
+}
+
+/// The program has waited for the device. Most programs have no pools: for them this is one load.
+pub(crate) fn after_wait() {
+    if USED.load(Relaxed)
+        && let Ok(ledger) = attach::ledger()
+    {
+        settle(&ledger);
+    }
+}
+
+/// Makes pools let go of what they keep unused, as the driver does before it is out of memory; says whether
+/// there are pools.
+pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
+    let used = USED.load(Relaxed);
+    if used {
+        ledger.settle_pools(&kept, |pool| {
+            // SAFETY: the pool is one that the program allocated from; it is told to keep nothing unused.
+            let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
+        });
+    }
+    used
+}
+
+pub(crate) unsafe fn allocate(
+    real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
+    pointer: *mut u64,
+    bytes: usize,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    code(charged(pointer, bytes, stream, None, |made| unsafe { real(made, bytes, stream) }))
+}
+
+pub(crate) unsafe fn allocate_from(
+    real: unsafe extern "C" fn(*mut u64, usize, u64, u64) -> c_int,
+    pointer: *mut u64,
+    bytes: usize,
+    pool: u64,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    code(charged(pointer, bytes, stream, Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
+}
+
+fn charged(
+    pointer: *mut u64,
+    bytes: usize,
+    stream: u64,
+    pool: Option<u64>,
+    real: impl Fn(*mut u64) -> c_int,
+) -> Result<(), c_int> {
+    if pointer.is_null() || bytes == 0 {
+        return checked(real(pointer));
+    }
+    let place = current()?;
+    let device = stream_device(&place.ledger, stream)?;
+    let pool = match pool {
+        Some(pool) => pool,
+        None => current_pool(stream)?,
+    };
+    let Some(device) = place.ledger.pool_device(pool, device) else { return checked(real(pointer)) };
+    let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&place.ledger)) };
+    USED.store(true, Relaxed);
+    let claim = Claim { device, extent, owner: Owner::NOBODY };
+    let made = with_reclaim(&place.ledger, || {
+        let driver = || {
+            let mut made = 0;
+            checked(real(&mut made)).map(|()| made)
+        };
+        let undo = |made| {
+            // SAFETY: frees what the driver has just made and nobody has seen, in the order of its stream.
+            let _ = unsafe { driver::cuMemFreeAsync(made, stream) };
+        };
+        place.ledger.allocate_from_pool(pool, claim, &Line, &kept, driver, undo)
+    })?;
+    // SAFETY: not null, and the program promises that it can be written.
+    unsafe { *pointer = made };
+    Ok(())
+}
+
+/// The driver's device that the stream works on: the current one for default streams and old drivers.
+fn driver_device(stream: u64) -> Result<c_int, c_int> {
+    let mut device = 0;
+    // SAFETY: writes one value into a local; the stream is the program's.
+    if stream >= FIRST_STREAM && unsafe { driver::cuStreamGetDevice(stream, &mut device) } == SUCCESS {
+        return Ok(device);
+    }
+    driver::current().map(|(device, _)| device)
+}
+
+fn stream_device(ledger: &Ledger<'static>, stream: u64) -> Result<DeviceSlot, c_int> {
+    device::slot(ledger, driver_device(stream)?).ok_or(OUT_OF_MEMORY)
+}
+
+/// The pool that plain stream-ordered allocations come from.
+fn current_pool(stream: u64) -> Result<u64, c_int> {
+    let mut pool = 0;
+    // SAFETY: writes one value into a local.
+    checked(unsafe { driver::cuDeviceGetMemPool(&mut pool, driver_device(stream)?) })?;
+    Ok(pool)
+}
+
+pub(crate) unsafe fn free(real: unsafe extern "C" fn(u64, u64) -> c_int, pointer: u64, stream: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(pointer, stream) });
+    match attach::ledger() {
+        Ok(ledger) if ledger.is_streamed(pointer) => code(ledger.free_to_pool(pointer, &kept, driver)),
+        Ok(ledger) => code(ledger.free(Kind::Memory, pointer, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, *const Properties) -> c_int,
+    pool: *mut u64,
+    properties: *const Properties,
+) -> c_int {
+    // SAFETY: the program's own call; the driver was content with both pointers before we read them.
+    unsafe {
+        let result = real(pool, properties);
+        if result == SUCCESS
+            && let Ok(ledger) = attach::ledger()
+        {
+            USED.store(true, Relaxed);
+            let properties = &*properties;
+            let on_device = properties.location_type == ON_DEVICE;
+            match on_device.then(|| device::slot(&ledger, properties.location)) {
+                Some(Some(device)) => ledger.pool_made(*pool, Some(device)),
+                None => ledger.pool_made(*pool, None),
+                Some(None) => {}
+            }
+        }
+        result
+    }
+}
+
+pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, pool: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(pool) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.destroy_pool(pool, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn trim(real: unsafe extern "C" fn(u64, usize) -> c_int, pool: u64, keep: usize) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { real(pool, keep) };
+    if let Ok(ledger) = attach::ledger() {
+        settle(&ledger);
+    }
+    result
+}

@@ -1,0 +1,230 @@
+//! The one table of governed functions. Each row becomes an exported function, a place for the real one, and an
+//! answer to `dlsym` and `cuGetProcAddress`. What is not here is left alone.
+#![allow(non_camel_case_types, non_snake_case, reason = "the driver's names")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::cuda::{array, context, device, doors, driver, memory, physical, pool, wait};
+use crate::libraries::{Library, Symbol};
+use crate::nvml;
+
+/// The newest CUDA version whose functions were compared with the rows below.
+const KNOWN_VERSION: c_int = 13_050;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
+const PER_THREAD: u64 = 2;
+
+macro_rules! hooks {
+    ($($library:ident { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $body:path;)* })*) => {
+        /// A governed function.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Hook { $($($name,)*)* }
+
+        static ROWS: &[(Hook, c_int)] = &[$($((Hook::$name, $since),)*)*];
+
+        static SYMBOLS: [Symbol; ROWS.len()] = [$($(
+            Symbol::new(
+                Library::$library,
+                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("an identifier holds no zero byte"),
+                },
+            ),
+        )*)*];
+
+        impl Hook {
+            /// Where our function is.
+            pub(crate) fn address(self) -> *mut c_void {
+                match self { $($(Self::$name => exported::$name as *mut c_void,)*)* }
+            }
+        }
+
+        /// What programs call.
+        mod exported {
+            use super::*;
+            $($(
+                #[cfg_attr(panic = "abort", unsafe(no_mangle))]
+                pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                    let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
+                    // SAFETY: the driver's function of this name has the type of this row, which is its
+                    // published one; the arguments are the program's own, passed on or checked by the body.
+                    unsafe {
+                        let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
+                        $body(real, $($argument),*)
+                    }
+                }
+            )*)*
+        }
+    };
+}
+
+hooks! {
+    Cuda {
+        2000 cuInit(flags: u32) => device::init;
+        11030 cuGetProcAddress(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64) => doors::look_up;
+        12000 cuGetProcAddress_v2(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2;
+        13000 cuGetProcAddress_v2_ptsz(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2;
+
+        2000 cuDeviceGetCount(count: *mut c_int) => device::count;
+        2000 cuDeviceGet(device: *mut c_int, ordinal: c_int) => device::get;
+        4010 cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char) => device::by_bus_id;
+        2000 cuDeviceTotalMem(bytes: *mut u32, device: c_int) => device::total_memory;
+        3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) => device::total_memory;
+        2000 cuMemGetInfo(free: *mut u32, total: *mut u32) => device::memory_info;
+        3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => device::memory_info;
+
+        2000 cuCtxCreate(context: *mut u64, flags: u32, device: c_int) => context::create;
+        3020 cuCtxCreate_v2(context: *mut u64, flags: u32, device: c_int) => context::create;
+        11040 cuCtxCreate_v3(context: *mut u64, affinity: *mut c_void, count: c_int, flags: u32, device: c_int) => context::create_v3;
+        12050 cuCtxCreate_v4(context: *mut u64, parameters: *mut c_void, flags: u32, device: c_int) => context::create_v4;
+        2000 cuCtxDestroy(context: u64) => context::destroy;
+        4000 cuCtxDestroy_v2(context: u64) => context::destroy;
+        7000 cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) => context::retain;
+        7000 cuDevicePrimaryCtxRelease(device: c_int) => context::release;
+        11000 cuDevicePrimaryCtxRelease_v2(device: c_int) => context::release;
+        7000 cuDevicePrimaryCtxReset(device: c_int) => context::release;
+        11000 cuDevicePrimaryCtxReset_v2(device: c_int) => context::release;
+
+        2000 cuMemAlloc(pointer: *mut u32, bytes: u32) => memory::allocate;
+        3020 cuMemAlloc_v2(pointer: *mut u64, bytes: usize) => memory::allocate;
+        2000 cuMemAllocPitch(pointer: *mut u32, pitch: *mut u32, width: u32, height: u32, element: u32) => memory::allocate_pitched;
+        3020 cuMemAllocPitch_v2(pointer: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) => memory::allocate_pitched;
+        6000 cuMemAllocManaged(pointer: *mut u64, bytes: usize, flags: u32) => memory::allocate_managed;
+        2000 cuMemFree(pointer: u32) => memory::free;
+        3020 cuMemFree_v2(pointer: u64) => memory::free;
+
+        11020 cuMemAllocAsync(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate;
+        11020 cuMemAllocAsync_ptsz(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate;
+        11020 cuMemAllocFromPoolAsync(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from;
+        11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from;
+        11020 cuMemFreeAsync(pointer: u64, stream: u64) => pool::free;
+        11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free;
+        11020 cuMemPoolCreate(pool: *mut u64, properties: *const pool::Properties) => pool::create;
+        11020 cuMemPoolDestroy(pool: u64) => pool::destroy;
+        11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim;
+        2000 cuCtxSynchronize() => wait::for_context;
+        13000 cuCtxSynchronize_v2(context: u64) => wait::for_one;
+        2000 cuStreamSynchronize(stream: u64) => wait::for_one;
+        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_one;
+        2000 cuEventSynchronize(event: u64) => wait::for_one;
+
+        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const physical::Properties, flags: u64) => physical::create;
+        10020 cuMemRelease(handle: u64) => physical::release;
+        11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain;
+        10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map;
+        10020 cuMemUnmap(address: u64, bytes: usize) => physical::unmap;
+
+        2000 cuArrayCreate(array: *mut u64, shape: *const array::Flat<u32>) => array::create;
+        3020 cuArrayCreate_v2(array: *mut u64, shape: *const array::Flat<usize>) => array::create;
+        2000 cuArray3DCreate(array: *mut u64, shape: *const array::Solid<u32>) => array::create;
+        3020 cuArray3DCreate_v2(array: *mut u64, shape: *const array::Solid<usize>) => array::create;
+        2000 cuArrayDestroy(array: u64) => array::destroy;
+        5000 cuMipmappedArrayCreate(array: *mut u64, shape: *const array::Solid<usize>, levels: u32) => array::create_mipmapped;
+        5000 cuMipmappedArrayDestroy(array: u64) => array::destroy;
+    }
+    Nvml {
+        1 nvmlInit() => nvml::init;
+        2 nvmlInit_v2() => nvml::init;
+        3 nvmlInitWithFlags(flags: u32) => nvml::init_with_flags;
+        1 nvmlDeviceGetCount(count: *mut u32) => nvml::count;
+        2 nvmlDeviceGetCount_v2(count: *mut u32) => nvml::count;
+        1 nvmlDeviceGetHandleByIndex(index: u32, device: *mut u64) => nvml::by_index;
+        2 nvmlDeviceGetHandleByIndex_v2(index: u32, device: *mut u64) => nvml::by_index;
+        1 nvmlDeviceGetHandleByUUID(name: *const c_char, device: *mut u64) => nvml::by_name;
+        1 nvmlDeviceGetHandleBySerial(name: *const c_char, device: *mut u64) => nvml::by_name;
+        1 nvmlDeviceGetHandleByPciBusId(name: *const c_char, device: *mut u64) => nvml::by_name;
+        2 nvmlDeviceGetHandleByPciBusId_v2(name: *const c_char, device: *mut u64) => nvml::by_name;
+        1 nvmlDeviceGetIndex(device: u64, index: *mut u32) => nvml::index;
+        1 nvmlDeviceGetMemoryInfo(device: u64, memory: *mut nvml::Memory) => nvml::memory;
+        2 nvmlDeviceGetMemoryInfo_v2(device: u64, memory: *mut nvml::MemoryV2) => nvml::memory_v2;
+        1 nvmlDeviceGetComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut nvml::Process) => nvml::compute_processes;
+        2 nvmlDeviceGetComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::compute_processes;
+        3 nvmlDeviceGetComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::compute_processes;
+        1 nvmlDeviceGetGraphicsRunningProcesses(device: u64, count: *mut u32, processes: *mut nvml::Process) => nvml::other_processes;
+        2 nvmlDeviceGetGraphicsRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
+        3 nvmlDeviceGetGraphicsRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
+        1 nvmlDeviceGetMPSComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut nvml::Process) => nvml::other_processes;
+        2 nvmlDeviceGetMPSComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
+        3 nvmlDeviceGetMPSComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
+        1 nvmlDeviceGetUtilizationRates(device: u64, rates: *mut nvml::Rates) => nvml::utilization;
+        1 nvmlDeviceGetProcessUtilization(device: u64, samples: *mut nvml::Sample, count: *mut u32, since: u64) => nvml::process_utilization;
+    }
+}
+
+impl Hook {
+    /// The hook for a function of this name.
+    pub(crate) fn named(name: &CStr) -> Option<Self> {
+        Self::all().find(|hook| hook.symbol().name == name)
+    }
+
+    /// The hook for what `cuGetProcAddress` gives to whoever asks for this name, version and flags: needed where
+    /// a driver answers with addresses other than its exported ones. Nothing for versions newer than we know.
+    pub(crate) fn for_request(name: &CStr, version: c_int, flags: u64) -> Option<Self> {
+        let per_thread = flags & PER_THREAD != 0;
+        let rows = ROWS.iter().filter(|(hook, since)| {
+            hook.symbol().library == Library::Cuda
+                && base(hook.name()) == name.to_bytes()
+                && *since <= version
+                && version <= KNOWN_VERSION
+                && (per_thread || !is_per_thread(hook.name()))
+        });
+        rows.max_by_key(|(hook, since)| (*since, is_per_thread(hook.name()))).map(|(hook, _)| *hook)
+    }
+
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        ROWS.iter().map(|(hook, _)| *hook)
+    }
+
+    /// The real function's symbol.
+    pub(crate) fn symbol(self) -> &'static Symbol {
+        &SYMBOLS[self as usize]
+    }
+
+    fn name(self) -> &'static [u8] {
+        self.symbol().name.to_bytes()
+    }
+}
+
+/// Every symbol of the driver that we remember an address of.
+pub(crate) fn symbols() -> impl Iterator<Item = &'static Symbol> {
+    SYMBOLS.iter().chain(&driver::SYMBOLS).chain(&nvml::driver::SYMBOLS)
+}
+
+fn is_per_thread(name: &[u8]) -> bool {
+    name.ends_with(b"_ptsz") || name.ends_with(b"_ptds")
+}
+
+/// A name without what its variants append.
+fn base(name: &[u8]) -> &[u8] {
+    let name = if is_per_thread(name) { &name[..name.len() - 5] } else { name };
+    match name {
+        [base @ .., b'_', b'v', b'0'..=b'9'] => base,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hook_is_found_by_its_name_and_no_other() {
+        for hook in Hook::all() {
+            assert_eq!(Hook::named(hook.symbol().name), Some(hook));
+        }
+        assert_eq!(Hook::named(c"cuLaunchKernel"), None);
+    }
+
+    #[test]
+    fn a_request_by_version_gets_the_variant_that_drivers_give() {
+        let request = |name, version, flags| Hook::for_request(name, version, flags);
+        assert_eq!(request(c"cuMemAlloc", 2000, 0), Some(Hook::cuMemAlloc));
+        assert_eq!(request(c"cuMemAlloc", 12000, 2), Some(Hook::cuMemAlloc_v2));
+        assert_eq!(request(c"cuMemAllocAsync", 11020, 2), Some(Hook::cuMemAllocAsync_ptsz));
+        assert_eq!(request(c"cuMemAllocAsync", 11020, 0), Some(Hook::cuMemAllocAsync));
+        assert_eq!(request(c"cuMemAllocAsync", 11010, 0), None);
+        assert_eq!(request(c"cuCtxCreate", 11040, 0), Some(Hook::cuCtxCreate_v3));
+        assert_eq!(request(c"cuMemAlloc", 99_000, 0), None);
+        assert_eq!(request(c"cuMemAlloc_v2", 12000, 0), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! The driver's two libraries and the real functions in them.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::zeroed;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Release};
+
+use crate::elf::{self, Object};
+use crate::hooks;
+
+/// A library of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// `libcuda.so.1`
+    Cuda,
+    /// `libnvidia-ml.so.1`
+    Nvml,
+}
+
+/// Where each library was last seen: its load address, then its dynamic section, which is null until known.
+static PLACES: [(AtomicUsize, AtomicPtr<c_void>); 2] =
+    [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 2];
+
+impl Library {
+    /// The name that the library gives itself, whatever its file is called.
+    pub(crate) const fn soname(self) -> &'static CStr {
+        match self {
+            Self::Cuda => c"libcuda.so.1",
+            Self::Nvml => c"libnvidia-ml.so.1",
+        }
+    }
+
+    /// What a hook answers when the real function is not there.
+    pub(crate) const fn absent(self) -> c_int {
+        match self {
+            Self::Cuda => crate::cuda::NOT_FOUND,
+            Self::Nvml => crate::nvml::FUNCTION_NOT_FOUND,
+        }
+    }
+
+    /// Looks the function up in the library as it was last seen, or else as it is loaded now.
+    fn function(self, name: &CStr) -> Option<*mut c_void> {
+        let (base, dynamic) = &PLACES[self as usize];
+        let known = dynamic.load(Acquire);
+        // SAFETY: `adopt` stored where the library was loaded. A program that unloads the driver while calling
+        // into it is beyond help; one that loads it again comes by `adopt`.
+        match unsafe { Object::at(base.load(Acquire), known) } {
+            Some(object) => object.function(name),
+            None => elf::search(|object| {
+                (object.soname() == self.soname()).then(|| self.adopt(object))?;
+                object.function(name)
+            }),
+        }
+    }
+
+    /// From now on, this object is the library: forgets what was found in another.
+    fn adopt(self, object: Object) {
+        let (base, dynamic) = &PLACES[self as usize];
+        if dynamic.load(Acquire) == object.dynamic() {
+            return;
+        }
+        dynamic.store(ptr::null_mut(), Release);
+        hooks::symbols().filter(|symbol| symbol.library == self).for_each(Symbol::forget);
+        base.store(object.base(), Release);
+        dynamic.store(object.dynamic(), Release);
+    }
+}
+
+/// A function of the driver, and where it is once it was looked for.
+pub(crate) struct Symbol {
+    pub(crate) library: Library,
+    pub(crate) name: &'static CStr,
+    real: AtomicPtr<c_void>,
+}
+
+impl Symbol {
+    pub(crate) const fn new(library: Library, name: &'static CStr) -> Self {
+        Self { library, name, real: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The real function.
+    pub(crate) fn real(&self) -> Option<*mut c_void> {
+        let known = self.real.load(Acquire);
+        if !known.is_null() {
+            return Some(known);
+        }
+        let found = self.library.function(self.name)?;
+        self.real.store(found, Release);
+        Some(found)
+    }
+
+    fn forget(&self) {
+        self.real.store(ptr::null_mut(), Release);
+    }
+}
+
+/// Whose function the dynamic linker found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Provider {
+    /// The driver's, and the one that hooks call.
+    Driver,
+    /// Another copy of the driver, in a namespace of its own.
+    OtherCopy,
+    /// Something else that happens to use the name.
+    Stranger,
+}
+
+/// Finds out whose `found` is, which the dynamic linker gave for `symbol`.
+pub(crate) fn provider(symbol: &Symbol, found: *mut c_void) -> Provider {
+    if symbol.real.load(Acquire) == found {
+        return Provider::Driver;
+    }
+    let soname = symbol.library.soname();
+    let ours = elf::search(|object| {
+        let it = object.soname() == soname && object.function(symbol.name) == Some(found);
+        it.then(|| symbol.library.adopt(object))
+    });
+    match ours {
+        Some(()) => Provider::Driver,
+        None if soname_of(found, |name| name == soname) => Provider::OtherCopy,
+        None => Provider::Stranger,
+    }
+}
+
+/// The public head of glibc's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    path: *const libc::c_char,
+    dynamic: *const c_void,
+}
+
+type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut c_void, c_int) -> c_int;
+
+/// Tests the soname of the object that an address lies in, in whatever namespace. False where libc can't say.
+fn soname_of(address: *const c_void, test: impl Fn(&CStr) -> bool) -> bool {
+    const RTLD_DL_LINKMAP: c_int = 2;
+    let Some(function) = crate::lookup::in_libc(c"dladdr1") else { return false };
+    let mut map: *mut c_void = ptr::null_mut();
+    // SAFETY: the function is libc's dladdr1, which has had this type since 2.3.3; it fills `info` and, asked
+    // for a link map, `map`, which stays while the object is loaded.
+    unsafe {
+        let dladdr1: Dladdr1 = core::mem::transmute(function);
+        let mut info: libc::Dl_info = zeroed();
+        if dladdr1(address, &mut info, &mut map, RTLD_DL_LINKMAP) == 0 || map.is_null() {
+            return false;
+        }
+        let map = &*map.cast::<LinkMap>();
+        Object::at(map.base, map.dynamic).is_some_and(|object| test(object.soname()))
+    }
+}

@@ -1,0 +1,99 @@
+//! Where the shim keeps what it knows: one private mapping that a forked child finds zeroed.
+//!
+//! A child of fork has no context on the GPU and no place in the slice. It finds the words zero, hence every
+//! lock free, nothing held and nobody attached, and begins anew on its first governed call.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+
+use tranche_policy::{Guard, Lock};
+
+use crate::sys;
+
+/// 128 MiB of addresses, touched only where used: about a million entries.
+const WORDS: usize = 16 << 20;
+const ROOT_WORDS: usize = 128;
+const FIRST_DEVICE: usize = 64;
+
+/// Words of the root, by what they hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Word {
+    /// 1 as soon as the others are good.
+    Ready,
+    /// The lock over the connection.
+    Turn,
+    /// Address of the control region.
+    Control,
+    /// Address of the usage region.
+    Usage,
+    /// Our slot.
+    Slot,
+    /// The slice's generation.
+    Generation,
+    /// The socket's number plus one.
+    Socket,
+    /// Which file the socket is.
+    SocketDevice,
+    /// Which file the socket is.
+    SocketInode,
+}
+
+/// The mapping.
+#[derive(Clone, Copy)]
+pub(crate) struct Root(&'static [AtomicU64]);
+
+static ROOT: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+
+impl Root {
+    /// The mapping, made on first use.
+    pub(crate) fn get() -> Option<Self> {
+        let known = ROOT.load(Acquire);
+        if !known.is_null() {
+            return Some(Self::of(known));
+        }
+        let fresh = sys::map_private(WORDS).ok()?;
+        match ROOT.compare_exchange(ptr::null_mut(), fresh.as_ptr().cast_mut(), AcqRel, Acquire) {
+            Ok(_) => Some(Self(fresh)),
+            Err(other) => {
+                sys::unmap_unseen(fresh);
+                Some(Self::of(other))
+            }
+        }
+    }
+
+    fn of(address: *mut AtomicU64) -> Self {
+        // SAFETY: only `get` stores to ROOT, and only mappings of WORDS words that are never unmapped. Fork
+        // keeps the mapping at its address.
+        Self(unsafe { core::slice::from_raw_parts(address, WORDS) })
+    }
+
+    /// One of the named words.
+    pub(crate) fn word(self, word: Word) -> &'static AtomicU64 {
+        &self.0[word as usize]
+    }
+
+    /// What is known of the driver's device with this number: 0 nothing yet, else one more than its slot, or
+    /// more than any slot for a stranger.
+    pub(crate) fn device(self, number: usize) -> Option<&'static AtomicU64> {
+        self.0[FIRST_DEVICE..ROOT_WORDS].get(number)
+    }
+
+    /// One thread at a time talks to the daemon. Gives up at the deadline.
+    pub(crate) fn turn(self, deadline_ns: u64) -> Option<Guard<'static>> {
+        let lock = Lock::at(self.word(Word::Turn), sys::pause);
+        loop {
+            if let Some(guard) = lock.try_acquire() {
+                return Some(guard);
+            }
+            if sys::now_ns() >= deadline_ns {
+                return None;
+            }
+            sys::sleep_ms(1);
+        }
+    }
+
+    /// Words for the ledger.
+    pub(crate) fn ledger(self) -> &'static [AtomicU64] {
+        &self.0[ROOT_WORDS..]
+    }
+}

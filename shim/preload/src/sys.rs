@@ -1,0 +1,300 @@
+//! The system calls that the shim makes, none of them a cancellation point, all of them leaving `errno` alone.
+
+use core::ffi::CStr;
+use core::mem::{size_of, zeroed};
+use core::sync::atomic::AtomicU64;
+
+use libc::{c_int, c_long, c_void};
+use tranche_shm::message::{FRAME_BYTES, Frame};
+
+/// Descriptors of ours live above this where the limit allows, out of the way of programs that close or reuse
+/// low numbers.
+const HIGH: c_long = 900;
+
+/// A number from `errno`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+/// Which open file a descriptor stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileId {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A descriptor that is closed when dropped.
+#[derive(Debug)]
+pub(crate) struct Fd(c_int);
+
+impl Fd {
+    /// Leaves it open and gives its number.
+    pub(crate) fn into_raw(self) -> c_int {
+        let raw = self.0;
+        core::mem::forget(self);
+        raw
+    }
+
+    /// Takes over a number that is known to be ours.
+    pub(crate) const fn from_raw(raw: c_int) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) const fn raw(&self) -> c_int {
+        self.0
+    }
+
+    /// Moves it out of the way of the program; keeps it where it is when there is no higher number to have.
+    pub(crate) fn moved_high(self) -> Self {
+        for floor in [HIGH, HIGH / 4] {
+            // SAFETY: fcntl on an open descriptor with an integer argument touches no memory.
+            let moved = unsafe {
+                call(libc::SYS_fcntl, [self.0 as c_long, libc::F_DUPFD_CLOEXEC as c_long, floor, 0, 0, 0])
+            };
+            if let Ok(moved) = moved {
+                return Self(moved as c_int);
+            }
+        }
+        self
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: close touches no memory; the descriptor is ours by construction.
+        let _ = unsafe { call(libc::SYS_close, [self.0 as c_long, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// What `fd` stands for, if it is open.
+pub(crate) fn file_id(fd: c_int) -> Result<FileId, Errno> {
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { zeroed() };
+    // SAFETY: fstat writes one `stat` of the kernel's layout, which on x86_64 is the libc crate's.
+    unsafe { call(libc::SYS_fstat, [fd as c_long, (&raw mut stat) as c_long, 0, 0, 0, 0]) }?;
+    Ok(FileId { device: stat.st_dev, inode: stat.st_ino, bytes: stat.st_size as u64 })
+}
+
+/// Connects to a unix socket; connecting, sending and receiving wait at most `patience_ms`.
+pub(crate) fn connect(path: &CStr, patience_ms: u64) -> Result<Fd, Errno> {
+    let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: socket touches no memory.
+    let fd = unsafe { call(libc::SYS_socket, [libc::AF_UNIX as c_long, flags as c_long, 0, 0, 0, 0]) }?;
+    let fd = Fd(fd as c_int).moved_high();
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let time = libc::timeval {
+            tv_sec: (patience_ms / 1000) as i64,
+            tv_usec: (patience_ms % 1000 * 1000) as i64,
+        };
+        // SAFETY: the kernel reads one timeval, which lives until the call is over.
+        unsafe {
+            let length = size_of::<libc::timeval>() as c_long;
+            let option =
+                [fd.0 as c_long, libc::SOL_SOCKET as c_long, option as c_long, (&raw const time) as c_long];
+            call(libc::SYS_setsockopt, [option[0], option[1], option[2], option[3], length, 0])
+        }?;
+    }
+    // SAFETY: all zeroes is a valid `sockaddr_un`.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    let bytes = path.to_bytes();
+    if bytes.len() >= address.sun_path.len() {
+        return Err(Errno(libc::ENAMETOOLONG));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the kernel reads one sockaddr_un of the length given.
+    unsafe {
+        let length = size_of::<libc::sockaddr_un>() as c_long;
+        call(libc::SYS_connect, [fd.0 as c_long, (&raw const address) as c_long, length, 0, 0, 0])
+    }?;
+    Ok(fd)
+}
+
+/// Sends a whole frame, without the signal that a closed peer would raise.
+pub(crate) fn send(fd: c_int, frame: &Frame) -> Result<(), Errno> {
+    let mut sent = 0;
+    while sent < FRAME_BYTES {
+        let rest = &frame[sent..];
+        let flags = libc::MSG_NOSIGNAL as c_long;
+        // SAFETY: the kernel reads `rest`, a live slice of the length given.
+        let result = unsafe {
+            call(libc::SYS_sendto, [fd as c_long, rest.as_ptr() as c_long, rest.len() as c_long, flags, 0, 0])
+        };
+        match result {
+            Ok(count) => sent += count as usize,
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Receives a whole frame and at most two descriptors that come with it.
+pub(crate) fn receive(fd: c_int) -> Result<(Frame, [Option<Fd>; 2]), Errno> {
+    let mut frame = [0u8; FRAME_BYTES];
+    let mut fds = [None, None];
+    let mut got = 0;
+    while got < FRAME_BYTES {
+        match receive_part(fd, &mut frame[got..], &mut fds) {
+            Ok(0) => return Err(Errno(libc::ECONNRESET)),
+            Ok(count) => got += count,
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((frame, fds))
+}
+
+/// A control message with room for two descriptors, in the kernel's layout.
+#[repr(C)]
+struct Rights {
+    header: libc::cmsghdr,
+    fds: [c_int; 2],
+}
+
+fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 2]) -> Result<usize, Errno> {
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: all zeroes are valid values of both types.
+    let (mut rights, mut message): (Rights, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut rights).cast();
+    message.msg_controllen = size_of::<Rights>();
+    let flags = libc::MSG_CMSG_CLOEXEC as c_long;
+    // SAFETY: the kernel writes into `into` and `rights` through pointers and lengths taken from them above.
+    let count =
+        unsafe { call(libc::SYS_recvmsg, [fd as c_long, (&raw mut message) as c_long, flags, 0, 0, 0]) }?;
+    if message.msg_controllen >= size_of::<libc::cmsghdr>()
+        && rights.header.cmsg_level == libc::SOL_SOCKET
+        && rights.header.cmsg_type == libc::SCM_RIGHTS
+    {
+        let bytes = (rights.header.cmsg_len as usize).saturating_sub(size_of::<libc::cmsghdr>());
+        for (to, from) in fds.iter_mut().zip(rights.fds).take(bytes / size_of::<c_int>()) {
+            *to = Some(Fd(from));
+        }
+    }
+    Ok(count as usize)
+}
+
+/// How a mapping may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+}
+
+/// Maps the first words of a shared file for as long as the process lives.
+pub(crate) fn map_shared(fd: &Fd, words: usize, access: Access) -> Result<&'static [AtomicU64], Errno> {
+    let bytes = words * size_of::<AtomicU64>();
+    if file_id(fd.raw())?.bytes < bytes as u64 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let protection = match access {
+        Access::Read => libc::PROT_READ,
+        Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    let address = map(bytes, protection, libc::MAP_SHARED, fd.raw())?;
+    // SAFETY: `map` gave fresh memory of that length, page-aligned, never unmapped; words are atomic, so others
+    // may write them. The daemon sizes its files once and the length was just checked, so no access faults.
+    Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
+}
+
+/// Maps zeroed private words that a forked child finds zeroed again.
+pub(crate) fn map_private(words: usize) -> Result<&'static [AtomicU64], Errno> {
+    let bytes = words * size_of::<AtomicU64>();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let address = map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+    // SAFETY: the range is the mapping just made.
+    let wiped = unsafe {
+        call(
+            libc::SYS_madvise,
+            [address as c_long, bytes as c_long, libc::MADV_WIPEONFORK as c_long, 0, 0, 0],
+        )
+    };
+    if let Err(error) = wiped {
+        unmap(address, bytes);
+        return Err(error);
+    }
+    // SAFETY: as in `map_shared`; the memory is anonymous and zero.
+    Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
+}
+
+/// Gives back private words that nobody has seen yet.
+pub(crate) fn unmap_unseen(words: &'static [AtomicU64]) {
+    unmap(words.as_ptr() as *mut c_void, size_of_val(words));
+}
+
+fn map(bytes: usize, protection: c_int, flags: c_int, fd: c_int) -> Result<*mut c_void, Errno> {
+    // SAFETY: without a fixed address, mmap only adds memory that nobody refers to.
+    let address = unsafe {
+        call(libc::SYS_mmap, [0, bytes as c_long, protection as c_long, flags as c_long, fd as c_long, 0])
+    }?;
+    Ok(address as *mut c_void)
+}
+
+fn unmap(address: *mut c_void, bytes: usize) {
+    // SAFETY: callers pass a mapping they made and have given to nobody.
+    let _ = unsafe { call(libc::SYS_munmap, [address as c_long, bytes as c_long, 0, 0, 0, 0]) };
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    let _ = unsafe {
+        call(
+            libc::SYS_clock_gettime,
+            [libc::CLOCK_MONOTONIC as c_long, (&raw mut time) as c_long, 0, 0, 0, 0],
+        )
+    };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Sleeps, or less when a signal comes.
+pub(crate) fn sleep_ms(milliseconds: u64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: (milliseconds.min(999) * 1_000_000) as i64 };
+    // SAFETY: the kernel reads one timespec.
+    let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
+}
+
+/// Lets another thread run.
+pub(crate) fn pause() {
+    // SAFETY: sched_yield takes nothing and touches nothing.
+    let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// A variable of the environment, copied into `buffer` with its final zero.
+pub(crate) fn environment<'a>(name: &CStr, buffer: &'a mut [u8]) -> Option<&'a CStr> {
+    // SAFETY: `name` ends with a zero. What comes back ends with one too and is copied at once, as a later
+    // setenv may move it.
+    let value = unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
+            return None;
+        }
+        CStr::from_ptr(value)
+    };
+    let bytes = value.to_bytes_with_nul();
+    buffer.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    CStr::from_bytes_with_nul(&buffer[..bytes.len()]).ok()
+}
+
+/// One system call, with `errno` as the program left it.
+///
+/// # Safety
+/// The arguments must be what the call `number` wants.
+unsafe fn call(number: c_long, arguments: [c_long; 6]) -> Result<c_long, Errno> {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller answers for the arguments; surplus ones are ignored. The errno location is this
+    // thread's own.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = libc::syscall(number, a, b, c, d, e, f);
+        let error = Errno(*errno);
+        *errno = before;
+        if result < 0 { Err(error) } else { Ok(result) }
+    }
+}
