@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::ops::ControlFlow::{self, Continue};
+use std::sync::atomic::Ordering::Acquire;
 
 use crate::layout::{self, CONTEXTS, GpuWords, QUEUE_LENGTH, context, entry, gpu, holding, mark, piece, window};
 use crate::lock::Held;
@@ -35,6 +36,14 @@ impl Node {
             ground.recount();
         }
         ground
+    }
+
+    /// Kills the calling process inside a GPU's lock, with sums half written. For the test that others survive it.
+    #[doc(hidden)]
+    pub fn die_holding_the_lock(&self, gpu: Gpu) -> ! {
+        let ground = self.ground(gpu);
+        ground.words.header().add(gpu::USED, 1_000_000);
+        sys::die()
     }
 
     /// How a GPU shares its time.
@@ -363,7 +372,7 @@ impl Witness for Books<'_> {
         }
         ground.busy(ground.words.windows(), what, from, to);
         ground.busy(layout::windows_of(held), what, from, to);
-        let stamp = ground.node.words().process(process).load(std::sync::atomic::Ordering::Acquire);
+        let stamp = ground.node.words().process(process).load(Acquire);
         ground.log(stamp, words.get(context::SERIAL), from, to);
     }
 

@@ -1,1 +1,222 @@
-fn main() {}
+//! `simgpu`: makes simulated nodes, shows them, and does to their GPUs what goes wrong in life.
+#![forbid(unsafe_code)]
+
+mod show;
+mod tenant;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use simgpu::{
+    BadNode, BadPreset, Blocks, ComputeMode, Gpu, MigMode, Node, NodeSpec, Presence, Setting, Virtualization,
+};
+use thiserror::Error;
+
+#[derive(Parser)]
+#[command(version, about = "Simulated GPUs, shared by processes through one file", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make a node; programs use it with SIMGPU_NODE=FILE
+    Create {
+        /// A preset's name (see `simgpu models`) or the path of a preset file
+        #[arg(long, value_name = "NAME|PATH")]
+        preset: String,
+        /// Replace FILE if it exists; programs that use the old one keep it
+        #[arg(long)]
+        force: bool,
+        /// The node's file, which must not exist
+        file: PathBuf,
+    },
+    /// Show a node's GPUs, who holds what, and faults
+    Show {
+        /// The node's file
+        file: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print who really ran when: GPU, pid, context, from and until in nanoseconds (tab-separated)
+    Log {
+        /// The node's file
+        file: PathBuf,
+        /// Of this GPU only
+        #[arg(long, value_name = "INDEX")]
+        gpu: Option<usize>,
+    },
+    /// Change a GPU's modes or make it fail
+    Set(Set),
+    /// List the models and presets that are built in
+    Models,
+    /// Hold memory and keep a GPU busy: for tests
+    #[command(hide = true)]
+    Tenant(tenant::Tenant),
+}
+
+/// What can be changed; at least one must be.
+const CHANGES: [&str; 6] = ["mig", "compute_mode", "xid", "lost", "virtualization", "context_mib"];
+
+#[derive(Args)]
+#[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
+struct Set {
+    /// The node's file
+    file: PathBuf,
+    /// Which GPU
+    #[arg(long, value_name = "INDEX")]
+    gpu: usize,
+    /// Multi-instance mode
+    #[arg(long)]
+    mig: Option<Switch>,
+    /// Who may make contexts
+    #[arg(long)]
+    compute_mode: Option<Mode>,
+    /// Report a fault with this code, such as 79 (fallen off the bus)
+    #[arg(long, value_name = "CODE")]
+    xid: Option<u64>,
+    /// Take the GPU off the bus, or put it back
+    #[arg(long)]
+    lost: Option<Switch>,
+    /// Pretend to be inside a virtual machine
+    #[arg(long)]
+    virtualization: Option<Guest>,
+    /// What contexts made from now on cost
+    #[arg(long, value_name = "MIB")]
+    context_mib: Option<u64>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Mode {
+    Default,
+    ExclusiveProcess,
+    Prohibited,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Guest {
+    None,
+    Vgpu,
+}
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(transparent)]
+    Node(#[from] BadNode),
+    #[error(transparent)]
+    Preset(#[from] BadPreset),
+    #[error("{file} has no GPU {gpu}; its GPUs are 0 to {last}")]
+    NoGpu { file: PathBuf, gpu: usize, last: usize },
+    #[error("{gpu} is a {model}, which has no MIG")]
+    NoMig { gpu: Gpu, model: String },
+    #[error("can't remove the old node {path}: {source}")]
+    Remove { path: PathBuf, source: std::io::Error },
+    #[error("the simulated driver refused: {0}")]
+    Refused(#[from] simgpu::Refusal),
+    #[error("can't write the answer: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Err(Failure::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("simgpu: {failure}");
+            ExitCode::FAILURE
+        }
+        Ok(()) => ExitCode::SUCCESS,
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Create { preset, force, file } => create(&preset, force, file),
+        Command::Show { file, json } => show::node(&Node::attach(&file)?, json),
+        Command::Log { file, gpu } => log(file, gpu),
+        Command::Set(set) => apply(set),
+        Command::Models => show::models(),
+        Command::Tenant(tenant) => tenant.run(),
+    }
+}
+
+fn create(preset: &str, force: bool, file: PathBuf) -> Result<(), Failure> {
+    let spec = NodeSpec::preset(preset)?;
+    if force && let Err(source) = std::fs::remove_file(&file) {
+        if source.kind() != std::io::ErrorKind::NotFound {
+            return Err(Failure::Remove { path: file, source });
+        }
+    }
+    Node::create(&file, &spec)?;
+    Ok(())
+}
+
+fn log(file: PathBuf, only: Option<usize>) -> Result<(), Failure> {
+    let node = Node::attach(&file)?;
+    let gpus = match only {
+        Some(index) => vec![find(&node, file, index)?],
+        None => node.gpus().collect(),
+    };
+    show::log(&node, &gpus)
+}
+
+fn find(node: &Node, file: PathBuf, index: usize) -> Result<Gpu, Failure> {
+    let last = node.spec().gpus.len() - 1;
+    node.gpu(index).ok_or(Failure::NoGpu { file, gpu: index, last })
+}
+
+fn apply(set: Set) -> Result<(), Failure> {
+    let node = Node::attach(&set.file)?;
+    let gpu = find(&node, set.file.clone(), set.gpu)?;
+    let model = &node.gpu_spec(gpu).model;
+    if matches!(set.mig, Some(Switch::On)) && model.mig.instances == 0 {
+        return Err(Failure::NoMig { gpu, model: model.name.clone() });
+    }
+    for setting in set.settings() {
+        node.set(gpu, setting);
+    }
+    if let Some(code) = set.xid {
+        node.raise_xid(gpu, code);
+    }
+    Ok(())
+}
+
+impl Set {
+    fn settings(&self) -> impl Iterator<Item = Setting> {
+        let mig = self.mig.map(|switch| match switch {
+            Switch::On => MigMode::Enabled,
+            Switch::Off => MigMode::Disabled,
+        });
+        let presence = self.lost.map(|switch| match switch {
+            Switch::On => Presence::Lost,
+            Switch::Off => Presence::Present,
+        });
+        let compute_mode = self.compute_mode.map(|mode| match mode {
+            Mode::Default => ComputeMode::Default,
+            Mode::ExclusiveProcess => ComputeMode::ExclusiveProcess,
+            Mode::Prohibited => ComputeMode::Prohibited,
+        });
+        let guest = self.virtualization.map(|guest| match guest {
+            Guest::None => Virtualization::None,
+            Guest::Vgpu => Virtualization::Vgpu,
+        });
+        [
+            mig.map(Setting::Mig),
+            presence.map(Setting::Presence),
+            compute_mode.map(Setting::ComputeMode),
+            guest.map(Setting::Virtualization),
+            self.context_mib.map(|mib| Setting::Context(Blocks::holding_mib(mib))),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}

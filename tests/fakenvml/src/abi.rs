@@ -1,0 +1,132 @@
+//! NVML's structures, laid out as its callers have them.
+#![forbid(unsafe_code)]
+
+/// A device, to callers an opaque pointer.
+pub(crate) type Handle = usize;
+
+/// `nvmlMemory_t`: used includes what the driver keeps.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryV1 {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) used: u64,
+}
+
+/// `nvmlMemory_v2_t`; callers write the version first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryV2 {
+    pub(crate) version: u32,
+    pub(crate) total: u64,
+    pub(crate) reserved: u64,
+    pub(crate) free: u64,
+    pub(crate) used: u64,
+}
+
+impl MemoryV2 {
+    /// Version 2 in the top byte, the size below.
+    pub(crate) const VERSION: u32 = 2 << 24 | size_of::<Self>() as u32;
+}
+
+/// `nvmlBAR1Memory_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bar1 {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) used: u64,
+}
+
+/// `nvmlUtilization_t`, in percent.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    pub(crate) gpu: u32,
+    pub(crate) memory: u32,
+}
+
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessV1 {
+    pub(crate) pid: u32,
+    pub(crate) used: u64,
+}
+
+/// `nvmlProcessInfo_v2_t`, which the third version of the calls uses, too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessV2 {
+    pub(crate) pid: u32,
+    pub(crate) used: u64,
+    pub(crate) gpu_instance: u32,
+    pub(crate) compute_instance: u32,
+}
+
+/// `nvmlProcessUtilizationSample_t`: microseconds and percent.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessSample {
+    pub(crate) pid: u32,
+    pub(crate) time: u64,
+    pub(crate) multiprocessors: u32,
+    pub(crate) memory: u32,
+    pub(crate) encoder: u32,
+    pub(crate) decoder: u32,
+}
+
+/// What both versions of `nvmlPciInfo_t` begin with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PciHead {
+    pub(crate) bus_id: [u8; 16],
+    pub(crate) domain: u32,
+    pub(crate) bus: u32,
+    pub(crate) device: u32,
+    pub(crate) device_id: u32,
+    pub(crate) subsystem_id: u32,
+}
+
+/// `nvmlPciInfo_t` of the second version of the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PciV2 {
+    pub(crate) head: PciHead,
+    pub(crate) reserved: [u32; 4],
+}
+
+/// `nvmlPciInfo_t` of the third version of the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PciV3 {
+    pub(crate) head: PciHead,
+    pub(crate) bus_id: [u8; 32],
+}
+
+/// `nvmlEventData_t`, second version.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventV2 {
+    pub(crate) device: Handle,
+    pub(crate) kind: u64,
+    pub(crate) data: u64,
+    pub(crate) gpu_instance: u32,
+    pub(crate) compute_instance: u32,
+}
+
+/// No instance: the whole GPU.
+pub(crate) const NO_INSTANCE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_are_as_large_as_callers_have_them() {
+        assert_eq!(MemoryV2::VERSION, 0x0200_0028);
+        assert_eq!((size_of::<PciV2>(), size_of::<PciV3>()), (52, 68));
+        assert_eq!((size_of::<ProcessV1>(), size_of::<ProcessV2>()), (16, 24));
+        assert_eq!((size_of::<ProcessSample>(), size_of::<EventV2>()), (32, 32));
+    }
+}

@@ -1,0 +1,267 @@
+//! The names that NVML's callers look for.
+//!
+//! # Safety
+//! Every function takes what `nvml.h` says it takes: places for results are null or writable, texts end in a zero
+//! byte, arrays have the room that is said. Nothing is asked of handles: they are numbers here, and checked.
+#![allow(non_snake_case, reason = "they are another library's names")]
+
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use crate::abi::{Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, ProcessSample, ProcessV1, ProcessV2, Rates};
+use crate::device::{names_bus, process_name};
+use crate::events::{self, XID_CRITICAL};
+use crate::session::{device, handle, identity, init, session, shutdown};
+use crate::status::{self, Answer, Failure, Status};
+use crate::wall::{self, calls};
+use crate::link;
+
+/// A 550-series driver, with CUDA 12.4.
+const DRIVER_VERSION: &str = "550.163.01";
+const NVML_VERSION: &str = "12.550.163.01-simulated";
+const CUDA_VERSION: c_int = 12_040;
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit() -> Status {
+    wall::status(init)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit_v2() -> Status {
+    wall::status(init)
+}
+
+/// Flags say whether no GPU, or not to attach any, is fine: it always is here.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInitWithFlags(_flags: u32) -> Status {
+    wall::status(init)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlShutdown() -> Status {
+    wall::status(shutdown)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
+    status::text(status).as_ptr()
+}
+
+calls! {
+    nvmlSystemGetCudaDriverVersion() -> (version: c_int) { Ok((CUDA_VERSION,)) }
+    nvmlSystemGetCudaDriverVersion_v2() -> (version: c_int) { Ok((CUDA_VERSION,)) }
+    nvmlUnitGetCount() -> (count: u32) { session().map(|_| (0,)) }
+    nvmlDeviceGetCount() -> (count: u32) { gpu_count() }
+    nvmlDeviceGetCount_v2() -> (count: u32) { gpu_count() }
+    nvmlDeviceGetHandleByIndex(index: u32) -> (device: Handle) { by_index(index) }
+    nvmlDeviceGetHandleByIndex_v2(index: u32) -> (device: Handle) { by_index(index) }
+    nvmlDeviceGetHandleByUUID(uuid: *const c_char) -> (device: Handle) {
+        // SAFETY: the caller's text, by this module's contract.
+        let wanted = unsafe { wall::text(uuid)? };
+        let is_it = |node: &simgpu::Node, gpu| node.gpu_spec(gpu).uuid_text().eq_ignore_ascii_case(&wanted);
+        session()?.find(Failure::NotFound, is_it).map(|handle| (handle,))
+    }
+    nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char) -> (device: Handle) { by_bus(bus_id) }
+    nvmlDeviceGetHandleByPciBusId(bus_id: *const c_char) -> (device: Handle) { by_bus(bus_id) }
+
+    nvmlDeviceGetIndex(of: Handle) -> (index: u32) { Ok((identity(of)?.index(),)) }
+    nvmlDeviceGetMinorNumber(of: Handle) -> (minor: u32) { Ok((identity(of)?.index(),)) }
+    nvmlDeviceGetPciInfo_v2(of: Handle) -> (pci: PciV2) { Ok((identity(of)?.pci_v2(),)) }
+    nvmlDeviceGetPciInfo_v3(of: Handle) -> (pci: PciV3) { Ok((identity(of)?.pci_v3(),)) }
+    nvmlDeviceGetBrand(of: Handle) -> (brand: u32) { Ok((device(of)?.brand(),)) }
+    nvmlDeviceGetArchitecture(of: Handle) -> (architecture: u32) { Ok((device(of)?.architecture(),)) }
+    nvmlDeviceGetCudaComputeCapability(of: Handle) -> (major: c_int, minor: c_int) {
+        Ok(device(of)?.compute_capability())
+    }
+    nvmlDeviceGetNumGpuCores(of: Handle) -> (cores: u32) { Ok((device(of)?.cores(),)) }
+    nvmlDeviceGetMemoryBusWidth(of: Handle) -> (bits: u32) { Ok((device(of)?.model().memory.bus_bits,)) }
+
+    nvmlDeviceGetMemoryInfo(of: Handle) -> (memory: MemoryV1) { Ok((device(of)?.memory_v1(),)) }
+    nvmlDeviceGetBAR1MemoryInfo(of: Handle) -> (memory: Bar1) { Ok((device(of)?.bar1(),)) }
+    nvmlDeviceGetUtilizationRates(of: Handle) -> (rates: Rates) { Ok((device(of)?.rates(),)) }
+    nvmlDeviceGetEncoderUtilization(of: Handle) -> (percent: u32, period: u32) { Ok(device(of)?.codec()) }
+    nvmlDeviceGetDecoderUtilization(of: Handle) -> (percent: u32, period: u32) { Ok(device(of)?.codec()) }
+
+    nvmlDeviceGetClockInfo(of: Handle, kind: u32) -> (mhz: u32) { Ok((device(of)?.clock(kind)?,)) }
+    nvmlDeviceGetMaxClockInfo(of: Handle, kind: u32) -> (mhz: u32) { Ok((device(of)?.max_clock(kind)?,)) }
+    nvmlDeviceGetTemperature(of: Handle, sensor: u32) -> (celsius: u32) { Ok((device(of)?.temperature(sensor)?,)) }
+    nvmlDeviceGetTemperatureThreshold(of: Handle, kind: u32) -> (celsius: u32) {
+        Ok((device(of)?.temperature_threshold(kind)?,))
+    }
+    nvmlDeviceGetFanSpeed(of: Handle) -> (percent: u32) {
+        // These GPUs are cooled by their server.
+        device(of).and(Err(Failure::NotSupported))
+    }
+    nvmlDeviceGetPowerUsage(of: Handle) -> (milliwatts: u32) { Ok((device(of)?.power(),)) }
+    nvmlDeviceGetPowerManagementLimit(of: Handle) -> (milliwatts: u32) { Ok((device(of)?.power_limit(),)) }
+    nvmlDeviceGetEnforcedPowerLimit(of: Handle) -> (milliwatts: u32) { Ok((device(of)?.power_limit(),)) }
+    nvmlDeviceGetPowerManagementMode(of: Handle) -> (enabled: u32) { device(of).map(|_| (1,)) }
+    nvmlDeviceGetPerformanceState(of: Handle) -> (state: u32) { device(of).map(|_| (0,)) }
+
+    nvmlDeviceGetPersistenceMode(of: Handle) -> (enabled: u32) { device(of).map(|_| (1,)) }
+    nvmlDeviceGetDisplayMode(of: Handle) -> (enabled: u32) { device(of).map(|_| (0,)) }
+    nvmlDeviceGetDisplayActive(of: Handle) -> (enabled: u32) { device(of).map(|_| (0,)) }
+    nvmlDeviceGetEccMode(of: Handle) -> (current: u32, pending: u32) { device(of).map(|_| (1, 1)) }
+    nvmlDeviceGetTotalEccErrors(of: Handle, _kind: u32, _counter: u32) -> (count: u64) { device(of).map(|_| (0,)) }
+    nvmlDeviceGetComputeMode(of: Handle) -> (mode: u32) { Ok((device(of)?.compute_mode(),)) }
+    nvmlDeviceGetVirtualizationMode(of: Handle) -> (mode: u32) { Ok((device(of)?.virtualization_mode(),)) }
+    nvmlDeviceGetDriverModel(of: Handle) -> (current: u32, pending: u32) {
+        // There is none but on Windows.
+        device(of).and(Err(Failure::NotSupported))
+    }
+    nvmlDeviceGetDriverModel_v2(of: Handle) -> (current: u32, pending: u32) {
+        device(of).and(Err(Failure::NotSupported))
+    }
+
+    nvmlDeviceGetMigMode(of: Handle) -> (current: u32, pending: u32) { device(of)?.mig_mode() }
+    nvmlDeviceGetMaxMigDeviceCount(of: Handle) -> (count: u32) { Ok((device(of)?.max_mig_devices(),)) }
+    nvmlDeviceIsMigDeviceHandle(of: Handle) -> (is_mig: u32) { identity(of).map(|_| (0,)) }
+    nvmlDeviceGetMigDeviceHandleByIndex(of: Handle, _index: u32) -> (instance: Handle) {
+        // A GPU that is cut has no instance yet; one that is not can have none.
+        match device(of)?.mig_mode()? {
+            (0, _) => Err(Failure::InvalidArgument),
+            _ => Err(Failure::NotFound),
+        }
+    }
+
+    nvmlDeviceGetTopologyCommonAncestor(of: Handle, other: Handle) -> (level: u32) {
+        Ok((link::common_ancestor(&device(of)?, &device(other)?),))
+    }
+    nvmlDeviceGetP2PStatus(of: Handle, other: Handle, kind: u32) -> (status: u32) {
+        Ok((link::p2p_status(&device(of)?, &device(other)?, kind)?,))
+    }
+    nvmlDeviceGetNvLinkState(of: Handle, number: u32) -> (active: u32) {
+        Ok((u32::from(link::remote(&device(of)?, number)?.is_some()),))
+    }
+    nvmlDeviceGetNvLinkVersion(of: Handle, number: u32) -> (version: u32) {
+        let device = device(of)?;
+        link::remote(&device, number).map(|_| (device.model().link.nvlink_version,))
+    }
+    nvmlDeviceGetNvLinkRemotePciInfo_v2(of: Handle, number: u32) -> (pci: PciV3) {
+        let remote = link::remote(&device(of)?, number)?.ok_or(Failure::NotSupported)?;
+        Ok((identity(handle(remote))?.pci_v3(),))
+    }
+
+    nvmlDeviceGetSupportedEventTypes(of: Handle) -> (kinds: u64) { device(of).map(|_| (XID_CRITICAL,)) }
+    nvmlEventSetCreate() -> (set: usize) { Ok((session()?.listeners.create(),)) }
+}
+
+fn gpu_count() -> Answer<(u32,)> {
+    Ok((session()?.node.spec().gpus.len() as u32,))
+}
+
+fn by_index(index: u32) -> Answer<(Handle,)> {
+    session()?.find(Failure::InvalidArgument, |_, gpu| gpu.index() == index as usize).map(|handle| (handle,))
+}
+
+fn by_bus(bus_id: *const c_char) -> Answer<(Handle,)> {
+    // SAFETY: the caller's text, by this module's contract.
+    let wanted = unsafe { wall::text(bus_id)? };
+    let is_it = |node: &simgpu::Node, gpu| names_bus(&wanted, node.gpu_spec(gpu).pci_bus);
+    session()?.find(Failure::NotFound, is_it).map(|handle| (handle,))
+}
+
+/// Exports calls that fill a buffer with text.
+macro_rules! texts {
+    ($($name:ident($($input:ident: $type:ty),*) $body:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($input: $type,)* out: *mut c_char, room: u32) -> Status {
+            wall::status(|| {
+                let text: String = $body?;
+                // SAFETY: the caller's buffer, by this module's contract.
+                unsafe { wall::put_text(out, room, &text) }
+            })
+        }
+    )*};
+}
+
+texts! {
+    nvmlSystemGetDriverVersion() session().map(|_| DRIVER_VERSION.into());
+    nvmlSystemGetNVMLVersion() session().map(|_| NVML_VERSION.into());
+    nvmlSystemGetProcessName(pid: u32) session().and_then(|_| process_name(pid));
+    nvmlDeviceGetName(of: Handle) device(of).map(|device| device.model().name.clone());
+    nvmlDeviceGetUUID(of: Handle) identity(of).map(|device| device.spec().uuid_text());
+    nvmlDeviceGetSerial(of: Handle) device(of).map(|device| device.serial());
+}
+
+/// Exports calls that list processes.
+macro_rules! process_lists {
+    ($($name:ident: $type:ty = $list:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(of: Handle, count: *mut u32, out: *mut $type) -> Status {
+            wall::status(|| {
+                let list: Vec<$type> = device(of).map($list)?;
+                // SAFETY: the caller's array and its length, by this module's contract.
+                unsafe { wall::put_list(out, count, &list) }
+            })
+        }
+    )*};
+}
+
+process_lists! {
+    nvmlDeviceGetComputeRunningProcesses: ProcessV1 = |device| device.processes_v1();
+    nvmlDeviceGetComputeRunningProcesses_v2: ProcessV2 = |device| device.processes();
+    nvmlDeviceGetComputeRunningProcesses_v3: ProcessV2 = |device| device.processes();
+    nvmlDeviceGetGraphicsRunningProcesses: ProcessV1 = |_| Vec::new();
+    nvmlDeviceGetGraphicsRunningProcesses_v2: ProcessV2 = |_| Vec::new();
+    nvmlDeviceGetGraphicsRunningProcesses_v3: ProcessV2 = |_| Vec::new();
+    nvmlDeviceGetMPSComputeRunningProcesses: ProcessV1 = |_| Vec::new();
+    nvmlDeviceGetMPSComputeRunningProcesses_v2: ProcessV2 = |_| Vec::new();
+    nvmlDeviceGetMPSComputeRunningProcesses_v3: ProcessV2 = |_| Vec::new();
+}
+
+/// With no array it says how many there are. No sample at all is "not found".
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
+    of: Handle,
+    out: *mut ProcessSample,
+    count: *mut u32,
+    after: u64,
+) -> Status {
+    wall::status(|| {
+        wall::check(count)?;
+        let samples = device(of)?.process_samples(after);
+        if out.is_null() && !samples.is_empty() {
+            // SAFETY: the caller's number, by this module's contract.
+            unsafe { wall::put(count, samples.len() as u32)? };
+            return Err(Failure::InsufficientSize);
+        }
+        // SAFETY: the caller's array and its length, by this module's contract.
+        unsafe { wall::put_list(out, count, &samples)? };
+        if samples.is_empty() { Err(Failure::NotFound) } else { Ok(()) }
+    })
+}
+
+/// The caller says which version of the structure it has.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Handle, out: *mut MemoryV2) -> Status {
+    wall::status(|| {
+        let device = device(of)?;
+        // SAFETY: the caller wrote the version, the first field, by this module's contract.
+        match unsafe { wall::get(out.cast::<u32>())? } {
+            // SAFETY: the version says that this structure is behind the pointer.
+            MemoryV2::VERSION => unsafe { wall::put(out, device.memory_v2()) },
+            _ => Err(Failure::ArgumentVersionMismatch),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceRegisterEvents(of: Handle, kinds: u64, set: usize) -> Status {
+    wall::status(|| session()?.listeners.register(set, &device(of)?, kinds))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlEventSetFree(set: usize) -> Status {
+    wall::status(|| session()?.listeners.free(set))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlEventSetWait_v2(set: usize, out: *mut EventV2, timeout_ms: u32) -> Status {
+    wall::status(|| {
+        wall::check(out)?;
+        let event = events::wait(&*session()?, set, Duration::from_millis(timeout_ms.into()))?;
+        // SAFETY: the caller's place, by this module's contract.
+        unsafe { wall::put(out, event) }
+    })
+}

@@ -1,0 +1,80 @@
+//! Between `nvmlInit` and the last `nvmlShutdown`: the attached node, its handles, and who listens for events.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use simgpu::{Gpu, Node};
+
+use crate::abi::Handle;
+use crate::device::Device;
+use crate::events::Listeners;
+use crate::status::{Answer, Failure};
+
+/// An initialised library.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) node: Node,
+    pub(crate) listeners: Listeners,
+}
+
+struct Library {
+    users: usize,
+    session: Option<Arc<Session>>,
+}
+
+static LIBRARY: RwLock<Library> = RwLock::new(Library { users: 0, session: None });
+
+/// Handles begin here, so that an index or a null pointer is none.
+const FIRST_HANDLE: Handle = 0x51_6d00;
+
+/// Attaches to the node on the first call, counts the others.
+pub(crate) fn init() -> Answer<()> {
+    let mut library = LIBRARY.write().unwrap_or_else(PoisonError::into_inner);
+    if library.session.is_none() {
+        let node = Node::from_env().map_err(|_| Failure::DriverNotLoaded)?;
+        library.session = Some(Arc::new(Session { node, listeners: Listeners::default() }));
+    }
+    library.users += 1;
+    Ok(())
+}
+
+/// Takes one `init` back; detaches with the last.
+pub(crate) fn shutdown() -> Answer<()> {
+    let mut library = LIBRARY.write().unwrap_or_else(PoisonError::into_inner);
+    library.users = library.users.checked_sub(1).ok_or(Failure::Uninitialized)?;
+    if library.users == 0 {
+        library.session = None;
+    }
+    Ok(())
+}
+
+/// The session, if there is one.
+pub(crate) fn session() -> Answer<Arc<Session>> {
+    LIBRARY.read().unwrap_or_else(PoisonError::into_inner).session.clone().ok_or(Failure::Uninitialized)
+}
+
+/// The device behind a handle, if it is on the bus.
+pub(crate) fn device(handle: Handle) -> Answer<Device> {
+    identity(handle)?.present()
+}
+
+/// The device behind a handle, even if it is lost.
+pub(crate) fn identity(handle: Handle) -> Answer<Device> {
+    let session = session()?;
+    let index = handle.checked_sub(FIRST_HANDLE).ok_or(Failure::InvalidArgument)?;
+    let gpu = session.node.gpu(index).ok_or(Failure::InvalidArgument)?;
+    Ok(Device { session, gpu })
+}
+
+/// The handle of a GPU.
+pub(crate) const fn handle(gpu: Gpu) -> Handle {
+    FIRST_HANDLE + gpu.index()
+}
+
+impl Session {
+    /// The handle of the first GPU that is the wanted one; a lost one has none.
+    pub(crate) fn find(&self, otherwise: Failure, wanted: impl Fn(&Node, Gpu) -> bool) -> Answer<Handle> {
+        let gpu = self.node.gpus().find(|gpu| wanted(&self.node, *gpu)).ok_or(otherwise)?;
+        if self.node.is_lost(gpu) { Err(Failure::GpuIsLost) } else { Ok(handle(gpu)) }
+    }
+}

@@ -1,0 +1,117 @@
+//! The wall: pointers from callers become values here, and values become what they point to. The only unsafe code
+//! besides the exports that it makes.
+
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::status::{Answer, Failure, SUCCESS, Status};
+
+/// Makes a call's answer a number; a panic becomes an unknown error.
+pub(crate) fn status(call: impl FnOnce() -> Answer<()>) -> Status {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => SUCCESS,
+        Ok(Err(failure)) => failure as Status,
+        Err(_) => Failure::Unknown as Status,
+    }
+}
+
+/// Refuses a null pointer.
+pub(crate) fn check<T>(pointer: *const T) -> Answer<()> {
+    if pointer.is_null() { Err(Failure::InvalidArgument) } else { Ok(()) }
+}
+
+/// Puts a value where a caller wants it.
+///
+/// # Safety
+/// A pointer that is not null points to writable room for a `T`.
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Answer<()> {
+    check(out)?;
+    // SAFETY: not null by the line above, and then writable by this function's contract; NVML asks no alignment beyond
+    // C's, but a write that needs none costs nothing.
+    unsafe { out.write_unaligned(value) };
+    Ok(())
+}
+
+/// Reads what a caller points to.
+///
+/// # Safety
+/// A pointer that is not null points to an initialised `T`.
+pub(crate) unsafe fn get<T: Copy>(from: *const T) -> Answer<T> {
+    check(from)?;
+    // SAFETY: not null by the line above, and then readable by this function's contract.
+    Ok(unsafe { from.read_unaligned() })
+}
+
+/// Reads a caller's text.
+///
+/// # Safety
+/// A pointer that is not null points to text that ends in a zero byte.
+pub(crate) unsafe fn text(from: *const c_char) -> Answer<String> {
+    check(from)?;
+    // SAFETY: not null by the line above, and then zero-terminated by this function's contract; copied at once.
+    let text = unsafe { CStr::from_ptr(from) };
+    Ok(text.to_string_lossy().into_owned())
+}
+
+/// Puts text with its zero byte into a caller's buffer, or says that it is too small.
+///
+/// # Safety
+/// A pointer that is not null points to `room` writable bytes.
+pub(crate) unsafe fn put_text(out: *mut c_char, room: u32, text: &str) -> Answer<()> {
+    check(out)?;
+    if text.len() >= room as usize {
+        return Err(Failure::InsufficientSize);
+    }
+    // SAFETY: the buffer has room for the text and the zero byte, by the line above and this function's contract; a
+    // caller's buffer does not overlap our own string.
+    unsafe {
+        out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        out.add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+/// Puts a list into a caller's array of `*count` places and its length into `*count`; also when it is too small.
+///
+/// # Safety
+/// `count`, if not null, points to an initialised number, and `out`, if not null, to that many writable places.
+pub(crate) unsafe fn put_list<T: Copy>(out: *mut T, count: *mut u32, list: &[T]) -> Answer<()> {
+    // SAFETY: this function's contract for `count` is that of `get` and `put`.
+    let room = unsafe { get(count)? };
+    // SAFETY: as above.
+    unsafe { put(count, list.len() as u32)? };
+    if list.is_empty() {
+        return Ok(());
+    }
+    if list.len() > room as usize {
+        return Err(Failure::InsufficientSize);
+    }
+    check(out)?;
+    // SAFETY: there is room for the list, by the check above and this function's contract, and it is ours, so apart.
+    unsafe { out.copy_from_nonoverlapping(list.as_ptr(), list.len()) };
+    Ok(())
+}
+
+/// Exports calls of the form: inputs, then one place for each result.
+macro_rules! calls {
+    ($($name:ident($($input:ident: $type:ty),*) -> ($($output:ident: $result:ty),+) $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($input: $type,)* $($output: *mut $result),+) -> $crate::status::Status {
+            $crate::wall::status(|| {
+                $($crate::wall::check($output)?;)+
+                let values: $crate::status::Answer<($($result,)+)> = $body;
+                let pointers = ($($output,)+);
+                let ($($output,)+) = values?;
+                $crate::wall::calls!(@put pointers, $($output),+);
+                Ok(())
+            })
+        }
+    )*};
+    // SAFETY: NVML's callers promise that every result's place is null or writable, which is what `put` asks.
+    (@put $to:ident, $one:ident) => { unsafe { $crate::wall::put($to.0, $one)?; } };
+    // SAFETY: as above.
+    (@put $to:ident, $one:ident, $two:ident) => {
+        unsafe { $crate::wall::put($to.0, $one)?; $crate::wall::put($to.1, $two)?; }
+    };
+}
+pub(crate) use calls;
