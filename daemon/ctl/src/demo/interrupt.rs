@@ -2,11 +2,12 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::DemoError;
 
@@ -19,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// From now on SIGINT, SIGTERM and SIGHUP are noted instead of ending the process.
 pub(super) fn watch() {
     WATCH.get_or_init(|| {
-        let (armed, wait) = std::sync::mpsc::channel();
+        let (armed, wait) = mpsc::channel();
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             // Without a runtime the signals keep their ordinary meaning, which is no worse than no demo.
@@ -32,16 +33,17 @@ pub(super) fn watch() {
     });
 }
 
-async fn note_signals(armed: std::sync::mpsc::Sender<()>) {
+async fn note_signals(armed: Sender<()>) {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else { return };
+    let tasks: Vec<_> = kinds.into_iter().flat_map(signal).map(|signal| tokio::spawn(note(signal))).collect();
     let _ = armed.send(());
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+    for task in tasks {
+        let _ = task.await;
+    }
+}
+
+async fn note(mut signal: Signal) {
+    while signal.recv().await.is_some() {
         INTERRUPTED.store(true, Ordering::Relaxed);
     }
 }
