@@ -25,7 +25,7 @@ wanted=$("$python" -V; cksum <"$here/requirements.txt")
 exec 9>"$venv.lock"
 flock 9
 if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$wanted" ]; then
-    echo "venv.sh: making $venv (about 900 MB, a minute the first time)" >&2
+    echo "venv.sh: making $venv (about 700 MB, a minute the first time)" >&2
     rm -rf "$venv"
     "$python" -m venv "$venv" >&2 || fail "$python -m venv $venv did not work"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt" >&2 ||
