@@ -7,6 +7,7 @@ use std::process::Command;
 use super::lab::Lab;
 use super::narrator::Narrator;
 use super::{DemoError, DemoGpu, interrupt, sweep};
+use crate::client::Daemon;
 
 /// Opens the user's shell on the simulated node. Everything is gone when the shell ends.
 ///
@@ -15,7 +16,7 @@ use super::{DemoError, DemoGpu, interrupt, sweep};
 pub fn play() -> Result<(), DemoError> {
     interrupt::watch();
     let lab = Lab::set_up(DemoGpu::Sim)?;
-    let (daemon, _, view) = lab.start_daemon()?;
+    let (daemon, mut client, view) = lab.start_daemon()?;
     let narrator = Narrator::new();
     narrator.quote(&format!(
         "\nA SIMULATED node: {} x {}. Kernels take time here and compute nothing.\n\
@@ -30,12 +31,21 @@ pub fn play() -> Result<(), DemoError> {
         lab.ground.gpu.name
     ));
     let shell = shell(&lab);
+    end_slices(&mut client);
     drop(daemon);
     for pid in sweep::processes_of(lab.folder()) {
-        narrator.line(&format!("process {pid} of this node still runs; its GPU is gone"));
+        narrator
+            .line(&format!("process {pid}, started in that shell, still runs; the node under it is gone"));
     }
     lab.tear_down();
     shell
+}
+
+/// Ends what still runs in slices. A daemon that the user ended has none left to end.
+fn end_slices(client: &mut Daemon) {
+    for slice in client.snapshot().map(|view| view.slices).unwrap_or_default() {
+        let _ = client.delete(&slice.name, true);
+    }
 }
 
 fn shell(lab: &Lab) -> Result<(), DemoError> {
