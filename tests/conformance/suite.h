@@ -63,6 +63,10 @@ CUfunction open_spin(void);
 void spin(CUfunction kernel, CUstream stream, uint64_t ns);
 size_t bytes_free(void);
 
+/* Expects cuMemGetInfo's free to be what it was: exactly with --exact, else to one block,
+ * which a real driver may keep for its next small allocation. */
+void comes_back(size_t before);
+
 /* Whether `condition` comes true within `ms`, polled each millisecond. */
 bool within_ms(int ms, bool (*condition)(void *), void *with);
 

@@ -32,6 +32,9 @@ static void alloc_and_free(size_t bytes, const char *label)
     static double frees[MOST_SAMPLES];
     char name[40];
     size_t n = plan.quick ? 40 : 200;
+    snprintf(name, sizeof name, "alloc_%s", label);
+    if (memory_free() < 2 * bytes)
+        return row_text(name, "not measured", "too little memory is free");
     for (size_t i = 0; i < n; i++) {
         CUdeviceptr at;
         uint64_t t0 = now_ns();
@@ -41,7 +44,6 @@ static void alloc_and_free(size_t bytes, const char *label)
         samples[i] = (double)(t1 - t0);
         frees[i] = (double)(now_ns() - t1);
     }
-    snprintf(name, sizeof name, "alloc_%s", label);
     row_spread(name, n, "");
     memcpy(samples, frees, sizeof frees);
     snprintf(name, sizeof name, "free_%s", label);

@@ -73,7 +73,7 @@ def fill(torch, block_mib):
     try:
         while True:
             kept.append(torch.empty(block_mib * MIB, dtype=torch.uint8, device="cuda"))
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         return kept, True
     except RuntimeError as error:
         print(f"torch_check: not an out-of-memory error: {error}", file=sys.stderr)
