@@ -1,0 +1,84 @@
+//! A node with one GPU and one slice, `frac05`, in which one program runs.
+
+use tranche_domain::units::Bytes;
+use tranche_rpc::v1;
+
+use crate::daemon::Answers;
+
+pub(crate) const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
+
+/// A daemon's answers that refuse nothing.
+pub(crate) fn willing() -> Answers {
+    Answers {
+        node: node(),
+        first_refusals: Vec::new(),
+        slice: Ok(slice()),
+        enter: Ok(v1::EnterSliceResponse {
+            socket_path: "/run/t/slices/frac05/attach.sock".into(),
+            preload_path: harmless_library(),
+            gpu_uuids: vec![UUID.into()],
+        }),
+        delete: Ok(v1::DeleteSliceResponse { killed_pids: Vec::new() }),
+        who_am_i: None,
+    }
+}
+
+/// A library that every program has loaded already: preloading it changes nothing.
+fn harmless_library() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.lines().find(|line| line.contains("/libc.so.6") || line.contains("/libc-")).unwrap();
+    libc[libc.find('/').unwrap()..].into()
+}
+
+fn node() -> v1::NodeView {
+    v1::NodeView {
+        daemon_version: env!("CARGO_PKG_VERSION").into(),
+        driver_version: "550.90.07".into(),
+        cuda_version: 12040,
+        simulated: true,
+        compute_enforcement: "not enforced".into(),
+        gpus: vec![gpu()],
+        slices: vec![slice()],
+        daemon_pid: 1,
+        runtime_dir: "/run/t".into(),
+        ..Default::default()
+    }
+}
+
+fn gpu() -> v1::GpuView {
+    v1::GpuView {
+        uuid: UUID.into(),
+        name: "Tesla V100-SXM2-32GB".into(),
+        pci_bus_id: "00000000:06:00.0".into(),
+        total_bytes: Bytes::mib(32768).get(),
+        reserved_bytes: Bytes::mib(258).get(),
+        capacity_bytes: Bytes::mib(32510).get(),
+        committed_bytes: Bytes::mib(16255).get(),
+        committed_compute_permille: 500,
+        ..Default::default()
+    }
+}
+
+fn slice() -> v1::SliceView {
+    v1::SliceView {
+        name: "frac05".into(),
+        share: Some(v1::Share { kind: Some(v1::share::Kind::FractionPermille(500)) }),
+        devices: vec![v1::SliceDeviceView {
+            gpu_index: 0,
+            gpu_uuid: UUID.into(),
+            cap_bytes: Bytes::mib(16255).get(),
+            used_bytes: Bytes::mib(1000).get(),
+            utilization_percent: None,
+        }],
+        compute_permille: 500,
+        tier: "preload".into(),
+        tier_reason: "a test".into(),
+        processes: vec![v1::ProcessView {
+            pid: 4242,
+            inner_pid: Some(7),
+            command: "trainer".into(),
+            used_bytes: vec![Bytes::mib(1000).get()],
+        }],
+        ..Default::default()
+    }
+}

@@ -1,0 +1,146 @@
+//! A daemon that answers as it is told and remembers what it was asked.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+use tranche_rpc::v1;
+use tranche_rpc::v1::node_server::{Node, NodeServer};
+
+use crate::answers;
+
+/// What the daemon was asked, in order; questions that change nothing are left out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Asked {
+    Create(v1::CreateSliceRequest),
+    Resize(v1::ResizeSliceRequest),
+    Delete(v1::DeleteSliceRequest),
+    Enter(v1::EnterSliceRequest),
+}
+
+/// What it answers.
+pub(crate) struct Answers {
+    pub(crate) node: v1::NodeView,
+    /// Answers to `CreateSlice` that come before `slice`.
+    pub(crate) first_refusals: Vec<Status>,
+    pub(crate) slice: Result<v1::SliceView, Status>,
+    pub(crate) enter: Result<v1::EnterSliceResponse, Status>,
+    pub(crate) delete: Result<v1::DeleteSliceResponse, Status>,
+    pub(crate) who_am_i: Option<String>,
+}
+
+/// The daemon; it ends with this value.
+pub(crate) struct Daemon {
+    folder: TempDir,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    _runtime: Runtime,
+}
+
+impl Daemon {
+    /// One that does what is asked.
+    pub(crate) fn new() -> Self {
+        Self::answering(|_| {})
+    }
+
+    /// One whose answers are changed first.
+    pub(crate) fn answering(change: impl FnOnce(&mut Answers)) -> Self {
+        let mut answers = answers::willing();
+        change(&mut answers);
+        let folder = tempfile::tempdir().unwrap();
+        let asked = Arc::default();
+        let script = Script { answers: Mutex::new(answers), asked: Arc::clone(&asked) };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::bind(folder.path().join("tranched.sock")).unwrap()
+        };
+        let server = Server::builder().add_service(NodeServer::new(script));
+        runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+        Self { folder, asked, _runtime: runtime }
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("tranched.sock")
+    }
+
+    /// A folder for the test's files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What it was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+struct Script {
+    answers: Mutex<Answers>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Script {
+    fn note(&self, asked: Asked) {
+        self.asked.lock().unwrap().push(asked);
+    }
+
+    fn answer<T>(
+        &self,
+        choose: impl FnOnce(&mut Answers) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        choose(&mut self.answers.lock().unwrap()).map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Script {
+    async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Result<Response<v1::NodeView>, Status> {
+        self.answer(|answers| Ok(answers.node.clone()))
+    }
+
+    async fn create_slice(
+        &self,
+        request: Request<v1::CreateSliceRequest>,
+    ) -> Result<Response<v1::SliceView>, Status> {
+        self.note(Asked::Create(request.into_inner()));
+        self.answer(|answers| match answers.first_refusals.pop() {
+            Some(refusal) => Err(refusal),
+            None => answers.slice.clone(),
+        })
+    }
+
+    async fn resize_slice(
+        &self,
+        request: Request<v1::ResizeSliceRequest>,
+    ) -> Result<Response<v1::SliceView>, Status> {
+        self.note(Asked::Resize(request.into_inner()));
+        self.answer(|answers| answers.slice.clone())
+    }
+
+    async fn delete_slice(
+        &self,
+        request: Request<v1::DeleteSliceRequest>,
+    ) -> Result<Response<v1::DeleteSliceResponse>, Status> {
+        self.note(Asked::Delete(request.into_inner()));
+        self.answer(|answers| answers.delete.clone())
+    }
+
+    async fn enter_slice(
+        &self,
+        request: Request<v1::EnterSliceRequest>,
+    ) -> Result<Response<v1::EnterSliceResponse>, Status> {
+        self.note(Asked::Enter(request.into_inner()));
+        self.answer(|answers| answers.enter.clone())
+    }
+
+    async fn who_am_i(&self, _: Request<v1::WhoAmIRequest>) -> Result<Response<v1::WhoAmIResponse>, Status> {
+        self.answer(|answers| Ok(v1::WhoAmIResponse { slice: answers.who_am_i.clone() }))
+    }
+}

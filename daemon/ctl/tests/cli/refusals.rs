@@ -1,0 +1,84 @@
+//! Bad input and a daemon that cannot be reached: each with a message that says what to do.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::unistd::Uid;
+
+use crate::daemon::Daemon;
+use crate::tranche::{Ending, ending, program};
+
+#[test]
+fn bad_shares_are_refused_before_the_daemon_is_asked() {
+    let daemon = Daemon::new();
+    for (share, part) in [
+        ("0", "no part of a GPU"),
+        ("-1", "no part of a GPU"),
+        ("1.5", "never straddles GPUs"),
+        ("abc", "not a number of GPUs"),
+        ("0.0001", "finer than a thousandth"),
+    ] {
+        ending(&daemon.socket(), &["run", "-g", share, "true"]).refused(2, &[part]);
+        ending(&daemon.socket(), &["slice", "create", "a", "-g", share]).refused(2, &[part]);
+    }
+    assert_eq!(daemon.asked(), []);
+}
+
+#[test]
+fn other_bad_quantities_are_refused_too() {
+    let nobody = "/nonexistent/tranched.sock".as_ref();
+    ending(nobody, &["run", "--memory", "lots", "true"]).refused(2, &["lots", "16Gi"]);
+    ending(nobody, &["run", "-g", "1", "--compute", "130%", "true"]).refused(2, &["130%", "30%"]);
+    ending(nobody, &["run", "-g", "1", "--gpu", "first", "true"]).refused(2, &["first", "GPU-"]);
+    ending(nobody, &["run", "-g", "1", "--wait", "long", "true"]).refused(2, &["long"]);
+    ending(nobody, &["run", "-g", "1", "--name", "A/B", "true"]).refused(2, &["A/B", "cannot name a slice"]);
+    ending(nobody, &["run", "-g", "1", "--mode", "lax", "true"]).refused(2, &["lax", "best-effort"]);
+    ending(nobody, &["slice", "resize", "a", "-g", "2"]).refused(2, &["create another slice"]);
+    ending(nobody, &["run", "true"]).refused(2, &["--gpus"]);
+    ending(nobody, &["run", "-g", "0.5"]).refused(2, &["CMD"]);
+}
+
+#[test]
+fn a_command_that_does_not_exist_gets_a_suggestion() {
+    ending("/nonexistent".as_ref(), &["slcie"]).refused(2, &["slcie", "slice"]);
+}
+
+#[test]
+fn a_daemon_that_is_not_running_says_how_to_start_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("tranched.sock");
+    let runtime_dir = format!("--runtime-dir {}", folder.path().display());
+    for arguments in [&["smi"][..], &["slice", "list"], &["run", "-g", "0.5", "true"]] {
+        ending(&socket, arguments).refused(1, &["tranched.sock", "systemctl start tranched", &runtime_dir]);
+    }
+    // A socket that outlived its daemon.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    ending(&socket, &["smi"]).refused(1, &["Connection refused", "systemctl start tranched"]);
+}
+
+#[test]
+fn an_option_goes_before_the_environment() {
+    let daemon = Daemon::new();
+    let socket = daemon.socket();
+    ending("/nonexistent".as_ref(), &["--socket", socket.to_str().unwrap(), "smi"]).printed();
+}
+
+#[test]
+fn a_socket_without_permission_says_whom_to_ask() {
+    let daemon = Daemon::new();
+    let folder = daemon.folder();
+    // Root may do anything, so another user asks; with a copy, as the build folder may be closed to it.
+    let copy = folder.join("tranche");
+    fs::copy(program(), &copy).unwrap();
+    fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(daemon.socket(), PermissionsExt::from_mode(0o000)).unwrap();
+    let mut command = Command::new(&copy);
+    command.arg("--socket").arg(daemon.socket()).arg("smi").env_remove("TRANCHE_SLICE_SOCKET");
+    if Uid::effective().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let parts = ["Permission denied", "tranched.sock", "your user may not use that daemon", "--runtime-dir"];
+    Ending::of(&mut command).refused(1, &parts);
+}

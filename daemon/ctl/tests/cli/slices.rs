@@ -1,0 +1,99 @@
+//! `tranche slice`.
+
+use serde_json::Value;
+use tonic::Status;
+use tranche_rpc::v1;
+
+use crate::daemon::{Asked, Daemon};
+use crate::tranche::ending;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_slice_is_created_to_stay() {
+    let daemon = Daemon::new();
+    let said = ending(&daemon.socket(), &["slice", "create", "frac05", "-g", "0.5"]).printed();
+    assert_eq!(said, "created slice frac05: 16255 MiB of GPU 0, 50 % of its compute\n");
+    let Asked::Create(request) = &daemon.asked()[0] else { panic!("it was asked for something else") };
+    assert_eq!((request.name.as_deref(), request.ephemeral), (Some("frac05"), false));
+}
+
+#[test]
+fn the_name_may_be_an_option_and_the_answer_json() {
+    let daemon = Daemon::new();
+    let said = ending(&daemon.socket(), &["slice", "create", "--name", "a", "-g", ".5", "--json"]).printed();
+    assert_eq!(json(&said)["name"], "frac05");
+    assert!(matches!(&daemon.asked()[0], Asked::Create(request) if request.name.as_deref() == Some("a")));
+}
+
+#[test]
+fn slices_are_listed_and_shown() {
+    let daemon = Daemon::new();
+    let list = ending(&daemon.socket(), &["slice", "list"]).printed();
+    assert!(list.contains("| frac05 |   0.5 | 0   | 1000 / 16255 MiB |"), "{list}");
+    let list = ending(&daemon.socket(), &["slice", "list", "--json"]).printed();
+    assert_eq!(json(&list)[0]["devices"][0]["cap"], 16255_u64 << 20);
+    let shown = ending(&daemon.socket(), &["slice", "show", "frac05"]).printed();
+    assert!(shown.contains("process   4242 (inside: 7) trainer, 1000 MiB\n"), "{shown}");
+    let shown = ending(&daemon.socket(), &["slice", "show", "frac05", "--json"]).printed();
+    assert_eq!(json(&shown)["processes"][0]["pid"], 4242);
+}
+
+#[test]
+fn an_empty_node_says_how_to_begin() {
+    let daemon = Daemon::answering(|answers| answers.node.slices.clear());
+    let said = ending(&daemon.socket(), &["slice", "list"]).printed();
+    assert!(said.contains("tranche slice create"), "{said}");
+    assert_eq!(ending(&daemon.socket(), &["slice", "list", "--json"]).printed(), "[]\n");
+}
+
+#[test]
+fn a_slice_that_is_not_there_is_said_with_those_that_are() {
+    let daemon = Daemon::new();
+    ending(&daemon.socket(), &["slice", "show", "nobody"]).refused(1, &["nobody", "there are: frac05"]);
+}
+
+#[test]
+fn a_slice_is_resized_in_what_is_given() {
+    let daemon = Daemon::new();
+    ending(&daemon.socket(), &["slice", "resize", "frac05", "-g", "0.3", "--compute", "0.5"]).printed();
+    let change = v1::ResizeSliceRequest {
+        name: "frac05".into(),
+        fraction_permille: Some(300),
+        memory_bytes: None,
+        compute_permille: Some(500),
+    };
+    assert_eq!(daemon.asked(), [Asked::Resize(change)]);
+    ending(&daemon.socket(), &["slice", "resize", "frac05"]).refused(2, &["--memory", "--compute"]);
+}
+
+#[test]
+fn a_slice_in_use_is_deleted_only_by_force() {
+    let in_use = "slice frac05 is used by process 4242 (trainer): end it, or delete with --force";
+    let daemon = Daemon::answering(|answers| answers.delete = Err(Status::failed_precondition(in_use)));
+    ending(&daemon.socket(), &["slice", "delete", "frac05"]).refused(1, &[in_use]);
+    let killed = v1::DeleteSliceResponse { killed_pids: vec![4242] };
+    let daemon = Daemon::answering(|answers| answers.delete = Ok(killed));
+    let said = ending(&daemon.socket(), &["slice", "delete", "frac05", "--force"]).printed();
+    assert_eq!(said, "deleted slice frac05 and killed its process 4242\n");
+    assert_eq!(
+        daemon.asked(),
+        [Asked::Delete(v1::DeleteSliceRequest { name: "frac05".into(), force: true })]
+    );
+}
+
+#[test]
+fn what_the_daemon_refuses_is_told_in_its_words() {
+    for refusal in [
+        Status::already_exists("a slice named frac05 exists"),
+        Status::not_found("there is no GPU 9"),
+        Status::failed_precondition("strict compute is not enforced yet"),
+        Status::invalid_argument("no"),
+    ] {
+        let words = refusal.message().to_owned();
+        let daemon = Daemon::answering(|answers| answers.slice = Err(refusal));
+        ending(&daemon.socket(), &["slice", "create", "frac05", "-g", "0.5"]).refused(1, &[&words]);
+    }
+}

@@ -1,0 +1,63 @@
+//! The program under test.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `tranche` that asks the daemon at `socket`, in an environment that says nothing of slices.
+pub(crate) fn tranche(socket: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tranche"));
+    for variable in ["TRANCHE_SLICE_SOCKET", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"] {
+        command.env_remove(variable);
+    }
+    command.env("TRANCHE_SOCKET", socket).args(arguments);
+    command
+}
+
+/// How it ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ending {
+    /// Runs `command` to its end.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        command.output().unwrap().into()
+    }
+
+    /// That it ended with `status`, saying all of `parts` on stderr.
+    pub(crate) fn refused(&self, status: i32, parts: &[&str]) {
+        assert_eq!(self.status, Some(status), "{self:?}");
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is missing: {self:?}");
+        }
+        assert_eq!(self.stdout, "", "a refusal is for stderr");
+    }
+
+    /// What it printed, having found nothing to complain of.
+    pub(crate) fn printed(self) -> String {
+        assert_eq!(self.status, Some(0), "{self:?}");
+        assert_eq!(self.stderr, "");
+        self.stdout
+    }
+}
+
+impl From<Output> for Ending {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+/// `tranche` asks the daemon at `socket` and ends.
+pub(crate) fn ending(socket: &Path, arguments: &[&str]) -> Ending {
+    Ending::of(&mut tranche(socket, arguments))
+}
+
+/// Its path, for scripts.
+pub(crate) fn program() -> &'static OsStr {
+    OsStr::new(env!("CARGO_BIN_EXE_tranche"))
+}
