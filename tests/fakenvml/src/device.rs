@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use simgpu::{Architecture, Brand, ComputeMode, Gpu, GpuSpec, MigMode, Model, Virtualization};
 
@@ -114,12 +115,14 @@ impl Device {
         self.processes().iter().map(|info| ProcessV1 { pid: info.pid, used: info.used }).collect()
     }
 
-    /// Samples after a time in microseconds.
+    /// Samples after a time in microseconds since 1970, as NVML counts though the engine does not.
     pub(crate) fn process_samples(&self, after: u64) -> Vec<ProcessSample> {
         let samples = self.session.node.process_utilization(self.gpu);
+        let now = self.session.node.now();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let sample = |seen: simgpu::ProcessUtilization| ProcessSample {
             pid: seen.pid,
-            time: seen.at.0 / 1000,
+            time: (since_1970 - now.since(seen.at)).as_micros() as u64,
             multiprocessors: seen.utilization.gpu,
             memory: seen.utilization.memory,
             encoder: 0,

@@ -8,13 +8,15 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use crate::abi::{Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, ProcessSample, ProcessV1, ProcessV2, Rates};
+use crate::abi::{
+    Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, ProcessSample, ProcessV1, ProcessV2, Rates,
+};
 use crate::device::{names_bus, process_name};
 use crate::events::{self, XID_CRITICAL};
+use crate::link;
 use crate::session::{device, handle, identity, init, session, shutdown};
 use crate::status::{self, Answer, Failure, Status};
 use crate::wall::{self, calls};
-use crate::link;
 
 /// A 550-series driver, with CUDA 12.4.
 const DRIVER_VERSION: &str = "550.163.01";

@@ -33,7 +33,8 @@ pub(crate) fn p2p_status(one: &Device, other: &Device, kind: u32) -> Answer<u32>
     if kind >= P2P_KINDS {
         return Err(Failure::InvalidArgument);
     }
-    let linked = one.gpu != other.gpu && one.spec().island.is_some() && one.spec().island == other.spec().island;
+    let linked =
+        one.gpu != other.gpu && one.spec().island.is_some() && one.spec().island == other.spec().island;
     Ok(if linked { P2P_OK } else { P2P_NOT_SUPPORTED })
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn remote(device: &Device, link: u32) -> Answer<Option<Gpu>> {
         return Ok(None);
     };
     let distance = (link as usize / 2) % (island.len() - 1) + 1;
-    let step = if link % 2 == 0 { distance } else { island.len() - distance };
+    let step = if link.is_multiple_of(2) { distance } else { island.len() - distance };
     Ok(Some(island[(place + step) % island.len()]))
 }
 

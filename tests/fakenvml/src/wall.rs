@@ -92,6 +92,36 @@ pub(crate) unsafe fn put_list<T: Copy>(out: *mut T, count: *mut u32, list: &[T])
     Ok(())
 }
 
+/// One or two results with the places they go to.
+pub(crate) trait Results {
+    /// Where they go.
+    type Places;
+
+    /// Puts them there.
+    ///
+    /// # Safety
+    /// As for [`put`], for each.
+    unsafe fn put(self, places: Self::Places) -> Answer<()>;
+}
+
+impl<A> Results for (A,) {
+    type Places = (*mut A,);
+
+    unsafe fn put(self, places: Self::Places) -> Answer<()> {
+        // SAFETY: the same contract.
+        unsafe { put(places.0, self.0) }
+    }
+}
+
+impl<A, B> Results for (A, B) {
+    type Places = (*mut A, *mut B);
+
+    unsafe fn put(self, places: Self::Places) -> Answer<()> {
+        // SAFETY: the same contract, twice.
+        unsafe { put(places.0, self.0).and_then(|()| put(places.1, self.1)) }
+    }
+}
+
 /// Exports calls of the form: inputs, then one place for each result.
 macro_rules! calls {
     ($($name:ident($($input:ident: $type:ty),*) -> ($($output:ident: $result:ty),+) $body:block)*) => {$(
@@ -99,19 +129,11 @@ macro_rules! calls {
         unsafe extern "C" fn $name($($input: $type,)* $($output: *mut $result),+) -> $crate::status::Status {
             $crate::wall::status(|| {
                 $($crate::wall::check($output)?;)+
-                let values: $crate::status::Answer<($($result,)+)> = $body;
-                let pointers = ($($output,)+);
-                let ($($output,)+) = values?;
-                $crate::wall::calls!(@put pointers, $($output),+);
-                Ok(())
+                let results: $crate::status::Answer<($($result,)+)> = $body;
+                // SAFETY: NVML's callers promise that every result's place is null or writable, which is what is asked.
+                unsafe { $crate::wall::Results::put(results?, ($($output,)+)) }
             })
         }
     )*};
-    // SAFETY: NVML's callers promise that every result's place is null or writable, which is what `put` asks.
-    (@put $to:ident, $one:ident) => { unsafe { $crate::wall::put($to.0, $one)?; } };
-    // SAFETY: as above.
-    (@put $to:ident, $one:ident, $two:ident) => {
-        unsafe { $crate::wall::put($to.0, $one)?; $crate::wall::put($to.1, $two)?; }
-    };
 }
 pub(crate) use calls;

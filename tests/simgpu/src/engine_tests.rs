@@ -172,7 +172,8 @@ fn two_processes_share_a_gpu_and_the_log_says_who_ran_when() {
     let [one, other] = processes.map(|process| process.busy_ns(gpu));
     assert!(one.abs_diff(other) <= 2 * MS && one + other > 950 * MS, "{one} {other}");
     let log = play.node.log(gpu);
-    let logged = |pid| log.iter().filter(|entry| entry.pid == pid).map(|entry| entry.to.0 - entry.from.0).sum();
+    let logged =
+        |pid| log.iter().filter(|entry| entry.pid == pid).map(|entry| entry.to.0 - entry.from.0).sum();
     assert_eq!((one, other), (logged(1), logged(2)));
     assert!(log.windows(2).all(|pair| pair[0].to <= pair[1].from));
 }

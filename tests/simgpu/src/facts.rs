@@ -85,12 +85,16 @@ impl Node {
         let (_ground, _) = self.bring(gpu);
         let words = self.gpu_words(gpu);
         let read = |(slot, stamp): (usize, u64)| holding(Stamp(stamp), words.holding(slot));
-        stamps(self.words()).map(read).filter(|held| held.contexts > 0 || held.memory > Blocks::ZERO).collect()
+        stamps(self.words())
+            .map(read)
+            .filter(|held| held.contexts > 0 || held.memory > Blocks::ZERO)
+            .collect()
     }
 
     /// Slots of processes and how many contexts each has on a GPU.
     pub(crate) fn holders(&self, gpu: Gpu) -> impl Iterator<Item = (usize, u64)> {
-        stamps(self.words()).map(move |(slot, _)| (slot, self.gpu_words(gpu).holding(slot).get(holding::CONTEXTS)))
+        stamps(self.words())
+            .map(move |(slot, _)| (slot, self.gpu_words(gpu).holding(slot).get(holding::CONTEXTS)))
     }
 
     /// How long a GPU ran kernels since its node was made, in nanoseconds.
@@ -115,7 +119,11 @@ impl Node {
         let read = |(slot, stamp): (usize, u64)| {
             let held = self.gpu_words(gpu).holding(slot);
             let utilization = sample(windows_of(held), now);
-            (held.get(holding::CONTEXTS) > 0).then_some(ProcessUtilization { pid: Stamp(stamp).id(), at, utilization })
+            (held.get(holding::CONTEXTS) > 0).then_some(ProcessUtilization {
+                pid: Stamp(stamp).id(),
+                at,
+                utilization,
+            })
         };
         stamps(self.words()).filter_map(read).collect()
     }

@@ -162,7 +162,11 @@ impl Node {
         let words = self.gpu_words(gpu);
         let count = words.header().get(gpu::XID_COUNT);
         let first = seen.max(count.saturating_sub(XIDS as u64)) + 1;
-        let read = |count| Xid { count, code: words.xid(count).get(xid::CODE), at: Time(words.xid(count).get(xid::AT)) };
+        let read = |count| Xid {
+            count,
+            code: words.xid(count).get(xid::CODE),
+            at: Time(words.xid(count).get(xid::AT)),
+        };
         (first..=count).map(read).collect()
     }
 

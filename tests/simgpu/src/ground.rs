@@ -4,7 +4,9 @@
 use std::ops::ControlFlow::{self, Continue};
 use std::sync::atomic::Ordering::Acquire;
 
-use crate::layout::{self, CONTEXTS, GpuWords, QUEUE_LENGTH, context, entry, gpu, holding, mark, piece, window};
+use crate::layout::{
+    self, CONTEXTS, GpuWords, QUEUE_LENGTH, context, entry, gpu, holding, mark, piece, window,
+};
 use crate::lock::Held;
 use crate::node::{self, Node};
 use crate::process::{Context, Refusal};
@@ -252,7 +254,10 @@ impl Ground<'_> {
         gpus
     }
 
-    fn elsewhere<'t>(&'t self, timeline: &'t Timeline) -> impl Iterator<Item = ((usize, usize), Ticket)> + 't {
+    fn elsewhere<'t>(
+        &'t self,
+        timeline: &'t Timeline,
+    ) -> impl Iterator<Item = ((usize, usize), Ticket)> + 't {
         let held = |piece: &&Piece| piece.after == After::Elsewhere;
         timeline.queues.iter().flat_map(move |queue| {
             queue.pieces.iter().filter(held).map(|piece| {
@@ -304,7 +309,9 @@ impl Ground<'_> {
         let Some(ticket) = after.filter(|ticket| self.node.is_queued(*ticket)) else {
             return words.set(piece::AFTER, 0);
         };
-        let place = (ticket.context.gpu.0 as u64) << 32 | u64::from(ticket.context.slot) << 16 | u64::from(ticket.slot);
+        let place = (ticket.context.gpu.0 as u64) << 32
+            | u64::from(ticket.context.slot) << 16
+            | u64::from(ticket.slot);
         words.set(piece::AFTER_SEQUENCE, ticket.sequence);
         words.set(piece::AFTER_PLACE, place);
         let here = ticket.context.gpu == self.gpu;

@@ -25,8 +25,8 @@ pub use facts::{Holding, LogEntry, ProcessUtilization, Utilization, Vitals};
 pub use faults::{ComputeMode, MigMode, Presence, Setting, Settings, Virtualization, Xid};
 pub use layout::{MARKS, QUEUE_LENGTH};
 pub use model::{
-    Architecture, BadPreset, Brand, Clocks, Compute, GpuSpec, Link, MAX_GPUS, Memory, Mig, Model, NodeSpec, Power,
-    Temperature, models, presets,
+    Architecture, BadPreset, Brand, Clocks, Compute, GpuSpec, Link, MAX_GPUS, Memory, Mig, Model, NodeSpec,
+    Power, Temperature, models, presets,
 };
 pub use node::{BadNode, Node};
 pub use process::{Context, Process, Refusal};

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 use std::hint;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::Duration;
 
 use crate::sys;

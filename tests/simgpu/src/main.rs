@@ -14,7 +14,11 @@ use simgpu::{
 use thiserror::Error;
 
 #[derive(Parser)]
-#[command(version, about = "Simulated GPUs, shared by processes through one file", arg_required_else_help = true)]
+#[command(
+    version,
+    about = "Simulated GPUs, shared by processes through one file",
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -151,10 +155,11 @@ fn run(command: Command) -> Result<(), Failure> {
 
 fn create(preset: &str, force: bool, file: PathBuf) -> Result<(), Failure> {
     let spec = NodeSpec::preset(preset)?;
-    if force && let Err(source) = std::fs::remove_file(&file) {
-        if source.kind() != std::io::ErrorKind::NotFound {
-            return Err(Failure::Remove { path: file, source });
-        }
+    if force
+        && let Err(source) = std::fs::remove_file(&file)
+        && source.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(Failure::Remove { path: file, source });
     }
     Node::create(&file, &spec)?;
     Ok(())

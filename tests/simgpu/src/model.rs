@@ -404,8 +404,7 @@ mod tests {
     #[test]
     fn every_model_and_preset_that_is_built_in_can_be_read() {
         assert_eq!(models().count(), 4);
-        let sizes: Vec<_> =
-            presets().map(|(name, _)| NodeSpec::preset(name).unwrap().gpus.len()).collect();
+        let sizes: Vec<_> = presets().map(|(name, _)| NodeSpec::preset(name).unwrap().gpus.len()).collect();
         assert_eq!(sizes, [1, 8, 16, 5]);
     }
 
@@ -446,7 +445,8 @@ mod tests {
 
     #[test]
     fn a_preset_with_an_unknown_model_says_which_there_are() {
-        let message = NodeSpec::parse("mine", "about = \"x\"\n[[gpu]]\nmodel = \"k80\"").unwrap_err().to_string();
+        let message =
+            NodeSpec::parse("mine", "about = \"x\"\n[[gpu]]\nmodel = \"k80\"").unwrap_err().to_string();
         assert!(message.contains("k80") && message.contains("a100-sxm4-40gb"), "{message}");
     }
 

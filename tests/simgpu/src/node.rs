@@ -56,7 +56,11 @@ struct Attached {
 impl Node {
     /// Makes a node's file in one step: it is there whole or not at all. Fails if it exists.
     pub fn create(path: &Path, spec: &NodeSpec) -> Result<Self, BadNode> {
-        write_file(path, spec).map_err(|source| BadNode::File { action: "make", path: path.into(), source })?;
+        write_file(path, spec).map_err(|source| BadNode::File {
+            action: "make",
+            path: path.into(),
+            source,
+        })?;
         Self::attach(path)
     }
 
@@ -193,7 +197,8 @@ fn read_spec(file: &File) -> Result<NodeSpec, Fault> {
     check(start.checked_add(bytes) == Some(length), || format!("its length is {length} bytes"))?;
     let mut trailer = vec![0; bytes as usize];
     file.read_exact_at(&mut trailer, start)?;
-    let spec: NodeSpec = serde_json::from_slice(&trailer).map_err(|error| Fault::Format(error.to_string()))?;
+    let spec: NodeSpec =
+        serde_json::from_slice(&trailer).map_err(|error| Fault::Format(error.to_string()))?;
     check(spec.gpus.len() == gpus, || "it disagrees with itself on its GPUs".into())?;
     Ok(spec)
 }
@@ -210,7 +215,9 @@ fn boot() -> u64 {
 
 /// Who is known to a node, dead or alive: slot and stamp.
 pub(crate) fn stamps(words: NodeWords<'_>) -> impl Iterator<Item = (usize, u64)> {
-    (0..layout::PROCESSES).map(move |slot| (slot, words.process(slot).load(Acquire))).filter(|(_, stamp)| *stamp != 0)
+    (0..layout::PROCESSES)
+        .map(move |slot| (slot, words.process(slot).load(Acquire)))
+        .filter(|(_, stamp)| *stamp != 0)
 }
 
 #[cfg(test)]

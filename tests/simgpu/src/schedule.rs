@@ -146,7 +146,9 @@ impl Timeline {
 
     fn find_head(&self, wanted: impl Fn(&Piece) -> bool) -> Option<(usize, usize)> {
         (0..self.queues.len()).find_map(|queue| {
-            self.heads(queue).find(|index| wanted(&self.queues[queue].pieces[*index])).map(|index| (queue, index))
+            self.heads(queue)
+                .find(|index| wanted(&self.queues[queue].pieces[*index]))
+                .map(|index| (queue, index))
         })
     }
 
@@ -241,10 +243,11 @@ impl Timeline {
 
     /// The next moment that some piece waits for.
     fn next_moment(&self) -> u64 {
-        let moments = self.queues.iter().flat_map(|queue| &queue.pieces).filter_map(|piece| match piece.after {
-            After::Moment(moment) if moment > self.now => Some(moment),
-            _ => None,
-        });
+        let moments =
+            self.queues.iter().flat_map(|queue| &queue.pieces).filter_map(|piece| match piece.after {
+                After::Moment(moment) if moment > self.now => Some(moment),
+                _ => None,
+            });
         moments.min().unwrap_or(u64::MAX)
     }
 }

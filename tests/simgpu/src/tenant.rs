@@ -45,11 +45,12 @@ impl Tenant {
             node.die_holding_the_lock(gpu);
         }
         let duration = Duration::from_micros(self.kernel_us);
-        while self.kernel_us > 0 {
-            process.submit(context, Work { lane: Lane::Blocking(1), kind: WorkKind::Kernel, duration, after: None })?;
-        }
+        let kernel = Work { lane: Lane::Blocking(1), kind: WorkKind::Kernel, duration, after: None };
         loop {
-            std::thread::park();
+            match self.kernel_us {
+                0 => std::thread::park(),
+                _ => process.submit(context, kernel).map(drop)?,
+            }
         }
     }
 }

@@ -187,7 +187,8 @@ impl Node {
 
     /// Whether work is in its queue still, as far as its GPU has been brought.
     pub(crate) fn is_queued(&self, ticket: Ticket) -> bool {
-        let words = self.gpu_words(ticket.context.gpu).piece(ticket.context.slot as usize, ticket.slot as usize);
+        let words =
+            self.gpu_words(ticket.context.gpu).piece(ticket.context.slot as usize, ticket.slot as usize);
         words.get(piece::SEQUENCE) == ticket.sequence
     }
 

@@ -1,4 +1,5 @@
 //! Several real processes on one node: they share it, and no death of one harms the others.
+#![allow(clippy::unwrap_used, reason = "in a test, a failure is the answer")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -163,9 +164,10 @@ fn the_command_makes_shows_and_changes_a_node() {
     let file = folder.path().join("node");
     let file = file.to_str().unwrap();
     assert!(simgpu(&["create", "--preset", "mixed", file]).status.success());
-    assert!(simgpu(&["set", file, "--gpu", "2", "--mig", "on", "--xid", "79", "--lost", "on"]).status.success());
-    let shown: serde_json::Value =
-        serde_json::from_slice(&simgpu(&["show", "--json", file]).stdout).unwrap();
+    assert!(
+        simgpu(&["set", file, "--gpu", "2", "--mig", "on", "--xid", "79", "--lost", "on"]).status.success()
+    );
+    let shown: serde_json::Value = serde_json::from_slice(&simgpu(&["show", "--json", file]).stdout).unwrap();
     assert_eq!(shown["gpus"][2]["settings"]["mig"], "enabled");
     assert_eq!(shown["gpus"][2]["settings"]["presence"], "lost");
     assert_eq!(shown["gpus"][2]["xids"][0]["code"], 79);
