@@ -44,9 +44,8 @@ impl NvmlDriver {
     /// [`InventoryError::NoDriver`] if the library is missing or finds no driver.
     pub fn open(library: Option<&Path>) -> Result<Self, InventoryError> {
         let path = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
-        let nvml = Nvml::builder().lib_path(path).init().map_err(|error| InventoryError::NoDriver {
-            reason: format!("starting {}: {error}", path.display()),
-        })?;
+        let nvml = Nvml::builder().lib_path(path).init();
+        let nvml = nvml.map_err(|error| InventoryError::NoDriver { reason: absence(path, &error) })?;
         Ok(Self { nvml, seen: Mutex::default() })
     }
 
@@ -159,6 +158,14 @@ impl Driver for NvmlDriver {
                 timestamp_us: sample.timestamp,
             })
             .collect())
+    }
+}
+
+fn absence(library: &OsStr, error: &NvmlError) -> String {
+    match error {
+        // The loader names the library itself.
+        NvmlError::LibloadingError(error) => error.to_string(),
+        error => format!("{} says that {error}", library.display()),
     }
 }
 

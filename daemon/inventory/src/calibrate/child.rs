@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::panic;
 use std::process::ExitCode;
 
 use cudarc::driver::{DriverError, result, sys};
@@ -16,6 +17,8 @@ const TOUCH: usize = 1 << 20;
 /// Makes a context on the GPU, prints that it is ready, and holds the context until its input ends. Prints
 /// one line and fails if there is no context to be had.
 pub fn child_main(gpu: GpuUuid) -> ExitCode {
+    // The bindings panic where a driver is too old to know a call; the parent reads one line, not a trace.
+    panic::set_hook(Box::new(|panic| println!("{}", panic.payload_as_str().unwrap_or("a panic").trim())));
     match hold(gpu) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
