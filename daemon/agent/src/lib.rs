@@ -1,1 +1,36 @@
-//! tranche-agent
+//! The daemon of a node: it makes slices of GPUs, lets processes in, and answers for their memory.
+//!
+//! Laws:
+//! - What is decided is decided by `tranche-domain`; this crate gives it clocks, sockets, files and processes.
+//! - Identity is asked of the kernel, never of a client. What a tenant writes is a hint.
+//! - The daemon may die at any instruction: tenants go on with what they were granted, and the next daemon
+//!   takes over slices, regions and processes as it finds them.
+//! - Unsafe code is in one module, `sys`.
+#![deny(unsafe_code)]
+
+mod agent;
+mod attach;
+pub mod cli;
+mod config;
+mod context;
+mod failure;
+mod picture;
+pub mod privileges;
+mod process;
+mod queue;
+mod reaper;
+mod recovery;
+mod regions;
+mod sampler;
+mod serve;
+mod service;
+mod sockets;
+mod state;
+#[allow(unsafe_code)]
+mod sys;
+mod tenancy;
+
+pub use config::{Config, ConfigError};
+pub use context::{Contexts, Outstanding};
+pub use serve::{Settings, StartError, serve};
+pub use sockets::{FilesError, Layout, Locks, Reach};

@@ -64,8 +64,8 @@ fn room_in_memory_alone_is_not_room() {
 #[test]
 fn whole_gpus_come_from_one_island_and_the_fuller_one() {
     let mut rooms: Vec<Room> = (0..16).map(|index| room(index, 0)).collect();
-    for taken in 0..4 {
-        rooms[taken] = room(taken as u32, 1);
+    for (index, taken) in rooms.iter_mut().enumerate().take(4) {
+        *taken = room(index as u32, 1);
     }
     assert_eq!(chosen(&rooms, whole(2)), [4, 5]);
     assert_eq!(chosen(&rooms, whole(5)), [8, 9, 10, 11, 12]);

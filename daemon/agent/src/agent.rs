@@ -1,0 +1,363 @@
+//! The daemon's heart: the node as promised, the slices as lived in, and every change to them.
+//!
+//! One lock, [`Core`], holds what must change together: the promises, the tenancies that serve them and the
+//! state file. It is never held across an await. A tenancy's own books have their own lock, taken after it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::node::{Gpu, Node, Origin, Refusal};
+use tranche_domain::request::{Resize, SliceRequest};
+use tranche_domain::slice::Slice;
+use tranche_domain::units::Bytes;
+use tranche_inventory::{Driver, GpuFacts, NodeFacts};
+
+use crate::context::Contexts;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::queue::Queue;
+use crate::regions::Regions;
+use crate::sockets::{Layout, Reach};
+use crate::state::{SavedSlice, State};
+use crate::tenancy::Tenancy;
+use crate::{attach, reaper};
+
+/// How long an ephemeral slice waits for whoever made it to enter.
+pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
+/// How long killed processes may take to go before a forced deletion answers.
+const DEATH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What does not change while the daemon runs, and the lock around what does.
+pub(crate) struct Agent {
+    pub(crate) layout: Layout,
+    pub(crate) shim: PathBuf,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) facts: Option<NodeFacts>,
+    pub(crate) gpus: Vec<GpuFacts>,
+    core: Mutex<Core>,
+    /// Moves whenever room may have appeared.
+    pub(crate) room: watch::Sender<u64>,
+}
+
+/// What changes together.
+pub(crate) struct Core {
+    pub(crate) node: Node,
+    pub(crate) live: BTreeMap<SliceName, Arc<Tenancy>>,
+    /// Slices whose GPU is not here now; kept for when it is again.
+    pub(crate) stranded: Vec<SavedSlice>,
+    pub(crate) generation: u64,
+    pub(crate) contexts: Contexts,
+    pub(crate) waiting: Queue,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Who asks, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) pid: HostPid,
+    pub(crate) uid: u32,
+}
+
+impl Agent {
+    pub(crate) fn new(layout: Layout, shim: PathBuf, driver: Arc<dyn Driver>, contexts: Contexts) -> Self {
+        let (facts, gpus) = (driver.facts(), driver.gpus());
+        let mut notes = contexts.notes.clone();
+        notes.extend(
+            [facts.as_ref().err(), gpus.as_ref().err()].into_iter().flatten().map(ToString::to_string),
+        );
+        notes.dedup();
+        let unreadable = facts.iter().flat_map(|facts| &facts.unreadable);
+        notes.extend(unreadable.map(|gpu| format!("GPU {} is not usable: {}", gpu.index, gpu.cause)));
+        let gpus = gpus.unwrap_or_default();
+        let core = Core {
+            node: Node::new(gpus.iter().map(as_room).collect()),
+            live: BTreeMap::new(),
+            stranded: Vec::new(),
+            generation: 0,
+            contexts,
+            waiting: Queue::default(),
+            notes,
+        };
+        Self {
+            layout,
+            shim,
+            driver,
+            facts: facts.ok(),
+            gpus,
+            core: Mutex::new(core),
+            room: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("nothing panics while it holds the core")
+    }
+
+    /// The slices that are served now.
+    pub(crate) fn tenancies(&self) -> Vec<Arc<Tenancy>> {
+        self.core().live.values().cloned().collect()
+    }
+
+    /// Tells the operator, now and in every snapshot.
+    pub(crate) fn note(&self, note: String) {
+        tracing::warn!("{note}");
+        self.core().notes.push(note);
+    }
+
+    pub(crate) fn room_appeared(&self) {
+        self.room.send_modify(|turn| *turn += 1);
+    }
+
+    // Creating
+
+    /// Makes a slice, or leaves everything as it was.
+    pub(crate) fn create(self: &Arc<Self>, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
+        let mut core = self.core();
+        if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
+            return Err(Refusal::Exists(name.clone()).into());
+        }
+        let slice = core.node.create(request, Origin { uid, now_unix_ms: now_unix_ms() })?.clone();
+        match self.serve_new(&mut core, &slice) {
+            Ok(()) => {
+                tracing::info!(slice = %slice.name, share = %slice.share, uid, "created");
+                Ok(slice)
+            }
+            Err(failure) => {
+                self.forget(&mut core, &slice.name);
+                Err(failure)
+            }
+        }
+    }
+
+    fn serve_new(self: &Arc<Self>, core: &mut Core, slice: &Slice) -> Result<(), Failure> {
+        core.generation += 1;
+        let directory = self.layout.make_slice(&slice.name)?;
+        let regions = Regions::create(&directory, core.generation, slice.parts.len())
+            .map_err(|cause| Failure::regions(&slice.name, cause))?;
+        self.serve(core, slice, regions)?;
+        core.save(&self.layout)
+    }
+
+    /// Opens a slice's socket over its regions.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        core: &mut Core,
+        slice: &Slice,
+        regions: Regions,
+    ) -> Result<Arc<Tenancy>, Failure> {
+        let deadline = now_unix_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let parts = core.contexts.with_reserve(&slice.parts);
+        let tenancy = Arc::new(Tenancy::new(slice.name.clone(), regions, &parts, deadline));
+        let listener = self.layout.open_attach(&slice.name)?;
+        attach::listen(self, &tenancy, listener).map_err(|cause| Failure::regions(&slice.name, cause))?;
+        core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
+        Ok(tenancy)
+    }
+
+    /// Makes as if a slice had never been.
+    fn forget(&self, core: &mut Core, name: &SliceName) {
+        if let Some(tenancy) = core.live.remove(name) {
+            tenancy.close();
+        }
+        let _ = core.node.delete(name);
+        match fs::remove_dir_all(self.layout.slice(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(slice = %name, %error, "cannot remove its directory");
+            }
+            _ => {}
+        }
+    }
+
+    // Changing
+
+    /// Changes a slice's size where it is.
+    pub(crate) fn resize(&self, name: &SliceName, resize: Resize, caller: Caller) -> Result<(), Failure> {
+        let mut core = self.core();
+        core.authorise(name, caller, "resize")?;
+        let before = core.node.clone();
+        let parts = core.node.resize(name, resize)?.parts.clone();
+        if let Err(failure) = core.save(&self.layout) {
+            core.node = before;
+            return Err(failure);
+        }
+        let parts = core.contexts.with_reserve(&parts);
+        let tenancy = core.live.get(name).cloned();
+        drop(core);
+        if let Some(tenancy) = tenancy {
+            tenancy.set_limits(&parts);
+            self.note_excess(&tenancy);
+        }
+        tracing::info!(slice = %name, "resized");
+        self.room_appeared();
+        Ok(())
+    }
+
+    /// Keeps what a shrunk slice still holds from being promised to others; says whether it is over its cap.
+    pub(crate) fn note_excess(&self, tenancy: &Tenancy) -> bool {
+        let over = tenancy.trim();
+        let mut core = self.core();
+        let news =
+            over.iter().filter(|(gpu, excess)| core.node.set_excess(&tenancy.name, *gpu, *excess)).count();
+        drop(core);
+        if news > 0 {
+            self.room_appeared();
+        }
+        over.iter().any(|(_, excess)| *excess > Bytes::ZERO)
+    }
+
+    /// Sets what contexts cost on GPUs, where that became known after the start.
+    pub(crate) fn set_contexts(&self, costs: BTreeMap<GpuUuid, Bytes>) {
+        let mut core = self.core();
+        core.contexts.costs.extend(costs);
+        for (name, tenancy) in &core.live {
+            if let Ok(slice) = core.node.slice(name) {
+                tenancy.set_limits(&core.contexts.with_reserve(&slice.parts));
+            }
+        }
+    }
+
+    /// Makes the caller a root of a slice.
+    pub(crate) fn enter(self: &Arc<Self>, name: &SliceName, caller: Caller) -> Result<Slice, Failure> {
+        let root = Process::open(caller.pid).map_err(|_| Failure::CallerGone(caller.pid))?;
+        let core = self.core();
+        core.authorise(name, caller, "enter")?;
+        let slice = core.node.slice(name)?.clone();
+        let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        let root = Arc::new(root);
+        if tenancy.enter(&root).map_err(|_| Failure::Ending(name.clone()))? {
+            reaper::watch_root(self, &tenancy, root);
+        }
+        core.save(&self.layout)?;
+        Ok(slice)
+    }
+
+    // Ending
+
+    /// Ends a slice; with force by killing those who use it.
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        name: &SliceName,
+        force: bool,
+        caller: Caller,
+    ) -> Result<Vec<HostPid>, Failure> {
+        let Some(tenancy) = self.begin_deletion(name, force, caller)? else { return Ok(Vec::new()) };
+        let killed = tenancy.kill_all();
+        let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
+        while !self.end_if_over(&tenancy) {
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Failure::Unkillable { name: name.clone(), pids: pids(&tenancy) });
+            }
+            // Bounded, so that nobody's departure can be missed between the look and the wait.
+            let _ = tokio::time::timeout(Duration::from_millis(20), tenancy.left.notified()).await;
+        }
+        Ok(killed)
+    }
+
+    /// From here on the slice lets nobody in. `None` if there was nothing to serve.
+    fn begin_deletion(
+        &self,
+        name: &SliceName,
+        force: bool,
+        caller: Caller,
+    ) -> Result<Option<Arc<Tenancy>>, Failure> {
+        let mut core = self.core();
+        core.authorise(name, caller, "delete")?;
+        if core.is_stranded(name) {
+            core.stranded.retain(|saved| saved.slice.name != *name);
+            core.save(&self.layout)?;
+            return Ok(None);
+        }
+        let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        let users = pids(&tenancy);
+        if !users.is_empty() && !force {
+            return Err(Failure::InUse { name: name.clone(), pids: users });
+        }
+        tenancy.end();
+        Ok(Some(tenancy))
+    }
+
+    /// Removes a slice whose time is over; says whether it is gone.
+    pub(crate) fn end_if_over(&self, tenancy: &Arc<Tenancy>) -> bool {
+        let mut core = self.core();
+        let name = &tenancy.name;
+        let current = core.live.get(name).is_some_and(|live| Arc::ptr_eq(live, tenancy));
+        let Some(slice) = core.node.slice(name).ok().filter(|_| current) else { return true };
+        if !tenancy.end_if_over(slice.ephemeral, now_unix_ms()) {
+            return false;
+        }
+        self.forget(&mut core, name);
+        if let Err(failure) = core.save(&self.layout) {
+            tracing::error!(%failure, "a slice that ended would come back after a restart");
+        }
+        tracing::info!(slice = %name, "ended");
+        drop(core);
+        self.room_appeared();
+        true
+    }
+
+    /// Keeps the roots on disk, for the next daemon.
+    pub(crate) fn save(&self) {
+        if let Err(failure) = self.core().save(&self.layout) {
+            tracing::error!(%failure, "the state on disk is old");
+        }
+    }
+
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.layout.reach == Reach::Node
+    }
+}
+
+impl Core {
+    /// Only who made a slice, or root, may change it.
+    fn authorise(&self, name: &SliceName, caller: Caller, verb: &'static str) -> Result<(), Failure> {
+        let stranded = self.stranded.iter().find(|saved| saved.slice.name == *name).map(|saved| &saved.slice);
+        let owner = match stranded {
+            Some(slice) => slice.owner_uid,
+            None => self.node.slice(name)?.owner_uid,
+        };
+        if caller.uid == 0 || caller.uid == owner {
+            return Ok(());
+        }
+        Err(Failure::NotYours { name: name.clone(), verb, owner, uid: caller.uid })
+    }
+
+    fn is_stranded(&self, name: &SliceName) -> bool {
+        self.stranded.iter().any(|saved| saved.slice.name == *name)
+    }
+
+    /// Writes the state file.
+    pub(crate) fn save(&self, layout: &Layout) -> Result<(), Failure> {
+        let served = self.node.slices().iter().filter_map(|(name, slice)| {
+            let tenancy = self.live.get(name)?;
+            let roots = tenancy.occupants().roots.into_iter().collect();
+            Some(SavedSlice { slice: slice.clone(), generation: tenancy.generation, roots })
+        });
+        let slices = served.chain(self.stranded.iter().cloned()).collect();
+        Ok(State::new(self.generation, slices).save(&layout.state)?)
+    }
+}
+
+fn pids(tenancy: &Tenancy) -> Vec<HostPid> {
+    tenancy.occupants().pids().into_iter().collect()
+}
+
+fn as_room(gpu: &GpuFacts) -> Gpu {
+    Gpu {
+        index: gpu.index,
+        uuid: gpu.uuid,
+        island: gpu.island,
+        capacity: gpu.capacity(),
+        obstacle: gpu.not_sliceable.as_ref().map(ToString::to_string),
+    }
+}
+
+pub(crate) fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

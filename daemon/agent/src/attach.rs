@@ -1,0 +1,156 @@
+//! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::net::UnixListener as BlockingListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tranche_domain::id::HostPid;
+use tranche_domain::slice::Seat;
+use tranche_shm::credit::Units;
+use tranche_shm::message::{FRAME_BYTES, Frame, Refusal, Reply, Request};
+use tranche_shm::{ABI, DeviceSlot, MAX_SLOTS, Slot};
+
+use crate::agent::Agent;
+use crate::process::Process;
+use crate::reaper;
+use crate::tenancy::{Joined, Tenancy};
+
+/// How long somebody who knocks may take to say hello.
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+/// The most connections to one slice: a seat each, and room for some who are turned away.
+const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
+/// How long a refusal waits for a dead sibling's memory to come free.
+const DEPARTURE_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Listens at a slice's socket until the tenancy closes.
+pub(crate) fn listen(
+    agent: &Arc<Agent>,
+    tenancy: &Arc<Tenancy>,
+    listener: BlockingListener,
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener)?;
+    // Weak, or the task that a tenancy ends would keep it from ending.
+    let (agent, weak) = (Arc::clone(agent), Arc::downgrade(tenancy));
+    let task = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) if connections.len() < MOST_CONNECTIONS => {
+                    let Some(tenancy) = weak.upgrade() else { return };
+                    connections.spawn(converse(Arc::clone(&agent), tenancy, stream));
+                }
+                Ok(_) => {}
+                // Out of descriptors, most likely: others must end before anybody can be let in.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+            while connections.try_join_next().is_some() {}
+        }
+    });
+    tenancy.set_listener(task.abort_handle());
+    Ok(())
+}
+
+async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, mut stream: UnixStream) {
+    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &mut stream)).await {
+        Ok(Ok(Ok(seat))) => {
+            let _ = serve(&tenancy, &mut stream, seat).await; // it hung up; its end is the reaper's business
+        }
+        Ok(Ok(Err(refusal))) => {
+            tracing::info!(slice = %tenancy.name, ?refusal, "turned a process away");
+            let _ = stream.write_all(&Reply::Refused(refusal).encode()).await;
+        }
+        Ok(Err(_)) | Err(_) => {} // it went, or said nothing
+    }
+}
+
+/// Hears the hello and answers it; the outer error is the connection's, the inner one ours.
+async fn greet(
+    agent: &Arc<Agent>,
+    tenancy: &Arc<Tenancy>,
+    stream: &mut UnixStream,
+) -> io::Result<Result<Seat, Refusal>> {
+    let Some(who) = peer(stream) else { return Ok(Err(Refusal::NotAMember)) };
+    match Request::decode(&hear(stream).await?) {
+        Ok(Request::Hello { abi: ABI }) => {}
+        Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
+        _ => return Ok(Err(Refusal::Malformed)),
+    }
+    let joined = match tenancy.join(&who) {
+        Ok(joined) => joined,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let seat = joined.seat();
+    if let Joined::New(seat) = joined {
+        tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
+        reaper::watch_member(agent, tenancy, seat, who.id, Some(who));
+    }
+    let slot = Slot::new(seat.0.into()).expect("seats are only made from the indices of slots");
+    welcome(tenancy, stream, slot).await?;
+    Ok(Ok(seat))
+}
+
+/// Who connected, by the kernel's word; nobody if it has ended or lives where we cannot see it.
+fn peer(stream: &UnixStream) -> Option<Arc<Process>> {
+    let pid =
+        stream.peer_cred().ok()?.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0)?;
+    Process::peer(stream.as_fd(), HostPid::new(pid)).ok().map(Arc::new)
+}
+
+async fn hear(stream: &mut UnixStream) -> io::Result<Frame> {
+    let mut frame = [0; FRAME_BYTES];
+    stream.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+/// Sends the welcome with both descriptors, in one message.
+async fn welcome(tenancy: &Tenancy, stream: &UnixStream, slot: Slot) -> io::Result<()> {
+    let frame = Reply::Welcome { slot, generation: tenancy.generation }.encode();
+    let descriptors = tenancy.regions.descriptors().map(|fd| fd.as_raw_fd());
+    loop {
+        stream.writable().await?;
+        match stream.try_io(Interest::WRITABLE, || send(stream.as_raw_fd(), &frame, &descriptors)) {
+            Ok(FRAME_BYTES) => return Ok(()),
+            Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn send(socket: RawFd, frame: &Frame, descriptors: &[RawFd]) -> io::Result<usize> {
+    let rights = [ControlMessage::ScmRights(descriptors)];
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    Ok(sendmsg::<()>(socket, &[IoSlice::new(frame)], &rights, flags, None)?)
+}
+
+/// Answers requests until the process hangs up.
+async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, seat: Seat) -> io::Result<()> {
+    loop {
+        let reply = match Request::decode(&hear(stream).await?) {
+            Ok(Request::Credit { device, want }) => credit(tenancy, seat, device, want).await,
+            Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
+        };
+        stream.write_all(&reply.encode()).await?;
+    }
+}
+
+/// Grants what can be granted. While a sibling that has ended still holds memory, the answer waits for it.
+async fn credit(tenancy: &Tenancy, seat: Seat, device: DeviceSlot, want: Units) -> Reply {
+    /// Bounds the wait for a notice that came between our look and our wait.
+    const LOOK_AGAIN: Duration = Duration::from_millis(5);
+    let deadline = Instant::now() + DEPARTURE_PATIENCE;
+    loop {
+        let reply = tenancy.credit(seat, device, want);
+        if reply != Reply::Exhausted || !tenancy.somebody_is_leaving() || Instant::now() >= deadline {
+            return reply;
+        }
+        let _ = timeout(LOOK_AGAIN, tenancy.left.notified()).await;
+    }
+}

@@ -1,0 +1,144 @@
+//! The configuration file: few keys, each with its default beside it, and no others.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tranche_domain::units::Bytes;
+
+/// What can be configured. Options on the command line win over the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// Directory of sockets and regions. Default: `/run/tranche` for root, else `$XDG_RUNTIME_DIR/tranche`.
+    pub runtime_dir: Option<PathBuf>,
+    /// Directory of what survives a restart. Default: `/var/lib/tranche` for root, else
+    /// `$XDG_STATE_HOME/tranche` or `~/.local/state/tranche`.
+    pub state_dir: Option<PathBuf>,
+    /// NVML's library. Default: the system's `libnvidia-ml.so.1`.
+    pub nvml_library: Option<PathBuf>,
+    /// The library that tenants preload. Default: `../lib/tranche/libtranche_preload.so` beside the
+    /// daemon's own directory.
+    pub shim: Option<PathBuf>,
+    /// Group that may use the gRPC socket besides root. Default: root's only. Without meaning for a
+    /// daemon that serves one user.
+    pub socket_group: Option<String>,
+    /// Charged for a context, in MiB, where its cost cannot be measured. Default: 512, more than any
+    /// model costs that was measured so far.
+    pub context_reserve_mib: u64,
+    /// What is logged, as `tracing` filters are written. Default: `info`.
+    pub log: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            runtime_dir: None,
+            state_dir: None,
+            nvml_library: None,
+            shim: None,
+            socket_group: None,
+            context_reserve_mib: 512,
+            log: "info".into(),
+        }
+    }
+}
+
+/// All keys there are.
+const KEYS: [&str; 7] =
+    ["runtime_dir", "state_dir", "nvml_library", "shim", "socket_group", "context_reserve_mib", "log"];
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum ConfigError {
+    #[error("cannot read the configuration {}: {cause}", .path.display())]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("the configuration {} is not valid: {cause}", .path.display())]
+    Syntax { path: PathBuf, cause: Box<toml::de::Error> },
+    #[error("the configuration {} has keys that are not known: {}", .path.display(), .keys.join("; "))]
+    UnknownKeys { path: PathBuf, keys: Vec<String> },
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read or understood, or has a key that is not known: a misspelt limit must not pass
+    /// for one.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| ConfigError::Read { path: path.to_owned(), cause })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let syntax = |cause| ConfigError::Syntax { path: path.to_owned(), cause: Box::new(cause) };
+        let mut unknown = Vec::new();
+        let document = toml::Deserializer::parse(text).map_err(syntax)?;
+        let config = serde_ignored::deserialize(document, |key| unknown.push(suggestion(&key.to_string())));
+        match (config.map_err(syntax)?, unknown) {
+            (config, keys) if keys.is_empty() => Ok(config),
+            (_, keys) => Err(ConfigError::UnknownKeys { path: path.to_owned(), keys }),
+        }
+    }
+
+    /// Charged for a context where its cost cannot be measured.
+    pub const fn context_reserve(&self) -> Bytes {
+        Bytes::mib(self.context_reserve_mib)
+    }
+}
+
+fn suggestion(key: &str) -> String {
+    let likeness = |known: &&&str| (strsim::jaro_winkler(key, known) * 1000.0) as u32;
+    match KEYS.iter().max_by_key(likeness).filter(|known| likeness(known) > 750) {
+        Some(known) => format!("`{key}` (did you mean `{known}`?)"),
+        None => format!("`{key}` (known are {})", KEYS.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("t.toml"))
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        assert_eq!(parse("").unwrap(), Config::default());
+        let config = parse("context_reserve_mib = 300\nshim = '/x.so'").unwrap();
+        assert_eq!(config.context_reserve(), Bytes::mib(300));
+        assert_eq!(config.shim, Some("/x.so".into()));
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_refused_with_the_nearest() {
+        let refused = parse("context_reserve_mb = 300").unwrap_err().to_string();
+        assert!(refused.contains("`context_reserve_mb` (did you mean `context_reserve_mib`?)"), "{refused}");
+        let refused = parse("[quux]\na = 1").unwrap_err().to_string();
+        assert!(refused.contains("`quux` (known are runtime_dir"), "{refused}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        let refused = parse("log = 3").unwrap_err().to_string();
+        assert!(refused.contains("t.toml") && refused.contains("line 1"), "{refused}");
+    }
+
+    #[test]
+    fn every_key_is_in_the_list_of_keys() {
+        let all = Config {
+            runtime_dir: Some("a".into()),
+            state_dir: Some("a".into()),
+            nvml_library: Some("a".into()),
+            shim: Some("a".into()),
+            socket_group: Some("a".into()),
+            ..Config::default()
+        };
+        let table = toml::Table::try_from(all).unwrap();
+        let keys: std::collections::BTreeSet<&str> = table.keys().map(String::as_str).collect();
+        assert_eq!(keys, KEYS.into());
+    }
+}

@@ -1,0 +1,179 @@
+//! What a context costs on each GPU: measured once per driver and model, remembered, assumed where it
+//! cannot be measured.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tranche_domain::id::GpuUuid;
+use tranche_domain::slice::Part;
+use tranche_domain::units::Bytes;
+use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
+
+/// How long the daemon's start may wait for measurements; later ones are applied when they come.
+const PATIENCE: Duration = Duration::from_secs(2);
+const FILE: &str = "contexts.json";
+
+/// What is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contexts {
+    /// By GPU, where measured.
+    pub(crate) costs: BTreeMap<GpuUuid, Bytes>,
+    /// Elsewhere.
+    pub(crate) assumed: Bytes,
+    /// What could not be measured and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A measurement: the GPUs of one model, and what came out.
+type Measured = (Model, Result<Bytes, InventoryError>);
+
+/// Measurements that were not there in time.
+pub struct Outstanding {
+    results: mpsc::Receiver<Measured>,
+    models: BTreeMap<Model, Vec<GpuFacts>>,
+}
+
+/// Driver version and product name: what the cost depends on.
+type Model = String;
+
+impl Contexts {
+    /// Everything assumed.
+    pub const fn assumed(assumed: Bytes) -> Self {
+        Self { costs: BTreeMap::new(), assumed, notes: Vec::new() }
+    }
+
+    /// What a context costs on a GPU.
+    pub(crate) fn cost(&self, gpu: GpuUuid) -> Bytes {
+        self.costs.get(&gpu).copied().unwrap_or(self.assumed)
+    }
+
+    pub(crate) fn with_reserve(&self, parts: &[Part]) -> Vec<(Part, Bytes)> {
+        parts.iter().map(|part| (*part, self.cost(part.gpu))).collect()
+    }
+
+    /// Looks up what was measured before, measures the rest, and waits a little for it. Blocks.
+    pub fn measure(driver: &Arc<dyn Driver>, state: &Path, assumed: Bytes) -> (Self, Outstanding) {
+        let mut contexts = Self::assumed(assumed);
+        let version = driver.facts().map(|facts| facts.driver_version).unwrap_or_default();
+        let mut models: BTreeMap<Model, Vec<GpuFacts>> = BTreeMap::new();
+        for gpu in driver.gpus().unwrap_or_default().into_iter().filter(|gpu| gpu.not_sliceable.is_none()) {
+            models.entry(format!("{version} {}", gpu.name)).or_default().push(gpu);
+        }
+        let known = read(state);
+        for (model, gpus) in &models {
+            if let Some(cost) = known.get(model) {
+                contexts.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, *cost)));
+            }
+        }
+        models.retain(|model, _| !known.contains_key(model));
+        let mut outstanding = Outstanding { results: begin(driver, &models), models };
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(measured) = outstanding.next(deadline) {
+            contexts.take(measured, state);
+        }
+        for model in outstanding.models.keys() {
+            contexts.notes.push(format!(
+                "what a context costs on {model} is still being measured; until then {assumed} are charged"
+            ));
+        }
+        (contexts, outstanding)
+    }
+
+    /// Takes note of a measurement and keeps it.
+    pub(crate) fn take(&mut self, (model, gpus, measured): Arrived, state: &Path) {
+        match measured {
+            Ok(cost) => {
+                tracing::info!(model, %cost, "measured what a context costs");
+                self.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, cost)));
+                if let Err(error) = remember(state, model, cost) {
+                    tracing::warn!(%error, "cannot keep the measurement; it is taken again at the next start");
+                }
+            }
+            Err(error) => self.notes.push(format!("{error}; {} are charged for each context", self.assumed)),
+        }
+    }
+}
+
+/// A measurement with the GPUs that it holds for.
+pub(crate) type Arrived = (Model, Vec<GpuFacts>, Result<Bytes, InventoryError>);
+
+impl Outstanding {
+    /// The next measurement, or nothing at the deadline or when none is left.
+    pub(crate) fn next(&mut self, deadline: Instant) -> Option<Arrived> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let (model, measured) = self.results.recv_timeout(patience).ok()?;
+        let gpus = self.models.remove(&model).unwrap_or_default();
+        Some((model, gpus, measured))
+    }
+
+    /// Whether anything is still to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.models.is_empty()
+    }
+}
+
+/// One after the other, so that no measurement sees another's context.
+fn begin(driver: &Arc<dyn Driver>, models: &BTreeMap<Model, Vec<GpuFacts>>) -> mpsc::Receiver<Measured> {
+    let (tell, told) = mpsc::channel();
+    let driver = Arc::clone(driver);
+    let first = |(model, gpus): (&Model, &Vec<GpuFacts>)| Some((model.clone(), gpus.first()?.clone()));
+    let todo: Vec<(Model, GpuFacts)> = models.iter().filter_map(first).collect();
+    thread::spawn(move || {
+        for (model, gpu) in todo {
+            if tell.send((model, calibrate::context_cost(driver.as_ref(), &gpu))).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// A file that cannot be read holds nothing: everything in it can be measured again.
+fn read(state: &Path) -> BTreeMap<Model, Bytes> {
+    let text = fs::read(state.join(FILE)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn remember(state: &Path, model: Model, cost: Bytes) -> std::io::Result<()> {
+    let mut known = read(state);
+    known.insert(model, cost);
+    let mut file = tempfile::NamedTempFile::new_in(state)?;
+    file.write_all(&serde_json::to_vec_pretty(&known)?)?;
+    file.persist(state.join(FILE))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_inventory::scripted::{ScriptedDriver, v100};
+
+    #[test]
+    fn what_was_measured_before_is_not_measured_again() {
+        let state = tempfile::tempdir().unwrap();
+        let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0), v100(1)]));
+        let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
+        remember(state.path(), model, Bytes::mib(308)).unwrap();
+        let (contexts, outstanding) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
+        assert!(outstanding.is_empty() && contexts.notes.is_empty());
+        assert_eq!(contexts.cost(v100(1).uuid), Bytes::mib(308));
+        assert_eq!(contexts.cost(GpuUuid::from_bytes([9; 16])), Bytes::mib(512));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_assumed_and_said() {
+        let state = tempfile::tempdir().unwrap();
+        let gpu = v100(0);
+        let cause = "no luck".to_string();
+        let failure = Err(InventoryError::Calibration { gpu: gpu.uuid, cause });
+        let mut contexts = Contexts::assumed(Bytes::mib(512));
+        contexts.take(("m".into(), vec![gpu.clone()], failure), state.path());
+        assert_eq!(contexts.cost(gpu.uuid), Bytes::mib(512));
+        assert!(contexts.notes[0].contains("no luck; 512 MiB are charged"), "{:?}", contexts.notes);
+    }
+}

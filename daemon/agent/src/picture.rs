@@ -1,0 +1,152 @@
+//! The whole picture at one instant, for people and scripts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::slice::{Part, ProcessId, Slice};
+use tranche_domain::units::{Bytes, Permille};
+use tranche_domain::view::{ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView};
+use tranche_inventory::GpuFacts;
+use tranche_shm::DeviceSlot;
+
+use crate::agent::{Agent, Core};
+use crate::process;
+use crate::regions::Protection;
+use crate::tenancy::Tenancy;
+
+/// The node as it is now. Asks the driver, and so may block.
+pub(crate) fn node(agent: &Agent) -> NodeView {
+    let members: BTreeSet<HostPid> = agent
+        .tenancies()
+        .iter()
+        .flat_map(|tenancy| tenancy.occupants().members.into_values().map(|member| member.pid))
+        .collect();
+    let mut gpus: Vec<GpuView> = agent.gpus.iter().map(|gpu| self::gpu(agent, gpu, &members)).collect();
+    let core = agent.core();
+    for view in &mut gpus {
+        commitments(&core, view);
+    }
+    let facts = agent.facts.as_ref();
+    NodeView {
+        daemon_version: env!("CARGO_PKG_VERSION").into(),
+        daemon_pid: HostPid::new(std::process::id()),
+        runtime_dir: agent.layout.runtime.display().to_string(),
+        driver_version: facts.map(|facts| facts.driver_version.clone()).unwrap_or_default(),
+        cuda_version: facts.map(|facts| facts.cuda_version).unwrap_or_default(),
+        simulated: facts.is_some_and(|facts| facts.simulated),
+        privileged: agent.is_privileged(),
+        compute_enforcement: "not enforced".into(),
+        gpus,
+        slices: core.node.slices().values().filter_map(|slice| served(agent, &core, slice)).collect(),
+        waiting: core.waiting.view(&core.node),
+        notes: core.notes.clone(),
+    }
+}
+
+/// A GPU as the driver sees it.
+fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView {
+    let state = agent.driver.state(facts.uuid).unwrap_or_default();
+    let processes = agent.driver.processes(facts.uuid).unwrap_or_default();
+    let strangers = processes.into_iter().filter(|process| !members.contains(&process.pid));
+    GpuView {
+        index: facts.index,
+        uuid: facts.uuid,
+        name: facts.name.clone(),
+        pci_bus_id: facts.pci_bus_id.clone(),
+        compute_capability: facts.compute_capability.to_string(),
+        total: facts.total,
+        reserved: facts.reserved,
+        capacity: facts.capacity(),
+        used: state.used,
+        committed: Bytes::ZERO,
+        committed_compute: Permille::ZERO,
+        context_reserve: Bytes::ZERO,
+        utilization_percent: state.utilization_percent,
+        memory_utilization_percent: state.memory_utilization_percent,
+        temperature_celsius: state.temperature_celsius,
+        power_milliwatts: state.power_milliwatts,
+        power_limit_milliwatts: state.power_limit_milliwatts,
+        not_sliceable: None,
+        foreign: strangers
+            .map(|process| ForeignProcessView {
+                pid: process.pid,
+                command: process::command(process.pid),
+                used: process.used,
+            })
+            .collect(),
+    }
+}
+
+/// What of a GPU is promised, as the node has it.
+fn commitments(core: &Core, view: &mut GpuView) {
+    (view.committed, view.committed_compute) = core.node.committed(view.uuid);
+    view.context_reserve = core.contexts.cost(view.uuid);
+    let known = core.node.gpus().iter().find(|gpu| gpu.uuid == view.uuid);
+    view.not_sliceable = known.and_then(|gpu| gpu.obstacle.clone());
+}
+
+fn served(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {
+    core.live.get(&slice.name).map(|tenancy| self::slice(agent, slice, tenancy))
+}
+
+/// A slice with everybody in it.
+pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceView {
+    let held = tenancy.held();
+    let (tier, tier_reason) = tier(agent, tenancy.regions.protection());
+    SliceView {
+        name: slice.name.clone(),
+        share: slice.share,
+        devices: devices(agent, slice, tenancy, &held),
+        compute: slice.compute,
+        mode: slice.mode,
+        tier,
+        tier_reason,
+        ephemeral: slice.ephemeral,
+        owner_uid: slice.owner_uid,
+        created_unix_ms: slice.created_unix_ms,
+        processes: held.into_iter().map(|(id, used)| member(id, used)).collect(),
+        root_pids: tenancy.occupants().roots.into_iter().map(|root| root.pid).collect(),
+    }
+}
+
+fn devices(
+    agent: &Agent,
+    slice: &Slice,
+    tenancy: &Tenancy,
+    held: &BTreeMap<ProcessId, Vec<Bytes>>,
+) -> Vec<SliceDeviceView> {
+    let parts = slice.parts.iter().zip(tenancy.devices());
+    let view = |(part, (device, gpu)): (&Part, (DeviceSlot, GpuUuid))| SliceDeviceView {
+        gpu_index: agent.gpus.iter().find(|facts| facts.uuid == gpu).map_or(0, |facts| facts.index),
+        gpu_uuid: gpu,
+        cap: part.cap,
+        used: held.values().filter_map(|used| used.get(device.index()).copied()).sum(),
+        utilization_percent: tenancy.utilization(device),
+    };
+    parts.map(view).collect()
+}
+
+fn member(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
+    ProcessView {
+        pid: id.pid,
+        inner_pid: process::inner_pid(id.pid),
+        command: process::command(id.pid),
+        used,
+    }
+}
+
+/// How far the slice's limits hold, and why no further.
+fn tier(agent: &Agent, protection: &Protection) -> (String, String) {
+    let injected = "the shim is preloaded, so a program that is linked statically or loads the driver by a way \
+                    of its own is not bound";
+    let limits = match protection {
+        _ if !agent.is_privileged() => {
+            "the daemon runs as the tenants' own user, who could write its limits".to_string()
+        }
+        Protection::ReadOnlyMount => "limits are in pages that tenants cannot write".to_string(),
+        Protection::ReadOnlyDescriptor(why) => {
+            format!("limits are kept from other users by file permissions alone (no read-only mount: {why})")
+        }
+    };
+    ("preload".into(), format!("{injected}; {limits}"))
+}

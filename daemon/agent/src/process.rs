@@ -1,0 +1,217 @@
+//! Processes as the kernel knows them: who somebody is, whose child, and whether still there.
+//!
+//! Nothing here believes a process about itself.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tranche_domain::id::{HostPid, InnerPid};
+use tranche_domain::slice::ProcessId;
+
+use crate::sys;
+
+/// The longest chain of parents that is followed.
+const MOST_ANCESTORS: usize = 1024;
+
+/// A process that cannot be mistaken, with a handle on it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Who.
+    pub(crate) id: ProcessId,
+    handle: OwnedFd,
+}
+
+impl Process {
+    /// Takes hold of the process that has that pid now.
+    pub(crate) fn open(pid: HostPid) -> io::Result<Self> {
+        Self::with_handle(pid, sys::pidfd_open(pid.get())?)
+    }
+
+    /// Takes hold of a known process, unless its pid is another's by now.
+    pub(crate) fn reopen(id: ProcessId) -> io::Result<Self> {
+        let process = Self::open(id.pid)?;
+        if process.id == id { Ok(process) } else { Err(gone()) }
+    }
+
+    /// Takes hold of the process that connected a socket.
+    pub(crate) fn peer(socket: BorrowedFd<'_>, pid: HostPid) -> io::Result<Self> {
+        match sys::peer_pidfd(socket) {
+            Ok(handle) => Self::with_handle(pid, handle),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Self::open(pid),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The start time is read between taking the handle and finding it still alive, hence it is that of the
+    /// process that the handle names.
+    fn with_handle(pid: HostPid, handle: OwnedFd) -> io::Result<Self> {
+        let start_time = Lineage::read(pid).ok_or_else(gone)?.id.start_time;
+        let process = Self { id: ProcessId { pid, start_time }, handle };
+        if process.is_alive() { Ok(process) } else { Err(gone()) }
+    }
+
+    /// Whether it has not ended; one that its parent has not yet waited for has.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut polled = [PollFd::new(self.handle.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+    }
+
+    /// Ends it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        sys::kill(self.handle.as_fd())
+    }
+
+    /// Returns when it has ended.
+    pub(crate) async fn ended(&self) -> io::Result<()> {
+        // A handle of its own: the runtime watches each descriptor number at most once.
+        let watched = sys::watch(self.handle.try_clone()?)?;
+        watched.readable().await.map(drop)
+    }
+}
+
+impl AsRawFd for Process {
+    fn as_raw_fd(&self) -> RawFd {
+        self.handle.as_raw_fd()
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the process has ended")
+}
+
+/// Who a process is and whose child, read at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lineage {
+    id: ProcessId,
+    parent: HostPid,
+}
+
+impl Lineage {
+    fn read(pid: HostPid) -> Option<Self> {
+        let stat = proc_of(pid)?.stat().ok()?;
+        let id = ProcessId { pid, start_time: stat.starttime };
+        Some(Self { id, parent: HostPid::new(u32::try_from(stat.ppid).ok()?) })
+    }
+}
+
+fn proc_of(pid: HostPid) -> Option<procfs::process::Process> {
+    procfs::process::Process::new(i32::try_from(pid.get()).ok()?).ok()
+}
+
+/// A process and its ancestors, nearest first, as far as they can be followed without doubt.
+///
+/// A parent's pid may be used by a stranger the moment the parent has ended; then the child has another
+/// parent. So after each step up, the child is asked again: only if it is still the child of that pid did
+/// the step lead to its parent.
+pub(crate) fn ancestry(pid: HostPid) -> Vec<ProcessId> {
+    let mut line = Vec::new();
+    let mut child = Lineage::read(pid);
+    while let Some(here) = child.filter(|_| line.len() < MOST_ANCESTORS) {
+        line.push(here.id);
+        child = parent_of(here);
+    }
+    line
+}
+
+fn parent_of(mut child: Lineage) -> Option<Lineage> {
+    /// How often a process may change its parent under our eyes.
+    const ATTEMPTS: usize = 8;
+    for _ in 0..ATTEMPTS {
+        let parent = (child.parent.get() != 0).then(|| Lineage::read(child.parent)).flatten();
+        let again = Lineage::read(child.id.pid).filter(|again| again.id == child.id)?;
+        match parent {
+            Some(parent) if again.parent == child.parent => return Some(parent),
+            None if again.parent.get() == 0 => return None,
+            _ => child = again,
+        }
+    }
+    None
+}
+
+/// Whether a process is one of `roots` or descends from one.
+pub(crate) fn descends(pid: HostPid, roots: &BTreeSet<ProcessId>) -> bool {
+    ancestry(pid).iter().any(|ancestor| roots.contains(ancestor))
+}
+
+/// Its pid in its own pid namespace, where that is another.
+pub(crate) fn inner_pid(pid: HostPid) -> Option<InnerPid> {
+    let names = proc_of(pid)?.status().ok()?.nspid?;
+    let innermost = u32::try_from(*names.last()?).ok()?;
+    (names.len() > 1).then(|| InnerPid::new(innermost))
+}
+
+/// The user it runs as.
+pub(crate) fn uid(pid: HostPid) -> Option<u32> {
+    proc_of(pid)?.uid().ok()
+}
+
+/// What it runs, for a person: the file name of its command, else the kernel's short name, else nothing.
+pub(crate) fn command(pid: HostPid) -> String {
+    let Some(process) = proc_of(pid) else { return String::new() };
+    let words = process.cmdline().unwrap_or_default();
+    let program =
+        words.first().and_then(|word| Path::new(word).file_name()).map(|name| name.to_string_lossy());
+    match program.filter(|name| !name.is_empty()) {
+        Some(name) => name.into_owned(),
+        None => process.stat().map(|stat| stat.comm).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    fn me() -> HostPid {
+        HostPid::new(std::process::id())
+    }
+
+    #[test]
+    fn a_child_descends_from_us_and_we_not_from_it() {
+        let mut child = sleeper();
+        let pid = HostPid::new(child.id());
+        let own = BTreeSet::from([Process::open(me()).unwrap().id]);
+        assert!(descends(pid, &own) && descends(me(), &own));
+        let its = BTreeSet::from([Process::open(pid).unwrap().id]);
+        assert!(!descends(me(), &its));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_pid_with_another_start_time_is_another_process() {
+        let id = Process::open(me()).unwrap().id;
+        let other = ProcessId { start_time: id.start_time + 1, ..id };
+        assert!(Process::reopen(id).is_ok() && Process::reopen(other).is_err());
+        assert!(!descends(me(), &BTreeSet::from([other])));
+    }
+
+    #[test]
+    fn a_dead_process_is_seen_to_be_dead_before_anybody_waits_for_it() {
+        let mut child = sleeper();
+        let process = Process::open(HostPid::new(child.id())).unwrap();
+        assert!(process.is_alive());
+        process.kill().unwrap();
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+        assert!(Process::open(HostPid::new(child.id())).is_err());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_command_is_named_by_its_file() {
+        let mut child = sleeper();
+        assert!(["sleep", "coreutils"].contains(&command(HostPid::new(child.id())).as_str()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(command(HostPid::new(u32::MAX)), "");
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests that wait for room, oldest first.
+//!
+//! Whoever has waited longest is served first among those that fit; one that does not fit yet does not keep
+//! a smaller one behind it from running, nor does it reserve anything.
+
+use tranche_domain::id::HostPid;
+use tranche_domain::node::Node;
+use tranche_domain::request::SliceRequest;
+use tranche_domain::view::WaitingView;
+
+/// Those who wait.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    next: u64,
+    waiting: Vec<Waiting>,
+}
+
+/// A place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+#[derive(Debug)]
+struct Waiting {
+    ticket: Ticket,
+    request: SliceRequest,
+    since_unix_ms: u64,
+    pid: HostPid,
+}
+
+impl Queue {
+    /// Queues a request at the end.
+    pub(crate) fn join(&mut self, request: SliceRequest, pid: HostPid, now_unix_ms: u64) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.waiting.push(Waiting { ticket, request, since_unix_ms: now_unix_ms, pid });
+        ticket
+    }
+
+    /// Takes a request out, served or not.
+    pub(crate) fn leave(&mut self, ticket: Ticket) {
+        self.waiting.retain(|waiting| waiting.ticket != ticket);
+    }
+
+    /// Whether it is this one's turn: nobody older fits now.
+    pub(crate) fn is_first_to_fit(&self, ticket: Ticket, node: &Node) -> bool {
+        let mut older = self.waiting.iter().take_while(|waiting| waiting.ticket != ticket);
+        !older.any(|waiting| node.check(&waiting.request).is_ok())
+    }
+
+    /// What there is to see.
+    pub(crate) fn view(&self, node: &Node) -> Vec<WaitingView> {
+        let reason = |request: &SliceRequest| match node.check(request) {
+            Ok(()) => "about to be placed".into(),
+            Err(refusal) => refusal.to_string(),
+        };
+        let view = |waiting: &Waiting| WaitingView {
+            name: waiting.request.name.clone(),
+            share: waiting.request.share,
+            reason: reason(&waiting.request),
+            since_unix_ms: waiting.since_unix_ms,
+            pid: waiting.pid,
+        };
+        self.waiting.iter().map(view).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_domain::id::GpuUuid;
+    use tranche_domain::node::{Gpu, Origin};
+    use tranche_domain::request::ComputeMode;
+    use tranche_domain::units::Bytes;
+
+    fn request(share: &str) -> SliceRequest {
+        SliceRequest {
+            name: None,
+            share: share.parse().unwrap(),
+            memory: None,
+            compute: None,
+            mode: ComputeMode::Fair,
+            gpu: None,
+            ephemeral: false,
+        }
+    }
+
+    #[test]
+    fn the_oldest_that_fits_is_first_and_a_large_one_blocks_nobody() {
+        let uuid = GpuUuid::from_bytes([1; 16]);
+        let gpu = Gpu { index: 0, uuid, island: 0, capacity: Bytes::mib(1000), obstacle: None };
+        let mut node = Node::new(vec![gpu]);
+        node.create(&request("0.5"), Origin { uid: 0, now_unix_ms: 0 }).unwrap();
+
+        let mut queue = Queue::default();
+        let pid = HostPid::new(1);
+        let [large, small, late] = ["0.8", "0.4", "0.3"].map(|share| queue.join(request(share), pid, 0));
+        assert!(queue.is_first_to_fit(small, &node));
+        assert!(!queue.is_first_to_fit(late, &node));
+        queue.leave(small);
+        assert!(queue.is_first_to_fit(late, &node));
+        assert_eq!(queue.view(&node).len(), 2);
+        assert!(queue.view(&node)[0].reason.contains("no room"));
+        queue.leave(large);
+        queue.leave(late);
+        assert!(queue.view(&node).is_empty());
+    }
+}

@@ -1,0 +1,173 @@
+//! After a restart: the slices, regions and processes that an earlier daemon left are taken over as they are.
+//!
+//! The state file says what was promised, the regions say who was there. A process counts as the one that
+//! was seated only if its pid still has the start time that it had then.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::node::Refusal;
+use tranche_domain::request::{ComputeMode, Share};
+use tranche_domain::slice::{Part, ProcessId, Seat, Slice};
+use tranche_domain::units::{Bytes, Permille};
+use tranche_shm::{DeviceSlot, Slot};
+
+use crate::agent::{Agent, Core, now_unix_ms};
+use crate::failure::Failure;
+use crate::process::{self, Process};
+use crate::reaper;
+use crate::regions::Regions;
+use crate::state::{Found, SavedSlice, State};
+use crate::tenancy::Tenancy;
+
+/// Takes over everything that is there. What cannot be taken over is noted, and never stops the daemon.
+pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
+    let state = match State::load(&agent.layout.state)? {
+        Found::Whole(state) => state,
+        Found::SetAside(note) => {
+            agent.note(note);
+            State::default()
+        }
+    };
+    agent.core().generation = state.generation;
+    for saved in state.slices {
+        take_over(agent, saved);
+    }
+    for name in leftovers(agent)? {
+        adopt_leftover(agent, &name);
+    }
+    agent.save();
+    Ok(())
+}
+
+fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
+    let name = saved.slice.name.clone();
+    match serve_again(agent, &mut agent.core(), &saved) {
+        Ok(tenancy) => repopulate(agent, &tenancy, &saved.roots),
+        Err(Failure::Refused(refusal @ Refusal::Stranded { .. })) => {
+            agent.core().stranded.push(saved);
+            agent.note(format!("{refusal}; it is kept for when the GPU is back, or until it is deleted"));
+        }
+        Err(failure) => agent.note(format!("slice {name} could not be taken over: {failure}")),
+    }
+}
+
+fn serve_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
+    let slice = &saved.slice;
+    core.node.adopt(slice.clone())?;
+    let again = || {
+        let directory = agent.layout.make_slice(&slice.name)?;
+        let whole = |regions: &Regions| {
+            let control = regions.control().reader();
+            control.generation() == saved.generation && control.device_count() == slice.parts.len()
+        };
+        match Regions::open(&directory).ok().filter(whole) {
+            Some(regions) => Ok(regions),
+            // After a reboot the runtime directory is empty, and so is the slice.
+            None => Regions::create(&directory, saved.generation, slice.parts.len())
+                .map_err(|cause| Failure::regions(&slice.name, cause)),
+        }
+    };
+    let served = again().and_then(|regions| agent.serve(core, slice, regions));
+    if served.is_err() {
+        let _ = core.node.delete(&slice.name);
+    }
+    served
+}
+
+/// Finds the slice's roots and processes again.
+fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
+    for root in roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new) {
+        if tenancy.enter(&root).is_ok() {
+            reaper::watch_root(agent, tenancy, root);
+        }
+    }
+    let seated = seated(&tenancy.regions);
+    for (seat, id) in &seated {
+        let handle = Process::reopen(*id).ok().map(Arc::new);
+        tenancy.reseat(*seat, *id, handle.as_ref());
+        reaper::watch_member(agent, tenancy, *seat, *id, handle);
+    }
+    agent.note_excess(tenancy);
+    tracing::info!(slice = %tenancy.name, processes = seated.len(), "taken over");
+}
+
+fn seated(regions: &Regions) -> Vec<(Seat, ProcessId)> {
+    let control = regions.control().reader();
+    let occupant = |index: usize| {
+        let identity = control.identity(Slot::new(index)?)?;
+        let id = ProcessId { pid: HostPid::new(identity.pid), start_time: identity.start_time };
+        Some((Seat(u16::try_from(index).ok()?), id))
+    };
+    (0..control.slots_high()).filter_map(occupant).collect()
+}
+
+/// Directories of slices that the state does not know, as when it had to be set aside.
+fn leftovers(agent: &Agent) -> io::Result<Vec<SliceName>> {
+    let core = agent.core();
+    let known: BTreeSet<&SliceName> =
+        core.live.keys().chain(core.stranded.iter().map(|saved| &saved.slice.name)).collect();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(agent.layout.slices())? {
+        let name = entry?.file_name().to_string_lossy().parse::<SliceName>();
+        names.extend(name.ok().filter(|name| !known.contains(name)));
+    }
+    Ok(names)
+}
+
+/// While processes live in it, a slice without a promise is still a slice: their memory is in use, so it is
+/// promised to them again, until the last of them ends. Without any, its directory is rubbish.
+fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
+    let directory = agent.layout.slice(name);
+    let regions = Regions::open(&directory).ok();
+    let alive = |regions: &Regions| -> Vec<ProcessId> {
+        let ids = seated(regions).into_iter().map(|(_, id)| id);
+        ids.filter(|id| Process::reopen(*id).is_ok()).collect()
+    };
+    let members = regions.as_ref().map(alive).unwrap_or_default();
+    let (Some(regions), Some(first)) = (regions, members.first()) else {
+        if let Err(error) = fs::remove_dir_all(&directory) {
+            tracing::warn!(slice = %name, %error, "cannot remove what an earlier daemon left");
+        }
+        return;
+    };
+    let owner_uid = process::uid(first.pid).unwrap_or_default();
+    let Some(slice) = describe(agent, name, &regions, owner_uid) else { return };
+    let generation = regions.control().reader().generation();
+    drop(regions);
+    {
+        let mut core = agent.core();
+        core.generation = core.generation.max(generation);
+    }
+    agent.note(format!(
+        "slice {name} was not in the state file, but processes live in it: it is served until they end"
+    ));
+    take_over(agent, SavedSlice { slice, generation, roots: members });
+}
+
+/// The slice that its control region describes.
+fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) -> Option<Slice> {
+    let control = regions.control().reader();
+    let part = |index| {
+        let limits = control.limits(DeviceSlot::new(index)?);
+        Some(Part { gpu: GpuUuid::from_bytes(limits.uuid), cap: Bytes::new(limits.cap_bytes) })
+    };
+    let parts: Vec<Part> = (0..control.device_count()).map_while(part).collect();
+    let first = parts.first()?;
+    let capacity = agent.gpus.iter().find(|gpu| gpu.uuid == first.gpu).map(|gpu| gpu.capacity())?;
+    let count = u32::try_from(parts.len()).ok().and_then(|count| count.try_into().ok())?;
+    let whole = first.cap == capacity;
+    Some(Slice {
+        name: name.clone(),
+        share: if whole { Share::Whole(count) } else { Share::Memory(first.cap) },
+        compute: if whole { Permille::WHOLE } else { Permille::ZERO },
+        mode: if whole { ComputeMode::Fair } else { ComputeMode::BestEffort },
+        parts,
+        ephemeral: true,
+        owner_uid,
+        created_unix_ms: now_unix_ms(),
+    })
+}

@@ -1,0 +1,150 @@
+//! The two memory regions of a slice: files of the daemon's, so that the next daemon maps the same ones.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use tranche_shm::control::{self, ControlWriter};
+use tranche_shm::usage::{self, Usage};
+
+use crate::sys::{self, Mapping};
+
+/// Both regions, mapped, with the descriptors that tenants get.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    control: Mapping,
+    usage: Mapping,
+    control_for_tenants: File,
+    usage_for_tenants: File,
+    protection: Protection,
+}
+
+/// How the control region is kept from being written by tenants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Handed out through a read-only mount of its own: not even root in a container can write it.
+    ReadOnlyMount,
+    /// Handed out for reading only; file permissions keep other users from opening it for writing, if there
+    /// are other users. The reason why it is no more than that.
+    ReadOnlyDescriptor(String),
+}
+
+impl Regions {
+    /// Makes empty regions in a slice's directory.
+    pub(crate) fn create(directory: &Path, generation: u64, devices: usize) -> io::Result<Self> {
+        for name in ["control", "usage"] {
+            match std::fs::remove_file(directory.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        make_file(&directory.join("control"), control::BYTES)?;
+        make_file(&directory.join("usage"), usage::BYTES)?;
+        let regions = Self::map(directory)?;
+        ControlWriter::init(regions.control.words(), generation, devices).map_err(io::Error::other)?;
+        Usage::init(regions.usage.words(), generation).map_err(io::Error::other)?;
+        Ok(regions)
+    }
+
+    /// Maps the regions that an earlier daemon left, if they are whole and of one making.
+    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+        let regions = Self::map(directory)?;
+        let control = ControlWriter::attach(regions.control.words()).map_err(io::Error::other)?;
+        let usage = Usage::attach(regions.usage.words()).map_err(io::Error::other)?;
+        if control.reader().generation() != usage.generation() {
+            return Err(io::Error::other("the two regions are of different makings"));
+        }
+        Ok(regions)
+    }
+
+    fn map(directory: &Path) -> io::Result<Self> {
+        let control_path = directory.join("control");
+        let open = |path: &Path| File::options().read(true).write(true).open(path);
+        let (control_file, usage_for_tenants) = (open(&control_path)?, open(&directory.join("usage"))?);
+        let (control_for_tenants, protection) = open_for_tenants(&control_path)?;
+        Ok(Self {
+            control: Mapping::shared(&control_file, control::WORDS)?,
+            usage: Mapping::shared(&usage_for_tenants, usage::WORDS)?,
+            control_for_tenants,
+            usage_for_tenants,
+            protection,
+        })
+    }
+
+    /// The control region.
+    pub(crate) fn control(&self) -> ControlWriter<'_> {
+        ControlWriter::attach(self.control.words()).expect("only the daemon writes it, and it made it whole")
+    }
+
+    /// The usage region. Its header was ours once; should a tenant have spoilt it since, that is put right.
+    pub(crate) fn usage(&self) -> Usage<'_> {
+        Usage::attach(self.usage.words()).unwrap_or_else(|_| {
+            let generation = self.control().reader().generation();
+            Usage::init(self.usage.words(), generation).expect("the mapping is as long as the region")
+        })
+    }
+
+    /// What a tenant gets: control to read, usage to write.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.control_for_tenants.as_fd(), self.usage_for_tenants.as_fd()]
+    }
+
+    /// How the control region is protected.
+    pub(crate) const fn protection(&self) -> &Protection {
+        &self.protection
+    }
+}
+
+fn make_file(path: &Path, bytes: usize) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path)?.set_len(bytes as u64)
+}
+
+fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
+    match sys::open_detached_read_only(path) {
+        Ok(file) => Ok((file, Protection::ReadOnlyMount)),
+        Err(error) => Ok((File::open(path)?, Protection::ReadOnlyDescriptor(error.to_string()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_shm::control::Identity;
+    use tranche_shm::{DeviceSlot, Slot};
+
+    #[test]
+    fn the_next_daemon_finds_what_this_one_wrote() {
+        let directory = tempfile::tempdir().unwrap();
+        let slot = Slot::new(3).unwrap();
+        let identity = Identity { pid: 7, start_time: 9, inner_pid: 0 };
+        let first = Regions::create(directory.path(), 5, 1).unwrap();
+        first.control().occupy(slot, identity);
+        drop(first);
+        let second = Regions::open(directory.path()).unwrap();
+        assert_eq!(second.control().reader().generation(), 5);
+        assert_eq!(second.control().reader().identity(slot), Some(identity));
+    }
+
+    #[test]
+    fn halves_of_two_makings_are_refused() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        drop(Regions::create(one.path(), 1, 1).unwrap());
+        drop(Regions::create(other.path(), 2, 1).unwrap());
+        std::fs::copy(other.path().join("usage"), one.path().join("usage")).unwrap();
+        assert!(Regions::open(one.path()).is_err());
+    }
+
+    #[test]
+    fn a_tenant_that_spoils_the_usage_header_hurts_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let regions = Regions::create(directory.path(), 5, 1).unwrap();
+        regions.usage.words()[0].store(0, std::sync::atomic::Ordering::Relaxed);
+        let device = DeviceSlot::new(0).unwrap();
+        assert_eq!(regions.usage().used(regions.control().reader(), device).get(), 0);
+        assert_eq!(regions.usage().generation(), 5);
+    }
+}

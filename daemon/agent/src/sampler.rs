@@ -1,0 +1,123 @@
+//! What has to be looked at again and again: signs of life, utilisation, slices over their caps, GPUs lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_inventory::ProcessUtilization;
+
+use crate::agent::Agent;
+use crate::sys;
+use crate::tenancy::Tenancy;
+
+/// Time between two samples. Tenants take a daemon for dead after five.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// Time between two looks at slices that are over their caps.
+const TRIM: Duration = Duration::from_millis(20);
+
+/// Runs until the daemon ends.
+pub(crate) async fn run(agent: Arc<Agent>) {
+    let mut sampling = interval(SAMPLE);
+    let mut trimming = interval(TRIM);
+    sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    trimming.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut since = BTreeMap::new();
+    let mut over = Vec::new();
+    loop {
+        tokio::select! {
+            _ = sampling.tick() => {
+                over = look_after(&agent);
+                since = sample(&agent, since).await;
+            }
+            _ = trimming.tick(), if !over.is_empty() => over = trim(&agent, &over),
+        }
+    }
+}
+
+/// Everything that takes no time; returns the slices that are over their caps.
+fn look_after(agent: &Arc<Agent>) -> Vec<Arc<Tenancy>> {
+    if sys::damaged() {
+        agent.note(
+            "a tenant truncated its usage region: what its slice holds is not known any more; delete that slice"
+                .into(),
+        );
+    }
+    let tenancies = agent.tenancies();
+    for tenancy in &tenancies {
+        tenancy.beat();
+        agent.end_if_over(tenancy);
+    }
+    trim(agent, &tenancies)
+}
+
+fn trim(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
+    let is_over = |tenancy: &&Arc<Tenancy>| agent.note_excess(tenancy);
+    tenancies.iter().filter(is_over).cloned().collect()
+}
+
+/// When each GPU's last sample was taken, on the driver's clock.
+type Since = BTreeMap<GpuUuid, u64>;
+
+async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
+    let asked = Arc::clone(agent);
+    let looked = tokio::task::spawn_blocking(move || look(&asked, since)).await;
+    let Ok((since, samples)) = looked else { return Since::new() };
+    for tenancy in agent.tenancies() {
+        let members = tenancy.occupants().members;
+        let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();
+        for (device, gpu) in tenancy.devices() {
+            if let Some(samples) = samples.get(&gpu) {
+                let (busy, memory) = sum(samples, &pids);
+                tenancy.set_utilization(device, busy, memory);
+            }
+        }
+    }
+    since
+}
+
+/// Asks the driver: this may block.
+fn look(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<ProcessUtilization>>) {
+    let mut samples = BTreeMap::new();
+    for gpu in agent.driver.gpus().unwrap_or_default() {
+        let obstacle = gpu.not_sliceable.as_ref().map(ToString::to_string);
+        agent.core().node.set_obstacle(gpu.uuid, obstacle);
+        let last = since.entry(gpu.uuid).or_default();
+        if let Ok(new) = agent.driver.process_utilization(gpu.uuid, *last) {
+            *last = new.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);
+            samples.insert(gpu.uuid, new);
+        }
+    }
+    (since, samples)
+}
+
+/// Adds up the newest sample of each process, in percent of the GPU.
+fn sum(samples: &[ProcessUtilization], pids: &[HostPid]) -> (u32, u32) {
+    let newest = |pid: &HostPid| {
+        samples.iter().filter(|sample| sample.pid == *pid).max_by_key(|sample| sample.timestamp_us)
+    };
+    let ours = pids.iter().filter_map(newest);
+    let (busy, memory) = ours.fold((0, 0), |(busy, memory), sample| {
+        (busy + sample.sm_percent.min(100), memory + sample.memory_percent.min(100))
+    });
+    (busy.min(100), memory.min(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slices_utilisation_is_the_sum_of_its_processes_newest_samples() {
+        let sample = |pid, sm_percent, timestamp_us| ProcessUtilization {
+            pid: HostPid::new(pid),
+            sm_percent,
+            memory_percent: 1,
+            timestamp_us,
+        };
+        let samples = [sample(1, 90, 1), sample(1, 30, 2), sample(2, 20, 2), sample(3, 50, 2)];
+        assert_eq!(sum(&samples, &[HostPid::new(1), HostPid::new(2), HostPid::new(9)]), (50, 2));
+        assert_eq!(sum(&[sample(1, 80, 1), sample(2, 70, 1)], &[HostPid::new(1), HostPid::new(2)]).0, 100);
+    }
+}

@@ -1,0 +1,128 @@
+//! From settings to a daemon that answers, and back to nothing.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::net::UnixListener as BlockingListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tranche_inventory::Driver;
+use tranche_rpc::v1::node_server::NodeServer;
+
+use crate::agent::Agent;
+use crate::context::{Contexts, Outstanding};
+use crate::service::Door;
+use crate::sockets::Layout;
+use crate::{recovery, sampler};
+
+/// How long calls in progress may take to end once the daemon was told to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// All that a daemon is made of.
+pub struct Settings {
+    /// Where its files are. The caller holds the locks.
+    pub layout: Layout,
+    /// The library that tenants preload.
+    pub shim: PathBuf,
+    /// The senses.
+    pub driver: Arc<dyn Driver>,
+    /// What contexts cost, as far as known.
+    pub contexts: Contexts,
+    /// What is still being measured.
+    pub outstanding: Option<Outstanding>,
+}
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum StartError {
+    #[error("cannot take over what an earlier daemon left: {0}")]
+    Recovery(io::Error),
+    #[error("cannot serve at the gRPC socket: {0}")]
+    Door(io::Error),
+    #[error("the gRPC server failed: {0}")]
+    Server(#[from] tonic::transport::Error),
+}
+
+/// Takes over what is there, answers at `door` until `stop`, and leaves slices and regions as they are for
+/// the next daemon.
+///
+/// # Errors
+/// See [`StartError`]. Slices that cannot be taken over are noted and do not keep the daemon from starting.
+pub async fn serve(
+    settings: Settings,
+    door: BlockingListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), StartError> {
+    let Settings { layout, shim, driver, contexts, outstanding } = settings;
+    let agent = Arc::new(Agent::new(layout, shim, driver, contexts));
+    for note in &agent.core().notes {
+        tracing::warn!("{note}");
+    }
+    recovery::recover(&agent).map_err(StartError::Recovery)?;
+    if let Some(outstanding) = outstanding.filter(|outstanding| !outstanding.is_empty()) {
+        let agent = Arc::clone(&agent);
+        tokio::task::spawn_blocking(move || take_late(&agent, outstanding));
+    }
+    let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
+    let calls = UnixListenerStream::new(UnixListener::from_std(door).map_err(StartError::Door)?);
+    ready(&agent);
+    let (told, stopping) = tokio::sync::oneshot::channel();
+    let stopped = async {
+        stop.await;
+        let _ = told.send(());
+    };
+    let server = Server::builder()
+        .add_service(NodeServer::new(Door(Arc::clone(&agent))))
+        .serve_with_incoming_shutdown(calls, stopped);
+    tokio::select! {
+        ended = server => ended?,
+        () = async { let _ = stopping.await; tokio::time::sleep(GRACE).await } => {}
+    }
+    sampling.abort();
+    agent.save();
+    tracing::info!("stopped; slices and their processes stay as they are");
+    Ok(())
+}
+
+/// Applies measurements that were not there when the daemon started.
+fn take_late(agent: &Agent, mut outstanding: Outstanding) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while let Some(arrived) = outstanding.next(deadline) {
+        let mut contexts = agent.core().contexts.clone();
+        let before = contexts.notes.len();
+        contexts.take(arrived, &agent.layout.state);
+        for note in contexts.notes.split_off(before) {
+            agent.note(note);
+        }
+        agent.set_contexts(contexts.costs);
+    }
+}
+
+/// Says that calls are answered from now on: in the log, and to whoever started us.
+fn ready(agent: &Agent) {
+    let (gpus, slices) = (agent.gpus.len(), agent.core().node.slices().len());
+    tracing::info!(socket = %agent.layout.door().display(), gpus, slices, "ready");
+    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
+        let told = std::os::unix::net::UnixDatagram::unbound()
+            .and_then(|datagram| datagram.send_to_addr(b"READY=1", &notify_address(&socket)?));
+        if let Err(error) = told {
+            tracing::warn!(%error, "cannot tell the service supervisor that we are ready");
+        }
+    }
+}
+
+/// The supervisor's socket: a path, or with a leading `@` a name without one.
+fn notify_address(socket: &std::ffi::OsStr) -> io::Result<std::os::unix::net::SocketAddr> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::SocketAddr;
+    match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(socket),
+    }
+}

@@ -1,0 +1,172 @@
+//! The gRPC door: messages in, domain values through, statuses out. Nothing is decided here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status};
+use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::request::{Resize, SliceRequest};
+use tranche_domain::slice::Slice;
+use tranche_domain::view::SliceView;
+use tranche_rpc::BadMessage;
+use tranche_rpc::v1::{self, node_server::Node};
+
+use crate::agent::{Agent, Caller, now_unix_ms};
+use crate::failure::Failure;
+use crate::picture;
+use crate::process;
+use crate::queue::Ticket;
+
+/// The service `tranche.v1.Node`.
+pub(crate) struct Door(pub(crate) Arc<Agent>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// The longest a request may wait for room: a day.
+const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
+
+#[tonic::async_trait]
+impl Node for Door {
+    async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Answer<v1::NodeView> {
+        let agent = Arc::clone(&self.0);
+        let view = tokio::task::spawn_blocking(move || picture::node(&agent)).await;
+        Ok(Response::new(view.map_err(Failure::from)?.into()))
+    }
+
+    async fn create_slice(&self, request: Request<v1::CreateSliceRequest>) -> Answer<v1::SliceView> {
+        let caller = caller(&request)?;
+        let message = request.into_inner();
+        let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
+        let wanted = SliceRequest::try_from(message)?;
+        let slice = create(&self.0, &wanted, caller, wait).await?;
+        self.show(&slice.name)
+    }
+
+    async fn resize_slice(&self, request: Request<v1::ResizeSliceRequest>) -> Answer<v1::SliceView> {
+        let caller = caller(&request)?;
+        let message = request.into_inner();
+        let name = name(&message.name)?;
+        self.0.resize(&name, Resize::try_from(message)?, caller)?;
+        self.show(&name)
+    }
+
+    async fn delete_slice(
+        &self,
+        request: Request<v1::DeleteSliceRequest>,
+    ) -> Answer<v1::DeleteSliceResponse> {
+        let caller = caller(&request)?;
+        let v1::DeleteSliceRequest { name: text, force } = request.into_inner();
+        let killed = self.0.delete(&name(&text)?, force, caller).await?;
+        let killed_pids = killed.into_iter().map(HostPid::get).collect();
+        Ok(Response::new(v1::DeleteSliceResponse { killed_pids }))
+    }
+
+    async fn enter_slice(&self, request: Request<v1::EnterSliceRequest>) -> Answer<v1::EnterSliceResponse> {
+        let caller = caller(&request)?;
+        let name = name(&request.into_inner().name)?;
+        let shim = &self.0.shim;
+        if !shim.is_file() {
+            return Err(Failure::NoShim(shim.display().to_string()).into());
+        }
+        let slice = self.0.enter(&name, caller)?;
+        Ok(Response::new(v1::EnterSliceResponse {
+            socket_path: self.0.layout.attach(&name).display().to_string(),
+            preload_path: shim.display().to_string(),
+            gpu_uuids: slice.parts.iter().map(|part| part.gpu.to_string()).collect(),
+        }))
+    }
+
+    async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
+        let line = process::ancestry(caller(&request)?.pid);
+        let holds = |tenancy: &&Arc<crate::tenancy::Tenancy>| {
+            let here = tenancy.occupants();
+            line.iter().any(|id| here.roots.contains(id) || here.members.values().any(|member| member == id))
+        };
+        let slice = self.0.tenancies().iter().find(holds).map(|tenancy| tenancy.name.to_string());
+        Ok(Response::new(v1::WhoAmIResponse { slice }))
+    }
+}
+
+impl Door {
+    fn show(&self, name: &SliceName) -> Answer<v1::SliceView> {
+        let core = self.0.core();
+        let slice = core.node.slice(name).map_err(Failure::from)?;
+        let tenancy = core.live.get(name).ok_or_else(|| Failure::Ending(name.clone()))?;
+        let view: SliceView = picture::slice(&self.0, slice, tenancy);
+        Ok(Response::new(view.into()))
+    }
+}
+
+/// Who calls, as the kernel knows it from the connection.
+fn caller<T>(request: &Request<T>) -> Result<Caller, Failure> {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|connection| connection.peer_cred);
+    let peer = peer.ok_or(Failure::CallerUnknown)?;
+    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
+    Ok(Caller { pid: HostPid::new(pid.ok_or(Failure::CallerUnknown)?), uid: peer.uid() })
+}
+
+fn name(text: &str) -> Result<SliceName, Status> {
+    text.parse().map_err(|bad| BadMessage::Name(bad).into())
+}
+
+/// Creates at once, or waits for room. A client that goes away drops this future, and with it its place in
+/// the queue.
+async fn create(
+    agent: &Arc<Agent>,
+    wanted: &SliceRequest,
+    caller: Caller,
+    wait: Duration,
+) -> Result<Slice, Failure> {
+    let refusal = match agent.create(wanted, caller.uid) {
+        Err(Failure::Refused(refusal)) if refusal.may_pass() && !wait.is_zero() => refusal,
+        answer => return answer,
+    };
+    let begun = Instant::now();
+    let mut room = agent.room.subscribe();
+    let place = InLine::join(agent, wanted, caller);
+    tracing::info!(share = %wanted.share, pid = %caller.pid, %refusal, "waits for room");
+    let mut last = refusal;
+    loop {
+        // Looked at only after subscribing: room that appears in between is not missed.
+        if place.is_first_to_fit() {
+            match agent.create(wanted, caller.uid) {
+                Err(Failure::Refused(refusal)) if refusal.may_pass() => last = refusal,
+                answer => {
+                    drop(place);
+                    agent.room_appeared(); // it may be the next one's turn
+                    return answer;
+                }
+            }
+        }
+        if !matches!(timeout_at(begun + wait, room.changed()).await, Ok(Ok(()))) {
+            let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            return Err(Failure::TimedOut { refusal: last, waited_ms });
+        }
+    }
+}
+
+/// A place in the queue, given up when dropped.
+struct InLine<'a> {
+    agent: &'a Agent,
+    ticket: Ticket,
+}
+
+impl<'a> InLine<'a> {
+    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: Caller) -> Self {
+        let ticket = agent.core().waiting.join(wanted.clone(), caller.pid, now_unix_ms());
+        Self { agent, ticket }
+    }
+
+    fn is_first_to_fit(&self) -> bool {
+        let core = self.agent.core();
+        core.waiting.is_first_to_fit(self.ticket, &core.node)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.agent.core().waiting.leave(self.ticket);
+    }
+}

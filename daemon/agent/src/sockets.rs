@@ -1,0 +1,254 @@
+//! Where the daemon's files are, who may reach them, and that there is only one daemon at them.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use tranche_domain::id::SliceName;
+
+/// Whom the daemon serves. It decides who may reach its sockets and how limits are kept from tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The whole node: it runs as root, tenants run as anybody.
+    Node,
+    /// The user that it runs as.
+    User,
+}
+
+impl Reach {
+    /// What this process can be.
+    pub fn of_this_process() -> Self {
+        if nix::unistd::geteuid().is_root() { Self::Node } else { Self::User }
+    }
+
+    const fn directory_mode(self) -> u32 {
+        match self {
+            Self::Node => 0o755, // tenants of all users pass through to their slice's socket
+            Self::User => 0o700,
+        }
+    }
+
+    const fn door_mode(self) -> u32 {
+        match self {
+            Self::Node => 0o660,
+            Self::User => 0o600,
+        }
+    }
+
+    /// A slice's socket asks the kernel who connects and lets only descendants of its roots in, so on a node
+    /// everybody may knock.
+    const fn attach_mode(self) -> u32 {
+        match self {
+            Self::Node => 0o666,
+            Self::User => 0o600,
+        }
+    }
+}
+
+/// Why the daemon cannot have its files.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum FilesError {
+    #[error("cannot {doing} {}: {cause}", .path.display())]
+    Io { doing: &'static str, path: PathBuf, cause: io::Error },
+    #[error(
+        "another tranched ({holder}) already uses {}: stop it first, or give this one another --runtime-dir \
+         and --state-dir",
+        .path.display()
+    )]
+    Taken { path: PathBuf, holder: String },
+    #[error(
+        "the socket path {} is {length} bytes long and the kernel allows 107: choose a shorter --runtime-dir \
+         or slice name",
+        .path.display()
+    )]
+    TooLong { path: PathBuf, length: usize },
+}
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Sockets and regions; gone after a reboot.
+    pub runtime: PathBuf,
+    /// What survives a reboot.
+    pub state: PathBuf,
+    /// Who may reach them.
+    pub reach: Reach,
+}
+
+/// Held for as long as the daemon lives.
+#[derive(Debug)]
+pub struct Locks {
+    _held: Vec<Flock<File>>,
+}
+
+impl Layout {
+    /// Makes the directories and takes them for this daemon alone.
+    pub fn occupy(&self) -> Result<Locks, FilesError> {
+        self.make_directory(&self.runtime, self.reach.directory_mode())?;
+        self.make_directory(&self.state, 0o700)?;
+        self.make_directory(&self.runtime.join("slices"), self.reach.directory_mode())?;
+        let mut held = vec![lock(&self.runtime)?];
+        if self.state != self.runtime {
+            held.push(lock(&self.state)?);
+        }
+        Ok(Locks { _held: held })
+    }
+
+    /// The gRPC socket.
+    pub fn door(&self) -> PathBuf {
+        self.runtime.join("tranched.sock")
+    }
+
+    /// Where all slices are.
+    pub fn slices(&self) -> PathBuf {
+        self.runtime.join("slices")
+    }
+
+    /// Where a slice's regions and socket are.
+    pub fn slice(&self, name: &SliceName) -> PathBuf {
+        self.slices().join(name.as_str())
+    }
+
+    /// Where a slice's processes attach.
+    pub fn attach(&self, name: &SliceName) -> PathBuf {
+        self.slice(name).join("attach.sock")
+    }
+
+    /// Listens at the gRPC socket.
+    pub fn open_door(&self) -> Result<UnixListener, FilesError> {
+        listen(&self.door(), self.reach.door_mode())
+    }
+
+    /// Listens at a slice's socket.
+    pub(crate) fn open_attach(&self, name: &SliceName) -> Result<UnixListener, FilesError> {
+        listen(&self.attach(name), self.reach.attach_mode())
+    }
+
+    /// Makes a slice's directory, or finds it there.
+    pub(crate) fn make_slice(&self, name: &SliceName) -> Result<PathBuf, FilesError> {
+        let path = self.slice(name);
+        self.make_directory(&path, self.reach.directory_mode())?;
+        Ok(path)
+    }
+
+    fn make_directory(&self, path: &Path, mode: u32) -> Result<(), FilesError> {
+        let failed = |cause| FilesError::Io { doing: "make directory", path: path.to_owned(), cause };
+        let existed = path.is_dir();
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(failed)?;
+        // Directories that somebody else made, such as systemd or a test, keep their owner's modes.
+        if !existed {
+            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn lock(directory: &Path) -> Result<Flock<File>, FilesError> {
+    let path = directory.join("lock");
+    let failed = |cause| FilesError::Io { doing: "lock", path: path.clone(), cause };
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(&path).map_err(failed)?;
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut lock) => {
+            sign(&mut lock).map_err(failed)?;
+            Ok(lock)
+        }
+        Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
+            Err(FilesError::Taken { path: directory.to_owned(), holder: holder(file) })
+        }
+        Err((_, errno)) => Err(failed(errno.into())),
+    }
+}
+
+/// Leaves our pid in the lock file, for the message to the next one.
+fn sign(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    write!(file, "{}", std::process::id())
+}
+
+fn holder(mut file: File) -> String {
+    let mut pid = String::new();
+    match file.read_to_string(&mut pid) {
+        Ok(_) if !pid.trim().is_empty() => format!("pid {}", pid.trim()),
+        _ => "of unknown pid".into(),
+    }
+}
+
+/// Binds under another name, sets who may connect, then takes the place of whatever socket an earlier daemon
+/// left: at no instant is there a socket with the wrong permissions, or none.
+fn listen(path: &Path, mode: u32) -> Result<UnixListener, FilesError> {
+    /// `sun_path` has 108 bytes with its NUL.
+    const LONGEST: usize = 107;
+    let length = path.as_os_str().len();
+    if length > LONGEST {
+        return Err(FilesError::TooLong { path: path.to_owned(), length });
+    }
+    let bind = || {
+        let unfinished = path.with_extension("new");
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&unfinished)?;
+        listener.set_nonblocking(true)?;
+        fs::set_permissions(&unfinished, Permissions::from_mode(mode))?;
+        fs::rename(&unfinished, path)?;
+        Ok(listener)
+    };
+    bind().map_err(|cause| FilesError::Io { doing: "listen at", path: path.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn layout(directory: &Path) -> Layout {
+        Layout { runtime: directory.join("run"), state: directory.join("state"), reach: Reach::User }
+    }
+
+    #[test]
+    fn a_second_daemon_is_told_who_is_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let _locks = layout(directory.path()).occupy().unwrap();
+        let refused = layout(directory.path()).occupy().unwrap_err().to_string();
+        assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
+    }
+
+    #[test]
+    fn two_daemons_do_not_share_a_state_directory_either() {
+        let directory = tempfile::tempdir().unwrap();
+        let _locks = layout(directory.path()).occupy().unwrap();
+        let other = Layout { runtime: directory.path().join("other"), ..layout(directory.path()) };
+        assert!(matches!(other.occupy(), Err(FilesError::Taken { .. })));
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_by_a_private_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = layout(directory.path());
+        let _locks = layout.occupy().unwrap();
+        drop(layout.open_door().unwrap());
+        assert!(UnixStream::connect(layout.door()).is_err(), "stale");
+        let _listener = layout.open_door().unwrap();
+        assert!(UnixStream::connect(layout.door()).is_ok());
+        let mode = fs::metadata(layout.door()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::metadata(&layout.runtime).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_socket_path_that_the_kernel_cannot_hold_is_refused_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = Layout { runtime: directory.path().join("x".repeat(100)), ..layout(directory.path()) };
+        let refused = long.open_door().unwrap_err().to_string();
+        assert!(refused.contains("shorter --runtime-dir"), "{refused}");
+    }
+}

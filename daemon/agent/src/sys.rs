@@ -1,0 +1,277 @@
+//! The kernel, where no library reaches it safely: shared mappings, pidfds, detached read-only mounts.
+//!
+//! The only unsafe code of the daemon. Every function here is one system call, or the few that belong
+//! together, and turns its answer into a `Result` at once.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use nix::sys::mman::{MapFlags, ProtFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A file mapped shared and writable, as words that others may change at any time.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is only ever reached as atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&[AtomicU64]` may be shared between threads.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `words` words of a file that is at least that long.
+    pub(crate) fn shared(file: &File, words: usize) -> io::Result<Self> {
+        let bytes = words * size_of::<AtomicU64>();
+        let (Some(length), true) = (NonZeroUsize::new(bytes), file.metadata()?.len() >= bytes as u64) else {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its region"));
+        };
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: no address is asked for, so that nothing mapped before can be replaced; the length is
+        // not zero and within the file.
+        let start = unsafe { nix::sys::mman::mmap(None, length, access, MapFlags::MAP_SHARED, file, 0)? };
+        guard::watch(start.as_ptr() as usize, bytes)?;
+        Ok(Self { start: start.cast(), words })
+    }
+
+    /// The words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `start` is page-aligned and the mapping holds `words` words until `self` is dropped, which
+        // the borrow prevents. All bit patterns are valid. Should a tenant truncate the file under us, the
+        // guard below puts empty pages in its place, so that the addresses stay readable.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        guard::forget(self.start.as_ptr() as usize);
+        // SAFETY: the mapping was made by `shared` with this start and length, and no borrow of it outlives
+        // `self`. Failing to unmap leaks address space and nothing else.
+        let _ = unsafe { nix::sys::mman::munmap(self.start.cast(), self.words * size_of::<AtomicU64>()) };
+    }
+}
+
+/// Survives a tenant that truncates its usage file: touching a page that is no longer in the file raises
+/// SIGBUS, which would end the daemon and with it the neighbours' credit. The handler puts an empty private
+/// page there instead; the slice that did it has then lost its own accounting, and nobody else's.
+mod guard {
+    use std::io;
+    use std::sync::Once;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+    /// Two mappings for each of so many slices.
+    const RANGES: usize = 4096;
+
+    struct Range {
+        start: AtomicUsize,
+        bytes: AtomicUsize,
+    }
+
+    static WATCHED: [Range; RANGES] =
+        [const { Range { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0) } }; RANGES];
+    static DAMAGE: AtomicBool = AtomicBool::new(false);
+
+    /// Begins to watch a mapping.
+    pub(super) fn watch(start: usize, bytes: usize) -> io::Result<()> {
+        install()?;
+        let claim = |range: &&Range| {
+            range.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let full = || io::Error::other("more regions are mapped than can be watched");
+        WATCHED.iter().find(claim).ok_or_else(full)?.bytes.store(bytes, Ordering::Release);
+        Ok(())
+    }
+
+    /// Stops watching the mapping that begins there.
+    pub(super) fn forget(start: usize) {
+        if let Some(range) = WATCHED.iter().find(|range| range.start.load(Ordering::Acquire) == start) {
+            range.bytes.store(0, Ordering::Release);
+            range.start.store(0, Ordering::Release);
+        }
+    }
+
+    /// Whether a page was lost since this was last asked.
+    pub(crate) fn damaged() -> bool {
+        DAMAGE.swap(false, Ordering::AcqRel)
+    }
+
+    fn install() -> io::Result<()> {
+        static ONCE: Once = Once::new();
+        let mut outcome = Ok(());
+        ONCE.call_once(|| {
+            let action =
+                SigAction::new(SigHandler::SigAction(lost_page), SaFlags::SA_SIGINFO, SigSet::empty());
+            // SAFETY: `lost_page` only uses atomics and system calls, which signal handlers may.
+            outcome = unsafe { sigaction(Signal::SIGBUS, &action) }.map(drop).map_err(Into::into);
+        });
+        outcome
+    }
+
+    extern "C" fn lost_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, whose address field SIGBUS fills in.
+        let address = unsafe { (*info).si_addr() } as usize;
+        if !WATCHED.iter().any(|range| holds(range, address)) || !put_empty_page(address) {
+            // Not ours: the default action takes its course when the instruction faults again.
+            // SAFETY: `signal` may be called in a handler; SIG_DFL is a valid disposition.
+            unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+        }
+    }
+
+    fn holds(range: &Range, address: usize) -> bool {
+        let start = range.start.load(Ordering::Acquire);
+        start != 0 && (start..start + range.bytes.load(Ordering::Acquire)).contains(&address)
+    }
+
+    fn put_empty_page(address: usize) -> bool {
+        const PAGE: usize = 4096;
+        let page = (address & !(PAGE - 1)) as *mut libc::c_void;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: the page lies in a mapping that we made and still watch, so that only our own page, which
+        // no longer has anything behind it, is replaced.
+        let put = unsafe { libc::mmap(page, PAGE, access, how, -1, 0) };
+        DAMAGE.store(true, Ordering::Release);
+        put == page
+    }
+}
+
+pub(crate) use guard::damaged;
+
+/// A handle on the process of that pid, which stays that process's even when the pid is used again.
+pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: `pidfd_open` takes two integers; the kernel checks them.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0u32) };
+    owned(fd)
+}
+
+/// A handle on the process at the other end of a socket, as it was when it connected (Linux 6.5).
+/// `Unsupported` where the kernel is older.
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// From `asm-generic/socket.h`, the same on all architectures that have NVIDIA drivers.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut fd: RawFd = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<RawFd>()).unwrap_or(4);
+    let place = (&raw mut fd).cast();
+    // SAFETY: `place` and `length` describe a local that is as large as said and outlives the call.
+    let got = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, place, &raw mut length)
+    };
+    match got {
+        0 => owned(fd.into()),
+        _ => Err(match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => io::ErrorKind::Unsupported.into(),
+            error => error,
+        }),
+    }
+}
+
+/// Lets the runtime watch a descriptor for becoming readable.
+pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` gives the same descriptor whenever it is asked, keeps it open until dropped, and
+    // `AsyncFd` never hands it out mutably here.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+}
+
+/// Kills the process that the handle names, and no other.
+pub(crate) fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
+    let no_info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open for the time of the borrow; no siginfo is passed.
+    let sent = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, no_info, 0u32)
+    };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Opens a file for reading through a mount of its own that nobody can write through: whoever gets the
+/// descriptor cannot open the file writable again by way of `/proc/self/fd`, as root in a container either.
+/// Needs CAP_SYS_ADMIN and Linux 5.12.
+pub(crate) fn open_detached_read_only(path: &Path) -> io::Result<File> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
+    // SAFETY: `path` is a NUL-terminated string that outlives the call.
+    let tree = owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY
+            | libc::MOUNT_ATTR_NODEV
+            | libc::MOUNT_ATTR_NOSUID
+            | libc::MOUNT_ATTR_NOEXEC,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the empty path is NUL-terminated; `attributes` is of the size that is passed and outlives the
+    // call.
+    let set = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if set != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The tree's descriptor only names the file; opening it by that name goes through the new mount.
+    File::open(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()))
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    match RawFd::try_from(fd) {
+        // SAFETY: the kernel has just made this descriptor for us; nobody else knows its number.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_file_truncated_under_its_mapping_does_not_end_us() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mapping = Mapping::shared(&file, 1024).unwrap();
+        mapping.words()[1000].store(7, Relaxed);
+        file.set_len(0).unwrap();
+        assert_eq!(mapping.words()[1000].load(Relaxed), 0);
+        assert!(damaged());
+    }
+
+    #[test]
+    fn a_file_shorter_than_its_region_is_refused() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(Mapping::shared(&file, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_is_handed_out_cannot_be_opened_writable_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let Ok(detached) = open_detached_read_only(file.path()) else {
+            println!("SKIP: detached mounts need CAP_SYS_ADMIN");
+            assert!(std::env::var_os("TRANCHE_REQUIRE").is_none() || !nix::unistd::geteuid().is_root());
+            return;
+        };
+        let again = format!("/proc/self/fd/{}", detached.as_raw_fd());
+        let refused = File::options().write(true).open(again).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    }
+}

@@ -1,0 +1,417 @@
+//! One slice as it is lived in: who is there, what each may hold, and the regions that say so.
+//!
+//! The books here are what is true. The control region is their copy for tenants to read; what tenants write
+//! in the usage region is believed only as far as the books allow.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::ledger::{Answer, Ledger, Standing};
+use tranche_domain::slice::{IsEnding, Life, Occupants, Part, ProcessId, Seat};
+use tranche_domain::units::Bytes;
+use tranche_shm::control::{DeviceLimits, Identity};
+use tranche_shm::credit::{CreditWord, Units};
+use tranche_shm::message::{Refusal, Reply};
+use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
+
+use crate::process::{self, Process};
+use crate::regions::Regions;
+
+/// A slice in being.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    pub(crate) name: SliceName,
+    pub(crate) generation: u64,
+    /// Its GPUs, in the order of its devices.
+    pub(crate) gpus: Vec<GpuUuid>,
+    pub(crate) regions: Regions,
+    /// Told whenever somebody left and memory came free.
+    pub(crate) left: Notify,
+    /// Per device: GPU utilisation in percent, or [`UNKNOWN`].
+    utilization: Vec<AtomicU64>,
+    books: Mutex<Books>,
+    listener: Mutex<Option<AbortHandle>>,
+}
+
+const UNKNOWN: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Books {
+    life: Life,
+    ledgers: Vec<Ledger>,
+    handles: BTreeMap<ProcessId, Arc<Process>>,
+}
+
+/// Somebody who was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// For the first time: somebody has to watch for its end.
+    New(Seat),
+    /// It has had its seat since before.
+    Again(Seat),
+}
+
+impl Joined {
+    pub(crate) const fn seat(self) -> Seat {
+        match self {
+            Self::New(seat) | Self::Again(seat) => seat,
+        }
+    }
+}
+
+/// What a member holds, per device.
+pub(crate) type Held = Vec<Bytes>;
+
+impl Tenancy {
+    /// A slice that nobody has entered yet, its limits written.
+    pub(crate) fn new(
+        name: SliceName,
+        regions: Regions,
+        parts: &[(Part, Bytes)],
+        deadline_unix_ms: u64,
+    ) -> Self {
+        let tenancy = Self {
+            name,
+            generation: regions.control().reader().generation(),
+            gpus: parts.iter().map(|(part, _)| part.gpu).collect(),
+            regions,
+            left: Notify::new(),
+            utilization: parts.iter().map(|_| AtomicU64::new(UNKNOWN)).collect(),
+            books: Mutex::new(Books {
+                life: Life::awaiting(deadline_unix_ms),
+                ledgers: parts.iter().map(|(part, _)| Ledger::new(ledger_cap(part.cap))).collect(),
+                handles: BTreeMap::new(),
+            }),
+            listener: Mutex::new(None),
+        };
+        tenancy.set_limits(parts);
+        tenancy.beat();
+        tenancy
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().expect("nothing panics while it holds the books")
+    }
+
+    /// Its devices, numbered.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceSlot, GpuUuid)> + '_ {
+        self.gpus.iter().enumerate().filter_map(|(at, gpu)| Some((DeviceSlot::new(at)?, *gpu)))
+    }
+
+    fn word(&self, seat: Seat, device: DeviceSlot) -> CreditWord<'_> {
+        self.regions.usage().credit(slot(seat), device)
+    }
+
+    // Time and limits
+
+    /// Says to the tenants that the daemon is alive.
+    pub(crate) fn beat(&self) {
+        self.regions.control().beat(monotonic_ns());
+    }
+
+    /// Publishes caps and context reserves, then takes back what is granted beyond them and not in use.
+    pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
+        let mut books = self.books();
+        for ((device, _), (part, context)) in self.devices().zip(parts) {
+            let context = Units::covering(context.get()).unwrap_or(Units::MAX);
+            let limits = DeviceLimits { uuid: part.gpu.bytes(), cap_bytes: part.cap.get(), context };
+            if self.regions.control().reader().limits(device) != limits {
+                self.regions.control().set_limits(device, limits);
+            }
+            books.ledgers[device.index()].set_cap(ledger_cap(part.cap));
+        }
+        self.settle(&mut books);
+    }
+
+    /// Brings grants back within the caps as far as use allows; says by how much each device is over.
+    pub(crate) fn trim(&self) -> Vec<(GpuUuid, Bytes)> {
+        self.settle(&mut self.books())
+    }
+
+    fn settle(&self, books: &mut Books) -> Vec<(GpuUuid, Bytes)> {
+        let settled = self.devices().map(|(device, gpu)| {
+            self.observe(books, device);
+            let ledger = &mut books.ledgers[device.index()];
+            for (seat, most) in ledger.trim(|seat| self.unused(seat, device)) {
+                ledger.give_back(seat, self.recall(seat, device, most));
+            }
+            let excess = match ledger.standing() {
+                Standing::Within => Bytes::ZERO,
+                Standing::Over(excess) => excess,
+            };
+            let over = excess > Bytes::ZERO;
+            if self.regions.control().reader().over_cap(device) != over {
+                self.regions.control().set_over_cap(device, over);
+            }
+            (gpu, excess)
+        });
+        settled.collect()
+    }
+
+    /// Sets what NVML says the slice's processes use of a device, in percent.
+    pub(crate) fn set_utilization(&self, device: DeviceSlot, gpu: u32, memory: u32) {
+        self.regions.control().set_utilization(device, gpu, memory);
+        self.utilization[device.index()].store(gpu.into(), Ordering::Relaxed);
+    }
+
+    /// What the slice uses of a device in percent, once it has been measured.
+    pub(crate) fn utilization(&self, device: DeviceSlot) -> Option<u32> {
+        u32::try_from(self.utilization[device.index()].load(Ordering::Relaxed)).ok()
+    }
+
+    // Credit
+
+    /// Answers a process that wants to charge `want` on a device.
+    pub(crate) fn credit(&self, seat: Seat, device: DeviceSlot, want: Units) -> Reply {
+        /// How often siblings may use, under our eyes, what was to be taken back from them.
+        const ATTEMPTS: usize = 64;
+        if device.index() >= self.gpus.len() {
+            return Reply::Refused(Refusal::Malformed);
+        }
+        let mut books = self.books();
+        self.observe(&mut books, device);
+        let ledger = &mut books.ledgers[device.index()];
+        let want = Bytes::new(want.bytes());
+        for _ in 0..ATTEMPTS {
+            match ledger.ask(seat, want, |seat| self.unused(seat, device)) {
+                Answer::Enough => return Reply::Granted,
+                Answer::Grant(more) => {
+                    self.word(seat, device).grant(Units::within(more.get()));
+                    return Reply::Granted;
+                }
+                Answer::Recall(plan) => {
+                    for (seat, most) in plan {
+                        ledger.give_back(seat, self.recall(seat, device, most));
+                    }
+                }
+                Answer::Exhausted => break,
+            }
+        }
+        Reply::Exhausted
+    }
+
+    /// Whether a member has ended whose memory is not free yet: then a refusal may be hasty.
+    pub(crate) fn somebody_is_leaving(&self) -> bool {
+        let books = self.books();
+        let members = books.life.occupants().into_iter().flat_map(|here| here.members.values());
+        members.filter_map(|member| books.handles.get(member)).any(|member| !member.is_alive())
+    }
+
+    fn unused(&self, seat: Seat, device: DeviceSlot) -> Bytes {
+        Bytes::new(self.word(seat, device).load().unused().bytes())
+    }
+
+    fn recall(&self, seat: Seat, device: DeviceSlot, most: Bytes) -> Bytes {
+        Bytes::new(self.word(seat, device).recall(Units::within(most.get())).bytes())
+    }
+
+    /// Takes note of credit that processes gave back by themselves, and takes away what they claim beyond
+    /// the books, as far as it is not used.
+    fn observe(&self, books: &mut Books, device: DeviceSlot) {
+        let members: Vec<Seat> =
+            books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
+        for seat in members {
+            let word = self.word(seat, device).load();
+            let claimed = books.ledgers[device.index()].observe(seat, Bytes::new(word.granted.bytes()));
+            if claimed > Bytes::ZERO {
+                tracing::warn!(slice = %self.name, seat = seat.0, %claimed, "a process claims credit that it was not granted");
+                self.recall(seat, device, claimed);
+            }
+        }
+    }
+
+    // Coming and going
+
+    /// Makes a process a root: it and its descendants may join. `false` if it was one already.
+    pub(crate) fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
+        let mut books = self.books();
+        let known = books.life.occupants().is_some_and(|here| here.roots.contains(&root.id));
+        books.life.enter(root.id)?;
+        books.handles.insert(root.id, Arc::clone(root));
+        Ok(!known)
+    }
+
+    /// Lets a process in, if it belongs here, and gives it a seat.
+    pub(crate) fn join(&self, who: &Arc<Process>) -> Result<Joined, Refusal> {
+        let roots = self.occupants().roots;
+        // Looked at in this order, the process that is alive is the one whose parents were followed.
+        if !process::descends(who.id.pid, &roots) || !who.is_alive() {
+            return Err(Refusal::NotAMember);
+        }
+        let inner = process::inner_pid(who.id.pid);
+        let mut books = self.books();
+        if let Some(seat) = seat_of(&books, who.id) {
+            return Ok(Joined::Again(seat));
+        }
+        let seat = free_seat(&books).ok_or(Refusal::Full)?;
+        books.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
+        books.handles.insert(who.id, Arc::clone(who));
+        self.regions.usage().clear(slot(seat));
+        self.regions.control().occupy(
+            slot(seat),
+            Identity {
+                pid: who.id.pid.get(),
+                start_time: who.id.start_time,
+                inner_pid: inner.map_or(who.id.pid.get(), |pid| pid.get()),
+            },
+        );
+        Ok(Joined::New(seat))
+    }
+
+    /// Takes over a process that an earlier daemon seated, with what it was granted. A process that has
+    /// ended since has no handle; its seat is kept until its memory is free.
+    pub(crate) fn reseat(&self, seat: Seat, id: ProcessId, handle: Option<&Arc<Process>>) {
+        let mut books = self.books();
+        if books.life.join(seat, id).is_err() {
+            return;
+        }
+        if let Some(handle) = handle {
+            books.handles.insert(id, Arc::clone(handle));
+        }
+        for (device, _) in self.devices() {
+            self.take_over(&mut books.ledgers[device.index()], seat, device);
+        }
+    }
+
+    /// Enters the word's grant into the books. What it holds beyond what the books allow is taken back; where
+    /// the process was quicker and used it, that is entered too, and the slice is over its cap.
+    fn take_over(&self, ledger: &mut Ledger, seat: Seat, device: DeviceSlot) {
+        loop {
+            let word = self.word(seat, device).load();
+            let (granted, used) = (Bytes::new(word.granted.bytes()), Bytes::new(word.used.bytes()));
+            let kept = ledger.restore(seat, granted, used.min(granted));
+            let excess = granted.saturating_sub(kept);
+            if self.recall(seat, device, excess) == excess {
+                return;
+            }
+        }
+    }
+
+    /// Forgets a root that has ended.
+    pub(crate) fn root_gone(&self, root: ProcessId) {
+        let mut books = self.books();
+        books.life.root_gone(root);
+        books.drop_handle(root);
+    }
+
+    /// Empties the seat of a process whose memory is free; returns what it had been granted.
+    pub(crate) fn vacate(&self, seat: Seat, id: ProcessId) -> Bytes {
+        let mut books = self.books();
+        self.regions.control().vacate(slot(seat));
+        self.regions.usage().clear(slot(seat));
+        books.life.member_gone(seat);
+        books.drop_handle(id);
+        let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(&mut books);
+        drop(books);
+        self.left.notify_waiters();
+        freed
+    }
+
+    /// Lets nobody in any more.
+    pub(crate) fn end(&self) {
+        self.books().life.end();
+    }
+
+    /// Lets nobody in any more if it is over, and says whether it is.
+    pub(crate) fn end_if_over(&self, ephemeral: bool, now_unix_ms: u64) -> bool {
+        let mut books = self.books();
+        let over = books.life.is_over(ephemeral, now_unix_ms);
+        if over {
+            books.life.end();
+        }
+        over
+    }
+
+    /// Kills everybody who is there, by handles that cannot name anybody else; returns whom.
+    pub(crate) fn kill_all(&self) -> Vec<HostPid> {
+        let books = self.books();
+        let killed = books.handles.values().filter(|process| match process.kill() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(slice = %self.name, pid = %process.id.pid, %error, "cannot kill");
+                false
+            }
+        });
+        killed.map(|process| process.id.pid).collect()
+    }
+
+    // Looking
+
+    /// Who is there.
+    pub(crate) fn occupants(&self) -> Occupants {
+        self.books().life.occupants().cloned().unwrap_or_default()
+    }
+
+    /// What each member says it holds, per device.
+    pub(crate) fn held(&self) -> BTreeMap<ProcessId, Held> {
+        let held = |seat: Seat| {
+            self.devices()
+                .map(|(device, _)| Bytes::new(self.word(seat, device).load().used.bytes()))
+                .collect()
+        };
+        self.occupants().members.into_iter().map(|(seat, id)| (id, held(seat))).collect()
+    }
+
+    /// The task that listens at its socket ends with it.
+    pub(crate) fn set_listener(&self, task: AbortHandle) {
+        *self.listener.lock().expect("nothing panics while it holds the listener") = Some(task);
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Tenancy {
+    /// Stops listening.
+    pub(crate) fn close(&self) {
+        let listener = self.listener.lock().expect("nothing panics while it holds the listener").take();
+        if let Some(task) = listener {
+            task.abort();
+        }
+    }
+}
+
+impl Books {
+    /// A process may be root and member at once; its handle goes with the last of the two.
+    fn drop_handle(&mut self, id: ProcessId) {
+        let here = |occupants: &Occupants| {
+            occupants.roots.contains(&id) || occupants.members.values().any(|member| *member == id)
+        };
+        if !self.life.occupants().is_some_and(here) {
+            self.handles.remove(&id);
+        }
+    }
+}
+
+fn seat_of(books: &Books, id: ProcessId) -> Option<Seat> {
+    let members = &books.life.occupants()?.members;
+    members.iter().find(|(_, member)| **member == id).map(|(seat, _)| *seat)
+}
+
+fn free_seat(books: &Books) -> Option<Seat> {
+    let taken = books.life.occupants().map(|here| &here.members);
+    let free = |seat: &Seat| !taken.is_some_and(|taken| taken.contains_key(seat));
+    (0..MAX_SLOTS).filter_map(|index| u16::try_from(index).ok()).map(Seat).find(free)
+}
+
+fn slot(seat: Seat) -> Slot {
+    Slot::new(seat.0.into()).expect("seats are only made from the indices of slots")
+}
+
+/// Credit moves in units of 4 KiB; what is left of the cap below one is nobody's.
+fn ledger_cap(cap: Bytes) -> Bytes {
+    Bytes::new(Units::within(cap.get()).bytes())
+}
+
+fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(std::time::Duration::from);
+    now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or_default()
+}
