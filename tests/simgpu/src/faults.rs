@@ -69,7 +69,12 @@ pub struct Settings {
     /// Whole or cut.
     pub mig: MigMode,
     /// What a context costs.
+    #[serde(rename = "context_mib", serialize_with = "as_mib")]
     pub context: Blocks,
+}
+
+fn as_mib<S: serde::Serializer>(blocks: &Blocks, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(blocks.mib())
 }
 
 /// One thing to set.

@@ -190,7 +190,7 @@ impl<'a> Words<'a> {
     }
 
     pub(crate) fn lock(self, first: usize) -> Lock<'a> {
-        Lock { holder: &self.0[first], turns: &self.0[first + 1], contended: &self.0[first + 2] }
+        Lock { holder: &self.0[first], turns: &self.0[first + 1], flags: &self.0[first + 2] }
     }
 
     fn part(self, first: usize, length: usize) -> Self {

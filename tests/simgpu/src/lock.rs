@@ -1,7 +1,9 @@
 //! A lock in shared memory that outlives whoever holds it.
 //!
-//! The word holds the stamp of the holding thread, so a waiter can see that the holder is dead and take over. No
-//! pthread condition variable: killing one of its waiters was seen to stall the others.
+//! The word holds the stamp of the holding thread, so a waiter can see that the holder is dead, or stopped by a signal
+//! or a debugger, and take over. A stopped one may go on one day, in the midst of what it was doing: it then finds
+//! that the lock is not its own any more and asks the next holder to make the sums anew. No pthread condition
+//! variable: killing one of its waiters was seen to stall the others.
 #![forbid(unsafe_code)]
 
 use std::hint;
@@ -17,49 +19,66 @@ use crate::world::{self, Stamp};
 const PATIENCE: Duration = Duration::from_millis(2);
 const SPINS: u32 = 100;
 
-/// Three words: the holder's stamp, a count to sleep on, and whether somebody sleeps.
+/// Somebody sleeps until the lock is free.
+const CONTENDED: u64 = 1;
+/// Somebody who had lost the lock went on inside it.
+const SPOILED: u64 = 2;
+
+/// Three words: the holder's stamp, a count to sleep on, and flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lock<'a> {
     pub(crate) holder: &'a AtomicU64,
     pub(crate) turns: &'a AtomicU64,
-    pub(crate) contended: &'a AtomicU64,
+    pub(crate) flags: &'a AtomicU64,
 }
 
 /// A held lock; freed on drop.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     lock: Lock<'a>,
-    /// Whether the last holder died holding it, so that what it guards may be half written.
+    me: Stamp,
+    /// Whether somebody was interrupted inside, so that what the lock guards may be half written.
     pub(crate) inherited: bool,
 }
 
 impl<'a> Lock<'a> {
-    /// Takes the lock, waiting as long as a living thread holds it.
+    /// Takes the lock, waiting as long as a running thread holds it.
     pub(crate) fn hold(self) -> Held<'a> {
         let me = world::this_thread();
+        let taken_over = !self.try_spin(me) && self.wait(me);
+        let spoiled = self.flags.load(Acquire) & SPOILED != 0;
+        if spoiled {
+            self.flags.fetch_and(!SPOILED, AcqRel);
+        }
+        Held { lock: self, me, inherited: taken_over || spoiled }
+    }
+
+    fn try_spin(self, me: Stamp) -> bool {
         for _ in 0..SPINS {
             if self.try_pass(0, me) {
-                return Held { lock: self, inherited: false };
+                return true;
             }
             hint::spin_loop();
         }
-        self.hold_with_patience(me)
+        false
     }
 
-    fn hold_with_patience(self, me: Stamp) -> Held<'a> {
+    /// Waits until the lock is mine; says whether it had to be taken from somebody.
+    fn wait(self, me: Stamp) -> bool {
         loop {
             let turn = self.turns.load(Acquire) as u32;
-            self.contended.store(1, Release);
+            self.flags.fetch_or(CONTENDED, AcqRel);
             let holder = self.holder.load(Acquire);
-            if holder == 0 && self.try_pass(0, me) {
-                return Held { lock: self, inherited: false };
+            if holder == 0 {
+                if self.try_pass(0, me) {
+                    return false;
+                }
+                continue;
             }
-            if holder != 0 {
-                sys::sleep_on(self.turns, turn, PATIENCE);
-            }
-            let stuck = holder != 0 && self.holder.load(Acquire) == holder;
-            if stuck && !world::thread_lives(Stamp(holder)) && self.try_pass(holder, me) {
-                return Held { lock: self, inherited: true };
+            sys::sleep_on(self.turns, turn, PATIENCE);
+            let stuck = self.holder.load(Acquire) == holder;
+            if stuck && !world::thread_runs(Stamp(holder)) && self.try_pass(holder, me) {
+                return true;
             }
         }
     }
@@ -71,8 +90,12 @@ impl<'a> Lock<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.lock.holder.store(0, Release);
-        if self.lock.contended.swap(0, AcqRel) != 0 {
+        if self.lock.holder.compare_exchange(self.me.0, 0, AcqRel, Relaxed).is_err() {
+            self.lock.flags.fetch_or(SPOILED, AcqRel);
+            return;
+        }
+        if self.lock.flags.load(Acquire) & CONTENDED != 0 {
+            self.lock.flags.fetch_and(!CONTENDED, AcqRel);
             self.lock.turns.fetch_add(1, Release);
             sys::wake(self.lock.turns, 1);
         }
@@ -88,7 +111,7 @@ mod tests {
     }
 
     fn lock(words: &[AtomicU64; 3]) -> Lock<'_> {
-        Lock { holder: &words[0], turns: &words[1], contended: &words[2] }
+        Lock { holder: &words[0], turns: &words[1], flags: &words[2] }
     }
 
     #[test]
@@ -114,6 +137,18 @@ mod tests {
     fn the_lock_of_a_dead_holder_is_taken_over_and_the_heir_knows() {
         let words = words();
         std::thread::scope(|scope| scope.spawn(|| std::mem::forget(lock(&words).hold())).join().unwrap());
+        assert!(lock(&words).hold().inherited);
+        assert!(!lock(&words).hold().inherited);
+    }
+
+    #[test]
+    fn whoever_lost_the_lock_and_goes_on_makes_the_next_one_check_everything() {
+        let words = words();
+        let stopped = lock(&words).hold();
+        words[0].store(Stamp::new(1, 1).0, Release);
+        drop(stopped);
+        assert_eq!(words[0].load(Acquire), Stamp::new(1, 1).0, "the heir keeps the lock");
+        words[0].store(0, Release);
         assert!(lock(&words).hold().inherited);
         assert!(!lock(&words).hold().inherited);
     }

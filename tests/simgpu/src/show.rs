@@ -8,7 +8,7 @@ use simgpu::{Blocks, Gpu, Holding, Node, NodeSpec, Settings, Utilization, Vitals
 
 use crate::Failure;
 
-/// A node as JSON has it; memory is in blocks of 2 MiB where it is not named otherwise.
+/// A node as JSON has it.
 #[derive(Serialize)]
 struct NodeShown {
     preset: String,

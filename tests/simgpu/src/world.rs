@@ -59,7 +59,7 @@ impl World for Host {
     }
 
     fn is_alive(&self, process: Stamp) -> bool {
-        life(process.id()).is_some_and(|life| life.start == process.start() && !life.ended)
+        life(process.id()).is_some_and(|life| life.start == process.start() && life.state != State::Ended)
     }
 }
 
@@ -79,14 +79,23 @@ pub(crate) fn this_thread() -> Stamp {
     stamp
 }
 
-/// Whether a thread lives (`/proc/TID` exists for every thread, though it is not listed).
-pub(crate) fn thread_lives(thread: Stamp) -> bool {
-    Host.is_alive(thread)
+/// Whether a thread lives and is not stopped (`/proc/TID` exists for every thread, though it is not listed).
+pub(crate) fn thread_runs(thread: Stamp) -> bool {
+    life(thread.id()).is_some_and(|life| life.start == thread.start() && life.state == State::Running)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Or asleep, and will run.
+    Running,
+    /// By a signal or a debugger.
+    Stopped,
+    Ended,
 }
 
 struct Life {
     start: u64,
-    ended: bool,
+    state: State,
 }
 
 /// Reads a process's state from `/proc`. A leader that ended while other threads run is still alive.
@@ -95,8 +104,12 @@ fn life(id: u32) -> Option<Life> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<_> = fields.split_ascii_whitespace().collect();
     let threads: u64 = fields.get(17)?.parse().ok()?;
-    let ended = matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1;
-    Some(Life { start: fields.get(19)?.parse().ok()?, ended })
+    let state = match *fields.first()? {
+        "Z" | "X" | "x" if threads <= 1 => State::Ended,
+        "T" | "t" => State::Stopped,
+        _ => State::Running,
+    };
+    Some(Life { start: fields.get(19)?.parse().ok()?, state })
 }
 
 #[cfg(test)]
@@ -113,7 +126,7 @@ mod tests {
     #[test]
     fn this_process_and_this_thread_live() {
         assert!(Host.is_alive(Host.myself()));
-        assert!(thread_lives(this_thread()));
+        assert!(thread_runs(this_thread()));
     }
 
     #[test]
@@ -125,7 +138,7 @@ mod tests {
     #[test]
     fn a_thread_that_ended_is_dead() {
         let ended = std::thread::spawn(this_thread).join().unwrap();
-        while thread_lives(ended) {
+        while thread_runs(ended) {
             std::thread::yield_now(); // the kernel clears the thread shortly after join returns
         }
     }

@@ -111,6 +111,58 @@ fn a_process_killed_inside_the_lock_stops_nobody_and_the_sums_are_right_again() 
 }
 
 #[test]
+fn a_process_stopped_in_the_midst_of_its_work_stops_nobody() {
+    let bench = Bench::on("v100x8");
+    let gpu = bench.gpu();
+    let stopped = Tenant::start(&bench.path, &["--mib", "1000", "--kernel-us", "1"]);
+    let process = bench.node.register().unwrap();
+    for _ in 0..20 {
+        signal(&stopped, "STOP");
+        process.take_blocks(gpu, Blocks(1)).unwrap();
+        process.give_blocks(gpu, Blocks(1));
+        signal(&stopped, "CONT");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(bench.used_mib(), 1308);
+}
+
+fn signal(tenant: &Tenant, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &tenant.0.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn six_processes_that_want_more_than_there_is_get_exactly_what_there_is() {
+    let bench = Bench::on("v100x8");
+    let start = || {
+        let arguments = ["tenant", bench.path.to_str().unwrap(), "--mib", "9000"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_simgpu"));
+        Tenant(command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let mut tenants: Vec<Tenant> = (0..6).map(|_| start()).collect();
+    let is_ready = |tenant: &mut Tenant| {
+        let mut line = String::new();
+        BufReader::new(tenant.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        line == "ready\n"
+    };
+    let served = tenants.iter_mut().map(is_ready).filter(|ready| *ready).count();
+    assert_eq!(served, 3, "three times 9308 MiB fit into 32510");
+    within(Duration::from_secs(5), "the refused are gone", || bench.used_mib() == 3 * 9308);
+}
+
+#[test]
+fn two_saturating_processes_get_half_each() {
+    let bench = Bench::on("v100x8");
+    let _tenants = [1_000, 50].map(|us: u32| Tenant::start(&bench.path, &["--kernel-us", &us.to_string()]));
+    let busy = || -> Vec<u64> { bench.node.holdings(bench.gpu()).iter().map(|held| held.busy_ns).collect() };
+    within(Duration::from_secs(10), "both run", || busy().iter().all(|ns| *ns > 20_000_000));
+    let before = busy();
+    std::thread::sleep(Duration::from_millis(400));
+    let ran: Vec<u64> = busy().iter().zip(before).map(|(after, before)| after - before).collect();
+    let share = ran[0] * 1000 / (ran[0] + ran[1]);
+    assert!((420..=580).contains(&share), "{ran:?}");
+}
+
+#[test]
 fn a_waiter_gets_the_whole_gpu_when_the_other_is_killed() {
     let bench = Bench::on("v100x8");
     let gpu = bench.gpu();
