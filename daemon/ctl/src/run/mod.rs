@@ -64,22 +64,48 @@ pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
     if let Some(slice_socket) = env::var_os(SLICE_SOCKET) {
         return Err(RunError::Nested(slice_of(Path::new(&slice_socket))).into());
     }
-    let mut daemon = Daemon::connect(socket)?;
-    if let Some(slice) = daemon.own_slice()? {
-        return Err(RunError::Nested(Some(slice)).into());
-    }
     // Before any child: one that outlives its parent then comes to us and stays in the slice.
     prctl::set_child_subreaper(true)
         .map_err(|cause| RunError::Kernel { attempt: "become the parent of orphaned processes", cause })?;
-    match &args.slice {
-        Some(existing) => enter_and_run(&mut daemon, existing, args),
-        None => {
-            let wait = args.size.wait.unwrap_or_default();
-            let slice = reserve(&mut daemon, &request(args), wait)?;
-            let status = enter_and_run(&mut daemon, &slice, args);
-            // It would end with this process anyway; so its name is free at once for whoever comes next.
-            let _ = Daemon::connect(socket).and_then(|mut daemon| daemon.delete(&slice, false));
-            status
+    let lease = Lease::take(args, socket)?;
+    let environment = environment::within(env::vars_os(), &lease.entered);
+    Ok(supervision::supervise(&args.command, &environment)?)
+}
+
+/// A slice that this process is in. The connection over which it came is closed: it would be idle for as long
+/// as the program runs, and a daemon that wants to end waits for its connections.
+struct Lease<'a> {
+    socket: &'a Path,
+    /// The slice, if it was made for this process.
+    own: Option<SliceName>,
+    entered: EnterSliceResponse,
+}
+
+impl<'a> Lease<'a> {
+    fn take(args: &RunArgs, socket: &'a Path) -> Result<Self, Failure> {
+        let mut daemon = Daemon::connect(socket)?;
+        if let Some(slice) = daemon.own_slice()? {
+            return Err(RunError::Nested(Some(slice)).into());
+        }
+        let (own, slice) = match &args.slice {
+            Some(existing) => (None, existing.clone()),
+            None => {
+                let made = reserve(&mut daemon, &request(args), args.size.wait.unwrap_or_default())?;
+                (Some(made.clone()), made)
+            }
+        };
+        let mut lease = Self { socket, own, entered: EnterSliceResponse::default() };
+        lease.entered = daemon.enter(&slice)?;
+        check_shim(&lease.entered)?;
+        Ok(lease)
+    }
+}
+
+impl Drop for Lease<'_> {
+    /// It would end with this process anyway; so its name is free at once for whoever comes next.
+    fn drop(&mut self) {
+        if let Some(slice) = &self.own {
+            let _ = Daemon::connect(self.socket).and_then(|mut daemon| daemon.delete(slice, false));
         }
     }
 }
@@ -98,13 +124,6 @@ fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Resul
         answer => answer,
     };
     Ok(created?.name)
-}
-
-fn enter_and_run(daemon: &mut Daemon, slice: &SliceName, args: &RunArgs) -> Result<u8, Failure> {
-    let entered = daemon.enter(slice)?;
-    check_shim(&entered)?;
-    let environment = environment::within(env::vars_os(), &entered);
-    Ok(supervision::supervise(&args.command, &environment)?)
 }
 
 /// A library that cannot be opened is skipped by the loader with a warning, and the program would run without
