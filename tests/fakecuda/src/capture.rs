@@ -1,0 +1,187 @@
+//! Stream capture: what is put into a stream becomes nodes of a graph instead.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::driver::{Driver, driver};
+use crate::graph::Graph;
+use crate::op::Op;
+use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, Stream, select};
+use crate::wall::{In, Out};
+
+/// A stream's part in a capture.
+#[derive(Clone)]
+pub(crate) struct Capture {
+    /// The graph being made.
+    pub(crate) graph: u64,
+    /// The nodes that the next one comes after.
+    pub(crate) tail: Vec<usize>,
+    /// Whether the capture began, and so must end, in this stream.
+    origin: bool,
+}
+
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const ACTIVE: i32 = 1;
+/// Global, thread-local, relaxed.
+const MODES: std::ops::RangeInclusive<i32> = 0..=2;
+
+thread_local! {
+    /// The calling thread's mode. Kept for its readers: this driver refuses no call of others because of a capture.
+    static MODE: Cell<i32> = const { Cell::new(0) };
+}
+
+/// Takes an operation into the capture its stream is in; says whether there is one.
+pub(crate) fn takes(driver: &Driver, stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
+    let mut capture = stream.capture();
+    if let Op::WaitEvent(event) = op
+        && let Some((graph, nodes)) = event.in_graph()
+    {
+        return joins(&mut capture, graph, nodes).map(|()| true);
+    }
+    let Some(capture) = capture.as_mut() else { return Ok(false) };
+    match op {
+        Op::Record(event) => event.captured(capture.graph, capture.tail.clone()),
+        Op::WaitEvent(event) if event.pending().is_some() => return Err(Status::CaptureIsolation),
+        Op::WaitEvent(_) => {}
+        _ => {
+            let mut table = driver.table();
+            let handle = table.handle();
+            let graph = table.graphs.get_mut(&capture.graph).ok_or(Status::CaptureInvalidated)?;
+            capture.tail = vec![graph.add(handle, op.clone(), capture.tail.clone())];
+        }
+    }
+    Ok(true)
+}
+
+/// A stream that waits for a captured event takes part in its capture from then on.
+fn joins(capture: &mut Option<Capture>, graph: u64, nodes: Vec<usize>) -> Outcome {
+    match capture {
+        None => *capture = Some(Capture { graph, tail: nodes, origin: false }),
+        Some(capture) if capture.graph == graph => {
+            capture.tail.extend(nodes);
+            capture.tail.sort_unstable();
+            capture.tail.dedup();
+        }
+        Some(_) => return Err(Status::CaptureIsolation),
+    }
+    Ok(())
+}
+
+pub(crate) fn begin(default: DefaultStream, stream: u64, mode: i32) -> Outcome {
+    if !MODES.contains(&mode) {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    if stream.lane == simgpu::Lane::Legacy {
+        return Err(Status::CaptureUnsupported);
+    }
+    let mut capture = stream.capture();
+    if capture.is_some() {
+        return Err(Status::IllegalState);
+    }
+    let mut table = driver.table();
+    let graph = table.handle();
+    table.graphs.insert(graph, Graph::default());
+    *capture = Some(Capture { graph, tail: Vec::new(), origin: true });
+    Ok(())
+}
+
+/// The first form of all had no mode; it captured globally.
+pub(crate) fn begin_globally(default: DefaultStream, stream: u64) -> Outcome {
+    begin(default, stream, 0)
+}
+
+pub(crate) fn end(default: DefaultStream, stream: u64, out: Out<u64>) -> Outcome {
+    out.check()?;
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    let graph = {
+        let capture = stream.capture();
+        let capture = capture.as_ref().ok_or(Status::IllegalState)?;
+        if !capture.origin {
+            return Err(Status::InvalidValue);
+        }
+        capture.graph
+    };
+    let streams: Vec<Arc<Stream>> = {
+        let table = driver.table();
+        table.streams.values().chain(table.thread_streams.values()).cloned().chain([stream]).collect()
+    };
+    for stream in streams {
+        let mut capture = stream.capture();
+        if capture.as_ref().is_some_and(|capture| capture.graph == graph) {
+            *capture = None;
+        }
+    }
+    out.put(graph)
+}
+
+pub(crate) fn is_capturing(default: DefaultStream, stream: u64, out: Out<i32>) -> Outcome {
+    let stream = select(driver()?, default, stream)?;
+    let active = stream.capture().is_some();
+    out.put(if active { ACTIVE } else { 0 })
+}
+
+pub(crate) fn info(default: DefaultStream, stream: u64, status: Out<i32>, id: Out<u64>) -> Outcome {
+    let stream = select(driver()?, default, stream)?;
+    let capture = stream.capture();
+    if let Some(capture) = capture.as_ref() {
+        id.offer(capture.graph);
+    }
+    status.put(if capture.is_some() { ACTIVE } else { 0 })
+}
+
+pub(crate) fn info_v2(
+    default: DefaultStream,
+    stream: u64,
+    status: Out<i32>,
+    id: Out<u64>,
+    graph: Out<u64>,
+    tail: (Out<u64>, Out<usize>),
+) -> Outcome {
+    info(default, stream, status, id)?;
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    let capture = stream.capture().clone();
+    let Some(capture) = capture else { return Ok(()) };
+    graph.offer(capture.graph);
+    let nodes = {
+        let table = driver.table();
+        table.graphs.get(&capture.graph).ok_or(Status::CaptureInvalidated)?.handles(&capture.tail)
+    };
+    // The dependencies are an array of the driver's, valid until the next call that concerns the capture.
+    tail.0.offer(crate::names::kept_list(capture.graph, nodes.clone()));
+    tail.1.offer(nodes.len());
+    Ok(())
+}
+
+/// The third form adds the kinds of dependencies, all of them plain.
+pub(crate) fn info_v3(
+    default: DefaultStream,
+    stream: u64,
+    status: Out<i32>,
+    id: Out<u64>,
+    graph: Out<u64>,
+    tail: (Out<u64>, Out<u64>, Out<usize>),
+) -> Outcome {
+    tail.1.offer(0);
+    info_v2(default, stream, status, id, graph, (tail.0, tail.2))
+}
+
+pub(crate) fn exchange_mode(mode: Out<i32>) -> Outcome {
+    let new = mode.get()?;
+    if !MODES.contains(&new) {
+        return Err(Status::InvalidValue);
+    }
+    mode.put(MODE.replace(new))
+}
+
+/// Checks a list of edge kinds, which must be absent or plain.
+pub(crate) fn plain_edges(edges: In<u64>, count: usize) -> Outcome {
+    if edges.address() == 0 || edges.list(count)?.iter().all(|edge| *edge == 0) {
+        return Ok(());
+    }
+    Err(Status::NotSupported)
+}

@@ -1,0 +1,296 @@
+//! Contexts: what a process has on a device, and which one each thread uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use simgpu::Lane;
+
+use crate::driver::{Driver, Table, driver, status, top, with_stack};
+use crate::lookup::find;
+use crate::memory::ranges::Kind;
+use crate::status::{Outcome, Status};
+use crate::stream::{GREATEST_PRIORITY, Stream};
+use crate::wall::{In, Out};
+
+/// The version contexts say they have.
+const API_VERSION: u32 = 3020;
+/// Creation flags the driver knows: scheduling, host mapping, local memory, sync memops, user coredumps.
+const KNOWN_FLAGS: u32 = 0x1ff;
+/// Defaults of `cuCtxGetLimit`: stack, printf, heap, sync depth, pending launches, fetch granularity, L2.
+const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
+
+/// A context.
+pub(crate) struct Context {
+    /// The engine's name of it.
+    pub(crate) engine: simgpu::Context,
+    /// The device's ordinal.
+    pub(crate) device: usize,
+    /// Creation flags.
+    pub(crate) flags: u32,
+    /// Whether it is its device's primary one.
+    pub(crate) primary: bool,
+    /// Stream 0.
+    pub(crate) legacy: Arc<Stream>,
+    /// Contexts whose memory it may use.
+    pub(crate) peers: BTreeSet<u64>,
+    limits: BTreeMap<i32, usize>,
+}
+
+/// Makes a context; what it costs is charged by the engine.
+pub(crate) fn make(
+    driver: &Driver,
+    table: &mut Table,
+    device: usize,
+    flags: u32,
+    primary: bool,
+) -> Outcome<u64> {
+    let engine = driver.process.create_context(table.gpu(device)).map_err(status)?;
+    let handle = table.handle();
+    let legacy = Arc::new(Stream::new(0, handle, engine, Lane::Legacy, 0));
+    let (peers, limits) = Default::default();
+    table.contexts.insert(handle, Context { engine, device, flags, primary, legacy, peers, limits });
+    Ok(handle)
+}
+
+/// Ends a context with everything made in it.
+pub(crate) fn end(driver: &Driver, table: &mut Table, handle: u64) {
+    let Some(context) = table.contexts.remove(&handle) else { return };
+    driver.process.destroy_context(context.engine);
+    table.streams.retain(|_, stream| stream.context != handle);
+    table.thread_streams.retain(|(owner, _), _| *owner != handle);
+    crate::module::end_all(driver, table, handle);
+    crate::array::end_all(driver, table, handle);
+    let bases: Vec<u64> = table
+        .ranges
+        .iter()
+        .filter(|range| {
+            range.context == handle
+                && !matches!(range.kind, Kind::Virtual(_) | Kind::Graph | Kind::Unpaid | Kind::Pool(_))
+        })
+        .map(|range| range.base)
+        .collect();
+    for base in bases {
+        crate::memory::alloc::drop_range(driver, table, base);
+    }
+}
+
+pub(crate) fn create(out: Out<u64>, flags: u32, device: i32) -> Outcome {
+    out.check()?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let mut table = driver.table();
+    table.device(device)?;
+    let handle = make(driver, &mut table, device as usize, flags, false)?;
+    with_stack(|stack| stack.push(handle));
+    out.put(handle)
+}
+
+/// `cuCtxCreate_v3`: a context limited to some multiprocessors is not among what this driver can do.
+pub(crate) fn create_v3(out: Out<u64>, affinities: In<u64>, count: i32, flags: u32, device: i32) -> Outcome {
+    if count != 0 {
+        let _ = affinities.get()?;
+        return Err(Status::NotSupported);
+    }
+    create(out, flags, device)
+}
+
+pub(crate) fn destroy(handle: u64) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let context = table.contexts.get(&handle).ok_or(Status::InvalidContext)?;
+    if context.primary {
+        return Err(Status::InvalidContext);
+    }
+    end(driver, &mut table, handle);
+    with_stack(|stack| {
+        if stack.last() == Some(&handle) {
+            stack.pop();
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn push(handle: u64) -> Outcome {
+    driver()?.table().contexts.get(&handle).ok_or(Status::InvalidContext)?;
+    with_stack(|stack| stack.push(handle));
+    Ok(())
+}
+
+pub(crate) fn pop(out: Out<u64>) -> Outcome {
+    driver()?;
+    let handle = with_stack(Vec::pop).ok_or(Status::InvalidContext)?;
+    out.offer(handle);
+    Ok(())
+}
+
+pub(crate) fn set_current(handle: u64) -> Outcome {
+    let driver = driver()?;
+    if handle != 0 {
+        driver.table().contexts.get(&handle).ok_or(Status::InvalidContext)?;
+    }
+    with_stack(|stack| {
+        stack.pop();
+        if handle != 0 {
+            stack.push(handle);
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn get_current(out: Out<u64>) -> Outcome {
+    driver()?;
+    out.put(top().unwrap_or(0))
+}
+
+pub(crate) fn get_device(out: Out<i32>) -> Outcome {
+    let device = driver()?.table().current_device()?.1;
+    out.put(device as i32)
+}
+
+pub(crate) fn get_flags(out: Out<u32>) -> Outcome {
+    let flags = driver()?.table().current()?.1.flags;
+    out.put(flags)
+}
+
+pub(crate) fn get_id(handle: u64, out: Out<u64>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let handle = if handle == 0 { table.current()?.0 } else { handle };
+    out.put(table.contexts.get(&handle).ok_or(Status::InvalidContext)?.engine.serial())
+}
+
+pub(crate) fn get_api_version(handle: u64, out: Out<u32>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    if handle != 0 && !table.contexts.contains_key(&handle) {
+        return Err(Status::InvalidContext);
+    }
+    out.put(API_VERSION)
+}
+
+pub(crate) fn get_limit(out: Out<usize>, limit: i32) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let (_, context) = table.current()?;
+    let default =
+        usize::try_from(limit).ok().and_then(|index| LIMITS.get(index)).ok_or(Status::UnsupportedLimit)?;
+    out.put(context.limits.get(&limit).copied().unwrap_or(*default))
+}
+
+pub(crate) fn set_limit(limit: i32, value: usize) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (handle, _) = table.current()?;
+    if !(0..LIMITS.len() as i32).contains(&limit) {
+        return Err(Status::UnsupportedLimit);
+    }
+    let context = table.contexts.get_mut(&handle).ok_or(Status::InvalidContext)?;
+    context.limits.insert(limit, value);
+    Ok(())
+}
+
+pub(crate) fn priority_range(least: Out<i32>, greatest: Out<i32>) -> Outcome {
+    driver()?.table().current()?;
+    least.offer(0);
+    greatest.offer(GREATEST_PRIORITY);
+    Ok(())
+}
+
+/// `cuCtxGetCacheConfig`: no preference, as these GPUs have nothing to choose.
+pub(crate) fn cache_config(out: Out<i32>) -> Outcome {
+    driver()?.table().current()?;
+    out.put(0)
+}
+
+/// `cuCtxSetCacheConfig`: a preference, which a device without a choice may ignore.
+pub(crate) fn set_cache_config(config: i32) -> Outcome {
+    driver()?.table().current()?;
+    if (0..=3).contains(&config) { Ok(()) } else { Err(Status::InvalidValue) }
+}
+
+pub(crate) fn synchronize() -> Outcome {
+    let driver = driver()?;
+    let current = driver.table().current()?.0;
+    wait_for(driver, current)?;
+    crate::memory::pool::trim_at_sync(driver);
+    Ok(())
+}
+
+/// Waits until everything in a context is done.
+pub(crate) fn wait_for(driver: &Driver, context: u64) -> Outcome {
+    let (engine, streams) = {
+        let table = driver.table();
+        let mut streams: Vec<_> = table.streams.values().filter(|s| s.context == context).cloned().collect();
+        streams.extend(table.thread_streams.values().filter(|s| s.context == context).cloned());
+        let context = find(&table.contexts, context)?;
+        streams.push(context.legacy.clone());
+        (context.engine, streams)
+    };
+    if streams.iter().any(|stream| stream.capture().is_some()) {
+        return Err(Status::CaptureUnsupported);
+    }
+    driver.process.drain(engine).map_err(status)?;
+    while driver.worker.busy_streams().iter().any(|s| s.context == context && s.has_deferred()) {
+        driver.worker.wait_a_round();
+    }
+    crate::fault::check(driver, engine.gpu())
+}
+
+pub(crate) fn primary_retain(out: Out<u64>, device: i32) -> Outcome {
+    out.check()?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let flags = table.device(device)?.primary.flags;
+    let handle = match table.device(device)?.primary.context {
+        Some(handle) => handle,
+        None => make(driver, &mut table, device as usize, flags, true)?,
+    };
+    let primary = &mut table.device_mut(device)?.primary;
+    primary.context = Some(handle);
+    primary.retained += 1;
+    out.put(handle)
+}
+
+pub(crate) fn primary_release(device: i32) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let primary = &mut table.device_mut(device)?.primary;
+    primary.retained = primary.retained.checked_sub(1).ok_or(Status::InvalidContext)?;
+    if primary.retained > 0 {
+        return Ok(());
+    }
+    end_primary(driver, &mut table, device)
+}
+
+pub(crate) fn primary_reset(device: i32) -> Outcome {
+    let driver = driver()?;
+    end_primary(driver, &mut driver.table(), device)
+}
+
+fn end_primary(driver: &Driver, table: &mut Table, device: i32) -> Outcome {
+    let primary = &mut table.device_mut(device)?.primary;
+    primary.retained = 0;
+    if let Some(handle) = primary.context.take() {
+        end(driver, table, handle);
+    }
+    Ok(())
+}
+
+pub(crate) fn primary_state(device: i32, flags: Out<u32>, active: Out<i32>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let primary = &table.device(device)?.primary;
+    flags.offer(primary.flags);
+    active.offer(i32::from(primary.context.is_some()));
+    Ok(())
+}
+
+pub(crate) fn primary_set_flags(device: i32, flags: u32) -> Outcome {
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(Status::InvalidValue);
+    }
+    driver()?.table().device_mut(device)?.primary.flags = flags;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Events: a mark in a stream, its moment, and who waits for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use simgpu::{Ticket, Time};
+
+use crate::driver::{Driver, driver};
+use crate::lookup::find;
+use crate::op::Op;
+use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, Stream, select};
+use crate::wall::Out;
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`, which this driver does not have.
+const INTERPROCESS: u32 = 4;
+/// `CU_EVENT_WAIT_EXTERNAL` and `CU_EVENT_RECORD_EXTERNAL`.
+const EXTERNAL: u32 = 1;
+
+/// An event.
+pub(crate) struct Event {
+    flags: u32,
+    context: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Default)]
+enum State {
+    /// Never recorded: counts as done.
+    #[default]
+    Fresh,
+    /// Recorded as this mark of this stream.
+    Recorded(Ticket, Arc<Stream>),
+    /// Seen done at this moment.
+    Done(Time),
+    /// Recorded while its stream was being captured: graph and nodes.
+    Captured(u64, Vec<usize>),
+}
+
+impl Event {
+    fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// A stream passed its mark.
+    pub(crate) fn recorded(&self, mark: Ticket, stream: Arc<Stream>) {
+        self.set(State::Recorded(mark, stream));
+    }
+
+    /// A captured stream passed it.
+    pub(crate) fn captured(&self, graph: u64, nodes: Vec<usize>) {
+        self.set(State::Captured(graph, nodes));
+    }
+
+    /// The mark it stands for, with its stream, if there is something to wait for.
+    pub(crate) fn pending(&self) -> Option<(Ticket, Arc<Stream>)> {
+        match self.state() {
+            State::Recorded(mark, stream) => Some((mark, stream)),
+            _ => None,
+        }
+    }
+
+    /// The graph and nodes it stands for, if it was captured.
+    pub(crate) fn in_graph(&self) -> Option<(u64, Vec<usize>)> {
+        match self.state() {
+            State::Captured(graph, nodes) => Some((graph, nodes)),
+            _ => None,
+        }
+    }
+
+    /// When it was reached: nothing if it was never recorded, not ready if it is not yet.
+    fn reached(&self, driver: &Driver) -> Outcome<Option<Time>> {
+        match self.state() {
+            State::Fresh => Ok(None),
+            State::Done(time) => Ok(Some(time)),
+            State::Captured(..) => Err(Status::CapturedEvent),
+            State::Recorded(mark, stream) => {
+                if !driver.node().is_done(mark) || !stream.has_acted_until(driver, mark) {
+                    return Err(Status::NotReady);
+                }
+                let time = driver.node().finished_at(mark).ok_or(Status::NotReady)?;
+                self.set(State::Done(time));
+                Ok(Some(time))
+            }
+        }
+    }
+
+    fn wait(&self, driver: &Driver) -> Outcome {
+        if let State::Recorded(mark, stream) = self.state() {
+            driver.node().wait(mark).map_err(crate::driver::status)?;
+            stream.wait_until_acted(driver, mark);
+        }
+        self.reached(driver).map(|_| ())
+    }
+}
+
+fn event(handle: u64) -> Outcome<(&'static Driver, Arc<Event>)> {
+    let driver = driver()?;
+    let event = find(&driver.table().events, handle)?.clone();
+    Ok((driver, event))
+}
+
+pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
+    out.check()?;
+    if flags & !7 != 0 || flags & INTERPROCESS != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (context, _) = table.current()?;
+    let handle = table.handle();
+    table.events.insert(handle, Arc::new(Event { flags, context, state: Mutex::default() }));
+    out.put(handle)
+}
+
+pub(crate) fn destroy(handle: u64) -> Outcome {
+    driver()?.table().events.remove(&handle).map(|_| ()).ok_or(Status::InvalidHandle)
+}
+
+pub(crate) fn record(default: DefaultStream, handle: u64, stream: u64) -> Outcome {
+    let (driver, event) = event(handle)?;
+    let stream = select(driver, default, stream)?;
+    if stream.context != event.context {
+        return Err(Status::InvalidHandle);
+    }
+    stream.enqueue(driver, Op::Record(event)).map(|_| ())
+}
+
+pub(crate) fn record_with_flags(default: DefaultStream, handle: u64, stream: u64, flags: u32) -> Outcome {
+    if flags & !EXTERNAL != 0 {
+        return Err(Status::InvalidValue);
+    }
+    record(default, handle, stream)
+}
+
+/// `cuStreamWaitEvent`.
+pub(crate) fn stream_wait(default: DefaultStream, stream: u64, handle: u64, flags: u32) -> Outcome {
+    if flags & !EXTERNAL != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let (driver, event) = event(handle)?;
+    select(driver, default, stream)?.enqueue(driver, Op::WaitEvent(event)).map(|_| ())
+}
+
+pub(crate) fn query(handle: u64) -> Outcome {
+    let (driver, event) = event(handle)?;
+    event.reached(driver).map(|_| ())
+}
+
+pub(crate) fn synchronize(handle: u64) -> Outcome {
+    let (driver, event) = event(handle)?;
+    event.wait(driver)?;
+    crate::memory::pool::trim_at_sync(driver);
+    Ok(())
+}
+
+pub(crate) fn elapsed(out: Out<f32>, start: u64, end: u64) -> Outcome {
+    out.check()?;
+    let (driver, start) = event(start)?;
+    let (_, end) = event(end)?;
+    if (start.flags | end.flags) & DISABLE_TIMING != 0 {
+        return Err(Status::InvalidHandle);
+    }
+    let start = start.reached(driver)?.ok_or(Status::InvalidHandle)?;
+    let end = end.reached(driver)?.ok_or(Status::InvalidHandle)?;
+    let backwards = start.since(end);
+    let length =
+        if backwards > Duration::ZERO { -backwards.as_secs_f32() } else { end.since(start).as_secs_f32() };
+    out.put(length * 1000.0)
+}

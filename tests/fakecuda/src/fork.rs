@@ -1,0 +1,27 @@
+//! A forked child has no usable CUDA: like the real driver, every call there answers "not initialised".
+//!
+//! The parent's locks may be held by threads that the child does not have, so the mark is looked at first.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static CHILD: AtomicBool = AtomicBool::new(false);
+static WATCH: Once = Once::new();
+
+/// Whether this process came out of a fork after the driver was initialised.
+pub(crate) fn is_child() -> bool {
+    CHILD.load(Ordering::Relaxed)
+}
+
+/// Starts to notice forks.
+pub(crate) fn watch() {
+    // SAFETY: `mark` is an extern "C" function that lives as long as the library, which is never unloaded
+    // (see `lib.rs`), and does nothing but an atomic store, which is allowed after a fork.
+    WATCH.call_once(|| {
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(mark)) };
+    });
+}
+
+extern "C" fn mark() {
+    CHILD.store(true, Ordering::Relaxed);
+}

@@ -1,0 +1,436 @@
+//! Graphs: operations with an order, launched as one.
+
+use std::sync::Arc;
+
+use crate::driver::{Driver, Table, driver};
+use crate::launch::{KernelShape, Parameters};
+use crate::lookup::find;
+use crate::memory::pool::{PoolProperties, reserve_graph_memory};
+use crate::op::{GraphMemory, Op};
+use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, select};
+use crate::transfer::DeepCopy;
+use crate::wall::{Callee, Host, HostFunction, In, Out};
+
+/// A graph being made.
+#[derive(Clone, Default)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone)]
+struct Node {
+    handle: u64,
+    op: Op,
+    after: Vec<usize>,
+    /// Nodes keep their index for ever; a destroyed one stays as a gap.
+    gone: bool,
+}
+
+/// A graph ready to launch.
+pub(crate) struct Executable {
+    ops: Arc<Vec<Op>>,
+    flags: u64,
+}
+
+impl Graph {
+    /// Adds a node after others of this graph; says its index.
+    pub(crate) fn add(&mut self, handle: u64, op: Op, after: Vec<usize>) -> usize {
+        self.nodes.push(Node { handle, op, after, gone: false });
+        self.nodes.len() - 1
+    }
+
+    /// The handles of nodes.
+    pub(crate) fn handles(&self, nodes: &[usize]) -> Vec<u64> {
+        nodes.iter().filter_map(|index| self.nodes.get(*index)).map(|node| node.handle).collect()
+    }
+
+    fn index(&self, handle: u64) -> Outcome<usize> {
+        self.nodes.iter().position(|node| node.handle == handle && !node.gone).ok_or(Status::InvalidValue)
+    }
+
+    fn indices(&self, handles: &[u64]) -> Outcome<Vec<usize>> {
+        handles.iter().map(|handle| self.index(*handle)).collect()
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.gone)
+    }
+
+    fn edges(&self) -> Vec<(u64, u64)> {
+        let edge = |node: &Node| {
+            node.after.iter().map(|before| (self.nodes[*before].handle, node.handle)).collect::<Vec<_>>()
+        };
+        self.living().flat_map(edge).collect()
+    }
+
+    /// The operations in an order that respects every edge; a circle is an invalid value.
+    fn ordered(&self) -> Outcome<Vec<Op>> {
+        let mut placed: Vec<bool> = self.nodes.iter().map(|node| node.gone).collect();
+        let mut ops = Vec::new();
+        while placed.contains(&false) {
+            let next = (0..placed.len()).find(|index| {
+                !placed[*index] && self.nodes[*index].after.iter().all(|before| placed[*before])
+            });
+            let next = next.ok_or(Status::InvalidValue)?;
+            placed[next] = true;
+            ops.push(self.nodes[next].op.clone());
+        }
+        Ok(ops)
+    }
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS`; the second form has two more fields at its end.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct KernelNode {
+    function: u64,
+    shape: KernelShape,
+    addresses: In<Host>,
+    extra: In<u64>,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct KernelNode2 {
+    first: KernelNode,
+    kernel: u64,
+    context: u64,
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct FillNode {
+    to: u64,
+    pitch: usize,
+    value: u32,
+    element: u32,
+    width: usize,
+    height: usize,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct HostNode {
+    function: HostFunction,
+    data: Host,
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`: the address is the answer.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AllocNode {
+    properties: PoolProperties,
+    access: Host,
+    access_count: usize,
+    size: usize,
+    address: u64,
+}
+
+/// Where a new node goes: place for its handle, graph, the nodes before it.
+#[derive(Clone, Copy)]
+pub(crate) struct NewNode {
+    pub(crate) out: Out<u64>,
+    pub(crate) graph: u64,
+    pub(crate) before: In<u64>,
+    pub(crate) count: usize,
+}
+
+fn add(node: NewNode, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
+    node.out.check()?;
+    let before = node.before.list(node.count)?;
+    let driver = driver()?;
+    find(&driver.table().graphs, node.graph)?.indices(&before)?;
+    let op = op(driver)?;
+    let mut table = driver.table();
+    let handle = table.handle();
+    let graph = table.graphs.get_mut(&node.graph).ok_or(Status::InvalidHandle)?;
+    let after = graph.indices(&before)?;
+    graph.add(handle, op, after);
+    node.out.put(handle)
+}
+
+pub(crate) fn add_empty(node: NewNode) -> Outcome {
+    add(node, |_| Ok(Op::Empty))
+}
+
+pub(crate) fn add_kernel(node: NewNode, parameters: In<KernelNode>) -> Outcome {
+    let parameters = parameters.get()?;
+    add(node, |driver| kernel_op(driver, parameters, parameters.function))
+}
+
+pub(crate) fn add_kernel_2(node: NewNode, parameters: In<KernelNode2>) -> Outcome {
+    let KernelNode2 { first, kernel, .. } = parameters.get()?;
+    add(node, |driver| kernel_op(driver, first, if first.function == 0 { kernel } else { first.function }))
+}
+
+fn kernel_op(driver: &Driver, node: KernelNode, function: u64) -> Outcome<Op> {
+    let parameters = Parameters { addresses: node.addresses, extra: node.extra };
+    crate::launch::operation(driver, function, &node.shape, parameters)
+}
+
+pub(crate) fn add_copy(node: NewNode, copy: In<DeepCopy>, context: u64) -> Outcome {
+    let copy = copy.get()?;
+    add(node, |driver| {
+        driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
+        Ok(copy.copy(driver)?.map_or(Op::Empty, Op::Copy))
+    })
+}
+
+pub(crate) fn add_fill(node: NewNode, fill: In<FillNode>, context: u64) -> Outcome {
+    let fill = fill.get()?;
+    add(node, |driver| {
+        driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
+        crate::transfer::fill_node(fill.to, fill.pitch, fill.value, fill.element, fill.width, fill.height)
+            .map(Op::Fill)
+    })
+}
+
+pub(crate) fn add_host(node: NewNode, parameters: In<HostNode>) -> Outcome {
+    let HostNode { function, data } = parameters.get()?;
+    let function = function.ok_or(Status::InvalidValue)?;
+    add(node, |_| Ok(Op::Host(Callee::Function(function, data))))
+}
+
+pub(crate) fn add_record(node: NewNode, event: u64) -> Outcome {
+    add(node, |driver| find(&driver.table().events, event).cloned().map(Op::Record))
+}
+
+pub(crate) fn add_wait(node: NewNode, event: u64) -> Outcome {
+    add(node, |driver| find(&driver.table().events, event).cloned().map(Op::WaitEvent))
+}
+
+pub(crate) fn add_child(node: NewNode, child: u64) -> Outcome {
+    add(node, |driver| find(&driver.table().graphs, child)?.ordered().map(Op::Child))
+}
+
+pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
+    let mut asked = parameters.get()?;
+    let device = asked.properties.device()?;
+    let mut memory = None;
+    add(node, |driver| {
+        driver.table().device(device)?;
+        let reserved = reserve_graph_memory(driver, asked.size as u64, device as usize)?;
+        memory = Some(reserved);
+        Ok(Op::Alloc(reserved))
+    })?;
+    let GraphMemory { base, .. } = memory.ok_or(Status::Unknown)?;
+    asked.address = base;
+    parameters.put(asked)
+}
+
+pub(crate) fn add_free(node: NewNode, address: u64) -> Outcome {
+    if address == 0 {
+        return Err(Status::InvalidValue);
+    }
+    add(node, |_| Ok(Op::Free(address)))
+}
+
+pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
+    out.check()?;
+    if flags != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let mut table = driver.table();
+    let handle = table.handle();
+    table.graphs.insert(handle, Graph::default());
+    out.put(handle)
+}
+
+pub(crate) fn clone(out: Out<u64>, original: u64) -> Outcome {
+    out.check()?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let mut graph = find(&table.graphs, original)?.clone();
+    for node in &mut graph.nodes {
+        node.handle = table.handle();
+    }
+    let handle = table.handle();
+    table.graphs.insert(handle, graph);
+    out.put(handle)
+}
+
+pub(crate) fn destroy(graph: u64) -> Outcome {
+    driver()?.table().graphs.remove(&graph).map(|_| ()).ok_or(Status::InvalidHandle)
+}
+
+/// The graph a node is in, and its index.
+fn home(table: &Table, node: u64) -> Outcome<(u64, usize)> {
+    let found = table.graphs.iter().find_map(|(handle, graph)| Some((*handle, graph.index(node).ok()?)));
+    found.ok_or(Status::InvalidValue)
+}
+
+pub(crate) fn destroy_node(node: u64) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (graph, index) = home(&table, node)?;
+    let graph = table.graphs.get_mut(&graph).ok_or(Status::InvalidHandle)?;
+    graph.nodes[index].gone = true;
+    graph.nodes.iter_mut().for_each(|node| node.after.retain(|before| *before != index));
+    Ok(())
+}
+
+pub(crate) fn node_type(node: u64, out: Out<i32>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let (graph, index) = home(&table, node)?;
+    out.put(match find(&table.graphs, graph)?.nodes[index].op {
+        Op::Kernel(_) => 0,
+        Op::Copy(_) => 1,
+        Op::Fill(_) => 2,
+        Op::Host(_) => 3,
+        Op::Child(_) => 4,
+        Op::Empty => 5,
+        Op::WaitEvent(_) => 6,
+        Op::Record(_) => 7,
+        Op::Alloc(_) => 10,
+        Op::Free(_) => 11,
+        Op::WaitValue(_) | Op::WriteValue(_) => 12,
+    })
+}
+
+/// Answers a list as this API does: its length where no place is given, else as many as there is room for.
+fn listed(list: &[u64], out: Out<u64>, count: Out<usize>) -> Outcome {
+    if out.check().is_err() {
+        return count.put(list.len());
+    }
+    let room = count.get()?;
+    out.put_list(list, room)?;
+    count.put(list.len().min(room))
+}
+
+pub(crate) fn nodes(graph: u64, out: Out<u64>, count: Out<usize>) -> Outcome {
+    let driver = driver()?;
+    let list: Vec<u64> = find(&driver.table().graphs, graph)?.living().map(|node| node.handle).collect();
+    listed(&list, out, count)
+}
+
+pub(crate) fn roots(graph: u64, out: Out<u64>, count: Out<usize>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let living = find(&table.graphs, graph)?.living();
+    let list: Vec<u64> = living.filter(|node| node.after.is_empty()).map(|node| node.handle).collect();
+    listed(&list, out, count)
+}
+
+pub(crate) fn edges(graph: u64, from: Out<u64>, to: Out<u64>, count: Out<usize>) -> Outcome {
+    let driver = driver()?;
+    let edges = find(&driver.table().graphs, graph)?.edges();
+    let (before, after): (Vec<u64>, Vec<u64>) = edges.into_iter().unzip();
+    if from.check().is_ok() && to.check().is_ok() {
+        to.put_list(&after, count.get()?)?;
+    }
+    listed(&before, from, count)
+}
+
+pub(crate) fn add_edges(graph: u64, from: In<u64>, to: In<u64>, count: usize) -> Outcome {
+    let (from, to) = (from.list(count)?, to.list(count)?);
+    let driver = driver()?;
+    let mut table = driver.table();
+    let graph = table.graphs.get_mut(&graph).ok_or(Status::InvalidHandle)?;
+    let (from, to) = (graph.indices(&from)?, graph.indices(&to)?);
+    for (before, after) in from.into_iter().zip(to) {
+        graph.nodes[after].after.push(before);
+    }
+    Ok(())
+}
+
+fn instance(out: Out<u64>, graph: u64, flags: u64) -> Outcome {
+    out.check()?;
+    // Free on launch, upload, device launch, node priority; launching from the device is not possible here.
+    if flags & !0b1011 != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let mut table = driver.table();
+    let ops = Arc::new(find(&table.graphs, graph)?.ordered()?);
+    let handle = table.handle();
+    table.executables.insert(handle, Executable { ops, flags });
+    out.put(handle)
+}
+
+pub(crate) fn instantiate(out: Out<u64>, graph: u64, failed: Out<u64>, log: Out<u8>, room: usize) -> Outcome {
+    failed.offer(0);
+    if room > 0 {
+        log.offer(0);
+    }
+    instance(out, graph, 0)
+}
+
+pub(crate) fn instantiate_with_flags(out: Out<u64>, graph: u64, flags: u64) -> Outcome {
+    instance(out, graph, flags)
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Instantiation {
+    flags: u64,
+    upload: u64,
+    failed: u64,
+    result: i32,
+}
+
+pub(crate) fn instantiate_with_params(
+    _default: DefaultStream,
+    out: Out<u64>,
+    graph: u64,
+    parameters: Out<Instantiation>,
+) -> Outcome {
+    let asked = parameters.get()?;
+    let outcome = instance(out, graph, asked.flags);
+    let result = if outcome.is_ok() { 0 } else { 1 };
+    parameters.put(Instantiation { failed: 0, result, ..asked })?;
+    outcome
+}
+
+pub(crate) fn executable_flags(executable: u64, out: Out<u64>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    out.put(find(&table.executables, executable)?.flags)
+}
+
+pub(crate) fn destroy_executable(executable: u64) -> Outcome {
+    driver()?.table().executables.remove(&executable).map(|_| ()).ok_or(Status::InvalidHandle)
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
+const FREE_ON_LAUNCH: u64 = 1;
+
+pub(crate) fn launch(default: DefaultStream, executable: u64, stream: u64) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    let (ops, flags) = {
+        let table = driver.table();
+        let executable = find(&table.executables, executable)?;
+        (executable.ops.clone(), executable.flags)
+    };
+    if stream.capture().is_some() {
+        return stream.enqueue(driver, Op::Child(ops.to_vec()));
+    }
+    if flags & FREE_ON_LAUNCH != 0 {
+        for op in ops.iter() {
+            if let Op::Alloc(memory) = op {
+                let _ = crate::memory::pool::graph_free(driver, memory.base);
+            }
+        }
+    }
+    launch_in_order(driver, &stream, &ops)
+}
+
+/// Addresses inside a graph become memory as it runs, so its copies find theirs when their turn comes.
+fn launch_in_order(driver: &Driver, stream: &Arc<crate::stream::Stream>, ops: &[Op]) -> Outcome {
+    ops.iter().try_for_each(|op| stream.run(driver, op))
+}
+
+/// Uploading makes the first launch faster on a real device; here all are as fast.
+pub(crate) fn upload(default: DefaultStream, executable: u64, stream: u64) -> Outcome {
+    let driver = driver()?;
+    select(driver, default, stream)?;
+    find(&driver.table().executables, executable)?;
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! Images of device code, read as far as a driver that runs none needs: names of kernels, kinds of their
+//! parameters, names and sizes of global variables.
+//!
+//! PTX text, ELF files (cubins) and fat binaries whose members are not compressed are understood.
+
+use crate::status::{Outcome, Status};
+use crate::wall::Host;
+
+/// First bytes of a fat binary and of the small structure that points to one.
+const FAT: u32 = 0xba55_ed50;
+const FAT_WRAPPER: u32 = 0x4662_43b1;
+const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
+const ELF_HEADER: usize = 64;
+
+/// What is in an image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Image {
+    /// Kernels.
+    pub(crate) entries: Vec<Entry>,
+    /// Global variables: name and bytes.
+    pub(crate) globals: Vec<(String, u64)>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Entry {
+    /// Its name.
+    pub(crate) name: String,
+    /// Bytes of each parameter; nothing known from a binary.
+    pub(crate) parameters: Vec<u64>,
+    /// Most threads in a block, if it says.
+    pub(crate) max_threads: Option<u32>,
+}
+
+/// Reads the image a caller points to; how long it is stands in the image.
+pub(crate) fn read(at: Host) -> Outcome<Image> {
+    match at.read::<u32>()? {
+        ELF => elf(&bytes(at, elf_length(&at.bytes(ELF_HEADER)?)?)?),
+        FAT => fat(&bytes(at, 16 + word64(&at.bytes(16)?, 8)?)?),
+        FAT_WRAPPER => read(Host::at(word64(&at.bytes(16)?, 8)?)),
+        _ => ptx(&at.text()?),
+    }
+}
+
+fn bytes(at: Host, length: u64) -> Outcome<Vec<u8>> {
+    // A length beyond any real image is a damaged header.
+    if length > 1 << 32 { Err(Status::InvalidImage) } else { at.bytes(length as usize) }
+}
+
+/// The bytes of an image as they were read, for the linker, which passes them through.
+pub(crate) fn copy_of(bytes: &[u8]) -> Outcome<Image> {
+    let first = bytes.get(..4).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes);
+    match first.ok_or(Status::InvalidImage)? {
+        ELF => elf(bytes),
+        FAT => fat(bytes),
+        _ => ptx(bytes.split(|byte| *byte == 0).next().unwrap_or_default()),
+    }
+}
+
+fn word64(bytes: &[u8], at: usize) -> Outcome<u64> {
+    let eight = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok());
+    eight.map(u64::from_le_bytes).ok_or(Status::InvalidImage)
+}
+
+fn word32(bytes: &[u8], at: usize) -> Outcome<u64> {
+    let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
+    four.map(u32::from_le_bytes).map(u64::from).ok_or(Status::InvalidImage)
+}
+
+fn word16(bytes: &[u8], at: usize) -> Outcome<u64> {
+    let two = bytes.get(at..at + 2).and_then(|two| two.try_into().ok());
+    two.map(u16::from_le_bytes).map(u64::from).ok_or(Status::InvalidImage)
+}
+
+/// An ELF file ends with its section or its program headers.
+fn elf_length(header: &[u8]) -> Outcome<u64> {
+    let sections = word64(header, 0x28)? + word16(header, 0x3a)? * word16(header, 0x3c)?;
+    let programs = word64(header, 0x20)? + word16(header, 0x36)? * word16(header, 0x38)?;
+    Ok(sections.max(programs))
+}
+
+/// A section of an ELF file: its name, type, link and place.
+struct Section {
+    name: String,
+    kind: u64,
+    link: usize,
+    start: usize,
+    length: usize,
+}
+
+fn elf(file: &[u8]) -> Outcome<Image> {
+    let (table, size, count) =
+        (word64(file, 0x28)? as usize, word16(file, 0x3a)? as usize, word16(file, 0x3c)? as usize);
+    let names = table + size * word16(file, 0x3e)? as usize;
+    let names = word64(file, names + 0x18)? as usize;
+    let sections: Vec<Section> = (0..count)
+        .map(|index| {
+            let at = table + size * index;
+            Ok(Section {
+                name: text_at(file, names + word32(file, at)? as usize)?,
+                kind: word32(file, at + 4)?,
+                link: word32(file, at + 0x28)? as usize,
+                start: word64(file, at + 0x18)? as usize,
+                length: word64(file, at + 0x20)? as usize,
+            })
+        })
+        .collect::<Outcome<_>>()?;
+    let entries = sections
+        .iter()
+        .filter_map(|section| section.name.strip_prefix(".text."))
+        .map(|name| Entry { name: name.into(), ..Entry::default() })
+        .collect();
+    Ok(Image { entries, globals: variables(file, &sections)? })
+}
+
+/// Object symbols in sections of global or constant data.
+fn variables(file: &[u8], sections: &[Section]) -> Outcome<Vec<(String, u64)>> {
+    const SYMBOLS: u64 = 2;
+    const OBJECT: u8 = 1;
+    let mut found = Vec::new();
+    for section in sections.iter().filter(|section| section.kind == SYMBOLS) {
+        let names = sections.get(section.link).ok_or(Status::InvalidImage)?.start;
+        for at in (section.start..section.start + section.length).step_by(24) {
+            let info = *file.get(at + 4).ok_or(Status::InvalidImage)?;
+            let home = sections.get(word16(file, at + 6)? as usize);
+            let data = home.is_some_and(|home| {
+                home.name.starts_with(".nv.global") || home.name.starts_with(".nv.constant3")
+            });
+            if info & 15 == OBJECT && data {
+                found.push((text_at(file, names + word32(file, at)? as usize)?, word64(file, at + 16)?));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn text_at(file: &[u8], at: usize) -> Outcome<String> {
+    let rest = file.get(at..).ok_or(Status::InvalidImage)?;
+    let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+/// The first member of a fat binary that can be read.
+fn fat(file: &[u8]) -> Outcome<Image> {
+    let mut at = word16(file, 6)? as usize;
+    while at + 16 <= file.len() {
+        let (header, size) = (word32(file, at + 4)? as usize, word64(file, at + 8)? as usize);
+        let member = file.get(at + header..at + header + size).ok_or(Status::InvalidImage)?;
+        if let Ok(image) = copy_of(member) {
+            return Ok(image);
+        }
+        at += (header + size).max(16);
+    }
+    Err(Status::InvalidImage)
+}
+
+/// Reads PTX text.
+fn ptx(text: &[u8]) -> Outcome<Image> {
+    let text = without_comments(&String::from_utf8_lossy(text));
+    if !text.contains(".version") || !text.contains(".target") {
+        return Err(Status::InvalidPtx);
+    }
+    let entries = text.split(".entry").skip(1).map(entry).collect::<Outcome<_>>()?;
+    Ok(Image { entries, globals: text.split([';', '{', '}']).filter_map(variable).collect() })
+}
+
+fn without_comments(text: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("/*") {
+        kept.push_str(before);
+        rest = after.split_once("*/").map_or("", |(_, after)| after);
+    }
+    kept.push_str(rest);
+    kept.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+fn entry(rest: &str) -> Outcome<Entry> {
+    let end = rest.find(['(', '{', '.']).ok_or(Status::InvalidPtx)?;
+    let name = rest[..end].trim().to_owned();
+    if name.is_empty() {
+        return Err(Status::InvalidPtx);
+    }
+    let head = rest.split('{').next().unwrap_or_default();
+    let list = head.split_once('(').and_then(|(_, list)| list.split_once(')')).map_or("", |(list, _)| list);
+    let parameters =
+        list.split(',').filter(|one| !one.trim().is_empty()).map(size_of_declared).collect::<Outcome<_>>()?;
+    let max_threads = head.split_once(".maxntid").map(|(_, sides)| {
+        let sides = sides.split('.').next().unwrap_or_default();
+        sides.split(',').filter_map(|side| side.trim().parse::<u32>().ok()).product()
+    });
+    Ok(Entry { name, parameters, max_threads })
+}
+
+/// `.global .align 4 .b8 name[16] = {...}` and its like.
+fn variable(statement: &str) -> Option<(String, u64)> {
+    let declaration = statement.trim();
+    let start = [".global", ".const"].iter().filter_map(|space| declaration.find(space)).min()?;
+    let before = &declaration[..start];
+    // Instructions such as `ld.global.u32` have the word too, but not at the start of a word.
+    if !before.is_empty() && !before.ends_with(char::is_whitespace) {
+        return None;
+    }
+    let declaration = declaration[start..].split('=').next().unwrap_or_default();
+    let size = size_of_declared(declaration).ok()?;
+    let name = declaration.split('[').next()?.split_whitespace().last()?.to_owned();
+    (!name.starts_with('.')).then_some((name, size))
+}
+
+/// Bytes of a declaration: of its type, times its length.
+fn size_of_declared(declaration: &str) -> Outcome<u64> {
+    let one: u64 = declaration
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix('.'))
+        .map(|word| {
+            let lanes = if word.starts_with('v') { word.get(1..).and_then(|n| n.parse().ok()) } else { None };
+            let bits: Option<u64> = word.get(1..).and_then(|bits| bits.parse().ok());
+            match (word.as_bytes().first(), lanes, bits) {
+                (Some(b'v'), Some(lanes), _) => lanes,
+                (Some(b'b' | b'u' | b's' | b'f'), _, Some(bits)) => bits / 8,
+                _ => 1,
+            }
+        })
+        .product();
+    let length = match declaration.split_once('[') {
+        Some((_, rest)) => rest.split(']').next().unwrap_or_default().trim().parse().unwrap_or(0),
+        None => 1,
+    };
+    one.checked_mul(length).ok_or(Status::InvalidPtx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{copy_of, elf_length, ptx};
+    use crate::status::Status;
+
+    const SOURCE: &[u8] = b"//
+.version 7.0
+.target sm_70
+.address_size 64
+.global .align 4 .b8 table[4096];
+.visible .global .align 8 .u64 counter = 5;
+/* .entry hidden() */
+.visible .entry spin_ns(
+    .param .u64 spin_ns_param_0
+)
+{ ld.global.u64 %rd1, [%rd2]; ret; }
+.entry two(.param .u32 a, .param .align 8 .b8 b[24], .param .u64 .ptr .global c) .maxntid 64, 2, 1 { ret; }
+";
+
+    #[test]
+    fn kernels_and_variables_of_ptx_are_found() {
+        let image = ptx(SOURCE).unwrap();
+        let names: Vec<&str> = image.entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["spin_ns", "two"]);
+        assert_eq!(
+            (image.entries[0].parameters.as_slice(), image.entries[1].parameters.as_slice()),
+            (&[8][..], &[4, 24, 8][..])
+        );
+        assert_eq!(image.entries[1].max_threads, Some(128));
+        assert_eq!(image.globals, [("table".to_owned(), 4096), ("counter".to_owned(), 8)]);
+    }
+
+    #[test]
+    fn text_that_is_no_ptx_is_refused() {
+        assert_eq!(ptx(b"hello").unwrap_err(), Status::InvalidPtx);
+        assert_eq!(copy_of(b"\x7fELF").unwrap_err(), Status::InvalidImage);
+        assert!(elf_length(&[0; 10]).is_err());
+    }
+}

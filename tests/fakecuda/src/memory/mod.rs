@@ -1,0 +1,12 @@
+//! Device memory: how it is cut, where its bytes are, and which address is what.
+
+pub(crate) mod alloc;
+pub(crate) mod backing;
+pub(crate) mod extents;
+pub(crate) mod heap;
+pub(crate) mod host;
+pub(crate) mod ipc;
+pub(crate) mod pointer;
+pub(crate) mod pool;
+pub(crate) mod ranges;
+pub(crate) mod virt;

@@ -1,0 +1,438 @@
+//! Stream-ordered memory. A pool pays for blocks when it first needs them and keeps what is freed until a
+//! synchronisation finds it above its threshold.
+
+use std::sync::Arc;
+
+use crate::driver::{Driver, Table, driver};
+use crate::lookup::find;
+use crate::memory::alloc::{add, drop_range};
+use crate::memory::backing::Backing;
+use crate::memory::heap::{Heap, Placement, whole_blocks};
+use crate::memory::ranges::Kind;
+use crate::memory::virt::Access;
+use crate::op::{GraphMemory, Op};
+use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, Stream, select};
+use crate::wall::{Host, In, Out, copy};
+
+/// `CUmemPool_attribute`, as numbers.
+const REUSE: std::ops::RangeInclusive<i32> = 1..=3;
+const RELEASE_THRESHOLD: i32 = 4;
+const RESERVED: i32 = 5;
+const RESERVED_HIGH: i32 = 6;
+const USED: i32 = 7;
+const USED_HIGH: i32 = 8;
+/// Addresses of one explicit pool.
+const POOL_ADDRESSES: u64 = 1 << 38;
+
+/// A pool.
+pub(crate) struct Pool {
+    device: usize,
+    heap: Heap,
+    /// Where its addresses come from, if it took them from the reservation line.
+    reserved_at: Option<u64>,
+    /// Blocks paid for and unused.
+    resting: u64,
+    /// Blocks paid for.
+    reserved: u64,
+    reserved_high: u64,
+    used_high: u64,
+    /// Used by graphs, whose addresses are not the heap's business at run time.
+    graph_used: u64,
+    threshold: u64,
+    reuse: [i32; 3],
+}
+
+impl Pool {
+    /// A pool of a device over these addresses.
+    pub(crate) fn new(device: usize, start: u64, length: u64) -> Self {
+        Self {
+            device,
+            heap: Heap::new(start, length),
+            reserved_at: None,
+            resting: 0,
+            reserved: 0,
+            reserved_high: 0,
+            used_high: 0,
+            graph_used: 0,
+            threshold: 0,
+            reuse: [1; 3],
+        }
+    }
+
+    /// The pool behind graphs' memory nodes: keeps what it has until it is trimmed.
+    pub(crate) fn graphs(device: usize, start: u64, length: u64) -> Self {
+        Self { threshold: u64::MAX, ..Self::new(device, start, length) }
+    }
+
+    fn used(&self) -> u64 {
+        self.heap.used() + self.graph_used
+    }
+
+    fn note(&mut self) {
+        self.reserved_high = self.reserved_high.max(self.reserved);
+        self.used_high = self.used_high.max(self.used());
+    }
+
+    /// Pays for blocks, from what rests first.
+    fn pay(
+        resting: &mut u64,
+        reserved: &mut u64,
+        bytes: u64,
+        charge: impl FnOnce(u64) -> Outcome,
+    ) -> Outcome {
+        let from_rest = bytes.min(*resting);
+        let new = bytes - from_rest;
+        if new > 0 {
+            charge(new)?;
+        }
+        *resting -= from_rest;
+        *reserved += new;
+        Ok(())
+    }
+
+    fn place(&mut self, size: u64, charge: impl FnOnce(u64) -> Outcome) -> Outcome<Placement> {
+        let (resting, reserved) = (&mut self.resting, &mut self.reserved);
+        let placement = self.heap.place(size, |bytes| Self::pay(resting, reserved, bytes, charge))?;
+        self.note();
+        Ok(placement)
+    }
+
+    /// Gives up resting blocks until at most `keep` bytes are reserved; says how many.
+    fn trim(&mut self, keep: u64) -> u64 {
+        let excess = self.reserved.saturating_sub(keep).next_multiple_of(crate::memory::heap::BLOCK);
+        let given = excess.min(self.resting);
+        self.resting -= given;
+        self.reserved -= given;
+        given
+    }
+}
+
+fn charge_on<'a>(driver: &'a Driver, table: &Table, device: usize) -> impl Fn(u64) -> Outcome + use<'a> {
+    let gpu = table.gpu(device);
+    move |bytes| driver.charge(gpu, bytes)
+}
+
+fn trim_pool(driver: &Driver, table: &mut Table, handle: u64, keep: impl Fn(&Pool) -> u64) -> bool {
+    let Some(pool) = table.pools.get_mut(&handle) else { return false };
+    let given = pool.trim(keep(pool));
+    let gpu = table.devices[table.pools[&handle].device].gpu;
+    driver.refund(gpu, given);
+    given > 0
+}
+
+/// Gives up everything that rests on a device; says whether that was anything.
+pub(crate) fn trim_all(driver: &Driver, table: &mut Table, device: usize) -> bool {
+    let handles: Vec<u64> =
+        table.pools.iter().filter(|(_, pool)| pool.device == device).map(|(h, _)| *h).collect();
+    handles.into_iter().fold(false, |any, handle| trim_pool(driver, table, handle, |_| 0) | any)
+}
+
+/// Gives up what rests above each pool's threshold.
+pub(crate) fn trim_to_thresholds(driver: &Driver, table: &mut Table) {
+    let resting: Vec<u64> =
+        table.pools.iter().filter(|(_, pool)| pool.resting > 0).map(|(h, _)| *h).collect();
+    for handle in resting {
+        trim_pool(driver, table, handle, |pool| pool.threshold);
+    }
+}
+
+/// The same at a synchronisation.
+pub(crate) fn trim_at_sync(driver: &Driver) {
+    trim_to_thresholds(driver, &mut driver.table());
+}
+
+/// Ends an allocation of a pool; its blocks rest.
+pub(crate) fn vacate(table: &mut Table, pool: u64, base: u64, size: u64) {
+    if let Some(pool) = table.pools.get_mut(&pool) {
+        pool.resting += pool.heap.vacate(base, size);
+    }
+}
+
+/// Ends an allocation of a graph; its blocks rest and its address stays the node's.
+pub(crate) fn rest(table: &mut Table, pool: u64, size: u64) {
+    if let Some(pool) = table.pools.get_mut(&pool) {
+        pool.resting += whole_blocks(size).unwrap_or(0);
+        pool.graph_used -= size;
+    }
+}
+
+pub(crate) fn alloc_async(default: DefaultStream, out: Out<u64>, size: usize, stream: u64) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    let pool = {
+        let table = driver.table();
+        let device = find(&table.contexts, stream.context)?.device;
+        table.devices[device].pool
+    };
+    from_pool(driver, &stream, out, size, pool)
+}
+
+pub(crate) fn alloc_from_pool(
+    default: DefaultStream,
+    out: Out<u64>,
+    size: usize,
+    pool: u64,
+    stream: u64,
+) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    from_pool(driver, &stream, out, size, pool)
+}
+
+fn from_pool(driver: &Driver, stream: &Arc<Stream>, out: Out<u64>, size: usize, handle: u64) -> Outcome {
+    out.check()?;
+    let size = size as u64;
+    if size == 0 {
+        return out.put(0);
+    }
+    let device = find(&driver.table().pools, handle)?.device;
+    if stream.capture().is_some() {
+        let memory = reserve_graph_memory(driver, size, device)?;
+        stream.enqueue(driver, Op::Alloc(memory))?;
+        return out.put(memory.base);
+    }
+    let mut table = driver.table();
+    crate::fault::check(driver, table.gpu(device))?;
+    let charge = charge_on(driver, &table, device);
+    let pool = table.pools.get_mut(&handle).ok_or(Status::InvalidValue)?;
+    let placement = match pool.place(size, &charge) {
+        Err(Status::OutOfMemory) if trim_all(driver, &mut table, device) => {
+            table.pools.get_mut(&handle).ok_or(Status::InvalidValue)?.place(size, &charge)?
+        }
+        placement => placement?,
+    };
+    out.put(add(&mut table, placement, size, Kind::Pool(handle), stream.context, device))
+}
+
+pub(crate) fn free_async(default: DefaultStream, address: u64, stream: u64) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    if stream.capture().is_some() {
+        return stream.enqueue(driver, Op::Free(address));
+    }
+    let mut table = driver.table();
+    let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
+    if !matches!(range.kind, Kind::Pool(_) | Kind::Device | Kind::Graph) {
+        return Err(Status::InvalidValue);
+    }
+    drop_range(driver, &mut table, address);
+    Ok(())
+}
+
+/// Fixes the address of a graph's memory node; nothing is paid for yet.
+pub(crate) fn reserve_graph_memory(driver: &Driver, size: u64, device: usize) -> Outcome<GraphMemory> {
+    if size == 0 {
+        return Err(Status::InvalidValue);
+    }
+    let mut table = driver.table();
+    let handle = table.devices.get(device).ok_or(Status::InvalidDevice)?.graph_pool;
+    let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
+    // Whole blocks, so that each node's memory is its own; the address is never given back.
+    let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
+    let base = pool.heap.reserve(length).ok_or(Status::OutOfMemory)?;
+    let placement = Placement { base, backing: Arc::new(Backing::sparse(length)), offset: 0 };
+    add(&mut table, placement, size, Kind::Unpaid, 0, device);
+    Ok(GraphMemory { base, size, device })
+}
+
+/// A graph's memory node runs: its address becomes memory, paid for from what the graph pool has at rest.
+pub(crate) fn graph_alloc(driver: &Driver, memory: GraphMemory, context: u64) -> Outcome {
+    let GraphMemory { base, size, device } = memory;
+    let mut table = driver.table();
+    table.ranges.at(base).filter(|range| range.kind == Kind::Unpaid).ok_or(Status::InvalidValue)?;
+    let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
+    let charge = charge_on(driver, &table, device);
+    let handle = table.devices[device].graph_pool;
+    let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
+    Pool::pay(&mut pool.resting, &mut pool.reserved, length, charge)?;
+    pool.graph_used += size;
+    pool.note();
+    if let Some(range) = table.ranges.at_mut(base) {
+        (range.kind, range.context) = (Kind::Graph, context);
+    }
+    Ok(())
+}
+
+/// A graph's free node runs.
+pub(crate) fn graph_free(driver: &Driver, address: u64) -> Outcome {
+    let mut table = driver.table();
+    let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
+    if range.kind == Kind::Unpaid {
+        return Err(Status::InvalidValue);
+    }
+    drop_range(driver, &mut table, address);
+    Ok(())
+}
+
+/// `cuDeviceGraphMemTrim`.
+pub(crate) fn graph_trim(device: i32) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let pool = table.device(device)?.graph_pool;
+    trim_pool(driver, &mut table, pool, |_| 0);
+    Ok(())
+}
+
+/// `cuDeviceGetGraphMemAttribute`: used, used high, reserved, reserved high.
+pub(crate) fn graph_attribute(device: i32, attribute: i32, out: Out<u64>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let pool = find(&table.pools, table.device(device)?.graph_pool)?;
+    out.put(match attribute {
+        0 => pool.used(),
+        1 => pool.used_high,
+        2 => pool.reserved,
+        3 => pool.reserved_high,
+        _ => return Err(Status::InvalidValue),
+    })
+}
+
+/// `CUmemPoolProps`, with only what this driver reads named.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    allocation_type: i32,
+    handle_types: i32,
+    location_type: i32,
+    location: i32,
+    rest: [u64; 9],
+}
+
+impl PoolProperties {
+    /// The device it names; anything but plain memory on a device is an invalid value.
+    pub(crate) fn device(&self) -> Outcome<i32> {
+        let plain = self.allocation_type == 1 && self.location_type == 1;
+        if plain { Ok(self.location) } else { Err(Status::InvalidValue) }
+    }
+}
+
+pub(crate) fn create(out: Out<u64>, properties: In<PoolProperties>) -> Outcome {
+    out.check()?;
+    let properties = properties.get()?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let device = properties.device()?;
+    table.device(device)?;
+    if properties.handle_types != 0 {
+        // Pools that other processes can open are not among what this driver can do.
+        return Err(Status::NotSupported);
+    }
+    let start = table.reserved.take(POOL_ADDRESSES, 1 << 30).ok_or(Status::OutOfMemory)?;
+    let pool = Pool { reserved_at: Some(start), ..Pool::new(device as usize, start, POOL_ADDRESSES) };
+    let handle = table.handle();
+    table.pools.insert(handle, pool);
+    out.put(handle)
+}
+
+pub(crate) fn destroy(handle: u64) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let start = find(&table.pools, handle)?.reserved_at.ok_or(Status::InvalidValue)?;
+    let bases: Vec<u64> = table
+        .ranges
+        .iter()
+        .filter(|range| range.kind == Kind::Pool(handle))
+        .map(|range| range.base)
+        .collect();
+    for base in bases {
+        drop_range(driver, &mut table, base);
+    }
+    trim_pool(driver, &mut table, handle, |_| 0);
+    table.pools.remove(&handle);
+    table.reserved.give(start, POOL_ADDRESSES);
+    for device in &mut table.devices {
+        if device.pool == handle {
+            device.pool = device.default_pool;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn default_of(out: Out<u64>, device: i32) -> Outcome {
+    out.put(driver()?.table().device(device)?.default_pool)
+}
+
+pub(crate) fn current_of(out: Out<u64>, device: i32) -> Outcome {
+    out.put(driver()?.table().device(device)?.pool)
+}
+
+pub(crate) fn set_current(device: i32, handle: u64) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    if find(&table.pools, handle)?.device as i32 != device {
+        return Err(Status::InvalidValue);
+    }
+    table.device_mut(device)?.pool = handle;
+    Ok(())
+}
+
+pub(crate) fn trim_to(handle: u64, keep: usize) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    find(&table.pools, handle)?;
+    trim_pool(driver, &mut table, handle, |_| keep as u64);
+    Ok(())
+}
+
+pub(crate) fn attribute(handle: u64, attribute: i32, out: Host) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let pool = find(&table.pools, handle)?;
+    let bytes = match attribute {
+        RELEASE_THRESHOLD => pool.threshold,
+        RESERVED => pool.reserved,
+        RESERVED_HIGH => pool.reserved_high,
+        USED => pool.used(),
+        USED_HIGH => pool.used_high,
+        _ if REUSE.contains(&attribute) => {
+            return write(out, &pool.reuse[attribute as usize - 1].to_ne_bytes());
+        }
+        _ => return Err(Status::InvalidValue),
+    };
+    write(out, &bytes.to_ne_bytes())
+}
+
+/// Writes an attribute, whose size its number decides.
+fn write(out: Host, bytes: &[u8]) -> Outcome {
+    if out == Host::NULL {
+        return Err(Status::InvalidValue);
+    }
+    copy(Host(bytes.as_ptr().cast_mut().cast()), out, bytes.len());
+    Ok(())
+}
+
+pub(crate) fn set_attribute(handle: u64, attribute: i32, value: Host) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let pool = table.pools.get_mut(&handle).ok_or(Status::InvalidHandle)?;
+    match attribute {
+        RELEASE_THRESHOLD => pool.threshold = value.read()?,
+        RESERVED_HIGH if value.read::<u64>()? == 0 => pool.reserved_high = pool.reserved,
+        USED_HIGH if value.read::<u64>()? == 0 => pool.used_high = pool.used(),
+        _ if REUSE.contains(&attribute) => pool.reuse[attribute as usize - 1] = value.read()?,
+        _ => return Err(Status::InvalidValue),
+    }
+    Ok(())
+}
+
+/// Who may use a pool's memory. Checked for form; the simulated devices trust each other.
+pub(crate) fn set_access(handle: u64, list: In<Access>, count: usize) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    find(&table.pools, handle)?;
+    list.list(count)?.iter().try_for_each(|access| access.check(&table))
+}
+
+/// Every device can read and write every pool.
+pub(crate) fn access(out: Out<i32>, handle: u64, location: In<[i32; 2]>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    find(&table.pools, handle)?;
+    let [kind, device] = location.get()?;
+    table.device(device)?;
+    if kind == 1 { out.put(3) } else { Err(Status::InvalidValue) }
+}

@@ -1,0 +1,301 @@
+//! Virtual memory management: addresses without memory, memory without addresses, and the two joined.
+
+use std::fs::File;
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::driver::{Driver, Table, driver};
+use crate::lookup::find;
+use crate::memory::backing::Backing;
+use crate::memory::heap::BLOCK;
+use crate::memory::ranges::{Kind, Range};
+use crate::status::{Outcome, Status};
+use crate::wall::{Host, In, Out, copy};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const POSIX_FILE: i32 = 1;
+/// What follows the bytes in an exported file: the GPU's index on the node.
+const TRAILER: u64 = 4096;
+
+/// Memory without an address, from `cuMemCreate` or another process.
+pub(crate) struct Physical {
+    device: usize,
+    size: u64,
+    handle_types: i32,
+    backing: Arc<Backing>,
+    /// Handles to it that are not released.
+    held: u32,
+    /// Ranges that map it.
+    mapped: u32,
+    /// Whether this process paid for it.
+    charged: bool,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Properties {
+    kind: i32,
+    handle_types: i32,
+    location_type: i32,
+    location: i32,
+    windows: u64,
+    flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Access {
+    location_type: i32,
+    location: i32,
+    flags: i32,
+}
+
+impl Properties {
+    fn device(&self, table: &Table) -> Outcome<usize> {
+        if self.kind != 1 || self.location_type != 1 || self.handle_types & !POSIX_FILE != 0 {
+            return Err(Status::InvalidValue);
+        }
+        table.device(self.location).map(|_| self.location as usize)
+    }
+}
+
+impl Access {
+    /// Refuses what no device could be given.
+    pub(crate) fn check(&self, table: &Table) -> Outcome {
+        if self.location_type != 1 || ![0, 1, 3].contains(&self.flags) {
+            return Err(Status::InvalidValue);
+        }
+        table.device(self.location).map(|_| ())
+    }
+}
+
+const fn whole(size: usize) -> Outcome<u64> {
+    let size = size as u64;
+    if size == 0 || !size.is_multiple_of(BLOCK) { Err(Status::InvalidValue) } else { Ok(size) }
+}
+
+pub(crate) fn granularity(out: Out<usize>, properties: In<Properties>, option: i32) -> Outcome {
+    let properties = properties.get()?;
+    properties.device(&driver()?.table())?;
+    if option != 0 && option != 1 {
+        return Err(Status::InvalidValue);
+    }
+    out.put(crate::memory::alloc::granularity())
+}
+
+pub(crate) fn reserve(out: Out<u64>, size: usize, align: usize, at: u64, flags: u64) -> Outcome {
+    out.check()?;
+    let size = whole(size)?;
+    let align = (align as u64).max(BLOCK);
+    if flags != 0 || !align.is_power_of_two() {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let mut table = driver.table();
+    let wished = if at > 0 && at.is_multiple_of(align) { table.reserved.take_at(at, size) } else { None };
+    let base = wished.or_else(|| table.reserved.take(size, align)).ok_or(Status::OutOfMemory)?;
+    table.reservations.insert(base, size);
+    out.put(base)
+}
+
+pub(crate) fn unreserve(base: u64, size: usize) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let length = table.reservations.get(&base).copied().filter(|length| *length == size as u64);
+    let length = length.ok_or(Status::InvalidValue)?;
+    if table.ranges.iter().any(|range| (base..base + length).contains(&range.base)) {
+        return Err(Status::InvalidValue);
+    }
+    table.reservations.remove(&base);
+    table.reserved.give(base, length);
+    Ok(())
+}
+
+pub(crate) fn create(out: Out<u64>, size: usize, properties: In<Properties>, flags: u64) -> Outcome {
+    out.check()?;
+    let properties = properties.get()?;
+    let size = whole(size)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let device = properties.device(&table)?;
+    if flags != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let gpu = table.gpu(device);
+    crate::fault::check(driver, gpu)?;
+    match driver.charge(gpu, size) {
+        Err(Status::OutOfMemory) if crate::memory::pool::trim_all(driver, &mut table, device) => {
+            driver.charge(gpu, size)?;
+        }
+        charged => charged?,
+    }
+    let handle = table.handle();
+    let backing = Arc::new(Backing::sparse(size));
+    let handle_types = properties.handle_types;
+    table
+        .physical
+        .insert(handle, Physical { device, size, handle_types, backing, held: 1, mapped: 0, charged: true });
+    out.put(handle)
+}
+
+pub(crate) fn release(handle: u64) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let physical = table.physical.get_mut(&handle).ok_or(Status::InvalidValue)?;
+    physical.held = physical.held.checked_sub(1).ok_or(Status::InvalidValue)?;
+    settle(driver, &mut table, handle);
+    Ok(())
+}
+
+/// Memory goes with its last handle and last mapping.
+fn settle(driver: &Driver, table: &mut Table, handle: u64) {
+    let Some(physical) = table.physical.get(&handle) else { return };
+    if physical.held > 0 || physical.mapped > 0 {
+        return;
+    }
+    if physical.charged {
+        driver.refund(table.gpu(physical.device), physical.size);
+    }
+    table.physical.remove(&handle);
+}
+
+pub(crate) fn map(base: u64, size: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
+    let size = whole(size)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let physical =
+        table.physical.get(&handle).filter(|physical| physical.held > 0).ok_or(Status::InvalidValue)?;
+    // The driver maps an allocation from its beginning only.
+    if flags != 0 || offset != 0 || size != physical.size || !is_reserved(&table, base, size) {
+        return Err(Status::InvalidValue);
+    }
+    if table.ranges.iter().any(|range| range.base < base + size && base < range.base + range.size) {
+        return Err(Status::AlreadyMapped);
+    }
+    let (device, backing) = (physical.device, physical.backing.clone());
+    let id = table.handle();
+    let kind = Kind::Virtual(handle);
+    table.ranges.insert(Range { base, size, kind, device, context: 0, id, backing, offset: 0 });
+    if let Some(physical) = table.physical.get_mut(&handle) {
+        physical.mapped += 1;
+    }
+    Ok(())
+}
+
+fn is_reserved(table: &Table, base: u64, size: u64) -> bool {
+    let around = table.reservations.range(..=base).next_back();
+    around.is_some_and(|(start, length)| base + size <= start + length)
+}
+
+/// Every mapping that begins in the stretch, which must be made of whole ones.
+fn mappings(table: &Table, base: u64, size: u64) -> Outcome<Vec<(u64, u64)>> {
+    let end = base.checked_add(size).ok_or(Status::InvalidValue)?;
+    let (mut at, mut found) = (base, Vec::new());
+    while at < end {
+        let range = table.ranges.at(at).ok_or(Status::InvalidValue)?;
+        let Kind::Virtual(handle) = range.kind else { return Err(Status::InvalidValue) };
+        found.push((at, handle));
+        at += range.size;
+    }
+    if at == end { Ok(found) } else { Err(Status::InvalidValue) }
+}
+
+pub(crate) fn unmap(base: u64, size: usize) -> Outcome {
+    let size = whole(size)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    for (at, handle) in mappings(&table, base, size)? {
+        table.ranges.remove(at);
+        if let Some(physical) = table.physical.get_mut(&handle) {
+            physical.mapped -= 1;
+        }
+        settle(driver, &mut table, handle);
+    }
+    Ok(())
+}
+
+/// Who may use a mapping. Checked for form; the simulated devices trust each other.
+pub(crate) fn set_access(base: u64, size: usize, descriptions: In<Access>, count: usize) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    mappings(&table, base, whole(size)?)?;
+    descriptions.list(count)?.iter().try_for_each(|access| access.check(&table))
+}
+
+pub(crate) fn retain(out: Out<u64>, address: Host) -> Outcome {
+    out.check()?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let Some(Kind::Virtual(handle)) = table.ranges.around(address.address()).map(|range| range.kind) else {
+        return Err(Status::InvalidValue);
+    };
+    table.physical.get_mut(&handle).ok_or(Status::InvalidValue)?.held += 1;
+    out.put(handle)
+}
+
+pub(crate) fn properties(out: Out<Properties>, handle: u64) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let physical = find(&table.physical, handle)?;
+    let (handle_types, location) = (physical.handle_types, physical.device as i32);
+    out.put(Properties { kind: 1, handle_types, location_type: 1, location, windows: 0, flags: [0; 8] })
+}
+
+/// Makes a file descriptor that another process can import.
+pub(crate) fn export(out: Host, handle: u64, kind: i32, flags: u64) -> Outcome {
+    if kind != POSIX_FILE || flags != 0 || out == Host::NULL {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let table = driver.table();
+    let physical = find(&table.physical, handle)?;
+    if physical.handle_types & POSIX_FILE == 0 {
+        return Err(Status::InvalidValue);
+    }
+    let file = physical.backing.file()?;
+    let gpu = table.gpu(physical.device).index() as u64;
+    file.set_len(physical.size + TRAILER).map_err(|_| Status::OperatingSystem)?;
+    file.write_all_at(&gpu.to_ne_bytes(), physical.size).map_err(|_| Status::OperatingSystem)?;
+    let fd = file.into_raw_fd();
+    copy(Host(std::ptr::from_ref(&fd).cast_mut().cast()), out, size_of_val(&fd));
+    Ok(())
+}
+
+/// Takes what another process exported. It is paid for by the process that made it, as long as that lives.
+pub(crate) fn import(out: Out<u64>, shared: Host, kind: i32) -> Outcome {
+    out.check()?;
+    if kind != POSIX_FILE {
+        return Err(Status::InvalidValue);
+    }
+    let fd = i32::try_from(shared.address()).map_err(|_| Status::InvalidValue)?;
+    let file = duplicate(fd)?;
+    let length = file.metadata().map_err(|_| Status::InvalidValue)?.len();
+    let size =
+        length.checked_sub(TRAILER).filter(|size| size.is_multiple_of(BLOCK)).ok_or(Status::InvalidValue)?;
+    let mut index = [0; 8];
+    file.read_exact_at(&mut index, size).map_err(|_| Status::InvalidValue)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let index = u64::from_ne_bytes(index);
+    let found = table.devices.iter().position(|device| device.gpu.index() as u64 == index);
+    let device = found.ok_or(Status::InvalidDevice)?;
+    let backing = Arc::new(Backing::from_file(file, size)?);
+    let handle = table.handle();
+    let physical =
+        Physical { device, size, handle_types: POSIX_FILE, backing, held: 1, mapped: 0, charged: false };
+    table.physical.insert(handle, physical);
+    out.put(handle)
+}
+
+fn duplicate(fd: i32) -> Outcome<File> {
+    // SAFETY: duplicating any number is harmless; one that is no descriptor is refused.
+    let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if own < 0 {
+        return Err(Status::InvalidValue);
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(own) })
+}

@@ -1,0 +1,231 @@
+//! What can stand in a stream: how long it takes, and what it does to memory or the program.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simgpu::WorkKind;
+
+use crate::event::Event;
+use crate::memory::ranges::Place;
+use crate::status::Outcome;
+use crate::wall::{Callee, Host, copy};
+
+/// One entry of a stream or node of a graph.
+#[derive(Clone)]
+pub(crate) enum Op {
+    /// A kernel: takes time, computes nothing.
+    Kernel(Duration),
+    /// Moves bytes.
+    Copy(Copy),
+    /// Writes a pattern.
+    Fill(Fill),
+    /// Calls the program back.
+    Host(Callee),
+    /// Waits until a value in memory compares.
+    WaitValue(ValueWait),
+    /// Writes a value once what is before it is done.
+    WriteValue(ValueWrite),
+    /// Nothing, as a node that only joins others.
+    Empty,
+    /// Remembers when this point was reached.
+    Record(Arc<Event>),
+    /// Waits for what an event recorded.
+    WaitEvent(Arc<Event>),
+    /// A graph's memory node: address and size become memory.
+    Alloc(GraphMemory),
+    /// The memory at an address of a graph goes.
+    Free(u64),
+    /// Another graph's operations, in order.
+    Child(Vec<Op>),
+}
+
+/// Memory that a graph allocates each time it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct GraphMemory {
+    /// Its address, fixed when the node was made.
+    pub(crate) base: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// The device.
+    pub(crate) device: usize,
+}
+
+/// One side of a copy, from its first byte.
+#[derive(Clone)]
+pub(crate) struct Side {
+    /// The first byte.
+    pub(crate) place: Place,
+    /// Bytes from row to row.
+    pub(crate) pitch: u64,
+    /// Bytes from slice to slice.
+    pub(crate) slice: u64,
+}
+
+/// A copy of a box of bytes.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    /// From here.
+    pub(crate) from: Side,
+    /// To here.
+    pub(crate) to: Side,
+    /// Bytes in a row, rows in a slice, slices.
+    pub(crate) extent: [u64; 3],
+}
+
+impl Copy {
+    /// A copy of bytes in a row.
+    pub(crate) fn linear(from: Place, to: Place, bytes: u64) -> Self {
+        let side = |place| Side { place, pitch: bytes, slice: bytes };
+        Self { from: side(from), to: side(to), extent: [bytes, 1, 1] }
+    }
+
+    /// All bytes moved.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.extent.iter().product()
+    }
+
+    /// Whether one side is in host memory.
+    pub(crate) fn crosses_the_bus(&self) -> bool {
+        self.from.place.on.is_none() || self.to.place.on.is_none() || self.from.place.on != self.to.place.on
+    }
+
+    fn run(&self) -> Outcome {
+        let [width, height, depth] = self.extent;
+        if width == 0 || height == 0 || depth == 0 {
+            return Ok(());
+        }
+        for row in 0..height * depth {
+            let (y, z) = (row % height, row / height);
+            let from = self.from.place.bytes(z * self.from.slice + y * self.from.pitch, width)?;
+            let to = self.to.place.bytes(z * self.to.slice + y * self.to.pitch, width)?;
+            copy(from, to, width as usize);
+        }
+        Ok(())
+    }
+}
+
+/// A pattern over rows of bytes.
+#[derive(Clone)]
+pub(crate) struct Fill {
+    /// The first byte.
+    pub(crate) place: Place,
+    /// Bytes from row to row.
+    pub(crate) pitch: u64,
+    /// Bytes in a row.
+    pub(crate) width: u64,
+    /// Rows.
+    pub(crate) height: u64,
+    /// What is written over and over: 1, 2 or 4 bytes.
+    pub(crate) pattern: Vec<u8>,
+}
+
+impl Fill {
+    fn run(&self) -> Outcome {
+        if self.pitch == self.width {
+            return self.place.fill(0, self.width * self.height, &self.pattern);
+        }
+        (0..self.height).try_for_each(|row| self.place.fill(row * self.pitch, self.width, &self.pattern))
+    }
+}
+
+/// How many bytes a value in memory has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// Four bytes.
+    Word,
+    /// Eight bytes.
+    Double,
+}
+
+/// A wait for a value.
+#[derive(Clone)]
+pub(crate) struct ValueWait {
+    pub(crate) place: Place,
+    pub(crate) width: Width,
+    pub(crate) value: u64,
+    pub(crate) compare: Compare,
+}
+
+/// How a value is compared.
+#[derive(Clone, Copy)]
+pub(crate) enum Compare {
+    /// Cyclically at least.
+    AtLeast,
+    /// The same.
+    Equal,
+    /// Some bit in common.
+    And,
+    /// Some bit in neither.
+    Nor,
+}
+
+impl ValueWait {
+    fn holds(&self) -> Outcome<bool> {
+        let (bits, now) = match self.width {
+            Width::Word => (32, u64::from(self.place.bytes(0, 4)?.read::<u32>()?)),
+            Width::Double => (64, self.place.bytes(0, 8)?.read::<u64>()?),
+        };
+        let mask = u64::MAX >> (64 - bits);
+        Ok(match self.compare {
+            Compare::AtLeast => now.wrapping_sub(self.value) & mask < 1 << (bits - 1),
+            Compare::Equal => now == self.value & mask,
+            Compare::And => now & self.value != 0,
+            Compare::Nor => !(now | self.value) & mask != 0,
+        })
+    }
+}
+
+/// A value to write.
+#[derive(Clone)]
+pub(crate) struct ValueWrite {
+    pub(crate) place: Place,
+    pub(crate) width: Width,
+    pub(crate) value: u64,
+}
+
+impl ValueWrite {
+    fn run(&self) -> Outcome {
+        let bytes = self.value.to_ne_bytes();
+        let from = Host(bytes.as_ptr().cast_mut().cast());
+        let count = if self.width == Width::Word { 4 } else { 8 };
+        copy(from, self.place.bytes(0, count)?, count as usize);
+        Ok(())
+    }
+}
+
+/// How an operation gets done.
+pub(crate) enum Progress {
+    /// It is done.
+    Done,
+    /// Its condition does not hold yet.
+    NotYet,
+}
+
+impl Op {
+    /// Whether it must wait for its turn before it acts, and hold up what follows until it has.
+    pub(crate) const fn acts_in_turn(&self) -> bool {
+        matches!(self, Self::Host(_) | Self::WaitValue(_) | Self::WriteValue(_))
+    }
+
+    /// What kind of work it is for the engine.
+    pub(crate) const fn kind(&self) -> WorkKind {
+        match self {
+            Self::Kernel(_) => WorkKind::Kernel,
+            Self::Copy(_) | Self::Fill(_) => WorkKind::Copy,
+            _ => WorkKind::Mark,
+        }
+    }
+
+    /// Does what it does to memory or the program. Where the program gave a bad address this was found before.
+    pub(crate) fn act(&self) -> Progress {
+        match self {
+            Self::Copy(copy) => drop(copy.run()),
+            Self::Fill(fill) => drop(fill.run()),
+            Self::Host(callee) => callee.call(),
+            Self::WriteValue(write) => drop(write.run()),
+            Self::WaitValue(wait) if !wait.holds().unwrap_or(true) => return Progress::NotYet,
+            _ => {}
+        }
+        Progress::Done
+    }
+}

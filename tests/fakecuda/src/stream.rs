@@ -1,0 +1,376 @@
+//! Streams: a lane of the engine for when things happen, and a list of what is still to be done to memory.
+//!
+//! Law: bytes move at once when the stream has nothing left to do, for nobody may look at them earlier than at
+//! the operation's end; behind a host function or value wait they move in their turn, by the worker.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use simgpu::{Lane, Ticket, Work, WorkKind};
+
+use crate::capture::Capture;
+use crate::driver::{Driver, driver, status};
+use crate::lookup::find;
+use crate::op::{Op, Progress};
+use crate::status::{Outcome, Status};
+use crate::wall::{Callee, Host, HostFunction, Out, StreamCallback};
+
+/// `CU_STREAM_LEGACY`.
+const LEGACY: u64 = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: u64 = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// The greatest priority a stream can have; the least is 0.
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
+
+/// What stream 0 means: it depends on which of two entry points was called.
+#[derive(Clone, Copy)]
+pub(crate) enum DefaultStream {
+    /// The plain entry points.
+    Legacy,
+    /// Those that end in `_ptsz` and `_ptds`.
+    PerThread,
+}
+
+/// A stream.
+pub(crate) struct Stream {
+    /// Its handle.
+    pub(crate) handle: u64,
+    /// The handle of its context.
+    pub(crate) context: u64,
+    /// Creation flags.
+    pub(crate) flags: u32,
+    /// Priority, 0 the least.
+    pub(crate) priority: i32,
+    engine: simgpu::Context,
+    pub(crate) lane: Lane,
+    /// The last thing submitted; held while submitting, so that lane and list have one order.
+    last: Mutex<Option<Ticket>>,
+    deferred: Mutex<VecDeque<Deferred>>,
+    capture: Mutex<Option<Capture>>,
+}
+
+/// Something to do when its turn comes.
+struct Deferred {
+    op: Op,
+    /// Done means that its turn has come.
+    ready: Ticket,
+    /// Opened when it has acted.
+    gate: Option<Ticket>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stream {
+    /// A stream of a context.
+    pub(crate) fn new(handle: u64, context: u64, engine: simgpu::Context, lane: Lane, priority: i32) -> Self {
+        let flags = if matches!(lane, Lane::Free(_)) { NON_BLOCKING } else { 0 };
+        Self {
+            handle,
+            context,
+            flags,
+            priority,
+            engine,
+            lane,
+            last: Mutex::default(),
+            deferred: Mutex::default(),
+            capture: Mutex::default(),
+        }
+    }
+
+    /// The capture this stream is in, to look at or change.
+    pub(crate) fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
+        lock(&self.capture)
+    }
+
+    /// Refuses what may not happen in a stream that is being captured.
+    pub(crate) fn must_not_capture(&self) -> Outcome {
+        if self.capture().is_some() { Err(Status::CaptureUnsupported) } else { Ok(()) }
+    }
+
+    /// Puts an operation into the stream, or into the graph it is being captured into.
+    pub(crate) fn enqueue(self: &Arc<Self>, driver: &Driver, op: Op) -> Outcome {
+        if crate::capture::takes(driver, self, &op)? {
+            return Ok(());
+        }
+        self.run(driver, &op)
+    }
+
+    /// Puts an operation into the stream.
+    pub(crate) fn run(self: &Arc<Self>, driver: &Driver, op: &Op) -> Outcome {
+        match op {
+            Op::Alloc(memory) => crate::memory::pool::graph_alloc(driver, *memory, self.context),
+            Op::Free(address) => crate::memory::pool::graph_free(driver, *address),
+            Op::Child(ops) => ops.iter().try_for_each(|op| self.run(driver, op)),
+            Op::Record(event) => {
+                let mark = self.submit(driver, WorkKind::Mark, Duration::ZERO, None)?;
+                event.recorded(mark, self.clone());
+                Ok(())
+            }
+            Op::WaitEvent(event) => self.wait_event(driver, op, event.pending()),
+            _ if op.acts_in_turn() => self.run_in_turn(driver, op),
+            _ => self.run_timed(driver, op),
+        }
+    }
+
+    fn run_timed(self: &Arc<Self>, driver: &Driver, op: &Op) -> Outcome {
+        let duration = crate::timing::duration(driver, self.engine.gpu(), op);
+        let mut last = lock(&self.last);
+        let ticket = self.submit_after(driver, op.kind(), duration, None)?;
+        *last = Some(ticket);
+        if matches!(op, Op::Kernel(_) | Op::Empty) {
+            return Ok(());
+        }
+        if self.is_behind(driver) {
+            self.defer(driver, op.clone(), ticket, None);
+        } else {
+            op.act();
+        }
+        Ok(())
+    }
+
+    fn run_in_turn(self: &Arc<Self>, driver: &Driver, op: &Op) -> Outcome {
+        let mut last = lock(&self.last);
+        let ready = self.submit_after(driver, WorkKind::Mark, Duration::ZERO, None)?;
+        let gate = self.submit_after(driver, WorkKind::Gate, Duration::ZERO, None)?;
+        *last = Some(gate);
+        self.defer(driver, op.clone(), ready, Some(gate));
+        Ok(())
+    }
+
+    fn wait_event(
+        self: &Arc<Self>,
+        driver: &Driver,
+        op: &Op,
+        pending: Option<(Ticket, Arc<Self>)>,
+    ) -> Outcome {
+        let Some((mark, other)) = pending else { return Ok(()) };
+        let mut last = lock(&self.last);
+        let ticket = self.submit_after(driver, WorkKind::Mark, Duration::ZERO, Some(mark))?;
+        *last = Some(ticket);
+        if other.has_deferred() && !Arc::ptr_eq(&other, self) {
+            self.defer(driver, op.clone(), ticket, None);
+        }
+        Ok(())
+    }
+
+    fn submit(
+        &self,
+        driver: &Driver,
+        kind: WorkKind,
+        duration: Duration,
+        after: Option<Ticket>,
+    ) -> Outcome<Ticket> {
+        let mut last = lock(&self.last);
+        let ticket = self.submit_after(driver, kind, duration, after)?;
+        *last = Some(ticket);
+        Ok(ticket)
+    }
+
+    /// Submits; the caller holds `last`.
+    fn submit_after(
+        &self,
+        driver: &Driver,
+        kind: WorkKind,
+        duration: Duration,
+        after: Option<Ticket>,
+    ) -> Outcome<Ticket> {
+        let work = Work { lane: self.lane, kind, duration, after };
+        driver.process.submit(self.engine, work).map_err(status)
+    }
+
+    fn defer(self: &Arc<Self>, driver: &Driver, op: Op, ready: Ticket, gate: Option<Ticket>) {
+        lock(&self.deferred).push_back(Deferred { op, ready, gate });
+        driver.worker.look_after(self.clone());
+    }
+
+    /// Whether something before the next operation has not acted yet, here or in a stream it waits for.
+    fn is_behind(&self, driver: &Driver) -> bool {
+        self.has_deferred()
+            || driver.worker.busy_streams().iter().any(|other| {
+                other.context == self.context
+                    && match (self.lane, other.lane) {
+                        (Lane::Legacy, Lane::Blocking(_)) | (Lane::Blocking(_), Lane::Legacy) => {
+                            other.has_deferred()
+                        }
+                        _ => false,
+                    }
+            })
+    }
+
+    /// Whether something is still to be done to memory or the program.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !lock(&self.deferred).is_empty()
+    }
+
+    /// Does everything whose turn has come. Called by the worker alone.
+    pub(crate) fn act(&self, driver: &Driver) {
+        loop {
+            let next = lock(&self.deferred).front().map(|next| (next.op.clone(), next.ready, next.gate));
+            let Some((op, ready, gate)) = next else { return };
+            if !driver.node().is_done(ready) {
+                return;
+            }
+            if let Progress::NotYet = op.act() {
+                return;
+            }
+            if let Some(gate) = gate {
+                driver.node().open_gate(gate);
+            }
+            lock(&self.deferred).pop_front();
+        }
+    }
+
+    /// Whether everything that came before a mark that is done has acted too.
+    pub(crate) fn has_acted_until(&self, driver: &Driver, _mark: Ticket) -> bool {
+        lock(&self.deferred)
+            .front()
+            .is_none_or(|next| !driver.node().is_done(next.ready) || next.gate.is_some())
+    }
+
+    /// Waits until everything that came before a mark that is done has acted too.
+    pub(crate) fn wait_until_acted(&self, driver: &Driver, mark: Ticket) {
+        while !self.has_acted_until(driver, mark) {
+            driver.worker.wait_a_round();
+        }
+    }
+
+    /// Whether everything in it is done.
+    pub(crate) fn is_idle(&self, driver: &Driver) -> bool {
+        let last = *lock(&self.last);
+        last.is_none_or(|ticket| driver.node().is_done(ticket)) && !self.has_deferred()
+    }
+
+    /// Waits until everything that is in it now is done.
+    pub(crate) fn synchronize(&self, driver: &Driver) -> Outcome {
+        let last = *lock(&self.last);
+        if let Some(ticket) = last {
+            driver.node().wait(ticket).map_err(status)?;
+            self.wait_until_acted(driver, ticket);
+        }
+        crate::fault::check(driver, self.engine.gpu())
+    }
+}
+
+/// The stream that a handle means in the calling thread.
+pub(crate) fn select(driver: &Driver, default: DefaultStream, handle: u64) -> Outcome<Arc<Stream>> {
+    let mut table = driver.table();
+    let per_thread = match (handle, default) {
+        (0, DefaultStream::Legacy) | (LEGACY, _) => false,
+        (0, DefaultStream::PerThread) | (PER_THREAD, _) => true,
+        _ => return find(&table.streams, handle).cloned(),
+    };
+    let (current, context) = table.current()?;
+    if !per_thread {
+        return Ok(context.legacy.clone());
+    }
+    let (engine, thread) = (context.engine, thread_number());
+    if let Some(stream) = table.thread_streams.get(&(current, thread)) {
+        return Ok(stream.clone());
+    }
+    let handle = table.handle();
+    let stream = Arc::new(Stream::new(handle, current, engine, Lane::Blocking(handle), 0));
+    table.thread_streams.insert((current, thread), stream.clone());
+    Ok(stream)
+}
+
+fn thread_number() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
+pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
+    create_with_priority(out, flags, 0)
+}
+
+pub(crate) fn create_with_priority(out: Out<u64>, flags: u32, priority: i32) -> Outcome {
+    out.check()?;
+    if flags & !NON_BLOCKING != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (current, context) = table.current()?;
+    let engine = context.engine;
+    let handle = table.handle();
+    let lane = if flags == NON_BLOCKING { Lane::Free(handle) } else { Lane::Blocking(handle) };
+    let priority = priority.clamp(GREATEST_PRIORITY, 0);
+    table.streams.insert(handle, Arc::new(Stream::new(handle, current, engine, lane, priority)));
+    out.put(handle)
+}
+
+/// Work in it goes on; the handle ends.
+pub(crate) fn destroy(handle: u64) -> Outcome {
+    driver()?.table().streams.remove(&handle).map(|_| ()).ok_or(Status::InvalidHandle)
+}
+
+pub(crate) fn query(default: DefaultStream, handle: u64) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, handle)?;
+    stream.must_not_capture()?;
+    crate::fault::check(driver, stream.engine.gpu())?;
+    if stream.is_idle(driver) { Ok(()) } else { Err(Status::NotReady) }
+}
+
+pub(crate) fn synchronize(default: DefaultStream, handle: u64) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, handle)?;
+    stream.must_not_capture()?;
+    stream.synchronize(driver)?;
+    crate::memory::pool::trim_at_sync(driver);
+    Ok(())
+}
+
+pub(crate) fn context(default: DefaultStream, handle: u64, out: Out<u64>) -> Outcome {
+    out.put(select(driver()?, default, handle)?.context)
+}
+
+pub(crate) fn flags(default: DefaultStream, handle: u64, out: Out<u32>) -> Outcome {
+    out.put(select(driver()?, default, handle)?.flags)
+}
+
+pub(crate) fn priority(default: DefaultStream, handle: u64, out: Out<i32>) -> Outcome {
+    out.put(select(driver()?, default, handle)?.priority)
+}
+
+pub(crate) fn id(default: DefaultStream, handle: u64, out: Out<u64>) -> Outcome {
+    out.put(select(driver()?, default, handle)?.handle)
+}
+
+/// `cuLaunchHostFunc`.
+pub(crate) fn host_function(
+    default: DefaultStream,
+    stream: u64,
+    function: HostFunction,
+    data: Host,
+) -> Outcome {
+    let driver = driver()?;
+    let callee = Callee::Function(function.ok_or(Status::InvalidValue)?, data);
+    select(driver, default, stream)?.enqueue(driver, Op::Host(callee))
+}
+
+/// `cuStreamAddCallback`.
+pub(crate) fn add_callback(
+    default: DefaultStream,
+    handle: u64,
+    function: StreamCallback,
+    data: Host,
+    flags: u32,
+) -> Outcome {
+    if flags != 0 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let stream = select(driver, default, handle)?;
+    stream.must_not_capture()?;
+    let callee = Callee::Callback(function.ok_or(Status::InvalidValue)?, handle, data);
+    stream.enqueue(driver, Op::Host(callee))
+}

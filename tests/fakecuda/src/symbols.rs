@@ -1,0 +1,107 @@
+//! `cuGetProcAddress`: which symbol a base name means for a version and a default-stream flag.
+//!
+//! The rows are facts read off driver 550.163.01's `cuGetProcAddress_v2` (see `data/procaddress.tsv`), for the
+//! base names that this library has. A row whose symbol is not here answers "not found", never an older form,
+//! whose arguments would be other ones.
+
+use crate::exports;
+use crate::status::{Outcome, Status};
+use crate::wall::{Host, Out, Text};
+
+/// Base name, lowest version, flag, symbol.
+const ROWS: &str = include_str!("../data/procaddress.tsv");
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`; 1 is the legacy stream, like 0.
+const PER_THREAD: u64 = 2;
+
+/// `CUdriverProcAddressQueryResult`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    At(&'static str),
+    NoSuchName,
+    VersionTooLow,
+}
+
+fn rows() -> impl Iterator<Item = (&'static str, i32, u64, &'static str)> {
+    ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (base, version) = (fields.next()?, fields.next()?.parse().ok()?);
+        Some((base, version, fields.next()?.parse().ok()?, fields.next()?))
+    })
+}
+
+fn find(name: &str, version: i32, per_thread: bool) -> Found {
+    let flag = if per_thread { PER_THREAD } else { 0 };
+    let mut known = false;
+    let mut best: Option<(i32, &'static str)> = None;
+    for (_, since, _, symbol) in rows().filter(|(base, _, flags, _)| *base == name && *flags == flag) {
+        known = true;
+        if since <= version && best.is_none_or(|(before, _)| before <= since) {
+            best = Some((since, symbol));
+        }
+    }
+    match best {
+        Some((_, symbol)) if exports::address(symbol).is_some() => Found::At(symbol),
+        Some(_) => Found::NoSuchName,
+        None if known => Found::VersionTooLow,
+        None => Found::NoSuchName,
+    }
+}
+
+fn lookup(name: Text, version: i32, flags: u64) -> Outcome<Found> {
+    if flags > PER_THREAD {
+        return Err(Status::InvalidValue);
+    }
+    Ok(find(&name.get()?, version, flags == PER_THREAD))
+}
+
+/// The second form: always succeeds for a good request, and says in `status` what was found.
+pub(crate) fn get_v2(name: Text, out: Out<Host>, version: i32, flags: u64, status: Out<i32>) -> Outcome {
+    out.check()?;
+    let (pointer, number) = match lookup(name, version, flags)? {
+        Found::At(symbol) => (exports::address(symbol).unwrap_or(Host::NULL), 0),
+        Found::NoSuchName => (Host::NULL, 1),
+        Found::VersionTooLow => (Host::NULL, 2),
+    };
+    status.offer(number);
+    out.put(pointer)
+}
+
+/// The first form: what is not found is an error, and the place stays as it was.
+pub(crate) fn get(name: Text, out: Out<Host>, version: i32, flags: u64) -> Outcome {
+    out.check()?;
+    match lookup(name, version, flags)? {
+        Found::At(symbol) => out.put(exports::address(symbol).unwrap_or(Host::NULL)),
+        Found::NoSuchName | Found::VersionTooLow => Err(Status::NotFound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Found, find, rows};
+    use crate::exports;
+
+    #[test]
+    fn the_version_and_the_flag_decide() {
+        assert_eq!(find("cuMemAlloc", 2000, false), Found::At("cuMemAlloc"));
+        assert_eq!(find("cuMemAlloc", 12040, false), Found::At("cuMemAlloc_v2"));
+        assert_eq!(find("cuMemAlloc", 99999, true), Found::At("cuMemAlloc_v2"));
+        assert_eq!(find("cuLaunchKernel", 12040, true), Found::At("cuLaunchKernel_ptsz"));
+        assert_eq!(find("cuMemAlloc", 1000, false), Found::VersionTooLow);
+        assert_eq!(find("cuMemAlloc_v2", 12040, false), Found::NoSuchName);
+        assert_eq!(find("", 12040, false), Found::NoSuchName);
+    }
+
+    #[test]
+    fn every_symbol_is_found_by_some_row_and_every_row_has_its_symbol() {
+        let symbols: Vec<&str> = rows().map(|(_, _, _, symbol)| symbol).collect();
+        let unnamed: Vec<_> = exports::names().filter(|name| !symbols.contains(name)).collect();
+        assert_eq!(unnamed, NOT_BY_LOOKUP, "exported, but in no row");
+        let missing: Vec<_> =
+            symbols.into_iter().filter(|symbol| exports::address(symbol).is_none()).collect();
+        assert_eq!(missing, [] as [&str; 0], "in a row, but not exported");
+    }
+
+    /// Exported by the real driver too, yet not in its look-up table.
+    const NOT_BY_LOOKUP: [&str; 0] = [];
+}

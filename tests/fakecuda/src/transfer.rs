@@ -1,0 +1,423 @@
+//! Copies and fills: what the many entry points have in common is a box of bytes from one place to another.
+
+use crate::driver::{Driver, Table, driver};
+use crate::lookup::find;
+use crate::memory::ranges::Place;
+use crate::op::{Copy, Fill, Op, Side};
+use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, select};
+use crate::wall::{Host, In};
+
+/// Whether the caller waits.
+#[derive(Clone, Copy)]
+enum Wait {
+    /// Until the bytes have arrived.
+    Yes,
+    /// Not at all.
+    No,
+}
+
+/// Puts an operation into a stream.
+fn put(default: DefaultStream, stream: u64, op: Op, wait: Wait) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    match wait {
+        Wait::No => stream.enqueue(driver, op),
+        Wait::Yes => {
+            stream.must_not_capture()?;
+            stream.enqueue(driver, op)?;
+            stream.synchronize(driver)
+        }
+    }
+}
+
+fn place(of: impl FnOnce(&Table) -> Outcome<Place>) -> Outcome<Place> {
+    let driver = driver()?;
+    let table = driver.table();
+    table.current()?;
+    of(&table)
+}
+
+fn on_device(address: u64, bytes: usize) -> Outcome<Place> {
+    place(|table| table.ranges.device_place(address, bytes as u64))
+}
+
+/// A caller's buffer, or any memory of ours: the two share one address space.
+fn anywhere(address: u64, bytes: usize) -> Outcome<Place> {
+    place(|table| table.ranges.place(address, bytes as u64))
+}
+
+fn in_array(handle: u64, offset: usize, bytes: usize) -> Outcome<Place> {
+    place(|table| {
+        let array = find(&table.arrays, handle)?;
+        if (offset as u64).checked_add(bytes as u64).is_none_or(|end| end > array.bytes()) {
+            return Err(Status::InvalidValue);
+        }
+        let (place, _, _) = array.place(table)?;
+        Ok(place.after(offset as u64))
+    })
+}
+
+fn linear(default: DefaultStream, stream: u64, sides: (Place, Place), bytes: usize, wait: Wait) -> Outcome {
+    let (from, to) = sides;
+    if bytes == 0 {
+        return Ok(());
+    }
+    from.check()?;
+    to.check()?;
+    put(default, stream, Op::Copy(Copy::linear(from, to, bytes as u64)), wait)
+}
+
+macro_rules! copies {
+    ($($(#[$doc:meta])* $sync:ident, $later:ident ($($name:ident: $type:ty),*) $from:expr => $to:expr;)*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) fn $sync(default: DefaultStream, $($name: $type,)* bytes: usize) -> Outcome {
+                linear(default, 0, ($from(bytes)?, $to(bytes)?), bytes, Wait::Yes)
+            }
+            $(#[$doc])*
+            pub(crate) fn $later(default: DefaultStream, $($name: $type,)* bytes: usize, stream: u64) -> Outcome {
+                linear(default, stream, ($from(bytes)?, $to(bytes)?), bytes, Wait::No)
+            }
+        )*
+    };
+}
+
+copies! {
+    /// Host to device.
+    to_device, to_device_async (to: u64, from: Host)
+        |bytes| anywhere(from.address(), bytes) => |bytes| on_device(to, bytes);
+    /// Device to host.
+    to_host, to_host_async (to: Host, from: u64)
+        |bytes| on_device(from, bytes) => |bytes| anywhere(to.address(), bytes);
+    /// Device to device.
+    on_devices, on_devices_async (to: u64, from: u64)
+        |bytes| on_device(from, bytes) => |bytes| on_device(to, bytes);
+    /// Anywhere to anywhere.
+    unified, unified_async (to: u64, from: u64)
+        |bytes| anywhere(from, bytes) => |bytes| anywhere(to, bytes);
+    /// Between two contexts, which share one address space.
+    peer, peer_async (to: u64, to_context: u64, from: u64, from_context: u64)
+        |bytes| in_context(from_context, from, bytes) => |bytes| in_context(to_context, to, bytes);
+    /// Array to host.
+    array_to_host, array_to_host_async (to: Host, from: u64, offset: usize)
+        |bytes| in_array(from, offset, bytes) => |bytes| anywhere(to.address(), bytes);
+    /// Host to array.
+    host_to_array, host_to_array_async (to: u64, offset: usize, from: Host)
+        |bytes| anywhere(from.address(), bytes) => |bytes| in_array(to, offset, bytes);
+}
+
+fn in_context(context: u64, address: u64, bytes: usize) -> Outcome<Place> {
+    driver()?.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
+    on_device(address, bytes)
+}
+
+pub(crate) fn array_to_device(
+    default: DefaultStream,
+    to: u64,
+    from: u64,
+    offset: usize,
+    bytes: usize,
+) -> Outcome {
+    linear(default, 0, (in_array(from, offset, bytes)?, on_device(to, bytes)?), bytes, Wait::Yes)
+}
+
+pub(crate) fn device_to_array(
+    default: DefaultStream,
+    to: u64,
+    offset: usize,
+    from: u64,
+    bytes: usize,
+) -> Outcome {
+    linear(default, 0, (on_device(from, bytes)?, in_array(to, offset, bytes)?), bytes, Wait::Yes)
+}
+
+pub(crate) fn array_to_array(
+    default: DefaultStream,
+    to: u64,
+    to_offset: usize,
+    from: u64,
+    from_offset: usize,
+    bytes: usize,
+) -> Outcome {
+    linear(
+        default,
+        0,
+        (in_array(from, from_offset, bytes)?, in_array(to, to_offset, bytes)?),
+        bytes,
+        Wait::Yes,
+    )
+}
+
+pub(crate) fn to_device_low(to: u32, from: Host, bytes: u32) -> Outcome {
+    to_device(DefaultStream::Legacy, u64::from(to), from, bytes as usize)
+}
+
+pub(crate) fn to_host_low(to: Host, from: u32, bytes: u32) -> Outcome {
+    to_host(DefaultStream::Legacy, to, u64::from(from), bytes as usize)
+}
+
+pub(crate) fn on_devices_low(to: u32, from: u32, bytes: u32) -> Outcome {
+    on_devices(DefaultStream::Legacy, u64::from(to), u64::from(from), bytes as usize)
+}
+
+pub(crate) fn to_device_async_low(to: u32, from: Host, bytes: u32, stream: u64) -> Outcome {
+    to_device_async(DefaultStream::Legacy, u64::from(to), from, bytes as usize, stream)
+}
+
+pub(crate) fn to_host_async_low(to: Host, from: u32, bytes: u32, stream: u64) -> Outcome {
+    to_host_async(DefaultStream::Legacy, to, u64::from(from), bytes as usize, stream)
+}
+
+pub(crate) fn on_devices_async_low(to: u32, from: u32, bytes: u32, stream: u64) -> Outcome {
+    on_devices_async(DefaultStream::Legacy, u64::from(to), u64::from(from), bytes as usize, stream)
+}
+
+/// One side of `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct FlatSide {
+    x: usize,
+    y: usize,
+    memory_type: i32,
+    host: Host,
+    device: u64,
+    array: u64,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct FlatCopy {
+    from: FlatSide,
+    to: FlatSide,
+    width: usize,
+    height: usize,
+}
+
+/// One side of `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`, which differ in what stands at `context`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct DeepSide {
+    x: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    memory_type: i32,
+    host: Host,
+    device: u64,
+    array: u64,
+    context: u64,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct DeepCopy {
+    from: DeepSide,
+    to: DeepSide,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl FlatCopy {
+    fn deep(&self) -> DeepCopy {
+        let side = |side: FlatSide| DeepSide {
+            x: side.x,
+            y: side.y,
+            z: 0,
+            level: 0,
+            memory_type: side.memory_type,
+            host: side.host,
+            device: side.device,
+            array: side.array,
+            context: 0,
+            pitch: side.pitch,
+            height: 0,
+        };
+        DeepCopy {
+            from: side(self.from),
+            to: side(self.to),
+            width: self.width,
+            height: self.height,
+            depth: 1,
+        }
+    }
+}
+
+impl DeepSide {
+    fn side(&self, table: &Table, extent: [u64; 3]) -> Outcome<Side> {
+        let [width, height, depth] = extent;
+        let (x, y, z) = (self.x as u64, self.y as u64, self.z as u64);
+        let pitch = if self.pitch == 0 { width } else { self.pitch as u64 };
+        let rows = if self.height == 0 { height } else { self.height as u64 };
+        let slice = pitch.checked_mul(rows).ok_or(Status::InvalidValue)?;
+        let span = |pitch: u64, slice: u64| -> Option<(u64, u64)> {
+            let start = z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x)?;
+            let last = (depth - 1).checked_mul(slice)?.checked_add((height - 1).checked_mul(pitch)?)?;
+            Some((start, last.checked_add(width)?))
+        };
+        let linear = |base: u64, known: bool| {
+            let (start, length) = span(pitch, slice).ok_or(Status::InvalidValue)?;
+            let at = base.checked_add(start).ok_or(Status::InvalidValue)?;
+            let place =
+                if known { table.ranges.device_place(at, length) } else { table.ranges.place(at, length) }?;
+            place.check()?;
+            Ok(Side { place, pitch, slice })
+        };
+        match self.memory_type {
+            1 => linear(self.host.address(), false),
+            2 => linear(self.device, true),
+            3 => {
+                let array = find(&table.arrays, self.array)?;
+                let (place, pitch, slice) = array.place(table)?;
+                let (start, length) = span(pitch, slice).ok_or(Status::InvalidValue)?;
+                if start + length > array.bytes() || x + width > pitch {
+                    return Err(Status::InvalidValue);
+                }
+                Ok(Side { place: place.after(start), pitch, slice })
+            }
+            4 => linear(self.device, false),
+            _ => Err(Status::InvalidValue),
+        }
+    }
+}
+
+impl DeepCopy {
+    /// The copy this describes; nothing for an empty box.
+    pub(crate) fn copy(&self, driver: &Driver) -> Outcome<Option<Copy>> {
+        let table = driver.table();
+        let extent = [self.width as u64, self.height as u64, self.depth as u64];
+        if extent.contains(&0) {
+            return Ok(None);
+        }
+        if self.from.level != 0 || self.to.level != 0 {
+            return Err(Status::InvalidValue);
+        }
+        let (from, to) = (self.from.side(&table, extent)?, self.to.side(&table, extent)?);
+        if width_exceeds(&from, extent[0]) || width_exceeds(&to, extent[0]) {
+            return Err(Status::InvalidValue);
+        }
+        Ok(Some(Copy { from, to, extent }))
+    }
+}
+
+const fn width_exceeds(side: &Side, width: u64) -> bool {
+    side.pitch < width
+}
+
+fn shaped(default: DefaultStream, copy: DeepCopy, stream: u64, wait: Wait) -> Outcome {
+    match copy.copy(driver()?)? {
+        Some(copy) => put(default, stream, Op::Copy(copy), wait),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn flat(default: DefaultStream, copy: In<FlatCopy>) -> Outcome {
+    shaped(default, copy.get()?.deep(), 0, Wait::Yes)
+}
+
+pub(crate) fn flat_async(default: DefaultStream, copy: In<FlatCopy>, stream: u64) -> Outcome {
+    shaped(default, copy.get()?.deep(), stream, Wait::No)
+}
+
+pub(crate) fn deep(default: DefaultStream, copy: In<DeepCopy>) -> Outcome {
+    shaped(default, copy.get()?, 0, Wait::Yes)
+}
+
+pub(crate) fn deep_async(default: DefaultStream, copy: In<DeepCopy>, stream: u64) -> Outcome {
+    shaped(default, copy.get()?, stream, Wait::No)
+}
+
+fn fill(
+    default: DefaultStream,
+    stream: u64,
+    to: u64,
+    pitch: usize,
+    pattern: &[u8],
+    shape: (usize, usize),
+) -> Outcome {
+    let (width, height) = shape;
+    if width == 0 || height == 0 {
+        driver()?.table().current()?;
+        return Ok(());
+    }
+    let width = width.checked_mul(pattern.len()).ok_or(Status::InvalidValue)?;
+    let pitch = if height == 1 { width } else { pitch };
+    if pitch < width || !to.is_multiple_of(pattern.len() as u64) {
+        return Err(Status::InvalidValue);
+    }
+    let bytes = pitch
+        .checked_mul(height - 1)
+        .and_then(|bytes| bytes.checked_add(width))
+        .ok_or(Status::InvalidValue)?;
+    let place = on_device(to, bytes)?;
+    let (pitch, width, height) = (pitch as u64, width as u64, height as u64);
+    put(default, stream, Op::Fill(Fill { place, pitch, width, height, pattern: pattern.to_vec() }), Wait::No)
+}
+
+/// What a memory-set node does.
+pub(crate) fn fill_node(
+    to: u64,
+    pitch: usize,
+    value: u32,
+    element: u32,
+    width: usize,
+    height: usize,
+) -> Outcome<Fill> {
+    let pattern = match element {
+        1 => vec![value as u8],
+        2 => (value as u16).to_ne_bytes().to_vec(),
+        4 => value.to_ne_bytes().to_vec(),
+        _ => return Err(Status::InvalidValue),
+    };
+    let width = width.checked_mul(pattern.len()).ok_or(Status::InvalidValue)?;
+    let pitch = if height == 1 { width } else { pitch };
+    if width == 0 || height == 0 || pitch < width {
+        return Err(Status::InvalidValue);
+    }
+    let bytes = pitch
+        .checked_mul(height - 1)
+        .and_then(|bytes| bytes.checked_add(width))
+        .ok_or(Status::InvalidValue)?;
+    let place = on_device(to, bytes)?;
+    Ok(Fill { place, pitch: pitch as u64, width: width as u64, height: height as u64, pattern })
+}
+
+macro_rules! fills {
+    ($($type:ty: $row:ident, $row_async:ident, $row_low:ident, $rows:ident, $rows_async:ident;)*) => {
+        $(
+            pub(crate) fn $row(default: DefaultStream, to: u64, value: $type, count: usize) -> Outcome {
+                fill(default, 0, to, 0, &value.to_ne_bytes(), (count, 1))
+            }
+            pub(crate) fn $row_async(
+                default: DefaultStream, to: u64, value: $type, count: usize, stream: u64,
+            ) -> Outcome {
+                fill(default, stream, to, 0, &value.to_ne_bytes(), (count, 1))
+            }
+            pub(crate) fn $row_low(to: u32, value: $type, count: u32) -> Outcome {
+                $row(DefaultStream::Legacy, u64::from(to), value, count as usize)
+            }
+            pub(crate) fn $rows(
+                default: DefaultStream, to: u64, pitch: usize, value: $type, width: usize, height: usize,
+            ) -> Outcome {
+                fill(default, 0, to, pitch, &value.to_ne_bytes(), (width, height))
+            }
+            pub(crate) fn $rows_async(
+                default: DefaultStream, to: u64, pitch: usize, value: $type, width: usize, height: usize, stream: u64,
+            ) -> Outcome {
+                fill(default, stream, to, pitch, &value.to_ne_bytes(), (width, height))
+            }
+        )*
+    };
+}
+
+fills! {
+    u8: bytes, bytes_async, bytes_low, bytes_2d, bytes_2d_async;
+    u16: halves, halves_async, halves_low, halves_2d, halves_2d_async;
+    u32: words, words_async, words_low, words_2d, words_2d_async;
+}

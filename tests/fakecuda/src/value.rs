@@ -1,0 +1,106 @@
+//! Stream memory operations: waiting for a value in memory, and writing one.
+
+use crate::driver::{Driver, driver};
+use crate::memory::ranges::Place;
+use crate::op::{Compare, Op, ValueWait, ValueWrite, Width};
+use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, select};
+use crate::wall::In;
+
+/// `CU_STREAM_WAIT_VALUE_FLUSH`: remote writes first, of which there are none.
+const FLUSH: u32 = 1 << 30;
+
+/// One of `CUstreamBatchMemOpParams`: the operation's number, then its fields.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Batched {
+    operation: u32,
+    address: u64,
+    value: u64,
+    flags: u32,
+    alias: u64,
+    rest: u64,
+}
+
+fn place(driver: &Driver, address: u64, width: Width) -> Outcome<Place> {
+    let bytes = if width == Width::Word { 4 } else { 8 };
+    if !address.is_multiple_of(bytes) {
+        return Err(Status::InvalidValue);
+    }
+    driver.table().ranges.device_place(address, bytes)
+}
+
+fn waiting(driver: &Driver, address: u64, value: u64, flags: u32, width: Width) -> Outcome<Op> {
+    let compare = match flags & !FLUSH {
+        0 => Compare::AtLeast,
+        1 => Compare::Equal,
+        2 => Compare::And,
+        3 => Compare::Nor,
+        _ => return Err(Status::InvalidValue),
+    };
+    Ok(Op::WaitValue(ValueWait { place: place(driver, address, width)?, width, value, compare }))
+}
+
+fn writing(driver: &Driver, address: u64, value: u64, flags: u32, width: Width) -> Outcome<Op> {
+    // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER is the only flag.
+    if flags > 1 {
+        return Err(Status::InvalidValue);
+    }
+    Ok(Op::WriteValue(ValueWrite { place: place(driver, address, width)?, width, value }))
+}
+
+fn put(default: DefaultStream, stream: u64, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    stream.must_not_capture()?;
+    stream.enqueue(driver, op(driver)?)
+}
+
+pub(crate) fn wait32(default: DefaultStream, stream: u64, address: u64, value: u32, flags: u32) -> Outcome {
+    put(default, stream, |driver| waiting(driver, address, u64::from(value), flags, Width::Word))
+}
+
+pub(crate) fn wait64(default: DefaultStream, stream: u64, address: u64, value: u64, flags: u32) -> Outcome {
+    put(default, stream, |driver| waiting(driver, address, value, flags, Width::Double))
+}
+
+pub(crate) fn write32(default: DefaultStream, stream: u64, address: u64, value: u32, flags: u32) -> Outcome {
+    put(default, stream, |driver| writing(driver, address, u64::from(value), flags, Width::Word))
+}
+
+pub(crate) fn write64(default: DefaultStream, stream: u64, address: u64, value: u64, flags: u32) -> Outcome {
+    put(default, stream, |driver| writing(driver, address, value, flags, Width::Double))
+}
+
+/// `cuStreamBatchMemOp`: the same operations, several in order.
+pub(crate) fn batch(
+    default: DefaultStream,
+    stream: u64,
+    count: u32,
+    list: In<Batched>,
+    flags: u32,
+) -> Outcome {
+    if flags != 0 || count > 256 {
+        return Err(Status::InvalidValue);
+    }
+    let driver = driver()?;
+    let ops: Vec<Op> = list.list(count as usize)?.iter().map(|one| one.op(driver)).collect::<Outcome<_>>()?;
+    let stream = select(driver, default, stream)?;
+    stream.must_not_capture()?;
+    ops.into_iter().try_for_each(|op| stream.enqueue(driver, op))
+}
+
+impl Batched {
+    fn op(&self, driver: &Driver) -> Outcome<Op> {
+        let Self { operation, address, value, flags, .. } = *self;
+        let word = u64::from(value as u32);
+        match operation {
+            1 => waiting(driver, address, word, flags, Width::Word),
+            2 => writing(driver, address, word, flags, Width::Word),
+            3 | 6 => Ok(Op::Empty),
+            4 => waiting(driver, address, value, flags, Width::Double),
+            5 => writing(driver, address, value, flags, Width::Double),
+            _ => Err(Status::InvalidValue),
+        }
+    }
+}

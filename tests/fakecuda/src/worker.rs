@@ -1,0 +1,82 @@
+//! The thread that runs host functions, value waits and what follows them, when their turn comes.
+//!
+//! It starts with the first such thing. Streams it has work in are polled; a value in memory rings no bell.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::driver::driver;
+use crate::stream::Stream;
+
+/// How often streams with something to do are looked at.
+const TICK: Duration = Duration::from_micros(50);
+
+/// Streams that have something to do.
+#[derive(Default)]
+pub(crate) struct Worker {
+    inner: Mutex<Inner>,
+    wanted: Condvar,
+    /// Rung after every round, for those who wait for an action.
+    acted: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    started: bool,
+    streams: Vec<Arc<Stream>>,
+}
+
+impl Worker {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks after a stream from now on, until it has nothing left to do.
+    pub(crate) fn look_after(&self, stream: Arc<Stream>) {
+        let mut inner = self.inner();
+        if !inner.streams.iter().any(|known| Arc::ptr_eq(known, &stream)) {
+            inner.streams.push(stream);
+        }
+        if !inner.started {
+            inner.started = true;
+            std::thread::Builder::new()
+                .name("simulated-cuda".into())
+                .spawn(run)
+                .expect("a process that can run a CUDA program can have one more thread");
+        }
+        self.wanted.notify_one();
+    }
+
+    /// The streams it looks after.
+    pub(crate) fn busy_streams(&self) -> Vec<Arc<Stream>> {
+        self.inner().streams.clone()
+    }
+
+    /// Sleeps until the next round has passed, or a little while.
+    pub(crate) fn wait_a_round(&self) {
+        let inner = self.inner();
+        drop(self.acted.wait_timeout(inner, Duration::from_millis(5)));
+    }
+
+    fn round(&self) {
+        let mut inner = self.inner();
+        while inner.streams.is_empty() {
+            inner = self.wanted.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        let streams = inner.streams.clone();
+        drop(inner);
+        let Ok(driver) = driver() else { return };
+        for stream in &streams {
+            stream.act(driver);
+        }
+        self.inner().streams.retain(|stream| stream.has_deferred());
+        self.acted.notify_all();
+    }
+}
+
+fn run() {
+    while let Ok(driver) = driver() {
+        driver.worker.round();
+        std::thread::sleep(TICK);
+    }
+}
