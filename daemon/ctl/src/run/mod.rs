@@ -67,47 +67,31 @@ pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
     // Before any child: one that outlives its parent then comes to us and stays in the slice.
     prctl::set_child_subreaper(true)
         .map_err(|cause| RunError::Kernel { attempt: "become the parent of orphaned processes", cause })?;
-    let lease = Lease::take(args, socket)?;
-    let environment = environment::within(env::vars_os(), &lease.entered);
+    let entered = enter(args, socket)?;
+    check_shim(&entered)?;
+    let environment = environment::within(env::vars_os(), &entered);
     Ok(supervision::supervise(&args.command, &environment)?)
 }
 
-/// A slice that this process is in. The connection over which it came is closed: it would be idle for as long
-/// as the program runs, and a daemon that wants to end waits for its connections.
-struct Lease<'a> {
-    socket: &'a Path,
-    /// The slice, if it was made for this process.
-    own: Option<SliceName>,
-    entered: EnterSliceResponse,
-}
-
-impl<'a> Lease<'a> {
-    fn take(args: &RunArgs, socket: &'a Path) -> Result<Self, Failure> {
-        let mut daemon = Daemon::connect(socket)?;
-        if let Some(slice) = daemon.own_slice()? {
-            return Err(RunError::Nested(Some(slice)).into());
-        }
-        let (own, slice) = match &args.slice {
-            Some(existing) => (None, existing.clone()),
-            None => {
-                let made = reserve(&mut daemon, &request(args), args.size.wait.unwrap_or_default())?;
-                (Some(made.clone()), made)
-            }
-        };
-        let mut lease = Self { socket, own, entered: EnterSliceResponse::default() };
-        lease.entered = daemon.enter(&slice)?;
-        check_shim(&lease.entered)?;
-        Ok(lease)
+/// Enters the slice, made for this process if none was named; from here on it ends with this process.
+///
+/// The connection is closed before the program starts: it would be idle for as long as that runs, and a daemon
+/// that wants to end waits for its connections.
+fn enter(args: &RunArgs, socket: &Path) -> Result<EnterSliceResponse, Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    if let Some(slice) = daemon.own_slice()? {
+        return Err(RunError::Nested(Some(slice)).into());
     }
-}
-
-impl Drop for Lease<'_> {
-    /// It would end with this process anyway; so its name is free at once for whoever comes next.
-    fn drop(&mut self) {
-        if let Some(slice) = &self.own {
-            let _ = Daemon::connect(self.socket).and_then(|mut daemon| daemon.delete(slice, false));
-        }
+    if let Some(existing) = &args.slice {
+        return daemon.enter(existing);
     }
+    let made = reserve(&mut daemon, &request(args), args.size.wait.unwrap_or_default())?;
+    let entered = daemon.enter(&made);
+    if entered.is_err() {
+        // Nobody will use it; the daemon would find out by itself, but later.
+        let _ = daemon.delete(&made, false);
+    }
+    entered
 }
 
 fn request(args: &RunArgs) -> SliceRequest {

@@ -22,20 +22,13 @@ fn created(daemon: &Daemon) -> v1::CreateSliceRequest {
 }
 
 #[test]
-fn a_program_runs_in_a_slice_that_is_made_entered_and_given_back() {
+fn a_program_runs_in_a_slice_that_is_made_and_entered() {
     let daemon = Daemon::new();
     assert_eq!(run(&daemon, "exit 0").printed(), "");
     let request = created(&daemon);
     assert_eq!(request.share, Some(v1::Share { kind: Some(Kind::FractionPermille(500)) }));
     assert!(request.ephemeral);
-    let name = "frac05".to_owned();
-    assert_eq!(
-        daemon.asked()[1..],
-        [
-            Asked::Enter(v1::EnterSliceRequest { name: name.clone() }),
-            Asked::Delete(v1::DeleteSliceRequest { name, force: false }),
-        ]
-    );
+    assert_eq!(daemon.asked()[1..], [Asked::Enter(v1::EnterSliceRequest { name: "frac05".into() })]);
 }
 
 #[test]
