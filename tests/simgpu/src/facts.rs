@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::ground::WINDOW;
+use crate::books::WINDOW;
 use crate::layout::{LOG, WINDOWS, Words, entry, gpu, holding, window, windows_of};
 use crate::node::{Node, stamps};
 use crate::process::Process;

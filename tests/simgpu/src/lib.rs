@@ -7,6 +7,7 @@
 //! - Any process may be killed at any instruction. Whoever comes next takes its lock over and reaps what it held.
 //! - No call reads a clock but through the node's; scheduling is pure.
 
+mod books;
 mod facts;
 mod faults;
 mod ground;
@@ -14,7 +15,9 @@ mod layout;
 mod lock;
 mod model;
 mod node;
+mod preset;
 mod process;
+mod queue;
 mod schedule;
 mod sys;
 mod units;
@@ -24,11 +27,9 @@ mod world;
 pub use facts::{Holding, LogEntry, ProcessUtilization, Utilization, Vitals};
 pub use faults::{ComputeMode, MigMode, Presence, Setting, Settings, Virtualization, Xid};
 pub use layout::{MARKS, QUEUE_LENGTH};
-pub use model::{
-    Architecture, BadPreset, Brand, Clocks, Compute, GpuSpec, Link, MAX_GPUS, Memory, Mig, Model, NodeSpec,
-    Power, Temperature, models, presets,
-};
+pub use model::{Architecture, Brand, Clocks, Compute, Link, Memory, Mig, Model, Power, Temperature, models};
 pub use node::{BadNode, Node};
+pub use preset::{BadPreset, GpuSpec, MAX_GPUS, NodeSpec, presets};
 pub use process::{Context, Process, Refusal};
 pub use units::{BLOCK_BYTES, Blocks, Gpu, Time};
 pub use work::{Lane, Ticket, Work, WorkKind};

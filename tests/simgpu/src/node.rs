@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Acquire;
 use thiserror::Error;
 
 use crate::layout::{self, GpuWords, NodeWords, node};
-use crate::model::{GpuSpec, MAX_GPUS, NodeSpec};
+use crate::preset::{GpuSpec, MAX_GPUS, NodeSpec};
 use crate::sys::Mapping;
 use crate::units::{Blocks, Gpu, Time};
 use crate::world::{Host, World};

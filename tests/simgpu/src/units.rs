@@ -1,4 +1,5 @@
 //! Quantities that must not be confused with one another.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,4 +1,5 @@
 //! What the engine asks of the world outside: the time, who calls, and who still lives.
+#![forbid(unsafe_code)]
 
 use std::cell::Cell;
 use std::fmt;
