@@ -50,27 +50,37 @@ static void *resolve(const char *base, int version, uint64_t flags)
 
 struct tally { int equal, different, unknown; };
 
+/* The variants one kind of stream gets as the version rises: "plain _v2", or "differs". */
+static bool list_variants(const char *base, uint64_t flags, char *list, size_t room, struct tally *tally)
+{
+    const void *last = NULL;
+    list[0] = '\0';
+    for (int v = 0; v < VERSION_COUNT; v++) {
+        void *address = resolve(base, VERSIONS[v], flags);
+        if (!address || address == last)
+            continue;
+        last = address;
+        const char *suffix = export_at(base, address);
+        ++*(suffix ? &tally->equal : &tally->different);
+        size_t used = strlen(list);
+        snprintf(list + used, room - used, "%s%s", used ? " " : "",
+                 !suffix ? "differs" : *suffix ? suffix : "plain");
+    }
+    return last != NULL;
+}
+
 static void compare(const char *base, struct tally *tally)
 {
-    char list[96] = "";
-    const void *last = NULL;
-    bool any = false;
-    for (int flags = 0; flags <= 2; flags += 2)
-        for (int v = 0; v < VERSION_COUNT; v++) {
-            void *address = resolve(base, VERSIONS[v], (uint64_t)flags);
-            if (!address || address == last)
-                continue;
-            last = address;
-            any = true;
-            const char *suffix = export_at(base, address);
-            tally->equal += suffix != NULL;
-            tally->different += suffix == NULL;
-            size_t used = strlen(list);
-            snprintf(list + used, sizeof list - used, "%s%s%s", used ? " " : "", suffix ? "=" : "differs",
-                     suffix ? (*suffix ? suffix : "plain") : "");
-        }
+    char usual[96], per_thread[96];
+    bool any = list_variants(base, 0, usual, sizeof usual, tally);
+    any |= list_variants(base, 2, per_thread, sizeof per_thread, tally);
     tally->unknown += !any;
-    row_text(base, any ? list : "not resolved", " ");
+    if (!any)
+        row_text(base, "not resolved", " ");
+    else if (!strcmp(usual, per_thread))
+        row_text(base, usual, " ");
+    else
+        row_text(base, usual, "per-thread stream: %s", per_thread);
 }
 
 void section_addresses(void)

@@ -220,13 +220,15 @@ void section_pids(void)
     unsigned room = 0;
     if (!nv.nvmlDeviceGetComputeRunningProcesses_v3)
         row_absent("nvmlDeviceGetComputeRunningProcesses_v3");
-    else
-        row_number("v3_asked_with_no_room", nv.nvmlDeviceGetComputeRunningProcesses_v3(b.witness, &room, list),
-                   "", "7: insufficient size; count %u", room);
+    else {
+        NvmlResult result = nv.nvmlDeviceGetComputeRunningProcesses_v3(b.witness, &room, list);
+        row_number("v3_asked_with_no_room", result, "", "7: insufficient size; count %u", room);
+    }
     room = 256;
-    if (nv.nvmlDeviceGetGraphicsRunningProcesses_v3)
-        row_number("graphics_processes_code",
-                   nv.nvmlDeviceGetGraphicsRunningProcesses_v3(b.witness, &room, list), "", "count %u", room);
+    if (nv.nvmlDeviceGetGraphicsRunningProcesses_v3) {
+        NvmlResult result = nv.nvmlDeviceGetGraphicsRunningProcesses_v3(b.witness, &room, list);
+        row_number("graphics_processes_code", result, "", "count %u", room);
+    }
     if (nv.nvmlSystemGetProcessName) {
         NvmlResult result = nv.nvmlSystemGetProcessName((unsigned)getpid(), text, sizeof text);
         row_text("process_name", result == NVML_OK ? text : "not told", "NVML's code %d", result);

@@ -256,9 +256,15 @@ void section_rates(void)
         return row_absent("nvmlDeviceGetUtilizationRates");
     while (!atomic_load(&stage->ready))
         pause_ms(1); /* the section's alarm bounds this */
-    NvmlResult result = nv.nvmlDeviceGetUtilizationRates(witness, &rates);
-    row_number("idle_utilisation", rates.gpu, "%", "NVML's code %d", result);
     uint64_t from = now_ns();
+    NvmlResult result = NVML_OK;
+    do {
+        pause_ms(1);
+        result = nv.nvmlDeviceGetUtilizationRates(witness, &rates);
+    } while (result == NVML_OK && rates.gpu && now_ns() - from < 3000000000u);
+    row_number("idle_utilisation", rates.gpu, "%", "NVML's code %d, after %.0f ms without load", result,
+               (double)(now_ns() - from) / 1e6);
+    from = now_ns();
     atomic_store(&stage->go, 1);
     double late = -1;
     while (late < 0 && now_ns() - from < 3000000000u) {
