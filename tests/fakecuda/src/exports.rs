@@ -325,6 +325,10 @@ exports! {
         cuGraphNodeGetType(node: u64, out: Out<i32>) = graph::node_type(node, out);
         cuGraphGetNodes(graph: u64, out: Out<u64>, count: Out<usize>) = graph::nodes(graph, out, count);
         cuGraphGetRootNodes(graph: u64, out: Out<u64>, count: Out<usize>) = graph::roots(graph, out, count);
+        cuGraphGetEdges(graph: u64, from: Out<u64>, to: Out<u64>, count: Out<usize>) =
+            graph::edges(graph, from, to, count);
+        cuGraphGetEdges_v2(graph: u64, from: Out<u64>, to: Out<u64>, kinds: Out<u64>, count: Out<usize>) =
+            graph::edges_v2(graph, from, to, kinds, count);
         cuGraphAddDependencies(graph: u64, from: In<u64>, to: In<u64>, count: usize) =
             graph::add_edges(graph, from, to, count);
         cuGraphAddDependencies_v2(graph: u64, from: In<u64>, to: In<u64>, edges: In<u64>, count: usize) =

@@ -327,6 +327,22 @@ pub(crate) fn edges(graph: u64, from: Out<u64>, to: Out<u64>, count: Out<usize>)
     listed(&before, from, count)
 }
 
+/// The second form adds the kinds of edges, all of them plain.
+pub(crate) fn edges_v2(
+    graph: u64,
+    from: Out<u64>,
+    to: Out<u64>,
+    kinds: Out<u64>,
+    count: Out<usize>,
+) -> Outcome {
+    edges(graph, from, to, count)?;
+    if from.check().is_ok() && kinds.check().is_ok() {
+        let edges = count.get()?;
+        kinds.put_list(&vec![0; edges], edges)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn add_edges(graph: u64, from: In<u64>, to: In<u64>, count: usize) -> Outcome {
     let (from, to) = (from.list(count)?, to.list(count)?);
     let driver = driver()?;

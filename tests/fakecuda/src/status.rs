@@ -9,6 +9,7 @@ macro_rules! statuses {
     ($($number:literal $variant:ident $name:literal $sentence:literal)*) => {
         /// A non-zero `CUresult`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code, reason = "some answers are only named: a program may ask what any number means")]
         #[repr(i32)]
         pub(crate) enum Status {
             $($variant = $number,)*

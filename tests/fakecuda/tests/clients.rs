@@ -1,0 +1,115 @@
+//! Programs that know nothing of us run on the simulated driver.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use simgpu::{Node, NodeSpec};
+
+/// A folder with the library under the names that programs look for, a node, and a compiled client.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+/// Says that a test can't run here, or fails where none may be left out.
+fn skip(reason: &str) {
+    assert_ne!(std::env::var("TRANCHE_REQUIRE").as_deref(), Ok("all"), "SKIP is not allowed: {reason}");
+    println!("SKIP: {reason}");
+}
+
+/// The library as cargo built it for this test.
+fn library() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let deps = own.parent().unwrap();
+    let places = [deps.join("libfakecuda.so"), deps.parent().unwrap().join("libfakecuda.so")];
+    let newest = places
+        .iter()
+        .filter(|place| place.exists())
+        .max_by_key(|place| place.metadata().unwrap().modified().unwrap());
+    newest.unwrap_or_else(|| panic!("none of {places:?} is there")).clone()
+}
+
+impl Bench {
+    /// None without a C compiler.
+    fn set_up(preset: &str) -> Option<Self> {
+        let bench = Self { folder: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(bench.path("lib")).unwrap();
+        std::os::unix::fs::symlink(library(), bench.path("lib/libcuda.so.1")).unwrap();
+        std::os::unix::fs::symlink("libcuda.so.1", bench.path("lib/libcuda.so")).unwrap();
+        Node::create(&bench.path("node"), &NodeSpec::preset(preset).unwrap()).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.c");
+        let mut cc = Command::new("cc");
+        cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(bench.path("client")).arg(source);
+        cc.arg("-L").arg(bench.path("lib")).args(["-lcuda", "-ldl"]);
+        match cc.output() {
+            Err(_) => {
+                skip("there is no C compiler (cc)");
+                None
+            }
+            Ok(said) => {
+                assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+                Some(bench)
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn client(&self) -> Command {
+        let mut client = Command::new(self.path("client"));
+        client
+            .env("LD_LIBRARY_PATH", self.path("lib"))
+            .env_remove("SIMGPU_NODE")
+            .env_remove("CUDA_VISIBLE_DEVICES");
+        client
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_linked_c_program_finds_everything_as_on_a_gpu() {
+    let Some(bench) = Bench::set_up("v100x8") else { return };
+    let output = bench.client().env("SIMGPU_NODE", bench.path("node")).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(
+        text(&output).contains("8 devices, the first a Tesla V100-SXM2-32GB with 32510 MiB"),
+        "{}",
+        text(&output)
+    );
+    assert!(text(&output).ends_with("all is well\n"), "{}", text(&output));
+}
+
+#[test]
+fn without_a_node_there_is_no_device() {
+    let Some(bench) = Bench::set_up("h200x1") else { return };
+    let output = bench.client().output().unwrap();
+    assert_eq!(text(&output), "without a node there is no device\n");
+}
+
+#[test]
+fn only_visible_devices_are_seen_and_in_that_order() {
+    let Some(bench) = Bench::set_up("mixed") else { return };
+    let last = NodeSpec::preset("mixed").unwrap().gpus.pop().unwrap();
+    let mut client = bench.client();
+    client
+        .env("SIMGPU_NODE", bench.path("node"))
+        .env("CUDA_VISIBLE_DEVICES", format!("{},0", last.uuid_text()));
+    let output = client.output().unwrap();
+    assert!(
+        text(&output).contains(&format!("2 devices, the first a {}", last.model.name)),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn what_a_client_held_is_gone_when_it_is() {
+    let Some(bench) = Bench::set_up("h200x1") else { return };
+    let node = Node::attach(&bench.path("node")).unwrap();
+    assert!(bench.client().env("SIMGPU_NODE", bench.path("node")).status().unwrap().success());
+    assert_eq!(node.used(node.gpu(0).unwrap()).bytes(), 0);
+}
