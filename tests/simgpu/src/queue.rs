@@ -174,17 +174,18 @@ fn length(work: Work) -> u64 {
 }
 
 const LANE_TAG: u32 = 62;
+const LANE_NUMBER: u64 = (1 << LANE_TAG) - 1;
 
 const fn encode_lane(lane: Lane) -> u64 {
     match lane {
         Lane::Legacy => 0,
-        Lane::Blocking(number) => 1 << LANE_TAG | number,
-        Lane::Free(number) => 2 << LANE_TAG | number,
+        Lane::Blocking(number) => 1 << LANE_TAG | number & LANE_NUMBER,
+        Lane::Free(number) => 2 << LANE_TAG | number & LANE_NUMBER,
     }
 }
 
 const fn decode_lane(word: u64) -> Lane {
-    let number = word & ((1 << LANE_TAG) - 1);
+    let number = word & LANE_NUMBER;
     match word >> LANE_TAG {
         0 => Lane::Legacy,
         1 => Lane::Blocking(number),

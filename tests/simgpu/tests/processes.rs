@@ -247,3 +247,16 @@ fn bad_input_says_what_is_wrong_and_what_there_is() {
     assert!(complaint(&["set", file, "--gpu", "1", "--mig", "on"]).contains("has no MIG"));
     assert!(simgpu(&["create", "--force", "--preset", "h200x1", file]).status.success());
 }
+
+#[test]
+fn a_node_can_be_made_from_a_preset_file_and_a_bad_one_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let create = |preset: &str| simgpu(&["create", "--preset", preset, &path("node")]);
+    std::fs::write(path("bad.toml"), "about = \"x\"\n[[gpu]]\nmodell = \"a30\"").unwrap();
+    let complaint = String::from_utf8(create(&path("bad.toml")).stderr).unwrap();
+    assert!(complaint.contains("bad.toml is not a preset") && complaint.contains("line 3"), "{complaint}");
+    std::fs::write(path("good.toml"), "about = \"x\"\n[[gpu]]\nmodel = \"a30\"\ncount = 3").unwrap();
+    assert!(create(&path("good.toml")).status.success());
+    assert_eq!(Node::attach(Path::new(&path("node"))).unwrap().gpus().count(), 3);
+}
