@@ -96,6 +96,11 @@ impl Failure {
         matches!(self, Self::Refused(status) if status.code() == Code::ResourceExhausted)
     }
 
+    /// Whether everything there is to say about it has been said.
+    pub fn is_told(&self) -> bool {
+        matches!(self, Self::Unwell(_))
+    }
+
     /// The exit status that tells a script about it.
     pub fn exit_status(&self) -> u8 {
         match self {

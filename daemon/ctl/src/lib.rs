@@ -40,7 +40,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(failure) if failure.is_reader_gone() => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("tranche: {failure}");
+            if !failure.is_told() {
+                eprintln!("tranche: {failure}");
+            }
             ExitCode::from(failure.exit_status())
         }
     }

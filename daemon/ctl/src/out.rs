@@ -16,6 +16,10 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes `value` as JSON that a person can read too.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))?;
-    print(&text)
+    print(&as_json(value)?)
+}
+
+/// `value` as JSON that a person can read too.
+pub fn as_json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))
 }

@@ -10,6 +10,8 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use comfy_table::presets::NOTHING;
+use comfy_table::{ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
@@ -103,25 +105,30 @@ fn shim_path() -> PathBuf {
     prefix.join("lib/tranche/libtranche_preload.so")
 }
 
+/// As wide as a terminal usually is, also in a file that is sent to somebody.
+const WIDTH: u16 = 100;
+
 fn render(checks: &[Check]) -> String {
-    let lines = checks.iter().map(|check| {
-        let verdict = match check.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "WARNING",
-            Verdict::Problem => "PROBLEM",
-        };
-        let remedy = check.remedy.iter().map(|remedy| indented("-> ", remedy));
-        let found = check.found.replace('\n', &format!("\n{INDENT}"));
-        format!("{verdict:<9}{:<16}{found}\n", check.check) + &remedy.collect::<String>()
-    });
-    lines.collect::<String>() + &format!("\n{}\n", Found::of(checks))
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    for check in checks {
+        let remedy = check.remedy.iter().map(|remedy| format!("\n-> {remedy}"));
+        let found = check.found.clone() + &remedy.collect::<String>();
+        table.add_row([shout(check.verdict), &check.check, &found]);
+    }
+    // Names stay whole; what was found is wrapped.
+    let whole = [ColumnConstraint::ContentWidth, ColumnConstraint::ContentWidth];
+    table.set_constraints(whole);
+    format!("{}\n\n{}\n", table.trim_fmt(), Found::of(checks))
 }
 
-/// As wide as verdict and name.
-const INDENT: &str = "                         ";
-
-fn indented(mark: &str, text: &str) -> String {
-    format!("{INDENT}{mark}{}\n", text.replace('\n', &format!("\n{INDENT}   ")))
+/// What is wrong has to be found at a glance.
+fn shout(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warning => "WARNING",
+        Verdict::Problem => "PROBLEM",
+    }
 }
 
 #[cfg(test)]
@@ -138,13 +145,20 @@ mod tests {
         };
         assert_eq!(
             render(&[check(Verdict::Ok, None), check(Verdict::Problem, Some("do this"))]),
-            "ok       mps             found\n\
-             \x20                        more\n\
-             PROBLEM  mps             found\n\
-             \x20                        more\n\
-             \x20                        -> do this\n\
+            " ok       mps  found\n\
+             \x20              more\n\
+             \x20PROBLEM  mps  found\n\
+             \x20              more\n\
+             \x20              -> do this\n\
              \n\
              1 problem, no warnings\n"
         );
+    }
+
+    #[test]
+    fn long_findings_are_wrapped() {
+        let long =
+            Check { check: "kernel".into(), verdict: Verdict::Ok, found: "word ".repeat(60), remedy: None };
+        assert!(render(&[long]).lines().all(|line| line.len() <= WIDTH.into()));
     }
 }

@@ -52,26 +52,26 @@ pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
     }
     let picture = Picture::of(args)?;
     let mut daemon = Daemon::connect(socket)?;
-    let Some(seconds) = args.every else { return show(&mut daemon, &picture) };
+    let Some(seconds) = args.every else { return out::print(&look(&mut daemon, &picture)?) };
+    let before = if stdout().is_terminal() { CLEAR } else { "" };
     loop {
-        if stdout().is_terminal() {
-            out::print(CLEAR)?;
-        }
-        show(&mut daemon, &picture)?;
+        // In one piece, so that a terminal shows no empty screen in between.
+        let drawn = look(&mut daemon, &picture)?;
+        out::print(&format!("{before}{drawn}"))?;
         sleep(Duration::from_secs(seconds.get().into()));
     }
 }
 
-fn show(daemon: &mut Daemon, picture: &Picture) -> Result<(), Failure> {
+fn look(daemon: &mut Daemon, picture: &Picture) -> Result<String, Failure> {
     let slice = own_slice(daemon)?;
     let node = seen_from(slice.as_ref(), daemon.snapshot()?)?;
     match picture {
         Picture::Table => {
             let (version, now) = (env!("CARGO_PKG_VERSION"), SystemTime::now());
-            out::print(&table::render(&node, &Onlooker { version, inside: slice.as_ref(), now }))
+            Ok(table::render(&node, &Onlooker { version, inside: slice.as_ref(), now }))
         }
-        Picture::Json => out::json(&node),
-        Picture::Query(query) => out::print(&query.answer(&node)),
+        Picture::Json => out::as_json(&node),
+        Picture::Query(query) => Ok(query.answer(&node)),
     }
 }
 
