@@ -162,6 +162,39 @@ static int outcome_of(const struct check *check, char *reason)
     return FAILS;
 }
 
+/* What NVML says is used on the slice's GPU, asked by a process that makes no context; -1 unknown. */
+static int64_t used_in_slice(void)
+{
+    int ends[2];
+    int64_t used = -1;
+    if (pipe(ends) != 0)
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        NvmlDevice witness = NULL;
+        alarm(SECONDS_A_CHECK);
+        if (nvml_open() == NVML_OK && nv.nvmlDeviceGetHandleByIndex_v2(0, &witness) == NVML_OK)
+            used = (int64_t)nvml_used(witness);
+        _exit(write(ends[1], &used, sizeof used) != sizeof used);
+    }
+    close(ends[1]);
+    if (read(ends[0], &used, sizeof used) != sizeof used)
+        used = -1;
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    return used;
+}
+
+/* A dead process's memory is back in the slice a moment after its parent knows of its end: what
+ * was used before the first check must be used again before the next. */
+static bool settles(int64_t at_rest)
+{
+    for (int i = 0; i < 3000; i++, rest_one_ms())
+        if (used_in_slice() <= at_rest)
+            return true;
+    return false;
+}
+
 static const char *difference_of(const char *name)
 {
     for (const struct difference *d = DIFFERENCES; d->name; d++)
@@ -172,11 +205,18 @@ static const char *difference_of(const char *name)
 
 struct tally { int passed, failed, skipped; };
 
-static void run_check(const struct check *check, bool in_slice, struct tally *tally, FILE *json)
+/* `at_rest`: what the slice uses between checks; null where there is no slice. */
+static void run_check(const struct check *check, const int64_t *at_rest, struct tally *tally, FILE *json)
 {
     char reason[TEXT];
-    const char *verdict, *difference = in_slice ? difference_of(check->name) : NULL;
+    const char *verdict, *difference = at_rest ? difference_of(check->name) : NULL;
     int outcome = outcome_of(check, reason);
+    if (at_rest && !settles(*at_rest)) {
+        outcome = FAILS;
+        snprintf(reason, sizeof reason, "three seconds after it ended the slice uses %lld bytes, not %lld",
+                 (long long)used_in_slice(), (long long)*at_rest);
+        difference = NULL;
+    }
     if (difference && outcome == FAILS) {
         outcome = HOLDS;
         snprintf(reason, sizeof reason, "differs in a slice: %s", difference);
@@ -233,11 +273,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "conformance: cannot write %s: %s\n", path, strerror(errno));
         return 2;
     }
+    int64_t at_rest = in_slice ? used_in_slice() : 0;
     fprintf(json, "[");
     for (size_t g = 0; g < sizeof GROUPS / sizeof *GROUPS; g++)
         for (const struct check *check = GROUPS[g]; check->name; check++)
             if (!only || !strcmp(only, check->name))
-                run_check(check, in_slice, &tally, json);
+                run_check(check, in_slice ? &at_rest : NULL, &tally, json);
     fprintf(json, "\n]\n");
     fclose(json);
     printf("%d passed, %d failed, %d skipped\n", tally.passed, tally.failed, tally.skipped);

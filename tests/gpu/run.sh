@@ -71,7 +71,7 @@ claims_of() { # FILE
 
 # One flat field of one flat JSON object, string or number.
 field() { # NAME LINE
-    printf '%s' "$2" | sed -n 's/.*"'"$1"'"[[:space:]]*:[[:space:]]*\("\([^"]*\)"\|\([^,}]*\)\).*/\2\3/p'
+    printf '%s' "$2" | sed -n 's/.*"'"$1"'"[[:space:]]*:[[:space:]]*\("\([^"]*\)"\|\([^],} ]*\)\).*/\2\3/p'
 }
 
 phase() { printf '\n==== %s (%s s)\n' "$1" "$SECONDS"; }
@@ -237,6 +237,7 @@ stop_daemon() {
 table() {
     phase "summary"
     { printf 'name\tvalue\tunit\tgoal\tholds\n'; cat "$claims"; } | awk -F'\t' '
+        $2 ~ /^-?[0-9]+\.[0-9]+$/ { $2 = ($2 == int($2) ? int($2) : sprintf("%.1f", $2)) }
         { for (i = 1; i <= 4; i++) { cell[NR, i] = $i; if (length($i) > width[i]) width[i] = length($i) }
           holds[NR] = $5 }
         END { for (r = 1; r <= NR; r++) printf "%-*s  %*s  %-*s  %-*s  %s\n", width[1], cell[r, 1], width[2],
@@ -250,9 +251,9 @@ report() {
     printf '{"device": "%s", "simulated": %s, "commit": "%s", "seconds": %s, "claims": [' \
         "$(field value "$device")" "$([ -n "$sim" ] && echo true || echo false)" "$commit" "$SECONDS"
     awk -F'\t' '
-        { value = $2 ~ /^-?[0-9]+(\.[0-9]+)?$/ ? $2 : "\"" $2 "\""
+        { value = ($2 ~ /^-?[0-9]+(\.[0-9]+)?$/ ? $2 : "\"" $2 "\"")
           printf "%s\n  {\"name\": \"%s\", \"value\": %s, \"unit\": \"%s\", \"goal\": \"%s\", \"holds\": %s}",
-                 NR > 1 ? "," : "", $1, value, $3, $4, $5 == "yes" ? "true" : "false" }
+                 (NR > 1 ? "," : ""), $1, value, $3, $4, ($5 == "yes" ? "true" : "false") }
         END { print "\n]}" }' "$claims"
 }
 
