@@ -1,9 +1,9 @@
-//! What a context costs: memory the driver takes for a process before the process asked for any.
+//! What a context costs: memory the driver takes for a process besides what the process asks for.
 //!
 //! Nothing documents that cost, it differs by GPU, driver and compute mode, and it must be charged *before*
-//! it is taken. So a child process (this same program, called with [`ARGUMENT`] and a UUID) makes a context
-//! and waits while the parent reads what NVML says of it. The child keeps libcuda out of the daemon: a
-//! context there would cost memory for as long as the daemon lives.
+//! it is taken. So a child process (this same program, called with [`ARGUMENT`] and a UUID) makes a context,
+//! runs one kernel in it and waits while the parent reads what NVML says of it. The child keeps libcuda out of
+//! the daemon: a context there would cost memory for as long as the daemon lives.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,6 +1,7 @@
 //! The child that holds a context while its parent measures it.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::panic;
@@ -11,8 +12,12 @@ use tranche_domain::id::GpuUuid;
 
 use super::READY;
 
-/// What a first use of a context makes the driver take besides the context itself: one small fill.
+/// How much memory the first use fills.
 const TOUCH: usize = 1 << 20;
+
+/// The smallest program there is: code takes memory too, and every program that uses a GPU loads some.
+const PTX: &CStr =
+    c".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n\tret;\n}\n";
 
 /// Makes a context on the GPU, prints that it is ready, and holds the context until its input ends. Prints
 /// one line and fails if there is no context to be had.
@@ -74,7 +79,8 @@ fn device(gpu: GpuUuid) -> Result<sys::CUdevice, NoContext> {
     Err(NoContext::NotVisible(gpu))
 }
 
-/// Makes the context and uses it once. It is never released: the process's end does that.
+/// Makes the context and uses it once, as any program would: a fill, and a kernel of its own. Nothing of it is
+/// released: the process's end does that.
 fn make_context(device: sys::CUdevice) -> Result<(), NoContext> {
     // SAFETY: `device` came from cuDeviceGet after cuInit; the context is current on this thread before
     // memory is asked for; the pointer filled and freed is the one just allocated, with its own length.
@@ -83,8 +89,22 @@ fn make_context(device: sys::CUdevice) -> Result<(), NoContext> {
         result::ctx::set_current(context).map_err(said("cuCtxSetCurrent"))?;
         let touched = result::malloc_sync(TOUCH).map_err(said("cuMemAlloc"))?;
         result::memset_d8_sync(touched, 0, TOUCH).map_err(said("cuMemsetD8"))?;
-        result::ctx::synchronize().map_err(said("cuCtxSynchronize"))?;
-        result::free_sync(touched).map_err(said("cuMemFree"))
+        result::free_sync(touched).map_err(said("cuMemFree"))?;
+    }
+    run_nothing()?;
+    result::ctx::synchronize().map_err(said("cuCtxSynchronize"))
+}
+
+fn run_nothing() -> Result<(), NoContext> {
+    // SAFETY: the image is text that ends with NUL, as cuModuleLoadData wants PTX, and a context is current;
+    // the function comes from that module, which stays loaded, and takes no parameters, as none are given.
+    unsafe {
+        let module = result::module::load_data(PTX.as_ptr().cast()).map_err(said("cuModuleLoadData"))?;
+        let nothing = result::module::get_function(module, c"nothing".into());
+        let nothing = nothing.map_err(said("cuModuleGetFunction"))?;
+        let one = (1, 1, 1);
+        result::launch_kernel(nothing, one, one, 0, result::stream::null(), &mut [])
+            .map_err(said("cuLaunchKernel"))
     }
 }
 
