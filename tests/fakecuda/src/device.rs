@@ -9,7 +9,7 @@ use std::ffi::c_char;
 
 /// The driver this one answers for: 12.4, as 550.163.01.
 pub(crate) const VERSION: i32 = 12040;
-/// PCI domain, bus and device as the driver writes them take 12 characters and a zero.
+/// Threads in a block, on every model.
 const MOST_THREADS: i32 = 1024;
 
 pub(crate) fn init(flags: u32) -> Outcome {

@@ -231,10 +231,14 @@ pub(crate) fn spec(driver: &Driver, ordinal: i32) -> Outcome<GpuSpec> {
 
 /// The calling thread's current context.
 pub(crate) fn top() -> Option<u64> {
-    CURRENT.with_borrow(|stack| stack.last().copied()).filter(|handle| *handle != 0)
+    with_stack(|stack| stack.last().copied()).filter(|handle| *handle != 0)
 }
 
-/// Changes the calling thread's stack of contexts.
+/// Changes the calling thread's stack of contexts. A thread that is ending, as when a program frees things in
+/// destructors, has none any more.
 pub(crate) fn with_stack<T>(change: impl FnOnce(&mut Vec<u64>) -> T) -> T {
-    CURRENT.with_borrow_mut(change)
+    let mut change = Some(change);
+    let mut once = |stack: &mut Vec<u64>| change.take().map(|change| change(stack));
+    let changed = CURRENT.try_with(|stack| once(&mut stack.borrow_mut())).ok().flatten();
+    changed.or_else(|| once(&mut Vec::new())).expect("the change was made on one stack or the other")
 }

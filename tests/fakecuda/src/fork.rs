@@ -15,7 +15,14 @@ pub(crate) fn is_child() -> bool {
 
 /// Starts to notice forks.
 pub(crate) fn watch() {
-    // SAFETY: `mark` is an extern "C" function that lives as long as the library, which is never unloaded
+    WATCH.call_once(|| {
+        // SAFETY: `mark` lives as long as the library, which is never unloaded (see `build.rs`), and does
+        // nothing but an atomic store, which is allowed after a fork.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(mark)) };
+    });
+}
+
+extern "C" function that lives as long as the library, which is never unloaded
     // (see `lib.rs`), and does nothing but an atomic store, which is allowed after a fork.
     WATCH.call_once(|| {
         let _ = unsafe { libc::pthread_atfork(None, None, Some(mark)) };

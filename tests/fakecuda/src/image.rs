@@ -196,9 +196,10 @@ fn entry(rest: &str) -> Outcome<Entry> {
 fn variable(statement: &str) -> Option<(String, u64)> {
     let declaration = statement.trim();
     let start = [".global", ".const"].iter().filter_map(|space| declaration.find(space)).min()?;
-    let before = &declaration[..start];
-    // Instructions such as `ld.global.u32` have the word too, but not at the start of a word.
-    if !before.is_empty() && !before.ends_with(char::is_whitespace) {
+    // The same words stand in instructions (`ld.global.u32`) and in parameters (`.param .u64 .ptr .global p`).
+    let before = declaration[..start].lines().last().unwrap_or_default();
+    let is_linkage = |word: &str| [".visible", ".extern", ".weak", ".common"].contains(&word);
+    if !(declaration[..start].ends_with('\n') || before.split_whitespace().all(is_linkage)) {
         return None;
     }
     let declaration = declaration[start..].split('=').next().unwrap_or_default();

@@ -1,4 +1,5 @@
 //! Programs that know nothing of us run on the simulated driver.
+#![allow(clippy::unwrap_used, reason = "a test may end where something is not as it must be")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
