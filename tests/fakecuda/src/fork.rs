@@ -22,13 +22,6 @@ pub(crate) fn watch() {
     });
 }
 
-extern "C" function that lives as long as the library, which is never unloaded
-    // (see `lib.rs`), and does nothing but an atomic store, which is allowed after a fork.
-    WATCH.call_once(|| {
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(mark)) };
-    });
-}
-
 extern "C" fn mark() {
     CHILD.store(true, Ordering::Relaxed);
 }
