@@ -180,9 +180,9 @@ impl<'a> Table<'a> {
                     shard.occupied(at).filter(|(kind, _, entry)| wanted(*kind, entry))
                 {
                     if remove {
-                        shard.remove(at)
+                        shard.remove(at);
                     } else {
-                        cursor.at += 1
+                        cursor.at += 1;
                     }
                     return Some((kind, key, entry));
                 }

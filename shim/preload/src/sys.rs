@@ -170,7 +170,7 @@ fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 2]) -> Result
         && rights.header.cmsg_level == libc::SOL_SOCKET
         && rights.header.cmsg_type == libc::SCM_RIGHTS
     {
-        let bytes = (rights.header.cmsg_len as usize).saturating_sub(size_of::<libc::cmsghdr>());
+        let bytes = rights.header.cmsg_len.saturating_sub(size_of::<libc::cmsghdr>());
         for (to, from) in fds.iter_mut().zip(rights.fds).take(bytes / size_of::<c_int>()) {
             *to = Some(Fd(from));
         }

@@ -1,4 +1,5 @@
 //! The laws of charging, against a driver and a daemon of the test's own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod slice;
 
@@ -171,7 +172,7 @@ fn a_pool_is_charged_what_it_keeps() {
             Ok::<_, i32>(pointer)
         };
         ledger.allocate_from_pool(5, claim(MIB), &slice.daemon(), &keeps, driver, |_| {
-            kept.set(kept.get() - 32 * MIB)
+            kept.set(kept.get() - 32 * MIB);
         })
     };
     grow(1 << 40, 32 * MIB).unwrap();
@@ -275,7 +276,7 @@ proptest! {
                     claim(bytes),
                     &slice.daemon(),
                     || Ok::<_, i32>((driver.place(bytes, gap), claim(bytes).extent)),
-                    |pointer| drop(driver.live.borrow_mut().remove(&pointer)),
+                    |pointer| _ = driver.live.borrow_mut().remove(&pointer),
                 );
             }
             prop_assert_eq!(slice.used(), driver.cost());

@@ -10,16 +10,16 @@ use tranche_shm::usage::{self, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
 /// The one device.
-pub fn device() -> DeviceSlot {
+pub(crate) fn device() -> DeviceSlot {
     DeviceSlot::new(0).unwrap()
 }
 
-pub fn slot(index: usize) -> Slot {
+pub(crate) fn slot(index: usize) -> Slot {
     Slot::new(index).unwrap()
 }
 
 /// What an owner of regions keeps.
-pub struct Slice {
+pub(crate) struct Slice {
     control: Vec<AtomicU64>,
     usage: Vec<AtomicU64>,
     ledger: Vec<AtomicU64>,
@@ -31,7 +31,7 @@ fn zeroed(words: usize) -> Vec<AtomicU64> {
 
 impl Slice {
     /// Two processes, of which ours is in slot 0.
-    pub fn of(cap_bytes: u64, context: Units) -> Self {
+    pub(crate) fn of(cap_bytes: u64, context: Units) -> Self {
         let slice = Self {
             control: zeroed(control::WORDS),
             usage: zeroed(usage::WORDS),
@@ -46,34 +46,34 @@ impl Slice {
         slice
     }
 
-    pub fn writer(&self) -> ControlWriter<'_> {
+    pub(crate) fn writer(&self) -> ControlWriter<'_> {
         ControlWriter::attach(&self.control).unwrap()
     }
 
-    pub fn tenant(&self, index: usize) -> Tenant<'_> {
+    pub(crate) fn tenant(&self, index: usize) -> Tenant<'_> {
         let control = Control::attach(&self.control).unwrap();
         Tenant { control, usage: Usage::attach(&self.usage).unwrap(), slot: slot(index) }
     }
 
-    pub fn ledger(&self) -> Ledger<'_> {
+    pub(crate) fn ledger(&self) -> Ledger<'_> {
         Ledger::over(self.tenant(0), &self.ledger, std::thread::yield_now).unwrap()
     }
 
     /// What our process is charged.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.tenant(0).used_by(slot(0), device())
     }
 
     /// A daemon that grants what the cap leaves.
-    pub fn daemon(&self) -> Granting<'_> {
+    pub(crate) fn daemon(&self) -> Granting<'_> {
         Granting { slice: self, asked: Cell::new(0) }
     }
 }
 
 /// Grants up to the cap, recalling from the sibling first.
-pub struct Granting<'a> {
+pub(crate) struct Granting<'a> {
     slice: &'a Slice,
-    pub asked: Cell<u32>,
+    pub(crate) asked: Cell<u32>,
 }
 
 impl Daemon for Granting<'_> {
@@ -101,8 +101,8 @@ impl Daemon for Granting<'_> {
 
 /// Never answers; each pause takes a tenth of a second of its clock.
 #[derive(Default)]
-pub struct Silent {
-    pub clock_ns: Cell<u64>,
+pub(crate) struct Silent {
+    pub(crate) clock_ns: Cell<u64>,
 }
 
 impl Daemon for Silent {
