@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use tranche_domain::view::{GpuView, NodeView};
 
 use super::library::Library;
-use super::machine::{Access, Cgroups, Machine};
+use super::machine::{Access, Machine};
 use super::{Check, Verdict};
+
+mod host;
+#[cfg(test)]
+mod tests;
 
 /// All that was seen.
 #[derive(Clone, Debug)]
@@ -19,15 +23,6 @@ pub(super) struct Evidence {
     pub(super) machine: Machine,
 }
 
-/// The first pid namespace has this number in every kernel since 3.8.
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-
-/// Linux with pidfd_open(2), by which the daemon holds processes without mistaking one for another.
-const OLDEST_KERNEL: (u32, u32) = (5, 3);
-
-/// Linux with mount_setattr(2), by which control pages reach tenants read-only whatever they do.
-const READ_ONLY_KERNEL: (u32, u32) = (5, 12);
-
 /// Everything, in the order in which a person would look.
 pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     let machine = &evidence.machine;
@@ -37,12 +32,12 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     checks.push(driver(evidence));
     checks.extend(device_files(machine));
     checks.extend(evidence.node.iter().flat_map(gpus));
-    checks.push(mps(machine));
-    checks.push(ld_so_preload(machine, evidence));
-    checks.push(pid_namespace(machine));
-    checks.push(ptrace(machine));
-    checks.push(cgroups(machine));
-    checks.push(kernel(machine));
+    checks.push(host::mps(machine));
+    checks.push(host::ld_so_preload(machine, evidence));
+    checks.push(host::pid_namespace(machine));
+    checks.push(host::ptrace(machine));
+    checks.push(host::cgroups(machine));
+    checks.push(host::kernel(machine));
     checks.push(enforcement(evidence));
     checks.extend(evidence.node.iter().flat_map(|node| &node.notes).map(|text| warning("note", text, None)));
     checks
@@ -194,109 +189,6 @@ fn cure(reason: &str) -> &'static str {
     }
 }
 
-fn mps(machine: &Machine) -> Check {
-    if machine.mps.is_empty() {
-        return ok("MPS", "no MPS control daemon is running");
-    }
-    warning(
-        "MPS",
-        format!("an MPS control daemon is there: {}", machine.mps.join(", ")),
-        Some(
-            "programs under MPS have a lower tier: they share one context, so a fault of one ends all, and the \
-             driver does not say which of them holds memory; stop it (`echo quit | nvidia-cuda-mps-control`) unless \
-             you need it",
-        ),
-    )
-}
-
-fn ld_so_preload(machine: &Machine, evidence: &Evidence) -> Check {
-    let file = "/etc/ld.so.preload";
-    let (ours, others): (Vec<_>, Vec<_>) =
-        machine.ld_so_preload.iter().cloned().partition(|path| path.ends_with("libtranche_preload.so"));
-    match (ours.first(), others.as_slice()) {
-        (None, []) => ok("ld.so.preload", format!("{file} is empty or absent")),
-        (Some(own), _) if *own != evidence.shim.display().to_string() => warning(
-            "ld.so.preload",
-            format!("{file} loads {own}, which is not the one installed here ({})", evidence.shim.display()),
-            Some("take that line out, or correct its path: two of them in one program are one too many"),
-        ),
-        (_, []) => ok("ld.so.preload", format!("{file} loads tranche's library into every program")),
-        (_, others) => warning(
-            "ld.so.preload",
-            format!("{file} loads {} into every program", others.join(", ")),
-            Some(
-                "another library that replaces CUDA or dlsym would stand in the way; if it does, programs in a slice \
-                 see no GPU",
-            ),
-        ),
-    }
-}
-
-fn pid_namespace(machine: &Machine) -> Check {
-    match machine.pid_namespace.as_deref() {
-        Some(FIRST_PID_NAMESPACE) => ok("pid namespace", "this is the host's own"),
-        Some(other) => warning(
-            "pid namespace",
-            format!("this is a container's ({other}), and NVML names processes as the host numbers them"),
-            Some(
-                "if tranched runs here too, it cannot tell whose memory it sees: start it with the host's pids (`--pid=host`)",
-            ),
-        ),
-        None => {
-            warning("pid namespace", "it cannot be read: /proc is not mounted or hidden", Some("mount /proc"))
-        }
-    }
-}
-
-fn ptrace(machine: &Machine) -> Check {
-    match machine.ptrace_scope {
-        Some(0) | None => warning(
-            "ptrace",
-            "programs of one user may trace each other, so one can leave its slice through another",
-            Some(
-                "`sudo sysctl kernel.yama.ptrace_scope=1` ends that; programs of different users are apart anyway",
-            ),
-        ),
-        Some(scope) => ok("ptrace", format!("restricted (kernel.yama.ptrace_scope = {scope})")),
-    }
-}
-
-fn cgroups(machine: &Machine) -> Check {
-    match machine.cgroups {
-        Cgroups::Unified => ok("cgroups", "version 2"),
-        Cgroups::Legacy => warning("cgroups", "version 1", Some(ONLY_ANCESTRY)),
-        Cgroups::Absent => warning("cgroups", "none are mounted", Some(ONLY_ANCESTRY)),
-    }
-}
-
-const ONLY_ANCESTRY: &str = "processes are told apart by their ancestry, which works; version 2 would let a slice keep its daemons too";
-
-fn kernel(machine: &Machine) -> Check {
-    let release = &machine.kernel;
-    match version(release) {
-        Some(version) if version >= READ_ONLY_KERNEL => {
-            ok("kernel", format!("{release}: has pidfd_open, memfd_create and mount_setattr"))
-        }
-        Some(version) if version >= OLDEST_KERNEL => warning(
-            "kernel",
-            format!("{release}: has pidfd_open and memfd_create, but not mount_setattr (5.12)"),
-            Some("control pages are then protected by their file mode alone"),
-        ),
-        Some(_) => problem(
-            "kernel",
-            format!("{release}: older than 5.3, without pidfd_open"),
-            "use Linux 5.3 or newer",
-        ),
-        None => warning("kernel", format!("release {release:?} cannot be read"), None),
-    }
-}
-
-/// `6.8.0-41-generic` is (6, 8).
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 /// Which tier slices have, or would have, and why.
 fn enforcement(evidence: &Evidence) -> Check {
     let Ok(node) = &evidence.node else {
@@ -314,11 +206,9 @@ fn enforcement(evidence: &Evidence) -> Check {
 }
 
 fn expected_tier(privileged: bool, machine: &Machine) -> String {
-    let pages = match (privileged, version(&machine.kernel)) {
-        (true, Some(version)) if version >= READ_ONLY_KERNEL => {
-            "limits are in pages that no tenant can write"
-        }
-        (true, _) => {
+    let pages = match (privileged, host::has_read_only_mounts(machine)) {
+        (true, true) => "limits are in pages that no tenant can write",
+        (true, false) => {
             "limits are in pages that tenants get read-only, protected by file modes as this kernel is old"
         }
         (false, _) => {
@@ -327,153 +217,4 @@ fn expected_tier(privileged: bool, machine: &Machine) -> String {
         }
     };
     format!("tier preload is possible: memory is kept by a library preloaded into each program; {pages}")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::sample;
-
-    fn evidence() -> Evidence {
-        let machine = Machine {
-            pid_namespace: Some(FIRST_PID_NAMESPACE.into()),
-            ptrace_scope: Some(1),
-            cgroups: Cgroups::Unified,
-            kernel: "6.8.0-41-generic".into(),
-            ..Machine::default()
-        };
-        let mut node = sample::node();
-        node.notes.clear();
-        node.gpus.retain(|gpu| gpu.not_sliceable.is_none());
-        Evidence {
-            socket: "/run/t.sock".into(),
-            node: Ok(node),
-            shim: "/usr/lib/tranche/libtranche_preload.so".into(),
-            library: Library::Loadable { needed: vec!["libc.so.6".into()] },
-            machine,
-        }
-    }
-
-    fn found<'a>(checks: &'a [Check], name: &str) -> &'a Check {
-        checks.iter().find(|check| check.check == name).unwrap_or_else(|| panic!("{name} was not checked"))
-    }
-
-    fn with_machine(change: impl FnOnce(&mut Machine)) -> Vec<Check> {
-        let mut evidence = evidence();
-        change(&mut evidence.machine);
-        all(&evidence)
-    }
-
-    fn with_node(change: impl FnOnce(&mut NodeView)) -> Vec<Check> {
-        let mut evidence = evidence();
-        change(evidence.node.as_mut().unwrap());
-        all(&evidence)
-    }
-
-    #[test]
-    fn a_healthy_node_has_nothing_to_put_right() {
-        let checks = all(&evidence());
-        let bad: Vec<_> = checks.iter().filter(|check| check.verdict != Verdict::Ok).collect();
-        assert!(bad.is_empty(), "{bad:#?}");
-        assert!(found(&checks, "driver").found.contains("SIMULATED"));
-        assert!(found(&checks, "enforcement").found.contains("compute: not enforced"));
-    }
-
-    #[test]
-    fn whatever_is_wrong_has_a_remedy() {
-        let mut evidence = evidence();
-        evidence.node = Err("cannot connect to tranched\nstart it".into());
-        evidence.library = Library::Unreadable("no such file".into());
-        evidence.machine = Machine { mps: vec!["process 31".into()], ..Machine::default() };
-        for check in all(&evidence).iter().filter(|check| check.verdict == Verdict::Problem) {
-            assert!(check.remedy.is_some(), "{check:?}");
-        }
-    }
-
-    #[test]
-    fn a_daemon_that_is_down_is_a_problem_and_the_driver_is_looked_for_here() {
-        let mut evidence = evidence();
-        evidence.node = Err("cannot connect to tranched at /run/t.sock: refused\nstart it".into());
-        let checks = all(&evidence);
-        assert_eq!(found(&checks, "daemon").verdict, Verdict::Problem);
-        assert_eq!(found(&checks, "daemon").remedy.as_deref(), Some("start it"));
-        assert_eq!(found(&checks, "driver").verdict, Verdict::Problem);
-        evidence.machine.driver = Some("NVRM version: 550".into());
-        assert_eq!(found(&all(&evidence), "driver").verdict, Verdict::Ok);
-    }
-
-    #[test]
-    fn another_version_of_the_daemon_is_named() {
-        let checks = with_node(|node| node.daemon_version = "9.9.9".into());
-        assert_eq!(found(&checks, "versions").verdict, Verdict::Warning);
-        assert!(found(&checks, "versions").found.contains("9.9.9"));
-    }
-
-    #[test]
-    fn unsliceable_gpus_are_named_with_their_cure() {
-        let reason = |node: &mut NodeView, index: usize, reason: &str| {
-            node.gpus[index].not_sliceable = Some(reason.into());
-        };
-        let checks = with_node(|node| {
-            reason(node, 0, "MIG is enabled");
-            reason(node, 1, "its compute mode is exclusive-process");
-        });
-        assert_eq!(found(&checks, "GPU 0").verdict, Verdict::Warning);
-        assert!(found(&checks, "GPU 0").remedy.as_deref().unwrap().contains("-mig 0"));
-        assert!(found(&checks, "GPU 1").remedy.as_deref().unwrap().contains("-c DEFAULT"));
-        assert_eq!(found(&checks, "GPU 2").verdict, Verdict::Ok);
-        assert!(cure("this is a vGPU").contains("hypervisor"));
-    }
-
-    #[test]
-    fn a_node_without_any_sliceable_gpu_is_a_problem() {
-        let checks = with_node(|node| {
-            node.gpus.truncate(1);
-            node.gpus[0].not_sliceable = Some("MIG is enabled".into());
-        });
-        assert_eq!(found(&checks, "GPU 0").verdict, Verdict::Problem);
-        let checks = with_node(|node| node.gpus.clear());
-        assert_eq!(found(&checks, "driver").verdict, Verdict::Problem);
-    }
-
-    #[test]
-    fn mps_is_named_and_tiered() {
-        let checks = with_machine(|machine| machine.mps = vec!["process 31".into()]);
-        assert!(found(&checks, "MPS").found.contains("process 31"));
-        assert!(found(&checks, "MPS").remedy.as_deref().unwrap().contains("lower tier"));
-    }
-
-    #[test]
-    fn strangers_in_ld_so_preload_are_named() {
-        let preload = |path: &str| {
-            let checks = with_machine(|machine| machine.ld_so_preload = vec![path.into()]);
-            found(&checks, "ld.so.preload").verdict
-        };
-        assert_eq!(preload("/usr/lib/libvgpu.so"), Verdict::Warning);
-        assert_eq!(preload("/old/libtranche_preload.so"), Verdict::Warning);
-        assert_eq!(preload("/usr/lib/tranche/libtranche_preload.so"), Verdict::Ok);
-    }
-
-    #[test]
-    fn old_kernels_and_containers_are_told() {
-        let verdict = |name: &str, change: fn(&mut Machine)| found(&with_machine(change), name).verdict;
-        assert_eq!(verdict("kernel", |machine| machine.kernel = "4.18.0".into()), Verdict::Problem);
-        assert_eq!(verdict("kernel", |machine| machine.kernel = "5.4.0".into()), Verdict::Warning);
-        assert_eq!(
-            verdict("pid namespace", |machine| machine.pid_namespace = Some("pid:[1]".into())),
-            Verdict::Warning
-        );
-        assert_eq!(verdict("ptrace", |machine| machine.ptrace_scope = Some(0)), Verdict::Warning);
-        assert_eq!(verdict("cgroups", |machine| machine.cgroups = Cgroups::Legacy), Verdict::Warning);
-    }
-
-    #[test]
-    fn devices_that_cannot_be_opened_are_a_problem() {
-        let file = Path::new("/dev/nvidia0").to_owned();
-        let checks = with_machine(|machine| machine.device_files = vec![(file, Access::Refused)]);
-        assert!(found(&checks, "device files").found.contains("/dev/nvidia0"));
-        assert_eq!(found(&checks, "device files").verdict, Verdict::Problem);
-    }
 }

@@ -1,6 +1,6 @@
 //! `tranche doctor`: what works on this machine, what does not, and what to do about it.
 //!
-//! Law: [`machine`] and [`library`] look and judge nothing; [`checks`] judges and looks at nothing.
+//! Law: `machine` and `library` look and judge nothing; `checks` judges and looks at nothing.
 
 mod checks;
 mod library;

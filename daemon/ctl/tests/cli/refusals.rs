@@ -69,9 +69,10 @@ fn an_option_goes_before_the_environment() {
 fn a_socket_without_permission_says_whom_to_ask() {
     let daemon = Daemon::new();
     let folder = daemon.folder();
-    // Root may do anything, so another user asks; with a copy, as the build folder may be closed to it.
+    // Root may do anything, so another user asks; with a copy, as the build folder may be closed to it. Another
+    // program copies: a file that we had open for writing might be so in another test's child, and not run.
     let copy = folder.join("tranche");
-    fs::copy(program(), &copy).unwrap();
+    assert!(Command::new("cp").arg(program()).arg(&copy).status().unwrap().success());
     fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
     fs::set_permissions(daemon.socket(), PermissionsExt::from_mode(0o000)).unwrap();
     let mut command = Command::new(&copy);

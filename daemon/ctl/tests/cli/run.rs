@@ -99,8 +99,9 @@ fn a_program_that_is_not_there_or_does_not_run_is_told_apart() {
 fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
     let daemon = Daemon::new();
     let script = daemon.folder().join("script");
-    std::fs::write(&script, "echo $1\n").unwrap();
-    assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
+    // Written by another program: what we have open for writing may be so in another test's child, and not run.
+    let write = "echo 'echo $1' > \"$0\" && chmod +x \"$0\"";
+    assert!(Command::new("sh").arg("-c").arg(write).arg(&script).status().unwrap().success());
     let printed =
         ending(&daemon.socket(), &["run", "-g", "0.5", script.to_str().unwrap(), "hello"]).printed();
     assert_eq!(printed, "hello\n");

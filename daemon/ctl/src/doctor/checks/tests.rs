@@ -1,0 +1,146 @@
+use std::path::Path;
+
+use super::super::machine::Cgroups;
+use super::*;
+use crate::sample;
+
+fn evidence() -> Evidence {
+    let machine = Machine {
+        pid_namespace: Some(host::FIRST_PID_NAMESPACE.into()),
+        ptrace_scope: Some(1),
+        cgroups: Cgroups::Unified,
+        kernel: "6.8.0-41-generic".into(),
+        ..Machine::default()
+    };
+    let mut node = sample::node();
+    node.notes.clear();
+    node.gpus.retain(|gpu| gpu.not_sliceable.is_none());
+    Evidence {
+        socket: "/run/t.sock".into(),
+        node: Ok(node),
+        shim: "/usr/lib/tranche/libtranche_preload.so".into(),
+        library: Library::Loadable { needed: vec!["libc.so.6".into()] },
+        machine,
+    }
+}
+
+fn found<'a>(checks: &'a [Check], name: &str) -> &'a Check {
+    checks.iter().find(|check| check.check == name).unwrap_or_else(|| panic!("{name} was not checked"))
+}
+
+fn with_machine(change: impl FnOnce(&mut Machine)) -> Vec<Check> {
+    let mut evidence = evidence();
+    change(&mut evidence.machine);
+    all(&evidence)
+}
+
+fn with_node(change: impl FnOnce(&mut NodeView)) -> Vec<Check> {
+    let mut evidence = evidence();
+    change(evidence.node.as_mut().unwrap());
+    all(&evidence)
+}
+
+#[test]
+fn a_healthy_node_has_nothing_to_put_right() {
+    let checks = all(&evidence());
+    let bad: Vec<_> = checks.iter().filter(|check| check.verdict != Verdict::Ok).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(found(&checks, "driver").found.contains("SIMULATED"));
+    assert!(found(&checks, "enforcement").found.contains("compute: not enforced"));
+}
+
+#[test]
+fn whatever_is_wrong_has_a_remedy() {
+    let mut evidence = evidence();
+    evidence.node = Err("cannot connect to tranched\nstart it".into());
+    evidence.library = Library::Unreadable("no such file".into());
+    evidence.machine = Machine { mps: vec!["process 31".into()], ..Machine::default() };
+    for check in all(&evidence).iter().filter(|check| check.verdict == Verdict::Problem) {
+        assert!(check.remedy.is_some(), "{check:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_down_is_a_problem_and_the_driver_is_looked_for_here() {
+    let mut evidence = evidence();
+    evidence.node = Err("cannot connect to tranched at /run/t.sock: refused\nstart it".into());
+    let checks = all(&evidence);
+    assert_eq!(found(&checks, "daemon").verdict, Verdict::Problem);
+    assert_eq!(found(&checks, "daemon").remedy.as_deref(), Some("start it"));
+    assert_eq!(found(&checks, "driver").verdict, Verdict::Problem);
+    evidence.machine.driver = Some("NVRM version: 550".into());
+    assert_eq!(found(&all(&evidence), "driver").verdict, Verdict::Ok);
+}
+
+#[test]
+fn another_version_of_the_daemon_is_named() {
+    let checks = with_node(|node| node.daemon_version = "9.9.9".into());
+    assert_eq!(found(&checks, "versions").verdict, Verdict::Warning);
+    assert!(found(&checks, "versions").found.contains("9.9.9"));
+}
+
+#[test]
+fn unsliceable_gpus_are_named_with_their_cure() {
+    let reason = |node: &mut NodeView, index: usize, reason: &str| {
+        node.gpus[index].not_sliceable = Some(reason.into());
+    };
+    let checks = with_node(|node| {
+        reason(node, 0, "MIG is enabled");
+        reason(node, 1, "its compute mode is exclusive-process");
+    });
+    assert_eq!(found(&checks, "GPU 0").verdict, Verdict::Warning);
+    assert!(found(&checks, "GPU 0").remedy.as_deref().unwrap().contains("-mig 0"));
+    assert!(found(&checks, "GPU 1").remedy.as_deref().unwrap().contains("-c DEFAULT"));
+    assert_eq!(found(&checks, "GPU 2").verdict, Verdict::Ok);
+    assert!(cure("this is a vGPU").contains("hypervisor"));
+}
+
+#[test]
+fn a_node_without_any_sliceable_gpu_is_a_problem() {
+    let checks = with_node(|node| {
+        node.gpus.truncate(1);
+        node.gpus[0].not_sliceable = Some("MIG is enabled".into());
+    });
+    assert_eq!(found(&checks, "GPU 0").verdict, Verdict::Problem);
+    let checks = with_node(|node| node.gpus.clear());
+    assert_eq!(found(&checks, "driver").verdict, Verdict::Problem);
+}
+
+#[test]
+fn mps_is_named_and_tiered() {
+    let checks = with_machine(|machine| machine.mps = vec!["process 31".into()]);
+    assert!(found(&checks, "MPS").found.contains("process 31"));
+    assert!(found(&checks, "MPS").remedy.as_deref().unwrap().contains("lower tier"));
+}
+
+#[test]
+fn strangers_in_ld_so_preload_are_named() {
+    let preload = |path: &str| {
+        let checks = with_machine(|machine| machine.ld_so_preload = vec![path.into()]);
+        found(&checks, "ld.so.preload").verdict
+    };
+    assert_eq!(preload("/usr/lib/libvgpu.so"), Verdict::Warning);
+    assert_eq!(preload("/old/libtranche_preload.so"), Verdict::Warning);
+    assert_eq!(preload("/usr/lib/tranche/libtranche_preload.so"), Verdict::Ok);
+}
+
+#[test]
+fn old_kernels_and_containers_are_told() {
+    let verdict = |name: &str, change: fn(&mut Machine)| found(&with_machine(change), name).verdict;
+    assert_eq!(verdict("kernel", |machine| machine.kernel = "4.18.0".into()), Verdict::Problem);
+    assert_eq!(verdict("kernel", |machine| machine.kernel = "5.4.0".into()), Verdict::Warning);
+    assert_eq!(
+        verdict("pid namespace", |machine| machine.pid_namespace = Some("pid:[1]".into())),
+        Verdict::Warning
+    );
+    assert_eq!(verdict("ptrace", |machine| machine.ptrace_scope = Some(0)), Verdict::Warning);
+    assert_eq!(verdict("cgroups", |machine| machine.cgroups = Cgroups::Legacy), Verdict::Warning);
+}
+
+#[test]
+fn devices_that_cannot_be_opened_are_a_problem() {
+    let file = Path::new("/dev/nvidia0").to_owned();
+    let checks = with_machine(|machine| machine.device_files = vec![(file, Access::Refused)]);
+    assert!(found(&checks, "device files").found.contains("/dev/nvidia0"));
+    assert_eq!(found(&checks, "device files").verdict, Verdict::Problem);
+}
