@@ -20,6 +20,8 @@ build: ## Build everything into target/stage
 	@install -m 755 $(TARGET)/debug/libfakenvml.so $(STAGE)/sim/libnvidia-ml.so.1
 	@ln -sf libcuda.so.1 $(STAGE)/sim/libcuda.so
 	@ln -sf libnvidia-ml.so.1 $(STAGE)/sim/libnvidia-ml.so
+	@$(MAKE) --no-print-directory -s -C tests/gpu OUT=$(abspath $(STAGE))/tests
+	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
 
 demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
 	@mkdir -p target/report
@@ -50,7 +52,7 @@ e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test -p e2e
 
 gpu-script: build ## The script for GPU machines, on the simulated one
-	tests/gpu/run.sh --sim --quick --stage $(STAGE)
+	$(STAGE)/tests/run.sh --sim --quick
 
 clean: ## Remove all that was built
 	$(CARGO) clean
