@@ -15,8 +15,16 @@ static void *by_handle(const char *name) { return dlsym(driver, name); }
 static void *by_default(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 static void *by_own_handle(const char *name) { return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name); }
 
-/* Neither the driver nor most libraries give versions to their names; any version then finds them. */
-static void *by_version(const char *name) { return dlvsym(driver, name, "GLIBC_2.2.5"); }
+/* Drivers give no versions to their names; but the way to `dlsym` itself may be asked for by version. */
+static void *by_versioned_dlsym(const char *name) {
+    void *(*find)(void *, const char *) = (void *(*)(void *, const char *))dlvsym(RTLD_DEFAULT, "dlsym", "GLIBC_2.2.5");
+    return find ? find(driver, name) : NULL;
+}
+
+static void *by_newer_versioned_dlsym(const char *name) {
+    void *(*find)(void *, const char *) = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    return find ? find(driver, name) : by_versioned_dlsym(name);
+}
 
 /* The driver's own door takes names without their suffix. */
 static const char *base_name(const char *name) {
@@ -52,7 +60,8 @@ static const struct { const char *name; Door find; } doors[] = {
     {"dlsym", by_handle},
     {"dlsym-default", by_default},
     {"dlsym-noload", by_own_handle},
-    {"dlvsym", by_version},
+    {"dlvsym", by_versioned_dlsym},
+    {"dlvsym-next", by_newer_versioned_dlsym},
     {"cuGetProcAddress", by_driver_door},
     {"cuGetProcAddress_v2", by_second_driver_door},
     {"cuGetProcAddress-by-itself", by_door_behind_the_door},

@@ -332,22 +332,41 @@ static void open_files(FILE *out, const char *directory) {
     fprintf(out, "ok\n");
 }
 
-/* Tries to make every shared read-only mapping of a file writable: answers how many there were, and how many
- * let it. */
+/* Tries to make every shared read-only mapping writable, and to open what is mapped for writing: answers how
+ * many there were, and how many let it. */
 static void try_to_write_shared_pages(FILE *out) {
     FILE *maps = fopen("/proc/self/maps", "re");
-    char line[4096];
+    char line[4096], path[128];
     long tried = 0, opened = 0;
     while (maps && fgets(line, sizeof line, maps)) {
         unsigned long from, to;
-        char rights[5], path[4096];
-        if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %4095s", &from, &to, rights, path) != 4) continue;
-        if (strcmp(rights, "r--s") || !strstr(path, "control")) continue;
+        char rights[5];
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, rights) != 3 || strcmp(rights, "r--s")) continue;
         tried++;
-        if (mprotect((void *)from, to - from, PROT_READ | PROT_WRITE) == 0) opened++;
+        snprintf(path, sizeof path, "/proc/self/map_files/%lx-%lx", from, to);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd >= 0) close(fd);
+        if (fd >= 0 || mprotect((void *)from, to - from, PROT_READ | PROT_WRITE) == 0) opened++;
     }
     if (maps) fclose(maps);
     fprintf(out, "ok %ld %ld\n", tried, opened);
+}
+
+/* Overwrites all of the usage region, which the program can write, with one byte. */
+static void scribble(FILE *out, int byte) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[4096];
+    long pages = 0;
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        char rights[5];
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, rights) != 3) continue;
+        if (strcmp(rights, "rw-s") || !strstr(line, "/usage")) continue;
+        memset((void *)from, byte, to - from);
+        pages += (long)(to - from) >> 12;
+    }
+    if (maps) fclose(maps);
+    fprintf(out, "ok %ld\n", pages);
 }
 
 /* ---- relatives ---- */
@@ -497,6 +516,8 @@ static void obey(FILE *out, char *line) {
         open_files(out, text);
     } else if (!strcmp(word, "writeshared")) {
         try_to_write_shared_pages(out);
+    } else if (sscanf(line, "scribble %llu", &a) == 1) {
+        scribble(out, (int)a);
     } else if (sscanf(line, "unset %4095s", text) == 1) {
         answer(out, unsetenv(text) ? SYSTEM : 0, "", 0, 0);
     } else if (sscanf(line, "getenv %4095s", text) == 1) {

@@ -54,7 +54,7 @@ fn a_c_program_sees_the_slice_through_every_door() {
     let node = Node::simulated("v100x8");
     let program = compile("tests/e2e/clients/doors.c", &[]).expect("it needs nothing but libc");
     let said = node.run(&mut node.run_in_slice(&["-g", "0.5"], &[program])).success();
-    assert_eq!(said.lines().count(), 7, "{said}");
+    assert_eq!(said.lines().count(), 8, "{said}");
     let half = HALF_V100.get().to_string();
     for line in said.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -90,7 +90,7 @@ fn python_runs_as_ever() {
         done = []\n\
         threads = [threading.Thread(target=lambda: done.append(1)) for _ in range(8)]\n\
         [t.start() for t in threads]; [t.join() for t in threads]\n\
-        print(len(done), ctypes.CDLL(None).abs(-7), len(os.listdir('/proc/self/task')))\n\
+        print(len(done), ctypes.CDLL(None).abs(-7), os.getcwd())\n\
         sys.exit(6)";
     let ways = ThreeWays::try_out(&node, &["python3", "-c", script]);
     if ways.plain.code != Some(6) {

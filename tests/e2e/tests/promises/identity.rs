@@ -99,6 +99,30 @@ fn the_pages_that_hold_the_limits_cannot_be_made_writable() {
 }
 
 #[test]
+fn a_tenant_that_scribbles_over_its_usage_page_harms_nobody_else() {
+    let node = Node::simulated("v100x8");
+    let mut neighbour = node.tenant(&["-g", "0.3", "--gpu", "0", "--name", "neighbour"]).ready();
+    for byte in [0xff, 0x00, 0x7f] {
+        let mut vandal = node.tenant(&["-g", "0.5", "--gpu", "0", "--name", "vandal"]).ready();
+        assert!(vandal.number(&format!("scribble {byte}")).unwrap() > 0, "there was nothing to scribble on");
+        let _ = vandal.alloc(Kind::Plain, Bytes::mib(64));
+        assert_eq!(node.slice("vandal").cap(), HALF_V100, "the limits are elsewhere");
+        let given = neighbour.fill();
+        let pid = neighbour.pid();
+        let cap = node.slice("neighbour").cap();
+        assert!(given >= Bytes::mib(9000) && node.device().held_by(0, &[pid]) <= cap, "{given} of {cap}");
+        neighbour.drop_all();
+        node.tranche(&["slice", "create", "another", "-g", "0.2", "--gpu", "0"]).success();
+        node.tranche(&["slice", "delete", "another"]).success();
+        node.tranche(&["slice", "delete", "vandal", "--force"]).success();
+        eventually("the vandal's memory is back", || match node.device().gpus[0].processes.len() {
+            1 => Ok(()),
+            count => Err(format!("{count} processes are on the GPU")),
+        });
+    }
+}
+
+#[test]
 fn a_process_that_evades_its_slice_is_seen() {
     let node = Node::simulated("v100x8");
     let program = Tenant::program();
