@@ -163,12 +163,11 @@ fn one_gpu(gpu: &GpuView, if_not: Verdict) -> Check {
             let free = gpu.capacity.saturating_sub(gpu.committed);
             ok(&name, format!("{}: {} for slices, {} of it free", gpu.name, gpu.capacity, free))
         }
-        Some(reason) => check(
-            &name,
-            if_not,
-            format!("{}: no slices can be put here: {reason}", gpu.name),
-            Some(cure(reason)),
-        ),
+        Some(reason) => {
+            let remedy = cure(reason).replace("-i GPU", &format!("-i {}", gpu.index));
+            let found = format!("{}: no slices can be put here: {reason}", gpu.name);
+            check(&name, if_not, found, Some(&remedy))
+        }
     }
 }
 

@@ -89,8 +89,8 @@ fn unsliceable_gpus_are_named_with_their_cure() {
         reason(node, 1, "its compute mode is exclusive-process");
     });
     assert_eq!(found(&checks, "GPU 0").verdict, Verdict::Warning);
-    assert!(found(&checks, "GPU 0").remedy.as_deref().unwrap().contains("-mig 0"));
-    assert!(found(&checks, "GPU 1").remedy.as_deref().unwrap().contains("-c DEFAULT"));
+    assert!(found(&checks, "GPU 0").remedy.as_deref().unwrap().contains("-i 0 -mig 0"));
+    assert!(found(&checks, "GPU 1").remedy.as_deref().unwrap().contains("-i 1 -c DEFAULT"));
     assert_eq!(found(&checks, "GPU 2").verdict, Verdict::Ok);
     assert!(cure("this is a vGPU").contains("hypervisor"));
 }
