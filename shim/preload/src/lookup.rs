@@ -1,8 +1,9 @@
 //! The doors by which a program looks functions up: `dlsym`, `dlvsym` and `cuGetProcAddress`.
 //!
 //! `dlsym` and `dlvsym` jump to the real ones with the caller's return address in place, so that RTLD_NEXT and
-//! RTLD_DEFAULT mean what the caller means. Only a name of ours, asked of a handle, makes a detour: the real
-//! one is asked first, and only a function that really is there, in the driver, is replaced.
+//! RTLD_DEFAULT mean what the caller means. Only a name of ours, asked of a handle, and these doors themselves
+//! make a detour: the real one is asked first, and only what really is there, in the driver or in libc, is
+//! replaced.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -115,17 +116,20 @@ unsafe fn filter(
     ask: impl FnOnce() -> *mut c_void,
 ) -> Verdict {
     let pass = Verdict { address: real, jump: 1 };
-    if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT || name.is_null() {
+    if handle == libc::RTLD_NEXT || name.is_null() {
         return pass;
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
     match name.to_bytes() {
+        // The doors are in libc, so which of its copies is meant does not hang on who asks; a request for one
+        // version of them finds libc's even though ours comes first.
+        b"dlsym" | b"dlvsym" => own_door(ask()).map_or(pass, give),
+        _ if handle == libc::RTLD_DEFAULT => pass,
         [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] => match Hook::named(name) {
             Some(hook) => replace(hook, ask()).map_or(pass, give),
             None => pass,
         },
-        b"dlsym" | b"dlvsym" => own_door(ask()).map_or(pass, give),
         _ => pass,
     }
 }

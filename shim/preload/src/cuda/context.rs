@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use tranche_policy::Made;
 
-use super::{INVALID_DEVICE, INVALID_VALUE, checked, code, device, driver, ledger, refused};
+use super::{INVALID_VALUE, checked, code, device, driver, ledger, refused};
 use crate::attach;
 use crate::connection::Line;
 
@@ -62,7 +62,7 @@ fn open(
         return Err(INVALID_VALUE);
     }
     let ledger = ledger()?;
-    let slot = device::slot(&ledger, device).ok_or(INVALID_DEVICE)?;
+    let slot = device::slot(&ledger, device)?;
     ledger.reserve_context(slot, &Line).map_err(|_| refused(&ledger))?;
     if let Err(error) = checked(driver(context)) {
         ledger.end_reserve(slot);
@@ -90,7 +90,7 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device:
     let result = unsafe { real(device) };
     if result == super::SUCCESS
         && let Ok(ledger) = attach::ledger()
-        && let Some(slot) = device::slot(&ledger, device)
+        && let Ok(slot) = device::slot(&ledger, device)
         && !is_active(device)
     {
         ledger.primary_closed(slot);

@@ -23,20 +23,21 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) 
     }
 }
 
-/// Which of the slice's devices the driver's `device` is. UUIDs do not change while a process lives.
-pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Option<DeviceSlot> {
+/// Which of the slice's devices the driver's `device` is; one that is not the slice's does not exist. UUIDs do
+/// not change while a process lives.
+pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Result<DeviceSlot, c_int> {
     let known = usize::try_from(device).ok().and_then(|number| Root::get()?.device(number));
     match known.map_or(0, |word| word.load(Relaxed)) {
         0 => {}
-        STRANGER => return None,
-        index => return DeviceSlot::new(index as usize - 1),
+        STRANGER => return Err(INVALID_DEVICE),
+        index => return DeviceSlot::new(index as usize - 1).ok_or(INVALID_DEVICE),
     }
     let uuid = driver::uuid(device)?;
     let found = slice_devices(ledger).find(|slot| ledger.tenant().control.limits(*slot).uuid == uuid);
     if let Some(word) = known {
         word.store(found.map_or(STRANGER, |slot| slot.index() as u64 + 1), Relaxed);
     }
-    found
+    found.ok_or(INVALID_DEVICE)
 }
 
 fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> + use<> {
@@ -48,7 +49,7 @@ fn visible(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_in
     let devices = driver::devices()?;
     let ledger = *ledger;
     Ok(slice_devices(&ledger)
-        .filter_map(move |wanted| devices.clone().find(|device| slot(&ledger, *device) == Some(wanted))))
+        .filter_map(move |wanted| devices.clone().find(|device| slot(&ledger, *device) == Ok(wanted))))
 }
 
 pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, count: *mut c_int) -> c_int {
@@ -104,7 +105,7 @@ pub(crate) unsafe fn by_bus_id(
     // SAFETY: the program's own call with a local for the answer; `device` is not null.
     unsafe {
         code(checked(real(&mut found, id)).and_then(|()| {
-            slot(&ledger()?, found).ok_or(INVALID_DEVICE)?;
+            slot(&ledger()?, found)?;
             *device = found;
             Ok(())
         }))
@@ -124,7 +125,7 @@ pub(crate) unsafe fn total_memory<W: Width>(
     unsafe {
         code(checked(real(&mut whole, device)).and_then(|()| {
             let ledger = ledger()?;
-            let slot = slot(&ledger, device).ok_or(INVALID_DEVICE)?;
+            let slot = slot(&ledger, device)?;
             *bytes = W::narrow(ledger.tenant().view(slot).total.min(whole.wide()));
             Ok(())
         }))

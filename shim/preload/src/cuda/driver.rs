@@ -75,10 +75,10 @@ pub(crate) fn current() -> Result<(c_int, u64), c_int> {
 }
 
 /// The UUID of one of the driver's devices.
-pub(crate) fn uuid(device: c_int) -> Option<[u8; 16]> {
+pub(crate) fn uuid(device: c_int) -> Result<[u8; 16], c_int> {
     let mut uuid = [0; 16];
     // SAFETY: writes 16 bytes into a local.
-    checked(unsafe { cuDeviceGetUuid(&mut uuid, device) }).ok().map(|()| uuid)
+    checked(unsafe { cuDeviceGetUuid(&mut uuid, device) }).map(|()| uuid)
 }
 
 /// The driver's devices, in its order.

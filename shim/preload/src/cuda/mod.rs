@@ -61,7 +61,7 @@ pub(crate) struct Place {
 pub(crate) fn current() -> Result<Place, c_int> {
     let ledger = ledger()?;
     let (device, context) = driver::current()?;
-    let device = device::slot(&ledger, device).ok_or(OUT_OF_MEMORY)?;
+    let device = device::slot(&ledger, device)?;
     let reserved = ledger.reserve_context(device, &Line);
     reserved.map_err(|_| refused(&ledger))?;
     Ok(Place { ledger, device, owner: ledger.owner(context, device) })

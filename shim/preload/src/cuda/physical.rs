@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Owner};
 
-use super::{OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
+use super::{SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -42,7 +42,7 @@ pub(crate) unsafe fn create(
 
 fn charged(on: c_int, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result<u64, c_int> {
     let ledger = ledger()?;
-    let device = device::slot(&ledger, on).ok_or(OUT_OF_MEMORY)?;
+    let device = device::slot(&ledger, on)?;
     let Some(extent) = Extent::blocks(bytes) else { return Err(refused(&ledger)) };
     let claim = Claim { device, extent, owner: Owner::NOBODY };
     with_reclaim(&ledger, || {

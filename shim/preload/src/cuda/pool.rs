@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tranche_policy::{Claim, Extent, Kind, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 
-use super::{OUT_OF_MEMORY, SUCCESS, checked, code, current, device, driver, refused, with_reclaim};
+use super::{SUCCESS, checked, code, current, device, driver, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -135,7 +135,7 @@ fn driver_device(stream: u64) -> Result<c_int, c_int> {
 }
 
 fn stream_device(ledger: &Ledger<'static>, stream: u64) -> Result<DeviceSlot, c_int> {
-    device::slot(ledger, driver_device(stream)?).ok_or(OUT_OF_MEMORY)
+    device::slot(ledger, driver_device(stream)?)
 }
 
 /// The pool that plain stream-ordered allocations come from.
@@ -171,9 +171,9 @@ pub(crate) unsafe fn create(
             let properties = &*properties;
             let on_device = properties.location_type == ON_DEVICE;
             match on_device.then(|| device::slot(&ledger, properties.location)) {
-                Some(Some(device)) => ledger.pool_made(*pool, Some(device)),
+                Some(Ok(device)) => ledger.pool_made(*pool, Some(device)),
                 None => ledger.pool_made(*pool, None),
-                Some(None) => {}
+                Some(Err(_)) => {}
             }
         }
         result
