@@ -1,0 +1,387 @@
+//! A daemon with a scripted driver on a runtime of its own, and tenants that are real processes.
+
+use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use tokio::sync::oneshot;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tranche_agent::{Contexts, Layout, Locks, Reach, Settings, serve};
+use tranche_domain::id::HostPid;
+use tranche_domain::units::Bytes;
+use tranche_inventory::scripted::ScriptedDriver;
+use tranche_rpc::v1::{self, node_client::NodeClient};
+use tranche_shm::control::{self, Control};
+use tranche_shm::credit::Units;
+use tranche_shm::message::{FRAME_BYTES, Reply, Request};
+use tranche_shm::usage::{self, Usage};
+use tranche_shm::{DeviceSlot, Slot};
+
+/// How long anything may take that should happen at once.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Directories of a daemon, which outlive it.
+pub struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let place = Self { directory: tempfile::tempdir().unwrap() };
+        std::fs::write(place.shim(), "").unwrap();
+        place
+    }
+
+    pub fn runtime(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    pub fn shim(&self) -> PathBuf {
+        self.directory.path().join("shim.so")
+    }
+
+    /// Starts a daemon here.
+    pub fn start(&self, driver: &ScriptedDriver) -> Daemon {
+        let layout = Layout {
+            runtime: self.runtime(),
+            state: self.state(),
+            reach: Reach::of_this_process(),
+        };
+        let locks = layout.occupy().unwrap();
+        let door = layout.open_door().unwrap();
+        let settings = Settings {
+            layout,
+            shim: self.shim(),
+            driver: Arc::new(driver.clone()),
+            contexts: Contexts::assumed(Bytes::mib(308)),
+            outstanding: None,
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let stop = async move { drop(stopped.await) };
+            runtime.block_on(serve(settings, door, stop)).unwrap();
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        });
+        Daemon::new(self.runtime().join("tranched.sock"), stop, thread, locks)
+    }
+}
+
+/// A running daemon and a connection to it.
+pub struct Daemon {
+    pub calls: Calls,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _locks: Locks,
+}
+
+impl Daemon {
+    fn new(socket: PathBuf, stop: oneshot::Sender<()>, thread: JoinHandle<()>, locks: Locks) -> Self {
+        Self { calls: Calls::connect(&socket), stop: Some(stop), thread: Some(thread), _locks: locks }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the daemon panicked");
+        }
+    }
+}
+
+/// Calls of one client, one after the other.
+pub struct Calls {
+    runtime: tokio::runtime::Runtime,
+    client: NodeClient<Channel>,
+}
+
+impl Calls {
+    pub fn connect(socket: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match runtime.block_on(tranche_rpc::connect(socket)) {
+                Ok(client) => return Self { runtime, client },
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn create(&mut self, request: v1::CreateSliceRequest) -> Result<v1::SliceView, Status> {
+        self.runtime.block_on(self.client.create_slice(request)).map(tonic::Response::into_inner)
+    }
+
+    /// Sends a request and goes away after a while without waiting for the answer.
+    pub fn create_and_give_up(&mut self, request: v1::CreateSliceRequest, after: Duration) {
+        let call = self.client.create_slice(request);
+        self.runtime.block_on(async { drop(tokio::time::timeout(after, call).await) });
+        // Lets the connection tell the daemon.
+        self.runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+    }
+
+    pub fn resize(&mut self, request: v1::ResizeSliceRequest) -> Result<v1::SliceView, Status> {
+        self.runtime.block_on(self.client.resize_slice(request)).map(tonic::Response::into_inner)
+    }
+
+    pub fn delete(&mut self, name: &str, force: bool) -> Result<Vec<u32>, Status> {
+        let request = v1::DeleteSliceRequest { name: name.into(), force };
+        self.runtime.block_on(self.client.delete_slice(request)).map(|reply| reply.into_inner().killed_pids)
+    }
+
+    pub fn enter(&mut self, name: &str) -> Result<v1::EnterSliceResponse, Status> {
+        let request = v1::EnterSliceRequest { name: name.into() };
+        self.runtime.block_on(self.client.enter_slice(request)).map(tonic::Response::into_inner)
+    }
+
+    pub fn who_am_i(&mut self) -> Option<String> {
+        let reply = self.runtime.block_on(self.client.who_am_i(v1::WhoAmIRequest {}));
+        reply.unwrap().into_inner().slice
+    }
+
+    pub fn snapshot(&mut self) -> v1::NodeView {
+        self.runtime.block_on(self.client.snapshot(v1::SnapshotRequest {})).unwrap().into_inner()
+    }
+
+    /// Looks until the node is as expected.
+    pub fn wait_until(&mut self, what: &str, expected: impl Fn(&v1::NodeView) -> bool) -> v1::NodeView {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let view = self.snapshot();
+            if expected(&view) {
+                return view;
+            }
+            assert!(Instant::now() < deadline, "never: {what}; the node is {view:#?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A request for a fraction under a name.
+pub fn fraction(name: &str, permille: u32) -> v1::CreateSliceRequest {
+    let kind = Some(v1::share::Kind::FractionPermille(permille));
+    v1::CreateSliceRequest {
+        name: Some(name.into()),
+        share: Some(v1::Share { kind }),
+        ..v1::CreateSliceRequest::default()
+    }
+}
+
+pub fn expect_code(answer: Result<impl std::fmt::Debug, Status>, code: Code) -> String {
+    let status = answer.expect_err("this had to be refused");
+    assert_eq!(status.code(), code, "{}", status.message());
+    status.message().to_string()
+}
+
+/// A process of a slice: this test program again, told to play the tenant.
+pub struct Tenant {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+/// Where the child finds its slice.
+const SOCKET: &str = "TRANCHE_TEST_TENANT_SOCKET";
+
+impl Tenant {
+    /// Starts a child of this process; it attaches when told.
+    pub fn spawn(socket: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "plays_the_tenant_when_told", "--nocapture", "--test-threads=1"]);
+        command.env(SOCKET, socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, input, output: BufReader::new(output) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it something and returns its answer.
+    pub fn tell(&mut self, order: &str) -> String {
+        writeln!(self.input, "{order}").unwrap();
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the tenant ended at {order:?}");
+            if let Some((_, answer)) = line.split_once("TENANT ") {
+                return answer.trim().to_string();
+            }
+        }
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn wait(&mut self) {
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The tenant's side: orders from standard input, answers to standard output.
+pub fn play_tenant() {
+    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let mut seat: Option<Attached> = None;
+    for order in std::io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<&str> = order.split(' ').collect();
+        let answer = match words[..] {
+            ["attach"] => match Attached::attach(Path::new(&socket)) {
+                Ok(attached) => {
+                    let answer = format!("slot {}", attached.slot.index());
+                    seat = Some(attached);
+                    answer
+                }
+                Err(why) => why,
+            },
+            ["alloc", mib] => seat.as_mut().unwrap().alloc(mib.parse().unwrap()),
+            ["free", mib] => seat.as_mut().unwrap().free(mib.parse().unwrap()),
+            ["cap"] => seat.as_ref().unwrap().cap(),
+            ["write-control"] => seat.as_ref().unwrap().write_control(),
+            ["truncate-usage"] => seat.as_ref().unwrap().truncate_usage(),
+            _ => panic!("unknown order {order:?}"),
+        };
+        println!("TENANT {answer}");
+    }
+    std::process::exit(0);
+}
+
+struct Attached {
+    stream: UnixStream,
+    slot: Slot,
+    control_fd: OwnedFd,
+    usage_fd: OwnedFd,
+    control: &'static [AtomicU64],
+    usage: &'static [AtomicU64],
+}
+
+const DEVICE: usize = 0;
+
+impl Attached {
+    fn attach(socket: &Path) -> Result<Self, String> {
+        let mut stream = UnixStream::connect(socket).map_err(|error| format!("no connection: {error}"))?;
+        stream.write_all(&Request::hello().encode()).unwrap();
+        let (reply, descriptors) = receive(&stream);
+        let slot = match reply {
+            Reply::Welcome { slot, .. } => slot,
+            Reply::Refused(why) => return Err(format!("refused {why:?}")),
+            other => panic!("{other:?}"),
+        };
+        let [control_fd, usage_fd]: [OwnedFd; 2] = descriptors.try_into().unwrap();
+        let control = map(&control_fd, control::WORDS, libc::PROT_READ);
+        let usage = map(&usage_fd, usage::WORDS, libc::PROT_READ | libc::PROT_WRITE);
+        Ok(Self { stream, slot, control_fd, usage_fd, control, usage })
+    }
+
+    fn device() -> DeviceSlot {
+        DeviceSlot::new(DEVICE).unwrap()
+    }
+
+    fn control(&self) -> Control<'static> {
+        Control::attach(self.control).unwrap()
+    }
+
+    fn alloc(&mut self, mib: u64) -> String {
+        let want = Units::within(mib << 20);
+        let usage = Usage::attach(self.usage).unwrap();
+        let word = usage.credit(self.slot, Self::device());
+        while word.charge(want).is_err() {
+            let ask = Request::Credit { device: Self::device(), want };
+            self.stream.write_all(&ask.encode()).unwrap();
+            let mut frame = [0; FRAME_BYTES];
+            self.stream.read_exact(&mut frame).unwrap();
+            match Reply::decode(&frame).unwrap() {
+                Reply::Granted => {}
+                Reply::Exhausted => return "out of memory".into(),
+                other => panic!("{other:?}"),
+            }
+        }
+        "ok".into()
+    }
+
+    fn free(&mut self, mib: u64) -> String {
+        let units = Units::within(mib << 20);
+        let word = Usage::attach(self.usage).unwrap().credit(self.slot, Self::device());
+        if self.control().over_cap(Self::device()) {
+            word.release_with_credit(units);
+        } else {
+            word.release(units);
+        }
+        "ok".into()
+    }
+
+    fn cap(&self) -> String {
+        let control = self.control();
+        format!("{} {}", control.cap_bytes(Self::device()) >> 20, control.over_cap(Self::device()))
+    }
+
+    /// Tries to get at the limits.
+    fn write_control(&self) -> String {
+        let path = format!("/proc/self/fd/{}", self.control_fd.as_raw_fd());
+        match std::fs::File::options().write(true).open(path) {
+            Ok(_) => "opened".into(),
+            Err(error) => format!("refused {}", error.raw_os_error().unwrap_or_default()),
+        }
+    }
+
+    fn truncate_usage(&self) -> String {
+        nix::unistd::ftruncate(&self.usage_fd, 0).unwrap();
+        "ok".into()
+    }
+}
+
+fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
+    let mut frame = [0; FRAME_BYTES];
+    let mut space = nix::cmsg_space!([RawFd; 2]);
+    let mut parts = [IoSliceMut::new(&mut frame)];
+    let message =
+        recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).unwrap();
+    let mut descriptors = Vec::new();
+    for control in message.cmsgs().unwrap() {
+        if let ControlMessageOwned::ScmRights(fds) = control {
+            // SAFETY: the kernel has just put these descriptors into this process; nobody else owns them.
+            descriptors.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    assert_eq!(message.bytes, FRAME_BYTES);
+    (Reply::decode(&frame).unwrap(), descriptors)
+}
+
+fn map(fd: &OwnedFd, words: usize, access: i32) -> &'static [AtomicU64] {
+    // SAFETY: a fresh shared mapping at an address of the kernel's choice, never unmapped; tests map files
+    // of at least that length. Atomics may change under us.
+    unsafe {
+        let start =
+            libc::mmap(std::ptr::null_mut(), words * 8, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        std::slice::from_raw_parts(start.cast(), words)
+    }
+}
+
+/// The pid of this process, which tests make a root.
+pub fn me() -> HostPid {
+    HostPid::new(std::process::id())
+}
