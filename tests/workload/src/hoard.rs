@@ -8,6 +8,9 @@ use crate::cuda::{CudaError, Piece};
 /// The smallest piece that filling tries: what the driver itself rounds to.
 const CRUMB: Bytes = Bytes::new(512);
 
+/// What the driver rounds larger pieces to; filling in other sizes would leave the rounding unused.
+const BLOCK: Bytes = Bytes::mib(2);
+
 /// Memory that was asked for and refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Refusal {
@@ -56,16 +59,17 @@ impl Hoard {
         }
     }
 
-    /// Takes pieces until the smallest is refused, beginning with `free` and halving at each refusal.
+    /// Takes pieces until the smallest is refused, beginning with `free` and halving at each refusal, so that
+    /// nothing usable is left.
     /// Returns what was gained, and the last refusal.
     pub(crate) fn fill(&mut self, free: Bytes) -> (Bytes, Option<Refusal>) {
         let before = self.held();
-        let mut size = free;
+        let mut size = whole(free);
         let mut last = None;
         while size >= CRUMB {
             if let Err(refusal) = self.take(size) {
                 last = Some(refusal);
-                size = half(size);
+                size = whole(Bytes::new(size.get() / 2));
             }
         }
         (self.held().saturating_sub(before), last)
@@ -85,8 +89,20 @@ impl Hoard {
     }
 }
 
-/// Half, in whole crumbs.
-fn half(size: Bytes) -> Bytes {
-    let half = size.get() / 2;
-    Bytes::new(half - half % CRUMB.get())
+/// The size in whole blocks, or crumbs where it is less than a block.
+fn whole(size: Bytes) -> Bytes {
+    let grain = if size >= BLOCK { BLOCK } else { CRUMB };
+    Bytes::new(size.get() - size.get() % grain.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_whole_blocks_or_whole_crumbs() {
+        assert_eq!(whole(Bytes::mib(2047)), Bytes::mib(2046));
+        assert_eq!(whole(Bytes::new(2047)), Bytes::new(1536));
+        assert_eq!(whole(Bytes::new(511)), Bytes::ZERO);
+    }
 }

@@ -11,16 +11,11 @@ use super::lab::Lab;
 use super::narrator::Narrator;
 use super::observer::Observer;
 use super::owned::Owned;
-use super::tenant::{Answer, Lease, Tenant};
+use super::tenant::{Lease, Tenant};
 use super::{DemoError, DemoGpu, interrupt, sweep};
 use crate::client::Daemon;
 
-/// The neighbour's rate is measured with and without disturbance in turns, and medians are compared: whatever
-/// else the machine does meanwhile then meets both alike.
-const TURNS: usize = 5;
-
-/// How long each turn takes.
-const TURN: Duration = Duration::from_millis(500);
+mod overfill;
 
 /// What NVML says of real GPUs is a moment late.
 const NVML_DELAY: Duration = Duration::from_millis(200);
@@ -141,77 +136,6 @@ impl Story {
         Ok((cuda.total_bytes, agree))
     }
 
-    fn overfill(&mut self, frac05: &mut Tenant, frac03: &mut Tenant) -> Result<(), DemoError> {
-        self.narrator.step("frac05 fills its slice to the brim and asks for more; frac03 works on");
-        let cap = self.part(500);
-        let filled = frac05.tell("fill")?;
-        interrupt::sleep(NVML_DELAY)?;
-        let held = self.watch(cap)?;
-        self.narrator.line(&format!("frac05 holds {held} of its {cap}, as NVML outside sees it"));
-        self.usable(filled.allocated_bytes, cap)?;
-        self.one_gib_more(frac05)?;
-        self.disturb(frac05, frac03, cap)
-    }
-
-    fn one_gib_more(&mut self, frac05: &mut Tenant) -> Result<(), DemoError> {
-        let free = self.lab.ground.gpu.capacity().saturating_sub(self.in_use()?);
-        let answer = frac05.ask("alloc 1Gi")?.error.unwrap_or("granted".into());
-        self.narrator.line(&format!("frac05 asks for 1 GiB more, and the GPU has {free} free: {answer}"));
-        Ok(())
-    }
-
-    /// Measures the neighbour's rate while frac05 keeps quiet and while it asks for more, in turns.
-    fn disturb(&mut self, frac05: &mut Tenant, frac03: &mut Tenant, cap: Bytes) -> Result<(), DemoError> {
-        let (mut before, mut during) = (Vec::new(), Vec::new());
-        let mut asked = Asked::default();
-        for _ in 0..TURNS {
-            before.push(frac03.rate_over(TURN)?);
-            self.ask_for_more(frac05, cap, &mut asked)?;
-            during.push(frac03.rate()?);
-        }
-        let errors = frac03.tell("rate")?.errors;
-        let (before, during) = (median(before), median(during));
-        let Asked { times, refused } = asked;
-        self.narrator.line(&format!("it asks {times} times and is refused {refused} times"));
-        self.narrator.line(&format!("frac03: {before:.0} kernels/s before, {during:.0} kernels/s meanwhile"));
-        let share = |part: f64, whole: f64| (1000.0 * part / whole).floor();
-        let (rate, refusals) = (share(during, before), share(f64::from(refused), f64::from(times)));
-        let claim = Claim::new("neighbour_rate_permille", rate, "permille", Goal::AtLeast(950.0));
-        self.claims.push(claim.and(errors.is_empty(), "no errors"));
-        self.claims.push(Claim::new(
-            "refused_beyond_cap_permille",
-            refusals,
-            "permille",
-            Goal::Exactly(1000.0),
-        ));
-        Ok(())
-    }
-
-    /// One turn of asking for what there is no room for.
-    fn ask_for_more(&mut self, frac05: &mut Tenant, cap: Bytes, asked: &mut Asked) -> Result<(), DemoError> {
-        let end = Instant::now() + TURN;
-        while Instant::now() < end {
-            asked.times += 1;
-            asked.refused += u32::from(out_of_memory(&frac05.ask("alloc 2Mi")?));
-            self.watch(cap)?;
-            interrupt::sleep(Duration::from_millis(20))?;
-        }
-        Ok(())
-    }
-
-    fn usable(&mut self, plain: Bytes, cap: Bytes) -> Result<(), DemoError> {
-        let charged = self.gpu_view()?.context_reserve;
-        let usable = plain.saturating_add(charged).get() as f64 / cap.get() as f64 * 1000.0;
-        let claim = Claim::new(
-            "frac05_usable_permille",
-            (usable * 10.0).floor() / 10.0,
-            "permille",
-            Goal::AtLeast(999.0),
-        );
-        self.claims.push(claim.and(plain.saturating_add(charged) <= cap, "within the cap"));
-        Ok(())
-    }
-
     fn resize(&mut self, frac05: &mut Tenant) -> Result<(), DemoError> {
         self.narrator.step("tranche slice resize frac05 -g 0.6, while it runs");
         let fraction = Fraction::try_from(600).expect("600 permille is a fraction");
@@ -307,22 +231,6 @@ fn introduce(narrator: &Narrator, lab: &Lab) {
     narrator.step("Two programs share one GPU");
     narrator.line(&format!("GPU {} of {}: {} ({kind})", ground.gpu.index, ground.gpus, ground.gpu.name));
     narrator.line(&format!("it can hand out {}", ground.gpu.capacity()));
-}
-
-fn out_of_memory(answer: &Answer) -> bool {
-    !answer.ok && answer.error.as_deref() == Some("CUDA_ERROR_OUT_OF_MEMORY")
-}
-
-/// How often more was asked for, and refused as it should be.
-#[derive(Clone, Copy, Default)]
-struct Asked {
-    times: u32,
-    refused: u32,
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
 }
 
 fn mib(bytes: Bytes) -> f64 {
