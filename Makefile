@@ -20,6 +20,8 @@ build: ## Build everything into target/stage
 	@install -m 755 $(TARGET)/debug/libfakenvml.so $(STAGE)/sim/libnvidia-ml.so.1
 	@ln -sf libcuda.so.1 $(STAGE)/sim/libcuda.so
 	@ln -sf libnvidia-ml.so.1 $(STAGE)/sim/libnvidia-ml.so
+	@$(STAGE)/bin/tranche generate completions --out $(STAGE)/share/completions
+	@$(STAGE)/bin/tranche generate man --out $(STAGE)/share/man/man1
 	@$(MAKE) --no-print-directory -s -C tests/gpu OUT=$(abspath $(STAGE))/tests
 	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
 
