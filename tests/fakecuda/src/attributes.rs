@@ -21,7 +21,6 @@ const COMMON: &[(i32, i32)] = &[
     (17, 0),           // no time limit
     (18, 0),           // not integrated
     (19, 1),           // maps host memory
-    (20, 0),           // default compute mode
     (21, 131_072),     // textures
     (22, 131_072),
     (23, 65536),

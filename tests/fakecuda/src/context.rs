@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use simgpu::Lane;
+use simgpu::{Lane, Refusal};
 
 use crate::driver::{Driver, Table, driver, status, top, with_stack};
 use crate::lookup::find;
@@ -44,7 +44,10 @@ pub(crate) fn make(
     flags: u32,
     primary: bool,
 ) -> Outcome<u64> {
-    let engine = driver.process.create_context(table.gpu(device)).map_err(status)?;
+    let engine = driver.process.create_context(table.gpu(device)).map_err(|refusal| match refusal {
+        Refusal::Lost(_) => Status::DeviceUnavailable,
+        other => status(other),
+    })?;
     let handle = table.handle();
     let legacy = Arc::new(Stream::new(0, handle, engine, Lane::Legacy, 0));
     let (peers, limits) = Default::default();

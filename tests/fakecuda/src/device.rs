@@ -1,14 +1,17 @@
 //! Devices: what the model says, in the driver's words.
 
-use simgpu::{GpuSpec, Model};
+use std::ffi::c_char;
+
+use simgpu::{ComputeMode, GpuSpec, Model};
 
 use crate::driver::{Driver, driver, spec, start};
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
-use std::ffi::c_char;
 
 /// The driver this one answers for: 12.4, as 550.163.01.
 pub(crate) const VERSION: i32 = 12040;
+/// The one attribute that can change: who may make contexts.
+const COMPUTE_MODE: i32 = 20;
 /// Threads in a block, on every model.
 const MOST_THREADS: i32 = 1024;
 
@@ -91,7 +94,16 @@ pub(crate) fn capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Outco
 
 pub(crate) fn attribute(out: Out<i32>, attribute: i32, device: i32) -> Outcome {
     out.check()?;
-    let spec = spec(driver()?, device)?;
+    let driver = driver()?;
+    if attribute == COMPUTE_MODE {
+        let gpu = driver.table().device(device)?.gpu;
+        return out.put(match driver.node().settings(gpu).compute_mode {
+            ComputeMode::Default => 0,
+            ComputeMode::Prohibited => 2,
+            ComputeMode::ExclusiveProcess => 3,
+        });
+    }
+    let spec = spec(driver, device)?;
     out.put(crate::attributes::of(&spec, attribute).ok_or(Status::InvalidValue)?)
 }
 

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_void};
 
 use crate::launch::{Config, KernelShape, Parameters, SharedBySize};
-use crate::memory::{alloc, host, ipc, pointer, pool, virt};
+use crate::memory::{alloc, host, ipc, managed, pointer, pool, virt};
 use crate::stream::DefaultStream;
 use crate::wall::{Host, HostFunction, In, Out, StreamCallback, Text, guarded};
 use crate::{
@@ -149,6 +149,11 @@ exports! {
         cuPointerGetAttribute(out: Host, attribute: i32, address: u64) = pointer::attribute(out, attribute, address);
         cuPointerGetAttributes(count: u32, wanted: In<i32>, out: In<Host>, address: u64) =
             pointer::attributes(count, wanted, out, address);
+
+        cuMemAdvise(address: u64, size: usize, advice: i32, device: i32) =
+            managed::advise(address, size, advice, device);
+        cuMemAdvise_v2(address: u64, size: usize, advice: i32, location: managed::Location) =
+            managed::advise_at(address, size, advice, location);
 
         // Host memory.
         cuMemAllocHost(out: Out<Host>, size: u32) = host::alloc_low(out, size);
@@ -454,6 +459,15 @@ exports! {
         cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
             to: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64,
         ) = transfer::words_2d_async(default, to, pitch, value, width, height, stream);
+
+        // Managed memory.
+        cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz(address: u64, size: usize, device: i32, stream: u64) =
+            managed::prefetch(default, address, size, device, stream);
+        cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
+            address: u64, size: usize, location: managed::Location, flags: u32, stream: u64,
+        ) = managed::prefetch_to(default, address, size, location, flags, stream);
+        cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz(stream: u64, address: u64, size: usize, flags: u32) =
+            managed::attach(default, stream, address, size, flags);
 
         // Stream-ordered memory.
         cuMemAllocAsync / cuMemAllocAsync_ptsz(out: Out<u64>, size: usize, stream: u64) =

@@ -16,6 +16,7 @@ typedef void *H;
 typedef struct { int type, handles, location_type, location; void *win; unsigned char flags[8]; } Prop;
 typedef struct { int location_type, location, flags; } Access;
 typedef struct { char bytes[64]; } Ipc;
+typedef struct { int type, id; } Location;
 typedef struct {
     size_t sx, sy; int st; const void *sh; P sd; H sa; size_t sp;
     size_t dx, dy; int dt; void *dh; P dd; H da; size_t dp;
@@ -58,6 +59,7 @@ R cuGraphAddKernelNode_v2(H *, H, const H *, size_t, const KernelNode *); R cuGr
 R cuGraphGetNodes(H, H *, size_t *); R cuStreamBeginCapture_v2(H, int); R cuStreamEndCapture(H, H *);
 R cuStreamIsCapturing(H, int *); R cuGetProcAddress_v2(const char *, void **, int, P, int *);
 R cuGetProcAddress(const char *, void **, int, P); R cuGetErrorName(R, const char **); R cuGetExportTable(const void **, const void *);
+R cuMemPrefetchAsync_v2(P, size_t, Location, unsigned, H); R cuMemAdvise(P, size_t, int, int);
 R cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, H, int, size_t);
 
 #define MIB ((size_t)1 << 20)
@@ -121,6 +123,8 @@ static void memory(void) {
     int managed = 0; unsigned char flag = 0;
     OK(cuPointerGetAttribute(&managed, 2, a)); HOLDS(managed == 2);
     OK(cuPointerGetAttribute(&flag, 8, a)); HOLDS(flag == 1);
+    Location first = {1, 0};
+    OK(cuMemPrefetchAsync_v2(a, 5 * MIB, first, 0, 0)); OK(cuMemAdvise(a, MIB, 1, -1)); IS(cuMemAdvise(a, 6 * MIB, 1, 0), 1);
     OK(cuMemFree_v2(a));
     size_t pitch;
     OK(cuMemAllocPitch_v2(&a, &pitch, 100, 10, 4));
@@ -282,8 +286,23 @@ static int opener(void) {
     return 0;
 }
 
+/* Takes device 0 into use, then waits for a line that says that it is lost. */
+static int lost(void) {
+    H c, module, function; P a, length = 1000; void *params[] = {&length}; size_t f, t;
+    OK(cuInit(0)); OK(cuDevicePrimaryCtxRetain(&c, 0)); OK(cuCtxSetCurrent(c)); OK(cuMemAlloc_v2(&a, 10));
+    OK(cuModuleLoadData(&module, PTX)); OK(cuModuleGetFunction(&function, module, "spin_ns"));
+    SAY("ready");
+    HOLDS(getchar() != EOF);
+    IS(cuMemAlloc_v2(&a, 10), 999); IS(cuMemGetInfo_v2(&f, &t), 999); IS(cuCtxSynchronize(), 999);
+    IS(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0), 999);
+    IS(cuCtxCreate_v2(&c, 0, 0), 46);
+    SAY("everything says so");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "ipc")) return opener();
+    if (argc > 1) return lost();
     int n, version; char name[64]; size_t total, f, t; H context, current, module, function, none; P a; size_t size;
     OK(cuDriverGetVersion(&version)); HOLDS(version == 12040);
     IS(cuDeviceGetCount(&n), 3);

@@ -1,10 +1,11 @@
 //! Programs that know nothing of us run on the simulated driver.
 #![allow(clippy::unwrap_used, reason = "a test may end where something is not as it must be")]
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use simgpu::{Node, NodeSpec};
+use simgpu::{Node, NodeSpec, Presence, Setting};
 
 /// A folder with the library under the names that programs look for, a node, and a compiled client.
 struct Bench {
@@ -105,6 +106,21 @@ fn only_visible_devices_are_seen_and_in_that_order() {
         "{}",
         text(&output)
     );
+}
+
+#[test]
+fn a_lost_gpu_fails_everything_on_it() {
+    let Some(bench) = Bench::set_up("h200x1") else { return };
+    let node = Node::attach(&bench.path("node")).unwrap();
+    let mut client = bench.client();
+    client.arg("lost").env("SIMGPU_NODE", bench.path("node")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = client.spawn().unwrap();
+    let mut said = BufReader::new(client.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "ready");
+    node.set(node.gpu(0).unwrap(), Setting::Presence(Presence::Lost));
+    client.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "everything says so");
+    assert!(client.wait().unwrap().success());
 }
 
 #[test]

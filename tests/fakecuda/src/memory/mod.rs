@@ -6,6 +6,7 @@ pub(crate) mod extents;
 pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod ipc;
+pub(crate) mod managed;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod ranges;
