@@ -8,7 +8,7 @@ use tranche_shm::message::{Reply, Request};
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::root::{Root, Word};
-use crate::sys::{self, Fd, FileId};
+use crate::sys::{self, Errno, Fd, FileId};
 
 /// Why there is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,11 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     close_inherited();
     let mut buffer = [0; 128];
     let path = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer).ok_or(Failure::Refused)?;
-    let fd = sys::connect(path, left_ms(deadline_ns)).map_err(|_| Failure::Away)?;
+    let fd = sys::connect(path, left_ms(deadline_ns)).map_err(|error| match error {
+        // These do not pass with time.
+        Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
+        _ => Failure::Away,
+    })?;
     sys::send(fd.raw(), &Request::hello().encode()).map_err(|_| Failure::Away)?;
     let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
     let welcome = match (Reply::decode(&frame), fds) {

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::cuda::{array, context, device, doors, driver, memory, physical, pool, wait};
 use crate::libraries::{Library, Symbol};
-use crate::nvml;
+use crate::nvml::{self, process};
 
 /// The newest CUDA version whose functions were compared with the rows below.
 const KNOWN_VERSION: c_int = 13_050;
@@ -136,17 +136,17 @@ hooks! {
         1 nvmlDeviceGetIndex(device: u64, index: *mut u32) => nvml::index;
         1 nvmlDeviceGetMemoryInfo(device: u64, memory: *mut nvml::Memory) => nvml::memory;
         2 nvmlDeviceGetMemoryInfo_v2(device: u64, memory: *mut nvml::MemoryV2) => nvml::memory_v2;
-        1 nvmlDeviceGetComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut nvml::Process) => nvml::compute_processes;
-        2 nvmlDeviceGetComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::compute_processes;
-        3 nvmlDeviceGetComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::compute_processes;
-        1 nvmlDeviceGetGraphicsRunningProcesses(device: u64, count: *mut u32, processes: *mut nvml::Process) => nvml::other_processes;
-        2 nvmlDeviceGetGraphicsRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
-        3 nvmlDeviceGetGraphicsRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
-        1 nvmlDeviceGetMPSComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut nvml::Process) => nvml::other_processes;
-        2 nvmlDeviceGetMPSComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
-        3 nvmlDeviceGetMPSComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut nvml::ProcessV2) => nvml::other_processes;
+        1 nvmlDeviceGetComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut process::Process) => process::compute_processes;
+        2 nvmlDeviceGetComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::compute_processes;
+        3 nvmlDeviceGetComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::compute_processes;
+        1 nvmlDeviceGetGraphicsRunningProcesses(device: u64, count: *mut u32, processes: *mut process::Process) => process::other_processes;
+        2 nvmlDeviceGetGraphicsRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
+        3 nvmlDeviceGetGraphicsRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
+        1 nvmlDeviceGetMPSComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut process::Process) => process::other_processes;
+        2 nvmlDeviceGetMPSComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
+        3 nvmlDeviceGetMPSComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
         1 nvmlDeviceGetUtilizationRates(device: u64, rates: *mut nvml::Rates) => nvml::utilization;
-        1 nvmlDeviceGetProcessUtilization(device: u64, samples: *mut nvml::Sample, count: *mut u32, since: u64) => nvml::process_utilization;
+        1 nvmlDeviceGetProcessUtilization(device: u64, samples: *mut process::Sample, count: *mut u32, since: u64) => process::process_utilization;
     }
 }
 

@@ -10,6 +10,15 @@
 //! - Decisions are made in `tranche_policy`. Here is what cannot be safe: foreign pointers, symbol tables,
 //!   mappings, calls into the driver.
 //!
+//! What a program can still take beyond its charge, until these are governed too: memory of graphs (allocation
+//! nodes, and stream-ordered allocations under capture), what code loading and context limits take beyond the
+//! calibrated reserve, handles imported from another process, and for the length of one call what a pool grows
+//! beyond the request. What it still sees of its neighbours: NVML's newer process queries
+//! (`nvmlDeviceGetRunningProcessDetailList`, `nvmlDeviceGetProcessesUtilizationInfo`) pass through.
+//!
+//! What can go wrong with a preloaded library and can't be prevented here: a shared library of the program that
+//! exports *data* under a driver function's name would find our function in its place.
+//!
 //! The artefact is built by `cargo build --profile shim -p tranche-preload`. In every other build this is an
 //! ordinary library that exports none of its names, or they would shadow the driver's in our own tests.
 #![cfg_attr(panic = "abort", no_std)]

@@ -81,15 +81,17 @@ impl Root {
     /// One thread at a time talks to the daemon. Gives up at the deadline.
     pub(crate) fn turn(self, deadline_ns: u64) -> Option<Guard<'static>> {
         let lock = Lock::at(self.word(Word::Turn), sys::pause);
-        loop {
+        for tries in 0u32.. {
             if let Some(guard) = lock.try_acquire() {
                 return Some(guard);
             }
             if sys::now_ns() >= deadline_ns {
-                return None;
+                break;
             }
-            sys::sleep_ms(1);
+            // A daemon answers in microseconds; one that does not is worth sleeping for.
+            if tries < 100 { sys::pause() } else { sys::sleep_ms(1) }
         }
+        None
     }
 
     /// Words for the ledger.

@@ -72,25 +72,17 @@ pub(crate) unsafe fn get(
     device: *mut c_int,
     ordinal: c_int,
 ) -> c_int {
-    let mut first = 0;
-    // SAFETY: a call with a local, to hear whether the driver is ready at all; it knows device 0 if any.
-    let ready = unsafe { real(&mut first, 0) };
-    if ready != SUCCESS {
-        return ready;
-    }
+    // The driver's own device of that ordinal may be another slice's, so it is not asked for one.
+    let _ = real;
     if device.is_null() {
         return INVALID_VALUE;
     }
-    let found =
-        ledger().and_then(|ledger| Ok(visible(&ledger)?.nth(usize::try_from(ordinal).unwrap_or(usize::MAX))));
-    match found {
-        Ok(Some(found)) => {
-            // SAFETY: not null, and the program promises that it can be written.
-            unsafe { *device = found };
-            SUCCESS
-        }
-        _ => INVALID_DEVICE,
-    }
+    let nth = |devices: &mut dyn Iterator<Item = c_int>| devices.nth(usize::try_from(ordinal).ok()?);
+    let found = ledger().and_then(|ledger| nth(&mut visible(&ledger)?).ok_or(INVALID_DEVICE));
+    code(found.map(|found| {
+        // SAFETY: not null, and the program promises that it can be written.
+        unsafe { *device = found }
+    }))
 }
 
 pub(crate) unsafe fn by_bus_id(

@@ -1,0 +1,13 @@
+//! Functions of NVML that the hooks call for themselves.
+#![allow(non_snake_case, reason = "the driver's names")]
+
+use core::ffi::{c_char, c_int};
+
+use crate::libraries::{Library, Symbol};
+
+crate::real_functions! {
+    Nvml {
+        nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut u64);
+        nvmlDeviceGetUUID(device: u64, uuid: *mut c_char, length: u32);
+    }
+}

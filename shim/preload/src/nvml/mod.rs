@@ -1,0 +1,206 @@
+//! The governed functions of `libnvidia-ml.so.1`: the slice's devices, its memory, its processes.
+//!
+//! The real function is always asked first, so that errors are NVML's own; only good answers are rewritten.
+
+pub(crate) mod driver;
+pub(crate) mod process;
+mod uuid;
+
+use core::ffi::{c_char, c_int};
+
+use tranche_policy::Ledger;
+use tranche_shm::DeviceSlot;
+
+use crate::attach;
+
+/// `NVML_SUCCESS`
+const SUCCESS: c_int = 0;
+/// `NVML_ERROR_INVALID_ARGUMENT`
+const INVALID_ARGUMENT: c_int = 2;
+/// `NVML_ERROR_NOT_FOUND`
+const NOT_FOUND: c_int = 6;
+/// `NVML_ERROR_INSUFFICIENT_SIZE`
+const INSUFFICIENT_SIZE: c_int = 7;
+/// `NVML_ERROR_DRIVER_NOT_LOADED`
+const DRIVER_NOT_LOADED: c_int = 9;
+/// `NVML_ERROR_FUNCTION_NOT_FOUND`
+pub(crate) const FUNCTION_NOT_FOUND: c_int = 13;
+
+/// `nvmlMemory_t`
+#[repr(C)]
+pub(crate) struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlMemory_v2_t`
+#[repr(C)]
+pub(crate) struct MemoryV2 {
+    version: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlUtilization_t`
+#[repr(C)]
+pub(crate) struct Rates {
+    gpu: u32,
+    memory: u32,
+}
+
+pub(crate) unsafe fn init(real: unsafe extern "C" fn() -> c_int) -> c_int {
+    match attach::ledger() {
+        // SAFETY: the program's own call.
+        Ok(_) => unsafe { real() },
+        Err(attach::Outside) => DRIVER_NOT_LOADED,
+    }
+}
+
+pub(crate) unsafe fn init_with_flags(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
+    match attach::ledger() {
+        // SAFETY: the program's own call.
+        Ok(_) => unsafe { real(flags) },
+        Err(attach::Outside) => DRIVER_NOT_LOADED,
+    }
+}
+
+pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut u32) -> c_int, count: *mut u32) -> c_int {
+    let mut all = 0;
+    // SAFETY: the program's own call with a local for the answer.
+    let result = unsafe { real(&mut all) };
+    if result != SUCCESS {
+        return result;
+    }
+    let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
+    if count.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: not null, and the program promises that it can be written.
+    unsafe { *count = ledger.tenant().control.device_count() as u32 };
+    SUCCESS
+}
+
+pub(crate) unsafe fn by_index(
+    real: unsafe extern "C" fn(u32, *mut u64) -> c_int,
+    index: u32,
+    device: *mut u64,
+) -> c_int {
+    let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
+    let control = ledger.tenant().control;
+    let slot = DeviceSlot::new(index as usize).filter(|slot| slot.index() < control.device_count());
+    let Some(slot) = slot.filter(|_| !device.is_null()) else {
+        let mut none = 0;
+        // SAFETY: a call with a local, for NVML's own words on a device that can't be.
+        return unsafe { real(u32::MAX, &mut none) };
+    };
+    let name = uuid::name(control.limits(slot).uuid);
+    // SAFETY: the name ends with a zero; the program promises that `device`, not null, can be written.
+    unsafe { driver::nvmlDeviceGetHandleByUUID(name.as_ptr().cast(), device) }
+}
+
+/// By UUID, serial number or bus id: the real answer, unless it is not the slice's.
+pub(crate) unsafe fn by_name(
+    real: unsafe extern "C" fn(*const c_char, *mut u64) -> c_int,
+    name: *const c_char,
+    device: *mut u64,
+) -> c_int {
+    let mut found = 0;
+    // SAFETY: the program's own call with a local for the answer.
+    let result = unsafe { real(name, &mut found) };
+    if result != SUCCESS {
+        return result;
+    }
+    let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
+    if device.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    if slot(&ledger, found).is_none() {
+        return NOT_FOUND;
+    }
+    // SAFETY: not null, and the program promises that it can be written.
+    unsafe { *device = found };
+    SUCCESS
+}
+
+pub(crate) unsafe fn index(
+    real: unsafe extern "C" fn(u64, *mut u32) -> c_int,
+    device: u64,
+    index: *mut u32,
+) -> c_int {
+    // SAFETY: the program's own call; NVML was content with `index` before it is written again.
+    unsafe { rewrite(real(device, index), device, |_, slot| *index = slot.index() as u32) }
+}
+
+pub(crate) unsafe fn memory(
+    real: unsafe extern "C" fn(u64, *mut Memory) -> c_int,
+    device: u64,
+    memory: *mut Memory,
+) -> c_int {
+    // SAFETY: as in `index`.
+    unsafe {
+        rewrite(real(device, memory), device, |ledger, slot| {
+            let view = view(ledger, slot);
+            *memory = Memory { total: view.total, free: view.free, used: view.used };
+        })
+    }
+}
+
+pub(crate) unsafe fn memory_v2(
+    real: unsafe extern "C" fn(u64, *mut MemoryV2) -> c_int,
+    device: u64,
+    memory: *mut MemoryV2,
+) -> c_int {
+    // SAFETY: as in `index`.
+    unsafe {
+        rewrite(real(device, memory), device, |ledger, slot| {
+            let view = view(ledger, slot);
+            let version = (*memory).version;
+            *memory = MemoryV2 { version, total: view.total, reserved: 0, free: view.free, used: view.used };
+        })
+    }
+}
+
+fn view(ledger: &Ledger<'static>, slot: DeviceSlot) -> tranche_policy::MemoryView {
+    crate::cuda::pool::settle(ledger);
+    ledger.tenant().view(slot)
+}
+
+pub(crate) unsafe fn utilization(
+    real: unsafe extern "C" fn(u64, *mut Rates) -> c_int,
+    device: u64,
+    rates: *mut Rates,
+) -> c_int {
+    // SAFETY: as in `index`.
+    unsafe {
+        rewrite(real(device, rates), device, |ledger, slot| {
+            let (gpu, memory) = ledger.tenant().control.utilization(slot);
+            *rates = Rates { gpu, memory };
+        })
+    }
+}
+
+/// Lets `change` correct a good answer about one of the slice's devices.
+fn rewrite(result: c_int, device: u64, change: impl FnOnce(&Ledger<'static>, DeviceSlot)) -> c_int {
+    if result != SUCCESS {
+        return result;
+    }
+    let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
+    if let Some(slot) = slot(&ledger, device) {
+        change(&ledger, slot);
+    }
+    SUCCESS
+}
+
+/// Which of the slice's devices a handle stands for.
+fn slot(ledger: &Ledger<'static>, device: u64) -> Option<DeviceSlot> {
+    let mut name = [0u8; 96];
+    // SAFETY: writes at most the length given, its zero included.
+    let result = unsafe { driver::nvmlDeviceGetUUID(device, name.as_mut_ptr().cast(), name.len() as u32) };
+    let uuid = uuid::parse(&name).filter(|_| result == SUCCESS)?;
+    let control = ledger.tenant().control;
+    let mut devices = (0..control.device_count()).filter_map(DeviceSlot::new);
+    devices.find(|slot| control.limits(*slot).uuid == uuid)
+}
