@@ -7,6 +7,11 @@ use house::{text, tracked};
 /// Files that may hold unsafe code, or folders of which every file may, each with its reason.
 const WALLS: &[(&str, &str)] = &[
     ("shim/preload/src/", "speaks C in both directions inside somebody else's process"),
+    (
+        "daemon/agent/src/sys.rs",
+        "maps the regions that tenants share, and opens the mounts they come through",
+    ),
+    ("daemon/agent/tests/common/mod.rs", "maps a slice's regions as a tenant does"),
     ("daemon/inventory/src/calibrate/child.rs", "makes a context through the driver's C interface"),
     ("tests/workload/src/cuda.rs", "calls the driver's C interface"),
     ("tests/fakecuda/src/", "is the driver's C interface"),
