@@ -45,7 +45,9 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
 
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     let name = saved.slice.name.clone();
-    match serve_again(agent, &mut agent.core(), &saved) {
+    // Apart from the match, in whose arms the core would still be held.
+    let served = serve_again(agent, &mut agent.core(), &saved);
+    match served {
         Ok(tenancy) => repopulate(agent, &tenancy, &saved.roots),
         Err(Failure::Refused(refusal @ Refusal::Stranded { .. })) => {
             agent.core().stranded.push(saved);
