@@ -11,7 +11,8 @@ use crate::memory::{alloc, host, ipc, managed, pointer, pool, virt};
 use crate::stream::DefaultStream;
 use crate::wall::{Host, HostFunction, In, Out, StreamCallback, Text, guarded};
 use crate::{
-    array, capture, context, device, event, graph, launch, link, module, stream, symbols, transfer, value,
+    array, capture, context, device, event, fill, graph, launch, link, module, node, stream, symbols,
+    transfer, value,
 };
 
 macro_rules! exports {
@@ -229,9 +230,9 @@ exports! {
             transfer::to_host_async_low(to, from, bytes, stream);
         cuMemcpyDtoDAsync(to: u32, from: u32, bytes: u32, stream: u64) =
             transfer::on_devices_async_low(to, from, bytes, stream);
-        cuMemsetD8(to: u32, value: u8, count: u32) = transfer::bytes_low(to, value, count);
-        cuMemsetD16(to: u32, value: u16, count: u32) = transfer::halves_low(to, value, count);
-        cuMemsetD32(to: u32, value: u32, count: u32) = transfer::words_low(to, value, count);
+        cuMemsetD8(to: u32, value: u8, count: u32) = fill::bytes_low(to, value, count);
+        cuMemsetD16(to: u32, value: u16, count: u32) = fill::halves_low(to, value, count);
+        cuMemsetD32(to: u32, value: u32, count: u32) = fill::words_low(to, value, count);
 
         // Code.
         cuModuleLoad(out: Out<u64>, name: Text) = module::load_file(out, name);
@@ -339,33 +340,33 @@ exports! {
         cuGraphAddDependencies_v2(graph: u64, from: In<u64>, to: In<u64>, edges: In<u64>, count: usize) =
             capture::plain_edges(edges, count).and_then(|()| graph::add_edges(graph, from, to, count));
         cuGraphAddEmptyNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize) =
-            graph::add_empty(graph::NewNode { out, graph, before, count });
+            node::add_empty(node::NewNode { out, graph, before, count });
         cuGraphAddKernelNode(
-            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: In<graph::KernelNode>,
-        ) = graph::add_kernel(graph::NewNode { out, graph, before, count }, parameters);
+            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: In<node::KernelNode>,
+        ) = node::add_kernel(node::NewNode { out, graph, before, count }, parameters);
         cuGraphAddKernelNode_v2(
-            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: In<graph::KernelNode2>,
-        ) = graph::add_kernel_2(graph::NewNode { out, graph, before, count }, parameters);
+            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: In<node::KernelNode2>,
+        ) = node::add_kernel_2(node::NewNode { out, graph, before, count }, parameters);
         cuGraphAddMemcpyNode(
             out: Out<u64>, graph: u64, before: In<u64>, count: usize, copy: In<transfer::DeepCopy>, context: u64,
-        ) = graph::add_copy(graph::NewNode { out, graph, before, count }, copy, context);
+        ) = node::add_copy(node::NewNode { out, graph, before, count }, copy, context);
         cuGraphAddMemsetNode(
-            out: Out<u64>, graph: u64, before: In<u64>, count: usize, fill: In<graph::FillNode>, context: u64,
-        ) = graph::add_fill(graph::NewNode { out, graph, before, count }, fill, context);
+            out: Out<u64>, graph: u64, before: In<u64>, count: usize, fill: In<node::FillNode>, context: u64,
+        ) = node::add_fill(node::NewNode { out, graph, before, count }, fill, context);
         cuGraphAddHostNode(
-            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: In<graph::HostNode>,
-        ) = graph::add_host(graph::NewNode { out, graph, before, count }, parameters);
+            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: In<node::HostNode>,
+        ) = node::add_host(node::NewNode { out, graph, before, count }, parameters);
         cuGraphAddEventRecordNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize, event: u64) =
-            graph::add_record(graph::NewNode { out, graph, before, count }, event);
+            node::add_record(node::NewNode { out, graph, before, count }, event);
         cuGraphAddEventWaitNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize, event: u64) =
-            graph::add_wait(graph::NewNode { out, graph, before, count }, event);
+            node::add_wait(node::NewNode { out, graph, before, count }, event);
         cuGraphAddChildGraphNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize, child: u64) =
-            graph::add_child(graph::NewNode { out, graph, before, count }, child);
+            node::add_child(node::NewNode { out, graph, before, count }, child);
         cuGraphAddMemAllocNode(
-            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: Out<graph::AllocNode>,
-        ) = graph::add_alloc(graph::NewNode { out, graph, before, count }, parameters);
+            out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: Out<node::AllocNode>,
+        ) = node::add_alloc(node::NewNode { out, graph, before, count }, parameters);
         cuGraphAddMemFreeNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize, address: u64) =
-            graph::add_free(graph::NewNode { out, graph, before, count }, address);
+            node::add_free(node::NewNode { out, graph, before, count }, address);
         cuGraphInstantiate(out: Out<u64>, graph: u64, failed: Out<u64>, log: Out<u8>, room: usize) =
             graph::instantiate(out, graph, failed, log, room);
         cuGraphInstantiate_v2(out: Out<u64>, graph: u64, failed: Out<u64>, log: Out<u8>, room: usize) =
@@ -433,32 +434,32 @@ exports! {
 
         // Fills.
         cuMemsetD8_v2 / cuMemsetD8_v2_ptds(to: u64, value: u8, count: usize) =
-            transfer::bytes(default, to, value, count);
+            fill::bytes(default, to, value, count);
         cuMemsetD16_v2 / cuMemsetD16_v2_ptds(to: u64, value: u16, count: usize) =
-            transfer::halves(default, to, value, count);
+            fill::halves(default, to, value, count);
         cuMemsetD32_v2 / cuMemsetD32_v2_ptds(to: u64, value: u32, count: usize) =
-            transfer::words(default, to, value, count);
+            fill::words(default, to, value, count);
         cuMemsetD8Async / cuMemsetD8Async_ptsz(to: u64, value: u8, count: usize, stream: u64) =
-            transfer::bytes_async(default, to, value, count, stream);
+            fill::bytes_async(default, to, value, count, stream);
         cuMemsetD16Async / cuMemsetD16Async_ptsz(to: u64, value: u16, count: usize, stream: u64) =
-            transfer::halves_async(default, to, value, count, stream);
+            fill::halves_async(default, to, value, count, stream);
         cuMemsetD32Async / cuMemsetD32Async_ptsz(to: u64, value: u32, count: usize, stream: u64) =
-            transfer::words_async(default, to, value, count, stream);
+            fill::words_async(default, to, value, count, stream);
         cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds(to: u64, pitch: usize, value: u8, width: usize, height: usize) =
-            transfer::bytes_2d(default, to, pitch, value, width, height);
+            fill::bytes_2d(default, to, pitch, value, width, height);
         cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds(to: u64, pitch: usize, value: u16, width: usize, height: usize) =
-            transfer::halves_2d(default, to, pitch, value, width, height);
+            fill::halves_2d(default, to, pitch, value, width, height);
         cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds(to: u64, pitch: usize, value: u32, width: usize, height: usize) =
-            transfer::words_2d(default, to, pitch, value, width, height);
+            fill::words_2d(default, to, pitch, value, width, height);
         cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(
             to: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64,
-        ) = transfer::bytes_2d_async(default, to, pitch, value, width, height, stream);
+        ) = fill::bytes_2d_async(default, to, pitch, value, width, height, stream);
         cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(
             to: u64, pitch: usize, value: u16, width: usize, height: usize, stream: u64,
-        ) = transfer::halves_2d_async(default, to, pitch, value, width, height, stream);
+        ) = fill::halves_2d_async(default, to, pitch, value, width, height, stream);
         cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
             to: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64,
-        ) = transfer::words_2d_async(default, to, pitch, value, width, height, stream);
+        ) = fill::words_2d_async(default, to, pitch, value, width, height, stream);
 
         // Managed memory.
         cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz(address: u64, size: usize, device: i32, stream: u64) =

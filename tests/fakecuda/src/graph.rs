@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
-use crate::launch::{KernelShape, Parameters};
 use crate::lookup::find;
-use crate::memory::pool::{PoolProperties, reserve_graph_memory};
-use crate::op::{GraphMemory, Op};
+use crate::op::Op;
 use crate::status::{Outcome, Status};
 use crate::stream::{DefaultStream, select};
-use crate::transfer::DeepCopy;
-use crate::wall::{Callee, Host, HostFunction, In, Out};
+use crate::wall::{In, Out};
 
 /// A graph being made.
 #[derive(Clone, Default)]
@@ -49,7 +46,8 @@ impl Graph {
         self.nodes.iter().position(|node| node.handle == handle && !node.gone).ok_or(Status::InvalidValue)
     }
 
-    fn indices(&self, handles: &[u64]) -> Outcome<Vec<usize>> {
+    /// The indices of nodes; one that is not in this graph is an invalid value.
+    pub(crate) fn indices(&self, handles: &[u64]) -> Outcome<Vec<usize>> {
         handles.iter().map(|handle| self.index(*handle)).collect()
     }
 
@@ -65,7 +63,7 @@ impl Graph {
     }
 
     /// The operations in an order that respects every edge; a circle is an invalid value.
-    fn ordered(&self) -> Outcome<Vec<Op>> {
+    pub(crate) fn ordered(&self) -> Outcome<Vec<Op>> {
         let mut placed: Vec<bool> = self.nodes.iter().map(|node| node.gone).collect();
         let mut ops = Vec::new();
         while placed.contains(&false) {
@@ -78,155 +76,6 @@ impl Graph {
         }
         Ok(ops)
     }
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS`; the second form has two more fields at its end.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct KernelNode {
-    function: u64,
-    shape: KernelShape,
-    addresses: In<Host>,
-    extra: In<u64>,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS_v2`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct KernelNode2 {
-    first: KernelNode,
-    kernel: u64,
-    context: u64,
-}
-
-/// `CUDA_MEMSET_NODE_PARAMS`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct FillNode {
-    to: u64,
-    pitch: usize,
-    value: u32,
-    element: u32,
-    width: usize,
-    height: usize,
-}
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct HostNode {
-    function: HostFunction,
-    data: Host,
-}
-
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`: the address is the answer.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct AllocNode {
-    properties: PoolProperties,
-    access: Host,
-    access_count: usize,
-    size: usize,
-    address: u64,
-}
-
-/// Where a new node goes: place for its handle, graph, the nodes before it.
-#[derive(Clone, Copy)]
-pub(crate) struct NewNode {
-    pub(crate) out: Out<u64>,
-    pub(crate) graph: u64,
-    pub(crate) before: In<u64>,
-    pub(crate) count: usize,
-}
-
-fn add(node: NewNode, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
-    node.out.check()?;
-    let before = node.before.list(node.count)?;
-    let driver = driver()?;
-    find(&driver.table().graphs, node.graph)?.indices(&before)?;
-    let op = op(driver)?;
-    let mut table = driver.table();
-    let handle = table.handle();
-    let graph = table.graphs.get_mut(&node.graph).ok_or(Status::InvalidHandle)?;
-    let after = graph.indices(&before)?;
-    graph.add(handle, op, after);
-    node.out.put(handle)
-}
-
-pub(crate) fn add_empty(node: NewNode) -> Outcome {
-    add(node, |_| Ok(Op::Empty))
-}
-
-pub(crate) fn add_kernel(node: NewNode, parameters: In<KernelNode>) -> Outcome {
-    let parameters = parameters.get()?;
-    add(node, |driver| kernel_op(driver, parameters, parameters.function))
-}
-
-pub(crate) fn add_kernel_2(node: NewNode, parameters: In<KernelNode2>) -> Outcome {
-    let KernelNode2 { first, kernel, .. } = parameters.get()?;
-    add(node, |driver| kernel_op(driver, first, if first.function == 0 { kernel } else { first.function }))
-}
-
-fn kernel_op(driver: &Driver, node: KernelNode, function: u64) -> Outcome<Op> {
-    let parameters = Parameters { addresses: node.addresses, extra: node.extra };
-    crate::launch::operation(driver, function, &node.shape, parameters)
-}
-
-pub(crate) fn add_copy(node: NewNode, copy: In<DeepCopy>, context: u64) -> Outcome {
-    let copy = copy.get()?;
-    add(node, |driver| {
-        driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
-        Ok(copy.copy(driver)?.map_or(Op::Empty, Op::Copy))
-    })
-}
-
-pub(crate) fn add_fill(node: NewNode, fill: In<FillNode>, context: u64) -> Outcome {
-    let fill = fill.get()?;
-    add(node, |driver| {
-        driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
-        crate::transfer::fill_node(fill.to, fill.pitch, fill.value, fill.element, fill.width, fill.height)
-            .map(Op::Fill)
-    })
-}
-
-pub(crate) fn add_host(node: NewNode, parameters: In<HostNode>) -> Outcome {
-    let HostNode { function, data } = parameters.get()?;
-    let function = function.ok_or(Status::InvalidValue)?;
-    add(node, |_| Ok(Op::Host(Callee::Function(function, data))))
-}
-
-pub(crate) fn add_record(node: NewNode, event: u64) -> Outcome {
-    add(node, |driver| find(&driver.table().events, event).cloned().map(Op::Record))
-}
-
-pub(crate) fn add_wait(node: NewNode, event: u64) -> Outcome {
-    add(node, |driver| find(&driver.table().events, event).cloned().map(Op::WaitEvent))
-}
-
-pub(crate) fn add_child(node: NewNode, child: u64) -> Outcome {
-    add(node, |driver| find(&driver.table().graphs, child)?.ordered().map(Op::Child))
-}
-
-pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
-    let mut asked = parameters.get()?;
-    let device = asked.properties.device()?;
-    let mut memory = None;
-    add(node, |driver| {
-        driver.table().device(device)?;
-        let reserved = reserve_graph_memory(driver, asked.size as u64, device as usize)?;
-        memory = Some(reserved);
-        Ok(Op::Alloc(reserved))
-    })?;
-    let GraphMemory { base, .. } = memory.ok_or(Status::Unknown)?;
-    asked.address = base;
-    parameters.put(asked)
-}
-
-pub(crate) fn add_free(node: NewNode, address: u64) -> Outcome {
-    if address == 0 {
-        return Err(Status::InvalidValue);
-    }
-    add(node, |_| Ok(Op::Free(address)))
 }
 
 pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
