@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Calls, PATIENCE, Place, Tenant, expect_code, fraction, me};
@@ -159,30 +159,20 @@ fn an_ephemeral_slice_ends_with_its_last_process() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(v1::CreateSliceRequest { ephemeral: true, ..fraction("a", 500) }).unwrap();
-    // A client of its own is the root: it makes the slice's processes and goes before them.
-    let mut root = Tenant::spawn("unused");
-    calls.create(fraction("b", 100)).unwrap();
-    root.tell("attach");
-    assert_eq!(calls.snapshot().slices.len(), 2, "nobody has entered yet, and its maker has time");
-    root.kill();
-    calls.wait_until("the ephemeral slice ends when its maker does not come", |view| {
-        view.slices.iter().all(|slice| slice.name != "a")
-    });
+    let mut root = enters(&place);
+    calls.wait_until("somebody enters", |view| !view.slices[0].root_pids.is_empty());
+    root.kill().unwrap();
+    root.wait().unwrap();
+    calls.wait_until("it ends", |view| view.slices.is_empty());
     assert!(!place.runtime().join("slices/a").exists());
 }
 
 #[test]
 fn a_forced_deletion_kills_and_says_whom() {
     let (place, driver) = (Place::new(), one_gpu());
-    // The root must not be this test, which would be killed too: another daemon's client enters for it.
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
-    let script = format!("exec {:?} --exact enters_when_told --nocapture", std::env::current_exe().unwrap());
-    let mut root = Command::new("sh")
-        .args(["-c", &script])
-        .env("TRANCHE_TEST_ENTER", place.runtime().join("tranched.sock"))
-        .spawn()
-        .unwrap();
+    let mut root = enters(&place);
     calls.wait_until("somebody enters", |view| !view.slices[0].root_pids.is_empty());
     let refused = expect_code(calls.delete("a", false), Code::FailedPrecondition);
     assert!(refused.contains(&root.id().to_string()), "{refused}");
@@ -190,6 +180,13 @@ fn a_forced_deletion_kills_and_says_whom() {
     assert!(!root.wait().unwrap().success());
     assert!(calls.snapshot().slices.is_empty());
     assert!(!place.runtime().join("slices/a").exists());
+}
+
+/// A process other than this test that is a root of slice `a`, and may be killed as one.
+fn enters(place: &Place) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "enters_when_told", "--nocapture"]).stdout(Stdio::null());
+    command.env("TRANCHE_TEST_ENTER", place.runtime().join("tranched.sock")).spawn().unwrap()
 }
 
 /// Not a test: a client that enters slice `a` and stays until it is killed.
@@ -338,7 +335,10 @@ fn what_others_do_on_a_gpu_is_shown_and_lost_gpus_take_no_slices() {
     let calls = &mut place.start(&driver).calls;
     driver.set_process(v100(0).uuid, me(), Bytes::mib(77));
     let view = calls.snapshot();
-    assert_eq!((view.gpus[0].foreign[0].pid, view.gpus[0].foreign[0].used_bytes), (me().get(), Some(77 << 20)));
+    assert_eq!(
+        (view.gpus[0].foreign[0].pid, view.gpus[0].foreign[0].used_bytes),
+        (me().get(), Some(77 << 20))
+    );
     assert!(!view.gpus[0].foreign[0].command.is_empty());
     driver.lose(v100(0).uuid);
     calls.wait_until("the loss is seen", |view| view.gpus[0].not_sliceable.is_some());
@@ -370,9 +370,7 @@ fn sockets_and_regions_have_the_permissions_they_need() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
-    let mode = |path: &str| {
-        fs::metadata(place.runtime().join(path)).unwrap().permissions().mode() & 0o777
-    };
+    let mode = |path: &str| fs::metadata(place.runtime().join(path)).unwrap().permissions().mode() & 0o777;
     let privileged = nix::unistd::geteuid().is_root();
     assert_eq!(mode("tranched.sock"), if privileged { 0o660 } else { 0o600 });
     assert_eq!(mode("slices/a/attach.sock"), if privileged { 0o666 } else { 0o600 });

@@ -26,39 +26,35 @@ use tranche_shm::usage::{self, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
 /// How long anything may take that should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Directories of a daemon, which outlive it.
-pub struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self { directory: tempfile::tempdir().unwrap() };
         std::fs::write(place.shim(), "").unwrap();
         place
     }
 
-    pub fn runtime(&self) -> PathBuf {
+    pub(crate) fn runtime(&self) -> PathBuf {
         self.directory.path().join("run")
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.directory.path().join("state")
     }
 
-    pub fn shim(&self) -> PathBuf {
+    pub(crate) fn shim(&self) -> PathBuf {
         self.directory.path().join("shim.so")
     }
 
     /// Starts a daemon here.
-    pub fn start(&self, driver: &ScriptedDriver) -> Daemon {
-        let layout = Layout {
-            runtime: self.runtime(),
-            state: self.state(),
-            reach: Reach::of_this_process(),
-        };
+    pub(crate) fn start(&self, driver: &ScriptedDriver) -> Daemon {
+        let layout = Layout { runtime: self.runtime(), state: self.state(), reach: Reach::of_this_process() };
         let locks = layout.occupy().unwrap();
         let door = layout.open_door().unwrap();
         let settings = Settings {
@@ -81,8 +77,8 @@ impl Place {
 }
 
 /// A running daemon and a connection to it.
-pub struct Daemon {
-    pub calls: Calls,
+pub(crate) struct Daemon {
+    pub(crate) calls: Calls,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _locks: Locks,
@@ -105,13 +101,13 @@ impl Drop for Daemon {
 }
 
 /// Calls of one client, one after the other.
-pub struct Calls {
+pub(crate) struct Calls {
     runtime: tokio::runtime::Runtime,
     client: NodeClient<Channel>,
 }
 
 impl Calls {
-    pub fn connect(socket: &Path) -> Self {
+    pub(crate) fn connect(socket: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -123,43 +119,47 @@ impl Calls {
         }
     }
 
-    pub fn create(&mut self, request: v1::CreateSliceRequest) -> Result<v1::SliceView, Status> {
+    pub(crate) fn create(&mut self, request: v1::CreateSliceRequest) -> Result<v1::SliceView, Status> {
         self.runtime.block_on(self.client.create_slice(request)).map(tonic::Response::into_inner)
     }
 
     /// Sends a request and goes away after a while without waiting for the answer.
-    pub fn create_and_give_up(&mut self, request: v1::CreateSliceRequest, after: Duration) {
+    pub(crate) fn create_and_give_up(&mut self, request: v1::CreateSliceRequest, after: Duration) {
         let call = self.client.create_slice(request);
-        self.runtime.block_on(async { drop(tokio::time::timeout(after, call).await) });
+        self.runtime.block_on(async { tokio::time::timeout(after, call).await }).unwrap_err();
         // Lets the connection tell the daemon.
         self.runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
     }
 
-    pub fn resize(&mut self, request: v1::ResizeSliceRequest) -> Result<v1::SliceView, Status> {
+    pub(crate) fn resize(&mut self, request: v1::ResizeSliceRequest) -> Result<v1::SliceView, Status> {
         self.runtime.block_on(self.client.resize_slice(request)).map(tonic::Response::into_inner)
     }
 
-    pub fn delete(&mut self, name: &str, force: bool) -> Result<Vec<u32>, Status> {
+    pub(crate) fn delete(&mut self, name: &str, force: bool) -> Result<Vec<u32>, Status> {
         let request = v1::DeleteSliceRequest { name: name.into(), force };
         self.runtime.block_on(self.client.delete_slice(request)).map(|reply| reply.into_inner().killed_pids)
     }
 
-    pub fn enter(&mut self, name: &str) -> Result<v1::EnterSliceResponse, Status> {
+    pub(crate) fn enter(&mut self, name: &str) -> Result<v1::EnterSliceResponse, Status> {
         let request = v1::EnterSliceRequest { name: name.into() };
         self.runtime.block_on(self.client.enter_slice(request)).map(tonic::Response::into_inner)
     }
 
-    pub fn who_am_i(&mut self) -> Option<String> {
+    pub(crate) fn who_am_i(&mut self) -> Option<String> {
         let reply = self.runtime.block_on(self.client.who_am_i(v1::WhoAmIRequest {}));
         reply.unwrap().into_inner().slice
     }
 
-    pub fn snapshot(&mut self) -> v1::NodeView {
+    pub(crate) fn snapshot(&mut self) -> v1::NodeView {
         self.runtime.block_on(self.client.snapshot(v1::SnapshotRequest {})).unwrap().into_inner()
     }
 
     /// Looks until the node is as expected.
-    pub fn wait_until(&mut self, what: &str, expected: impl Fn(&v1::NodeView) -> bool) -> v1::NodeView {
+    pub(crate) fn wait_until(
+        &mut self,
+        what: &str,
+        expected: impl Fn(&v1::NodeView) -> bool,
+    ) -> v1::NodeView {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let view = self.snapshot();
@@ -173,7 +173,7 @@ impl Calls {
 }
 
 /// A request for a fraction under a name.
-pub fn fraction(name: &str, permille: u32) -> v1::CreateSliceRequest {
+pub(crate) fn fraction(name: &str, permille: u32) -> v1::CreateSliceRequest {
     let kind = Some(v1::share::Kind::FractionPermille(permille));
     v1::CreateSliceRequest {
         name: Some(name.into()),
@@ -182,14 +182,14 @@ pub fn fraction(name: &str, permille: u32) -> v1::CreateSliceRequest {
     }
 }
 
-pub fn expect_code(answer: Result<impl std::fmt::Debug, Status>, code: Code) -> String {
+pub(crate) fn expect_code(answer: Result<impl std::fmt::Debug, Status>, code: Code) -> String {
     let status = answer.expect_err("this had to be refused");
     assert_eq!(status.code(), code, "{}", status.message());
     status.message().to_string()
 }
 
 /// A process of a slice: this test program again, told to play the tenant.
-pub struct Tenant {
+pub(crate) struct Tenant {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -200,7 +200,7 @@ const SOCKET: &str = "TRANCHE_TEST_TENANT_SOCKET";
 
 impl Tenant {
     /// Starts a child of this process; it attaches when told.
-    pub fn spawn(socket: &str) -> Self {
+    pub(crate) fn spawn(socket: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "plays_the_tenant_when_told", "--nocapture", "--test-threads=1"]);
         command.env(SOCKET, socket).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -209,12 +209,12 @@ impl Tenant {
         Self { child, input, output: BufReader::new(output) }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Tells it something and returns its answer.
-    pub fn tell(&mut self, order: &str) -> String {
+    pub(crate) fn tell(&mut self, order: &str) -> String {
         writeln!(self.input, "{order}").unwrap();
         loop {
             let mut line = String::new();
@@ -225,12 +225,8 @@ impl Tenant {
         }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    pub fn wait(&mut self) {
         self.child.wait().unwrap();
     }
 }
@@ -243,7 +239,7 @@ impl Drop for Tenant {
 }
 
 /// The tenant's side: orders from standard input, answers to standard output.
-pub fn play_tenant() {
+pub(crate) fn play_tenant() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let mut seat: Option<Attached> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
@@ -357,8 +353,7 @@ fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
     let mut frame = [0; FRAME_BYTES];
     let mut space = nix::cmsg_space!([RawFd; 2]);
     let mut parts = [IoSliceMut::new(&mut frame)];
-    let message =
-        recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).unwrap();
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).unwrap();
     let mut descriptors = Vec::new();
     for control in message.cmsgs().unwrap() {
         if let ControlMessageOwned::ScmRights(fds) = control {
@@ -374,14 +369,13 @@ fn map(fd: &OwnedFd, words: usize, access: i32) -> &'static [AtomicU64] {
     // SAFETY: a fresh shared mapping at an address of the kernel's choice, never unmapped; tests map files
     // of at least that length. Atomics may change under us.
     unsafe {
-        let start =
-            libc::mmap(std::ptr::null_mut(), words * 8, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
+        let start = libc::mmap(std::ptr::null_mut(), words * 8, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
         assert_ne!(start, libc::MAP_FAILED);
         std::slice::from_raw_parts(start.cast(), words)
     }
 }
 
 /// The pid of this process, which tests make a root.
-pub fn me() -> HostPid {
+pub(crate) fn me() -> HostPid {
     HostPid::new(std::process::id())
 }
