@@ -22,9 +22,9 @@ use super::{DemoError, interrupt};
 /// How long an answer may take: contexts are slow on a machine that just started.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a tenant works. Kernels are long against the time to launch one and two streams keep the GPU supplied,
+/// How a tenant works. Kernels are long against the time to launch one and several streams keep the GPU supplied,
 /// so that a busy machine does not blur rates.
-const WORK: [&str; 5] = ["--interactive", "--kernel-ns", "4000000", "--threads", "2"];
+const WORK: [&str; 5] = ["--interactive", "--kernel-ns", "5000000", "--threads", "4"];
 
 /// A program that answers each line with one line of JSON.
 #[derive(Debug)]
