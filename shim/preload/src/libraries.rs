@@ -38,6 +38,11 @@ impl Library {
         }
     }
 
+    /// Whether the library is there now.
+    pub(crate) fn is_loaded(self) -> bool {
+        elf::search(|object| (object.soname() == self.soname()).then_some(())).is_some()
+    }
+
     /// Looks the function up in the library as it was last seen, or else as it is loaded now.
     fn function(self, name: &CStr) -> Option<*mut c_void> {
         let (base, dynamic) = &PLACES[self as usize];

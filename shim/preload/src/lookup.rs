@@ -144,8 +144,8 @@ fn replace(hook: Hook, found: *mut c_void) -> Option<*mut c_void> {
         return None;
     }
     if found == hook.address() {
-        // Found in the global scope, where only our own export is if the driver is not loaded.
-        return hook.symbol().real().is_none().then_some(null_mut());
+        // Found in the global scope, where our own export stands even if the driver is not loaded.
+        return (!hook.symbol().library.is_loaded()).then_some(null_mut());
     }
     match (provider(hook.symbol(), found), hook.symbol().library) {
         (Provider::Driver, _) => Some(hook.address()),
