@@ -2,7 +2,7 @@
 //!
 //! Laws:
 //! - *Do no harm.* No constructor, no signal handler, no output, no allocator, no thread; nothing happens before
-//!   the first call of a governed function, and a function that the table in [`hooks`] does not name is never
+//!   the first call of a governed function, and a function that the table in `hooks` does not name is never
 //!   touched.
 //! - It needs libc.so.6 and nothing newer in it than GLIBC 2.17; system calls go through `syscall(2)`, which is
 //!   no cancellation point and has one old version.
