@@ -311,6 +311,15 @@ static void nvml_processes(FILE *out, unsigned index) {
     fprintf(out, "\n");
 }
 
+static void nvml_utilization(FILE *out, unsigned index) {
+    void *device;
+    struct nvml_rates rates;
+    int failed = nvml_device(index, &device);
+    if (!failed) failed = NVML("nvmlDeviceGetUtilizationRates", (void *, void *), device, &rates);
+    if (failed) fprintf(out, "err %d\n", failed);
+    else fprintf(out, "ok %u %u\n", rates.gpu, rates.memory);
+}
+
 /* ---- what the system says of this process ---- */
 
 static long entries(const char *path) {
@@ -501,6 +510,8 @@ static void obey(FILE *out, char *line) {
         answer(out, failed, " %llu", count, 0);
     } else if (sscanf(line, "nvmlmemory %llu", &a) == 1) {
         nvml_memory(out, (unsigned)a);
+    } else if (sscanf(line, "nvmlutilization %llu", &a) == 1) {
+        nvml_utilization(out, (unsigned)a);
     } else if (sscanf(line, "nvmlprocesses %llu", &a) == 1) {
         nvml_processes(out, (unsigned)a);
     } else if (!strcmp(word, "pid")) {

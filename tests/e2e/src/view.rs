@@ -122,6 +122,8 @@ pub struct SliceDeviceView {
     pub cap: Bytes,
     /// What it is charged for.
     pub used: Bytes,
+    /// How busy it keeps the GPU, in percent, where known.
+    pub utilization_percent: Option<u32>,
 }
 
 /// A process in a slice.

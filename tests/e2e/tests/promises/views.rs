@@ -1,6 +1,6 @@
 //! Promise 3: inside a slice the GPU looks like the slice, whoever is asked.
 
-use e2e::{Kind, Node, Snapshot};
+use e2e::{Kind, Node, Process, Snapshot, eventually};
 use tranche_domain::units::Bytes;
 
 use crate::{HALF_V100, WHOLE_V100};
@@ -81,6 +81,31 @@ fn smi_inside_a_slice_shows_the_slice_alone() {
     assert_eq!(snapshot.slices[0].devices[0].cap, outside.cap());
     assert_eq!(snapshot.slices[0].used(), outside.used());
     assert_eq!(snapshot.slices[0].pids(), [tenant.pid()]);
+}
+
+#[test]
+fn how_busy_a_slice_is_shows_in_it_and_not_in_its_neighbour() {
+    let node = Node::simulated("v100x8");
+    let mut idle = node.tenant(&["-g", "0.3", "--gpu", "0", "--name", "idle"]).ready();
+    node.tranche(&["slice", "create", "busy", "-g", "0.5", "--gpu", "0"]).success();
+    let mut witness = node.tenant(&["--slice", "busy"]).ready();
+    for tenant in [&mut idle, &mut witness] {
+        tenant.ask("nvml").unwrap();
+    }
+    let workload = node.stage().workload();
+    let words = [workload.as_os_str(), "--seconds".as_ref(), "60".as_ref(), "--sync".as_ref(), "16".as_ref()];
+    let _worker = Process::start(&mut node.run_in_slice(&["--slice", "busy"], &words));
+    eventually("the busy slice looks busy from inside and outside", || {
+        let inside = witness.numbers("nvmlutilization 0").unwrap()[0];
+        let outside = node.slice("busy").devices[0].utilization_percent.unwrap_or(0);
+        if inside >= 50 && outside >= 50 {
+            Ok(())
+        } else {
+            Err(format!("{inside} % inside, {outside} % outside"))
+        }
+    });
+    assert_eq!(idle.numbers("nvmlutilization 0").unwrap()[0], 0);
+    assert_eq!(node.slice("idle").devices[0].utilization_percent.unwrap_or(0), 0);
 }
 
 #[test]
