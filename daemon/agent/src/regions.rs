@@ -86,6 +86,11 @@ impl Regions {
         })
     }
 
+    /// Whether a tenant truncated the usage region since this was last asked.
+    pub(crate) fn were_damaged(&self) -> bool {
+        self.usage.was_damaged()
+    }
+
     /// What a tenant gets: control to read, usage to write.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.control_for_tenants.as_fd(), self.usage_for_tenants.as_fd()]

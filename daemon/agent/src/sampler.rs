@@ -9,7 +9,6 @@ use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_inventory::ProcessUtilization;
 
 use crate::agent::Agent;
-use crate::sys;
 use crate::tenancy::Tenancy;
 
 /// Time between two samples. Tenants take a daemon for dead after five.
@@ -38,15 +37,15 @@ pub(crate) async fn run(agent: Arc<Agent>) {
 
 /// Everything that takes no time; returns the slices that are over their caps.
 fn look_after(agent: &Arc<Agent>) -> Vec<Arc<Tenancy>> {
-    if sys::damaged() {
-        agent.note(
-            "a tenant truncated its usage region: what its slice holds is not known any more; delete that slice"
-                .into(),
-        );
-    }
     let tenancies = agent.tenancies();
     for tenancy in &tenancies {
         tenancy.beat();
+        if tenancy.regions.were_damaged() {
+            agent.note(format!(
+                "a tenant truncated the usage region of slice {}: what it holds is not known any more; delete it",
+                tenancy.name
+            ));
+        }
         agent.end_if_over(tenancy);
     }
     trim(agent, &tenancies)

@@ -2,7 +2,6 @@
 //!
 //! The only unsafe code of the daemon. Every function here is one system call, or the few that belong
 //! together, and turns its answer into a `Result` at once.
-#![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::fs::File;
@@ -23,6 +22,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) struct Mapping {
     start: NonNull<AtomicU64>,
     words: usize,
+    guard: &'static guard::Range,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is only ever reached as atomics.
@@ -41,8 +41,8 @@ impl Mapping {
         // SAFETY: no address is asked for, so that nothing mapped before can be replaced; the length is
         // not zero and within the file.
         let start = unsafe { nix::sys::mman::mmap(None, length, access, MapFlags::MAP_SHARED, file, 0)? };
-        guard::watch(start.as_ptr() as usize, bytes)?;
-        Ok(Self { start: start.cast(), words })
+        let guard = guard::watch(start.as_ptr() as usize, bytes)?;
+        Ok(Self { start: start.cast(), words, guard })
     }
 
     /// The words.
@@ -54,9 +54,16 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Whether somebody truncated the file since this was last asked: what it said is lost.
+    pub(crate) fn was_damaged(&self) -> bool {
+        self.guard.was_damaged()
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
-        guard::forget(self.start.as_ptr() as usize);
+        self.guard.forget();
         // SAFETY: the mapping was made by `shared` with this start and length, and no borrow of it outlives
         // `self`. Failing to unmap leaks address space and nothing else.
         let _ = unsafe { nix::sys::mman::munmap(self.start.cast(), self.words * size_of::<AtomicU64>()) };
@@ -76,37 +83,49 @@ mod guard {
     /// Two mappings for each of so many slices.
     const RANGES: usize = 4096;
 
-    struct Range {
+    /// A mapping that is watched; none where it starts at 0.
+    #[derive(Debug)]
+    pub(super) struct Range {
         start: AtomicUsize,
         bytes: AtomicUsize,
+        damaged: AtomicBool,
     }
 
-    static WATCHED: [Range; RANGES] =
-        [const { Range { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0) } }; RANGES];
-    static DAMAGE: AtomicBool = AtomicBool::new(false);
+    static WATCHED: [Range; RANGES] = [const { Range::unused() }; RANGES];
+
+    impl Range {
+        const fn unused() -> Self {
+            Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), damaged: AtomicBool::new(false) }
+        }
+
+        /// Stops watching.
+        pub(super) fn forget(&self) {
+            self.bytes.store(0, Ordering::Release);
+            self.damaged.store(false, Ordering::Release);
+            self.start.store(0, Ordering::Release);
+        }
+
+        /// Whether a page was lost since this was last asked.
+        pub(super) fn was_damaged(&self) -> bool {
+            self.damaged.swap(false, Ordering::AcqRel)
+        }
+
+        fn holds(&self, address: usize) -> bool {
+            let start = self.start.load(Ordering::Acquire);
+            start != 0 && (start..start + self.bytes.load(Ordering::Acquire)).contains(&address)
+        }
+    }
 
     /// Begins to watch a mapping.
-    pub(super) fn watch(start: usize, bytes: usize) -> io::Result<()> {
+    pub(super) fn watch(start: usize, bytes: usize) -> io::Result<&'static Range> {
         install()?;
         let claim = |range: &&Range| {
             range.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let full = || io::Error::other("more regions are mapped than can be watched");
-        WATCHED.iter().find(claim).ok_or_else(full)?.bytes.store(bytes, Ordering::Release);
-        Ok(())
-    }
-
-    /// Stops watching the mapping that begins there.
-    pub(super) fn forget(start: usize) {
-        if let Some(range) = WATCHED.iter().find(|range| range.start.load(Ordering::Acquire) == start) {
-            range.bytes.store(0, Ordering::Release);
-            range.start.store(0, Ordering::Release);
-        }
-    }
-
-    /// Whether a page was lost since this was last asked.
-    pub(crate) fn damaged() -> bool {
-        DAMAGE.swap(false, Ordering::AcqRel)
+        let range = WATCHED.iter().find(claim).ok_or_else(full)?;
+        range.bytes.store(bytes, Ordering::Release);
+        Ok(range)
     }
 
     fn install() -> io::Result<()> {
@@ -124,19 +143,15 @@ mod guard {
     extern "C" fn lost_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, whose address field SIGBUS fills in.
         let address = unsafe { (*info).si_addr() } as usize;
-        if !WATCHED.iter().any(|range| holds(range, address)) || !put_empty_page(address) {
+        let range = WATCHED.iter().find(|range| range.holds(address));
+        if range.is_none_or(|range| !put_empty_page(range, address)) {
             // Not ours: the default action takes its course when the instruction faults again.
             // SAFETY: `signal` may be called in a handler; SIG_DFL is a valid disposition.
             unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         }
     }
 
-    fn holds(range: &Range, address: usize) -> bool {
-        let start = range.start.load(Ordering::Acquire);
-        start != 0 && (start..start + range.bytes.load(Ordering::Acquire)).contains(&address)
-    }
-
-    fn put_empty_page(address: usize) -> bool {
+    fn put_empty_page(range: &Range, address: usize) -> bool {
         const PAGE: usize = 4096;
         let page = (address & !(PAGE - 1)) as *mut libc::c_void;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -144,12 +159,10 @@ mod guard {
         // SAFETY: the page lies in a mapping that we made and still watch, so that only our own page, which
         // no longer has anything behind it, is replaced.
         let put = unsafe { libc::mmap(page, PAGE, access, how, -1, 0) };
-        DAMAGE.store(true, Ordering::Release);
+        range.damaged.store(true, Ordering::Release);
         put == page
     }
 }
-
-pub(crate) use guard::damaged;
 
 /// A handle on the process of that pid, which stays that process's even when the pid is used again.
 pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
@@ -253,7 +266,7 @@ mod tests {
         mapping.words()[1000].store(7, Relaxed);
         file.set_len(0).unwrap();
         assert_eq!(mapping.words()[1000].load(Relaxed), 0);
-        assert!(damaged());
+        assert!(mapping.was_damaged() && !mapping.was_damaged());
     }
 
     #[test]

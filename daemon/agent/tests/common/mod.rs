@@ -92,6 +92,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        self.calls.hang_up(); // or it would be waited for
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
@@ -119,6 +120,11 @@ impl Calls {
         }
     }
 
+    /// Drops the connection; no call works afterwards.
+    fn hang_up(&mut self) {
+        self.runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    }
+
     pub(crate) fn create(&mut self, request: v1::CreateSliceRequest) -> Result<v1::SliceView, Status> {
         self.runtime.block_on(self.client.create_slice(request)).map(tonic::Response::into_inner)
     }
@@ -128,7 +134,7 @@ impl Calls {
         let call = self.client.create_slice(request);
         self.runtime.block_on(async { tokio::time::timeout(after, call).await }).unwrap_err();
         // Lets the connection tell the daemon.
-        self.runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+        self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(50)).await });
     }
 
     pub(crate) fn resize(&mut self, request: v1::ResizeSliceRequest) -> Result<v1::SliceView, Status> {
