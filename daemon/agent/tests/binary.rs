@@ -1,5 +1,7 @@
 //! The program itself, on a node without a driver.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
