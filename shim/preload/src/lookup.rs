@@ -116,7 +116,7 @@ unsafe fn filter(
     ask: impl FnOnce() -> *mut c_void,
 ) -> Verdict {
     let pass = Verdict { address: real, jump: 1 };
-    if handle == libc::RTLD_NEXT || name.is_null() {
+    if name.is_null() {
         return pass;
     }
     // SAFETY: the caller's promise.
@@ -125,7 +125,7 @@ unsafe fn filter(
         // The doors are in libc, so which of its copies is meant does not hang on who asks; a request for one
         // version of them finds libc's even though ours comes first.
         b"dlsym" | b"dlvsym" => own_door(ask()).map_or(pass, give),
-        _ if handle == libc::RTLD_DEFAULT => pass,
+        _ if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT => pass,
         [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] => match Hook::named(name) {
             Some(hook) => replace(hook, ask()).map_or(pass, give),
             None => pass,
