@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::DemoError;
 use super::narrator::Narrator;
@@ -14,7 +14,8 @@ use super::narrator::Narrator;
 pub(super) struct Claim {
     /// What is claimed.
     pub(super) name: &'static str,
-    /// What was measured.
+    /// What was measured, to a tenth.
+    #[serde(serialize_with = "plainly")]
     pub(super) value: f64,
     /// In which unit.
     pub(super) unit: &'static str,
@@ -43,7 +44,7 @@ impl Claim {
             Goal::AtLeast(least) => (format!(">= {least}"), value >= least),
             Goal::AtMost(most) => (format!("<= {most}"), value <= most),
         };
-        Self { name, value, unit, goal, holds }
+        Self { name, value: (value * 10.0).round() / 10.0, unit, goal, holds }
     }
 
     /// The same claim, which holds only if something else is true as well.
@@ -89,8 +90,18 @@ impl Outcome {
         for Claim { name, value, unit, goal, holds } in &self.claims {
             let verdict = if *holds { "holds" } else { "DOES NOT HOLD" };
             let measured = format!("{} {unit}", rounded(*value));
-            narrator.line(&format!("{name:<width$}  {measured:>14}   {goal:<28} {verdict}"));
+            narrator.line(&format!("{name:<width$}  {measured:>18}   {goal:<38} {verdict}"));
         }
+    }
+}
+
+/// Whole numbers as whole numbers: 0, not 0.0.
+fn plainly<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    // Within these bounds every whole f64 is an i64.
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
     }
 }
 
@@ -134,6 +145,7 @@ mod tests {
         let claims = vec![Claim::new("leftovers", 0.0, "things", Goal::Exactly(0.0))];
         let json = serde_json::to_value(outcome(claims)).unwrap();
         assert_eq!(json["claims"][0]["holds"], true);
+        assert_eq!(json["claims"][0]["value"].to_string(), "0");
         for key in ["device", "simulated", "commit", "claims"] {
             assert!(json.get(key).is_some(), "{key}");
         }
