@@ -3,6 +3,8 @@
 //! One lock, [`Core`], holds what must change together: the promises, the tenancies that serve them and the
 //! state file. It is never held across an await. A tenancy's own books have their own lock, taken after it.
 
+mod ending;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -30,8 +32,6 @@ use crate::{attach, reaper};
 
 /// How long an ephemeral slice waits for whoever made it to enter.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
-/// How long killed processes may take to go before a forced deletion answers.
-const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What does not change while the daemon runs, and the lock around what does.
 pub(crate) struct Agent {
@@ -237,70 +237,6 @@ impl Agent {
         Ok(slice)
     }
 
-    // Ending
-
-    /// Ends a slice; with force by killing those who use it.
-    pub(crate) async fn delete(
-        self: &Arc<Self>,
-        name: &SliceName,
-        force: bool,
-        caller: Caller,
-    ) -> Result<Vec<HostPid>, Failure> {
-        let Some(tenancy) = self.begin_deletion(name, force, caller)? else { return Ok(Vec::new()) };
-        let killed = tenancy.kill_all();
-        let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
-        while !self.end_if_over(&tenancy) {
-            if tokio::time::Instant::now() >= deadline {
-                return Err(Failure::Unkillable { name: name.clone(), pids: pids(&tenancy) });
-            }
-            // Bounded, so that nobody's departure can be missed between the look and the wait.
-            let _ = tokio::time::timeout(Duration::from_millis(20), tenancy.left.notified()).await;
-        }
-        Ok(killed)
-    }
-
-    /// From here on the slice lets nobody in. `None` if there was nothing to serve.
-    fn begin_deletion(
-        &self,
-        name: &SliceName,
-        force: bool,
-        caller: Caller,
-    ) -> Result<Option<Arc<Tenancy>>, Failure> {
-        let mut core = self.core();
-        core.authorise(name, caller, "delete")?;
-        if core.is_stranded(name) {
-            core.stranded.retain(|saved| saved.slice.name != *name);
-            core.save(&self.layout)?;
-            return Ok(None);
-        }
-        let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
-        let users = pids(&tenancy);
-        if !users.is_empty() && !force {
-            return Err(Failure::InUse { name: name.clone(), pids: users });
-        }
-        tenancy.end();
-        Ok(Some(tenancy))
-    }
-
-    /// Removes a slice whose time is over; says whether it is gone.
-    pub(crate) fn end_if_over(&self, tenancy: &Arc<Tenancy>) -> bool {
-        let mut core = self.core();
-        let name = &tenancy.name;
-        let current = core.live.get(name).is_some_and(|live| Arc::ptr_eq(live, tenancy));
-        let Some(slice) = core.node.slice(name).ok().filter(|_| current) else { return true };
-        if !tenancy.end_if_over(slice.ephemeral, now_unix_ms()) {
-            return false;
-        }
-        self.forget(&mut core, name);
-        if let Err(failure) = core.save(&self.layout) {
-            tracing::error!(%failure, "a slice that ended would come back after a restart");
-        }
-        tracing::info!(slice = %name, "ended");
-        drop(core);
-        self.room_appeared();
-        true
-    }
-
     /// Keeps the roots on disk, for the next daemon.
     pub(crate) fn save(&self) {
         if let Err(failure) = self.core().save(&self.layout) {
@@ -341,10 +277,6 @@ impl Core {
         let slices = served.chain(self.stranded.iter().cloned()).collect();
         Ok(State::new(self.generation, slices).save(&layout.state)?)
     }
-}
-
-fn pids(tenancy: &Tenancy) -> Vec<HostPid> {
-    tenancy.occupants().pids().into_iter().collect()
 }
 
 fn as_room(gpu: &GpuFacts) -> Gpu {

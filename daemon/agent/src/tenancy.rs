@@ -3,6 +3,8 @@
 //! The books here are what is true. The control region is their copy for tenants to read; what tenants write
 //! in the usage region is believed only as far as the books allow.
 
+mod credit;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
-use tranche_domain::ledger::{Answer, Ledger, Standing};
+use tranche_domain::ledger::{Ledger, Standing};
 use tranche_domain::slice::{IsEnding, Life, Occupants, Part, ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::control::{DeviceLimits, Identity};
 use tranche_shm::credit::{CreditWord, Units};
-use tranche_shm::message::{Refusal, Reply};
+use tranche_shm::message::Refusal;
 use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
 
 use crate::process::{self, Process};
@@ -163,67 +165,6 @@ impl Tenancy {
         u32::try_from(self.utilization[device.index()].load(Ordering::Relaxed)).ok()
     }
 
-    // Credit
-
-    /// Answers a process that wants to charge `want` on a device.
-    pub(crate) fn credit(&self, seat: Seat, device: DeviceSlot, want: Units) -> Reply {
-        /// How often siblings may use, under our eyes, what was to be taken back from them.
-        const ATTEMPTS: usize = 64;
-        if device.index() >= self.gpus.len() {
-            return Reply::Refused(Refusal::Malformed);
-        }
-        let mut books = self.books();
-        self.observe(&mut books, device);
-        let ledger = &mut books.ledgers[device.index()];
-        let want = Bytes::new(want.bytes());
-        for _ in 0..ATTEMPTS {
-            match ledger.ask(seat, want, |seat| self.unused(seat, device)) {
-                Answer::Enough => return Reply::Granted,
-                Answer::Grant(more) => {
-                    self.word(seat, device).grant(Units::within(more.get()));
-                    return Reply::Granted;
-                }
-                Answer::Recall(plan) => {
-                    for (seat, most) in plan {
-                        ledger.give_back(seat, self.recall(seat, device, most));
-                    }
-                }
-                Answer::Exhausted => break,
-            }
-        }
-        Reply::Exhausted
-    }
-
-    /// Whether a member has ended whose memory is not free yet: then a refusal may be hasty.
-    pub(crate) fn somebody_is_leaving(&self) -> bool {
-        let books = self.books();
-        let members = books.life.occupants().into_iter().flat_map(|here| here.members.values());
-        members.filter_map(|member| books.handles.get(member)).any(|member| !member.is_alive())
-    }
-
-    fn unused(&self, seat: Seat, device: DeviceSlot) -> Bytes {
-        Bytes::new(self.word(seat, device).load().unused().bytes())
-    }
-
-    fn recall(&self, seat: Seat, device: DeviceSlot, most: Bytes) -> Bytes {
-        Bytes::new(self.word(seat, device).recall(Units::within(most.get())).bytes())
-    }
-
-    /// Takes note of credit that processes gave back by themselves, and takes away what they claim beyond
-    /// the books, as far as it is not used.
-    fn observe(&self, books: &mut Books, device: DeviceSlot) {
-        let members: Vec<Seat> =
-            books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
-        for seat in members {
-            let word = self.word(seat, device).load();
-            let claimed = books.ledgers[device.index()].observe(seat, Bytes::new(word.granted.bytes()));
-            if claimed > Bytes::ZERO {
-                tracing::warn!(slice = %self.name, seat = seat.0, %claimed, "a process claims credit that it was not granted");
-                self.recall(seat, device, claimed);
-            }
-        }
-    }
-
     // Coming and going
 
     /// Makes a process a root: it and its descendants may join. `false` if it was one already.
@@ -298,6 +239,18 @@ impl Tenancy {
         books.drop_handle(root);
     }
 
+    /// Empties the account of a process that holds nothing any more and goes on; returns what it had been
+    /// granted.
+    pub(crate) fn renew(&self, seat: Seat) -> Bytes {
+        let mut books = self.books();
+        self.regions.usage().clear(slot(seat));
+        let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(&mut books);
+        drop(books);
+        self.left.notify_waiters();
+        freed
+    }
+
     /// Empties the seat of a process whose memory is free; returns what it had been granted.
     pub(crate) fn vacate(&self, seat: Seat, id: ProcessId) -> Bytes {
         let mut books = self.books();
@@ -357,6 +310,14 @@ impl Tenancy {
         self.occupants().members.into_iter().map(|(seat, id)| (id, held(seat))).collect()
     }
 
+    /// Stops listening.
+    pub(crate) fn close(&self) {
+        let listener = self.listener.lock().expect("nothing panics while it holds the listener").take();
+        if let Some(task) = listener {
+            task.abort();
+        }
+    }
+
     /// The task that listens at its socket ends with it.
     pub(crate) fn set_listener(&self, task: AbortHandle) {
         *self.listener.lock().expect("nothing panics while it holds the listener") = Some(task);
@@ -366,16 +327,6 @@ impl Tenancy {
 impl Drop for Tenancy {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Tenancy {
-    /// Stops listening.
-    pub(crate) fn close(&self) {
-        let listener = self.listener.lock().expect("nothing panics while it holds the listener").take();
-        if let Some(task) = listener {
-            task.abort();
-        }
     }
 }
 
