@@ -77,21 +77,27 @@ async fn greet(
     stream: &mut UnixStream,
 ) -> io::Result<Result<Seat, Refusal>> {
     let Some(who) = peer(stream) else { return Ok(Err(Refusal::NotAMember)) };
-    match Request::decode(&hear(stream).await?) {
-        Ok(Request::Hello { abi: ABI }) => {}
+    let known = match Request::decode(&hear(stream).await?) {
+        Ok(Request::Hello { abi: ABI, slot }) => slot,
         Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
         _ => return Ok(Err(Refusal::Malformed)),
-    }
+    };
     let joined = match tenancy.join(&who) {
         Ok(joined) => joined,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let seat = joined.seat();
-    if let Joined::New(seat) = joined {
-        tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
-        reaper::watch_member(agent, tenancy, seat, who.id, Some(who));
-    }
     let slot = Slot::new(seat.0.into()).expect("seats are only made from the indices of slots");
+    match joined {
+        Joined::New(seat) => {
+            tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
+            reaper::watch_member(agent, tenancy, seat, who.id, Some(who));
+        }
+        Joined::Again(seat) if known != Some(slot) => {
+            reaper::begin_anew(agent, tenancy, seat, who.id.pid).await;
+        }
+        Joined::Again(_) => {}
+    }
     welcome(tenancy, stream, slot).await?;
     Ok(Ok(seat))
 }

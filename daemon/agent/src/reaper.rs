@@ -11,7 +11,7 @@ use crate::agent::Agent;
 use crate::process::Process;
 use crate::tenancy::Tenancy;
 
-/// How long NVML may list a process that has ended.
+/// How long NVML may list a process that has ended, or has become another program.
 const LISTED_AT_MOST: Duration = Duration::from_secs(3);
 /// The first pause between two looks; each is half as long again as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -31,13 +31,27 @@ pub(crate) fn watch_member(
             wait_for_end(&process).await;
         }
         let ended = Instant::now();
-        wait_until_unlisted(&agent, &tenancy, id.pid).await;
+        if wait_until_unlisted(&agent, &tenancy, id.pid).await == Listed::Still {
+            tracing::warn!(
+                slice = %tenancy.name, pid = %id.pid,
+                "the driver still lists a process that has ended; its memory is counted as free"
+            );
+        }
         let freed = tenancy.vacate(seat, id);
         let after_us = ended.elapsed().as_micros();
         tracing::info!(slice = %tenancy.name, pid = %id.pid, %freed, after_us, "reclaimed");
         agent.note_excess(&tenancy);
         agent.end_if_over(&tenancy);
     });
+}
+
+/// Gives a member that says it has become another program an empty account, if the GPU bears it out: while the
+/// driver lists the process, it may well hold what it was charged for.
+pub(crate) async fn begin_anew(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid: HostPid) {
+    if wait_until_unlisted(agent, tenancy, pid).await == Listed::No {
+        let freed = tenancy.renew(seat);
+        tracing::info!(slice = %tenancy.name, %pid, %freed, "became another program");
+    }
 }
 
 /// Forgets a root when it has ended.
@@ -63,20 +77,24 @@ async fn wait_for_end(process: &Process) {
     }
 }
 
-async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) {
+/// Whether the driver lists a process after all patience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    Still,
+    No,
+}
+
+async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> Listed {
     let deadline = Instant::now() + LISTED_AT_MOST;
     let mut pause = FIRST_PAUSE;
     while is_listed(&agent.driver, &tenancy.gpus, pid).await {
         if Instant::now() >= deadline {
-            tracing::warn!(
-                slice = %tenancy.name, %pid,
-                "the driver still lists a process that has ended; its memory is counted as free"
-            );
-            return;
+            return Listed::Still;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
+    Listed::No
 }
 
 /// A GPU that does not answer lists nobody: there is nothing to wait for.

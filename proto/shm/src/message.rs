@@ -21,6 +21,9 @@ pub enum Request {
     Hello {
         /// The shim's [`ABI`].
         abi: u64,
+        /// The slot that it has already, if this is a new connection of the same program. A process that has
+        /// become another program by `exec` has none: what it held before is gone with its former self.
+        slot: Option<Slot>,
     },
     /// I need this much more credit on this device.
     Credit {
@@ -72,7 +75,7 @@ impl Request {
     /// As a frame.
     pub fn encode(self) -> Frame {
         match self {
-            Self::Hello { abi } => frame([1, abi, 0]),
+            Self::Hello { abi, slot } => frame([1, abi, slot.map_or(0, |slot| slot.index() as u64 + 1)]),
             Self::Credit { device, want } => frame([2, device.index() as u64, u64::from(want.get())]),
         }
     }
@@ -80,7 +83,11 @@ impl Request {
     /// From a frame.
     pub fn decode(bytes: &Frame) -> Result<Self, Meaningless> {
         match words(bytes)? {
-            [1, abi, 0] => Ok(Self::Hello { abi }),
+            [1, abi, 0] => Ok(Self::Hello { abi, slot: None }),
+            [1, abi, slot] => {
+                let slot = usize::try_from(slot - 1).ok().and_then(Slot::new).ok_or(Meaningless)?;
+                Ok(Self::Hello { abi, slot: Some(slot) })
+            }
             [2, device, want] => Ok(Self::Credit {
                 device: usize::try_from(device).ok().and_then(DeviceSlot::new).ok_or(Meaningless)?,
                 want: u32::try_from(want).map(Units::new).map_err(|_| Meaningless)?,
@@ -90,8 +97,8 @@ impl Request {
     }
 
     /// The greeting of this build.
-    pub const fn hello() -> Self {
-        Self::Hello { abi: ABI }
+    pub const fn hello(slot: Option<Slot>) -> Self {
+        Self::Hello { abi: ABI, slot }
     }
 }
 
@@ -147,7 +154,8 @@ mod tests {
     #[test]
     fn every_message_reads_back() {
         let device = DeviceSlot::new(3).unwrap();
-        for request in [Request::hello(), Request::Credit { device, want: Units::new(512) }] {
+        let hellos = [Request::hello(None), Request::hello(Slot::new(0)), Request::hello(Slot::new(4095))];
+        for request in hellos.into_iter().chain([Request::Credit { device, want: Units::new(512) }]) {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let welcome = Reply::Welcome { slot: Slot::new(4095).unwrap(), generation: u64::MAX };

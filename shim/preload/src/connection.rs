@@ -1,6 +1,6 @@
 //! The line to the daemon: one per process, one request at a time, made anew when it is lost.
 
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use tranche_policy::{Answer, Daemon};
 use tranche_shm::credit::Units;
@@ -42,7 +42,7 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
         Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
         _ => Failure::Away,
     })?;
-    sys::send(fd.raw(), &Request::hello().encode()).map_err(|_| Failure::Away)?;
+    sys::send(fd.raw(), &Request::hello(seat(root)).encode()).map_err(|_| Failure::Away)?;
     let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
     let welcome = match (Reply::decode(&frame), fds) {
         (Ok(Reply::Welcome { slot, generation }), [Some(control), Some(usage)]) => {
@@ -53,6 +53,12 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     let id = sys::file_id(fd.raw()).map_err(|_| Failure::Away)?;
     remember(root, fd, id);
     Ok(welcome)
+}
+
+/// The place that this program has already, if it is in.
+fn seat(root: Root) -> Option<Slot> {
+    let ready = root.word(Word::Ready).load(Acquire) != 0;
+    ready.then(|| Slot::new(root.word(Word::Slot).load(Relaxed) as usize)).flatten()
 }
 
 fn remember(root: Root, fd: Fd, id: FileId) {

@@ -251,7 +251,7 @@ pub(crate) fn play_tenant() {
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();
         let answer = match words[..] {
-            ["attach"] => match Attached::attach(Path::new(&socket)) {
+            ["attach"] => match Attached::attach(Path::new(&socket), seat.as_ref().map(|seat| seat.slot)) {
                 Ok(attached) => {
                     let answer = format!("slot {}", attached.slot.index());
                     seat = Some(attached);
@@ -283,9 +283,10 @@ struct Attached {
 const DEVICE: usize = 0;
 
 impl Attached {
-    fn attach(socket: &Path) -> Result<Self, String> {
+    /// `known` is the slot that this program had before, if it had one.
+    fn attach(socket: &Path, known: Option<Slot>) -> Result<Self, String> {
         let mut stream = UnixStream::connect(socket).map_err(|error| format!("no connection: {error}"))?;
-        stream.write_all(&Request::hello().encode()).unwrap();
+        stream.write_all(&Request::hello(known).encode()).unwrap();
         let (reply, descriptors) = receive(&stream);
         let slot = match reply {
             Reply::Welcome { slot, .. } => slot,
