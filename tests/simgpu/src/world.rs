@@ -8,14 +8,17 @@ use std::fs;
 use crate::sys;
 use crate::units::Time;
 
-/// A process or thread for ever: its number and when it started, in one word. Numbers are reused, pairs are not.
+/// A process or thread for ever: its number, when it started, and which program it runs, in one word. Numbers
+/// are reused, the three together are not; `exec` keeps the first two and makes another of the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(pub(crate) u64);
 
 const START_BITS: u32 = 42;
+/// Of the start, the part that tells programs apart; the rest is the start time, some two days of it.
+const IMAGE_BITS: u32 = 18;
 
 impl Stamp {
-    /// From a number (below 2^22, as Linux has it) and a start time in clock ticks since boot.
+    /// From a number (below 2^22, as Linux has it) and what else tells its bearers apart.
     pub const fn new(id: u32, start: u64) -> Self {
         Self((id as u64) << START_BITS | start & ((1 << START_BITS) - 1))
     }
@@ -25,9 +28,17 @@ impl Stamp {
         (self.0 >> START_BITS) as u32
     }
 
-    /// The start time in clock ticks since boot.
+    /// What tells bearers of the same number apart.
     pub const fn start(self) -> u64 {
         self.0 & ((1 << START_BITS) - 1)
+    }
+
+    /// Whether two stamps are of the same process or thread, running the same program. Who may not see which
+    /// program another process runs sees 0, and must not take it for dead.
+    fn is_same(self, other: Self) -> bool {
+        let parts = |stamp: Self| (stamp.0 >> IMAGE_BITS, stamp.0 & ((1 << IMAGE_BITS) - 1));
+        let ((who, image), (other_who, other_image)) = (parts(self), parts(other));
+        who == other_who && (image == other_image || image == 0 || other_image == 0)
     }
 }
 
@@ -56,11 +67,11 @@ impl World for Host {
 
     fn myself(&self) -> Stamp {
         let pid = std::process::id();
-        Stamp::new(pid, life(pid).map_or(0, |life| life.start))
+        life(pid).map_or(Stamp::new(pid, 0), |life| life.stamp)
     }
 
     fn is_alive(&self, process: Stamp) -> bool {
-        life(process.id()).is_some_and(|life| life.start == process.start() && life.state != State::Ended)
+        life(process.id()).is_some_and(|life| life.stamp.is_same(process) && life.state != State::Ended)
     }
 }
 
@@ -75,14 +86,14 @@ pub(crate) fn this_thread() -> Stamp {
     if known.id() == id {
         return known;
     }
-    let stamp = Stamp::new(id, life(id).map_or(0, |life| life.start));
+    let stamp = life(id).map_or(Stamp::new(id, 0), |life| life.stamp);
     THREAD.set(stamp);
     stamp
 }
 
 /// Whether a thread lives and is not stopped (`/proc/TID` exists for every thread, though it is not listed).
 pub(crate) fn thread_runs(thread: Stamp) -> bool {
-    life(thread.id()).is_some_and(|life| life.start == thread.start() && life.state == State::Running)
+    life(thread.id()).is_some_and(|life| life.stamp.is_same(thread) && life.state == State::Running)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,7 +106,7 @@ enum State {
 }
 
 struct Life {
-    start: u64,
+    stamp: Stamp,
     state: State,
 }
 
@@ -110,7 +121,19 @@ fn life(id: u32) -> Option<Life> {
         "T" | "t" => State::Stopped,
         _ => State::Running,
     };
-    Some(Life { start: fields.get(19)?.parse().ok()?, state })
+    let start: u64 = fields.get(19)?.parse().ok()?;
+    // Where its stack begins: another place, by chance, for each program that it becomes.
+    let stack: u64 = fields.get(25)?.parse().ok()?;
+    Some(Life { stamp: Stamp::new(id, start << IMAGE_BITS | image(stack)), state })
+}
+
+/// 0 only for no stack.
+fn image(stack: u64) -> u64 {
+    const MASK: u64 = (1 << IMAGE_BITS) - 1;
+    match (stack >> 4 ^ stack >> (4 + IMAGE_BITS)) & MASK {
+        0 if stack != 0 => 1,
+        image => image,
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +156,32 @@ mod tests {
     #[test]
     fn a_process_with_the_same_pid_that_started_at_another_time_is_another() {
         let me = Host.myself();
-        assert!(!Host.is_alive(Stamp::new(me.id(), me.start() + 1)));
+        assert!(!Host.is_alive(Stamp::new(me.id(), me.start() + (1 << IMAGE_BITS))));
+    }
+
+    #[test]
+    fn a_process_that_became_another_program_is_another() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read line; exec sleep 100"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stamp = life(child.id()).unwrap().stamp;
+        assert!(Host.is_alive(stamp));
+        drop(child.stdin.take());
+        let start = std::time::Instant::now();
+        while Host.is_alive(stamp) {
+            assert!(start.elapsed().as_secs() < 30, "it is still taken for the first program");
+        }
+        assert!(Host.is_alive(life(child.id()).unwrap().stamp));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_program_cannot_be_seen_is_not_taken_for_dead() {
+        let me = Host.myself();
+        assert!(Host.is_alive(Stamp::new(me.id(), me.start() >> IMAGE_BITS << IMAGE_BITS)));
     }
 
     #[test]
@@ -147,7 +195,7 @@ mod tests {
     #[test]
     fn a_zombie_is_dead() {
         let mut child = Command::new("sleep").arg("100").stdout(Stdio::null()).spawn().unwrap();
-        let stamp = Stamp::new(child.id(), life(child.id()).unwrap().start);
+        let stamp = life(child.id()).unwrap().stamp;
         assert!(Host.is_alive(stamp));
         child.kill().unwrap();
         while Host.is_alive(stamp) {
