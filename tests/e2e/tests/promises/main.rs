@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod caps;
+mod chaos;
 mod clients;
 mod doctor;
 mod families;
