@@ -45,7 +45,7 @@ test: ## Everything that must hold, with the time of each phase
 lint: ## Formatting and warnings
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --profile shim -p tranche-preload -- -D warnings
+	$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-preload -- -D warnings
 
 unit: ## Tests of each crate by itself
 	$(CARGO) test --workspace --exclude e2e

@@ -17,7 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-ctl", &["tranche-domain", "tranche-rpc"]),
     // The guest in somebody else's process.
     ("tranche-policy", &["tranche-shm"]),
-    ("tranche-preload", &["tranche-policy", "tranche-shm"]),
+    ("tranche-hooks", &["tranche-policy", "tranche-shm"]),
+    ("tranche-preload", &["tranche-hooks"]),
     // The proof. It runs the shim's library and never links to it.
     ("simgpu", &[]),
     ("fakecuda", &["simgpu"]),
@@ -28,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// All that may be part of the guest.
-const GUESTS: &[&str] = &["libc", "tranche-policy", "tranche-shm"];
+const GUESTS: &[&str] = &["libc", "tranche-hooks", "tranche-policy", "tranche-shm"];
 
 /// Everything a pure room may take from outside, dependencies of dependencies included.
 const PURE: &[&str] =

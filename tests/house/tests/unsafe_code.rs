@@ -6,7 +6,7 @@ use house::{text, tracked};
 
 /// Files that may hold unsafe code, or folders of which every file may, each with its reason.
 const WALLS: &[(&str, &str)] = &[
-    ("shim/preload/src/", "speaks C in both directions inside somebody else's process"),
+    ("shim/hooks/src/", "speaks C in both directions inside somebody else's process"),
     (
         "daemon/agent/src/sys.rs",
         "maps the regions that tenants share, and opens the mounts they come through",
