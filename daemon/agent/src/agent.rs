@@ -140,24 +140,24 @@ impl Agent {
         let directory = self.layout.make_slice(&slice.name)?;
         let regions = Regions::create(&directory, core.generation, slice.parts.len())
             .map_err(|cause| Failure::regions(&slice.name, cause))?;
-        self.serve(core, slice, regions)?;
+        let tenancy = self.open(core, slice, regions);
+        self.listen(&tenancy)?;
         core.save(&self.layout)
     }
 
-    /// Opens a slice's socket over its regions.
-    pub(crate) fn serve(
-        self: &Arc<Self>,
-        core: &mut Core,
-        slice: &Slice,
-        regions: Regions,
-    ) -> Result<Arc<Tenancy>, Failure> {
+    /// Brings a slice into being over its regions; nobody can join it yet.
+    pub(crate) fn open(&self, core: &mut Core, slice: &Slice, regions: Regions) -> Arc<Tenancy> {
         let deadline = now_unix_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
         let tenancy = Arc::new(Tenancy::new(slice.name.clone(), regions, &parts, deadline));
-        let listener = self.layout.open_attach(&slice.name)?;
-        attach::listen(self, &tenancy, listener).map_err(|cause| Failure::regions(&slice.name, cause))?;
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
-        Ok(tenancy)
+        tenancy
+    }
+
+    /// Opens a slice's socket: whoever belongs there can join.
+    pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>) -> Result<(), Failure> {
+        let listener = self.layout.open_attach(&tenancy.name)?;
+        attach::listen(self, tenancy, listener).map_err(|cause| Failure::regions(&tenancy.name, cause))
     }
 
     /// Makes as if a slice had never been.

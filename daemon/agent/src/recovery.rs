@@ -46,9 +46,16 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     let name = saved.slice.name.clone();
     // Apart from the match, in whose arms the core would still be held.
-    let served = serve_again(agent, &mut agent.core(), &saved);
-    match served {
-        Ok(tenancy) => repopulate(agent, &tenancy, &saved.roots),
+    let opened = open_again(agent, &mut agent.core(), &saved);
+    match opened {
+        Ok(tenancy) => {
+            // Everybody is seated before the door opens: who knocks meanwhile has a seat already, and would be
+            // given another and an empty account.
+            repopulate(agent, &tenancy, &saved.roots);
+            if let Err(failure) = agent.listen(&tenancy) {
+                agent.note(format!("slice {name} goes on, but nobody can join it: {failure}"));
+            }
+        }
         Err(Failure::Refused(refusal @ Refusal::Stranded { .. })) => {
             agent.core().stranded.push(saved);
             agent.note(format!("{refusal}; it is kept for when the GPU is back, or until it is deleted"));
@@ -57,7 +64,7 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     }
 }
 
-fn serve_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
+fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
     let slice = &saved.slice;
     core.node.adopt(slice.clone())?;
     let again = || {
@@ -73,11 +80,11 @@ fn serve_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Resul
                 .map_err(|cause| Failure::regions(&slice.name, cause)),
         }
     };
-    let served = again().and_then(|regions| agent.serve(core, slice, regions));
-    if served.is_err() {
+    let regions = again();
+    if regions.is_err() {
         let _ = core.node.delete(&slice.name);
     }
-    served
+    Ok(agent.open(core, slice, regions?))
 }
 
 /// Finds the slice's roots and processes again.
