@@ -108,6 +108,42 @@ fn new_programs_join_a_slice_that_is_older_than_the_daemon() {
 }
 
 #[test]
+fn processes_that_knock_while_the_daemon_comes_back_keep_what_they_hold() {
+    let mut node = Node::simulated("v100x8");
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut pairs = names.map(|name| {
+        node.tranche(&["slice", "create", name, "-g", "0.5"]).success();
+        [0, 1].map(|_| node.tenant(&["--slice", name]).ready())
+    });
+    for [rich, poor] in &mut pairs {
+        rich.alloc(Kind::Plain, Bytes::mib(4096)).unwrap();
+        poor.alloc(Kind::Plain, Bytes::mib(512)).unwrap();
+    }
+    node.kill_daemon();
+    // None of them has credit for this, so they knock until somebody answers.
+    for [rich, poor] in &mut pairs {
+        rich.say(&format!("alloc plain {}", 11u64 << 30));
+        poor.say(&format!("alloc plain {}", 11u64 << 30));
+    }
+    node.start_daemon();
+    for pair in &mut pairs {
+        let answers = pair.each_mut().map(|tenant| tenant.hear().is_ok());
+        assert!(answers != [true, true], "11 GiB were given twice");
+        pair.each_mut().map(|tenant| tenant.fill());
+    }
+    let (device, snapshot) = (node.device(), node.smi());
+    for (name, pair) in names.iter().zip(&mut pairs) {
+        let slice = snapshot.slice(name);
+        let mut pids = pair.each_mut().map(|tenant| tenant.pid());
+        let held = device.held_by(slice.devices[0].gpu_index as usize, &pids);
+        assert!(held <= slice.cap(), "{name} holds {held} of {}", slice.cap());
+        assert!(held <= slice.used(), "{name} holds {held} and is charged {}", slice.used());
+        pids.sort_unstable();
+        assert_eq!(slice.pids(), pids);
+    }
+}
+
+#[test]
 fn a_second_daemon_on_the_same_directory_is_refused() {
     let node = Node::simulated("v100x8");
     let mut command = node.command(node.stage().daemon());
