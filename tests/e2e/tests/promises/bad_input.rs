@@ -206,7 +206,9 @@ fn a_socket_without_permission_says_who_may_use_it() {
     if nix::unistd::geteuid().is_root() {
         // Root may do anything, so somebody else asks, with a copy of the program that they can reach.
         let copy = node.dir().join("tranche");
-        fs::copy(node.stage().command(), &copy).unwrap();
+        // Not by ourselves: a process that another test starts meanwhile would inherit the open file, and what
+        // is open for writing cannot be run.
+        node.run(node.command("cp").arg(node.stage().command()).arg(&copy)).success();
         for open in [node.dir(), socket.parent().unwrap(), &copy] {
             fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
         }
