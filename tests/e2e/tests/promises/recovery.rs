@@ -129,7 +129,9 @@ fn processes_that_knock_while_the_daemon_comes_back_keep_what_they_hold() {
     for pair in &mut pairs {
         let answers = pair.each_mut().map(|tenant| tenant.hear().is_ok());
         assert!(answers != [true, true], "11 GiB were given twice");
-        pair.each_mut().map(|tenant| tenant.fill());
+        for tenant in pair.iter_mut() {
+            tenant.fill();
+        }
     }
     let (device, snapshot) = (node.device(), node.smi());
     for (name, pair) in names.iter().zip(&mut pairs) {
