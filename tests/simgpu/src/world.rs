@@ -139,6 +139,7 @@ fn image(stack: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -162,10 +163,14 @@ mod tests {
     #[test]
     fn a_process_that_became_another_program_is_another() {
         let mut child = Command::new("sh")
-            .args(["-c", "read line; exec sleep 100"])
+            .args(["-c", "echo begun; read line; exec sleep 100"])
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // `spawn` returns while the kernel still builds the program's stack; a word from it says that it runs.
+        let mut begun = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
         let stamp = life(child.id()).unwrap().stamp;
         assert!(Host.is_alive(stamp));
         drop(child.stdin.take());
