@@ -48,10 +48,10 @@ lint: ## Formatting and warnings
 	$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-preload -- -D warnings
 
 unit: ## Tests of each crate by itself
-	$(CARGO) test --workspace --exclude e2e
+	$(CARGO) test --no-fail-fast --workspace --exclude e2e
 
 e2e: build ## Tests with real processes on the simulated GPU
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test -p e2e
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
 
 gpu-script: build ## The script for GPU machines, on the simulated one
 	$(STAGE)/tests/run.sh --sim --quick
