@@ -116,7 +116,6 @@ const COMMON: &[(i32, i32)] = &[
     (128, 0),
     (129, 0),
     (130, 0), // no NUMA node of its own
-    (132, 0), // no multicast
     (133, 0),
     (134, -1),
     (135, 0),
@@ -145,7 +144,8 @@ pub(crate) fn of(spec: &GpuSpec, attribute: i32) -> Option<i32> {
         106 => compute.max_blocks_per_sm,
         108 => return Some(0),
         111 => return Some(ampere * 1024),
-        120 => u32::from(major >= 9),
+        // Clusters and multicast came with Hopper.
+        120 | 132 => u32::from(major >= 9),
         _ => return COMMON.iter().find(|(known, _)| *known == attribute).map(|(_, value)| *value),
     };
     i32::try_from(value).ok()

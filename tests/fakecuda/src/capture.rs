@@ -19,7 +19,19 @@ pub(crate) struct Capture {
     pub(crate) tail: Vec<usize>,
     /// Whether the capture began, and so must end, in this stream.
     origin: bool,
+    /// How strict it is, and with whom.
+    strictness: Strictness,
 }
+
+/// How strict a capture is with calls that are not part of it.
+#[derive(Clone, Copy)]
+struct Strictness {
+    mode: i32,
+    thread: std::thread::ThreadId,
+}
+
+const GLOBAL: i32 = 0;
+const RELAXED: i32 = 2;
 
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
 const ACTIVE: i32 = 1;
@@ -27,7 +39,7 @@ const ACTIVE: i32 = 1;
 const MODES: std::ops::RangeInclusive<i32> = 0..=2;
 
 thread_local! {
-    /// The calling thread's mode. Kept for its readers: this driver refuses no call of others because of a capture.
+    /// The calling thread's mode.
     static MODE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -37,7 +49,8 @@ pub(crate) fn takes(driver: &Driver, stream: &Arc<Stream>, op: &Op) -> Outcome<b
     if let Op::WaitEvent(event) = op
         && let Some((graph, nodes)) = event.in_graph()
     {
-        return joins(&mut capture, graph, nodes).map(|()| true);
+        let strictness = capture.as_ref().map_or_else(Strictness::of_caller, |capture| capture.strictness);
+        return joins(&mut capture, graph, nodes, strictness).map(|()| true);
     }
     let Some(capture) = capture.as_mut() else { return Ok(false) };
     match op {
@@ -55,9 +68,9 @@ pub(crate) fn takes(driver: &Driver, stream: &Arc<Stream>, op: &Op) -> Outcome<b
 }
 
 /// A stream that waits for a captured event takes part in its capture from then on.
-fn joins(capture: &mut Option<Capture>, graph: u64, nodes: Vec<usize>) -> Outcome {
+fn joins(capture: &mut Option<Capture>, graph: u64, nodes: Vec<usize>, strictness: Strictness) -> Outcome {
     match capture {
-        None => *capture = Some(Capture { graph, tail: nodes, origin: false }),
+        None => *capture = Some(Capture { graph, tail: nodes, origin: false, strictness }),
         Some(capture) if capture.graph == graph => {
             capture.tail.extend(nodes);
             capture.tail.sort_unstable();
@@ -84,8 +97,43 @@ pub(crate) fn begin(default: DefaultStream, stream: u64, mode: i32) -> Outcome {
     let mut table = driver.table();
     let graph = table.handle();
     table.graphs.insert(graph, Graph::default());
-    *capture = Some(Capture { graph, tail: Vec::new(), origin: true });
+    let strictness = Strictness { mode, thread: std::thread::current().id() };
+    *capture = Some(Capture { graph, tail: Vec::new(), origin: true, strictness });
     Ok(())
+}
+
+impl Strictness {
+    /// Of a stream that only follows a capture: that one's own stream is the strict one.
+    fn of_caller() -> Self {
+        Self { mode: RELAXED, thread: std::thread::current().id() }
+    }
+
+    /// Whether it forbids the calling thread, whose mode is given, what could disturb a capture.
+    fn forbids(self, mode: i32) -> bool {
+        let mine = self.thread == std::thread::current().id();
+        let between_threads = mode == GLOBAL && self.mode == GLOBAL;
+        mode != RELAXED && self.mode != RELAXED && (mine || between_threads)
+    }
+}
+
+/// A call that could disturb captures, such as a plain allocation: refused while one is on that forbids it, which is
+/// then of no use any more.
+pub(crate) fn unsafe_call(driver: &Driver) -> Outcome {
+    let mode = MODE.get();
+    let streams: Vec<Arc<Stream>> = {
+        let table = driver.table();
+        table.streams.values().chain(table.thread_streams.values()).cloned().collect()
+    };
+    let mut refused = false;
+    for stream in streams {
+        let capture = stream.capture();
+        let Some(capture) = capture.as_ref().filter(|capture| capture.strictness.forbids(mode)) else {
+            continue;
+        };
+        driver.table().graphs.remove(&capture.graph);
+        refused = true;
+    }
+    if refused { Err(Status::CaptureUnsupported) } else { Ok(()) }
 }
 
 /// The first form of all had no mode; it captured globally.
@@ -114,6 +162,10 @@ pub(crate) fn end(default: DefaultStream, stream: u64, out: Out<u64>) -> Outcome
         if capture.as_ref().is_some_and(|capture| capture.graph == graph) {
             *capture = None;
         }
+    }
+    if !driver.table().graphs.contains_key(&graph) {
+        out.offer(0);
+        return Err(Status::CaptureInvalidated);
     }
     out.put(graph)
 }

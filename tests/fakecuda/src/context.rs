@@ -7,6 +7,7 @@ use simgpu::{Lane, Refusal};
 
 use crate::driver::{Driver, Table, driver, status, top, with_stack};
 use crate::lookup::find;
+use crate::memory::heap::whole_blocks;
 use crate::memory::ranges::Kind;
 use crate::status::{Outcome, Status};
 use crate::stream::{GREATEST_PRIORITY, Stream};
@@ -34,6 +35,10 @@ pub(crate) struct Context {
     /// Contexts whose memory it may use.
     pub(crate) peers: BTreeSet<u64>,
     limits: BTreeMap<i32, usize>,
+    /// What its limits cost beyond what every context costs, by limit.
+    extra: BTreeMap<i32, u64>,
+    /// Whether it is a green one, which uses another's place on the device.
+    green: bool,
 }
 
 /// Makes a context; what it costs is charged by the engine.
@@ -50,15 +55,34 @@ pub(crate) fn make(
     })?;
     let handle = table.handle();
     let legacy = Arc::new(Stream::new(0, handle, engine, Lane::Legacy, 0));
-    let (peers, limits) = Default::default();
-    table.contexts.insert(handle, Context { engine, device, flags, primary, legacy, peers, limits });
+    let (peers, limits, extra) = Default::default();
+    let green = false;
+    table
+        .contexts
+        .insert(handle, Context { engine, device, flags, primary, legacy, peers, limits, extra, green });
+    Ok(handle)
+}
+
+/// Makes a context that uses another's place on its device, and costs nothing beyond.
+pub(crate) fn make_within(table: &mut Table, other: u64) -> Outcome<u64> {
+    let Context { engine, device, flags, .. } = *find(&table.contexts, other)?;
+    let handle = table.handle();
+    let legacy = Arc::new(Stream::new(0, handle, engine, Lane::Legacy, 0));
+    let (peers, limits, extra) = Default::default();
+    let (primary, green) = (false, true);
+    table
+        .contexts
+        .insert(handle, Context { engine, device, flags, primary, legacy, peers, limits, extra, green });
     Ok(handle)
 }
 
 /// Ends a context with everything made in it.
 pub(crate) fn end(driver: &Driver, table: &mut Table, handle: u64) {
     let Some(context) = table.contexts.remove(&handle) else { return };
-    driver.process.destroy_context(context.engine);
+    if !context.green {
+        driver.process.destroy_context(context.engine);
+    }
+    driver.refund(table.gpu(context.device), context.extra.values().sum());
     table.streams.retain(|_, stream| stream.context != handle);
     table.thread_streams.retain(|(owner, _), _| *owner != handle);
     crate::module::end_all(driver, table, handle);
@@ -103,7 +127,7 @@ pub(crate) fn destroy(handle: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
     let context = table.contexts.get(&handle).ok_or(Status::InvalidContext)?;
-    if context.primary {
+    if context.primary || context.green {
         return Err(Status::InvalidContext);
     }
     end(driver, &mut table, handle);
@@ -182,15 +206,35 @@ pub(crate) fn get_limit(out: Out<usize>, limit: i32) -> Outcome {
     out.put(context.limits.get(&limit).copied().unwrap_or(*default))
 }
 
+/// What a limit takes of the device: stacks for every thread that can be resident, the printf buffer, the heap.
+fn cost_of(limit: i32, value: usize, threads: u64) -> Outcome<u64> {
+    let bytes = match limit {
+        0 => (value as u64).checked_mul(threads),
+        1 | 2 => Some(value as u64),
+        _ => Some(0),
+    };
+    bytes.and_then(whole_blocks).ok_or(Status::OutOfMemory)
+}
+
+/// Growth beyond the default, which is part of what every context costs, is paid for at once, and shrinking gives back.
 pub(crate) fn set_limit(limit: i32, value: usize) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    let (handle, _) = table.current()?;
-    if !(0..LIMITS.len() as i32).contains(&limit) {
-        return Err(Status::UnsupportedLimit);
+    let (handle, device) = table.current_device()?;
+    let default =
+        usize::try_from(limit).ok().and_then(|index| LIMITS.get(index)).ok_or(Status::UnsupportedLimit)?;
+    let gpu = table.gpu(device);
+    let compute = &driver.node().gpu_spec(gpu).model.compute;
+    let threads = u64::from(compute.sm_count) * u64::from(compute.max_threads_per_sm);
+    let new = cost_of(limit, value, threads)?.saturating_sub(cost_of(limit, *default, threads)?);
+    let old = find(&table.contexts, handle)?.extra.get(&limit).copied().unwrap_or(0);
+    if new > old {
+        driver.charge(gpu, new - old)?;
     }
+    driver.refund(gpu, old.saturating_sub(new));
     let context = table.contexts.get_mut(&handle).ok_or(Status::InvalidContext)?;
     context.limits.insert(limit, value);
+    context.extra.insert(limit, new);
     Ok(())
 }
 

@@ -13,11 +13,15 @@ use crate::array::Array;
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::{Executable, Graph};
+use crate::green::{Description, Green};
 use crate::link::Link;
 use crate::memory::extents::Extents;
+use crate::memory::external::External;
 use crate::memory::heap::{BLOCK, Heap};
+use crate::memory::multicast::Multicast;
 use crate::memory::pool::Pool;
 use crate::memory::ranges::Ranges;
+use crate::memory::shared::Pieces;
 use crate::memory::virt::Physical;
 use crate::module::{Function, Module};
 use crate::status::{Outcome, Status};
@@ -56,6 +60,11 @@ pub(crate) struct Table {
     pub(crate) links: BTreeMap<u64, Link>,
     pub(crate) pools: BTreeMap<u64, Pool>,
     pub(crate) physical: BTreeMap<u64, Physical>,
+    pub(crate) pieces: Pieces,
+    pub(crate) external: BTreeMap<u64, External>,
+    pub(crate) multicasts: BTreeMap<u64, Multicast>,
+    pub(crate) descriptions: BTreeMap<u64, Description>,
+    pub(crate) greens: BTreeMap<u64, Green>,
     pub(crate) reserved: Extents,
     pub(crate) reservations: BTreeMap<u64, u64>,
     pub(crate) arrays: BTreeMap<u64, Array>,
@@ -127,7 +136,10 @@ pub(crate) fn start() -> Outcome {
 /// What a refusal of the engine is in the driver's words.
 pub(crate) fn status(refusal: Refusal) -> Status {
     match refusal {
-        Refusal::OutOfMemory { .. } | Refusal::Contexts(_) | Refusal::Processes => Status::OutOfMemory,
+        Refusal::OutOfMemory { .. } | Refusal::Contexts(_) | Refusal::Processes | Refusal::Shared(_) => {
+            Status::OutOfMemory
+        }
+        Refusal::Gone(_) => Status::InvalidValue,
         Refusal::Lost(_) => Status::Unknown,
         Refusal::ComputeMode(_) => Status::DeviceUnavailable,
         Refusal::Destroyed => Status::ContextIsDestroyed,

@@ -7,11 +7,11 @@
 use std::ffi::{c_char, c_void};
 
 use crate::launch::{Config, KernelShape, Parameters, SharedBySize};
-use crate::memory::{alloc, host, ipc, managed, pointer, pool, virt};
+use crate::memory::{alloc, external, host, ipc, managed, multicast, pointer, pool, virt};
 use crate::stream::DefaultStream;
 use crate::wall::{Host, HostFunction, In, Out, StreamCallback, Text, guarded};
 use crate::{
-    array, capture, context, device, event, fill, graph, launch, link, module, node, stream, symbols,
+    array, capture, context, device, event, fill, graph, green, launch, link, module, node, stream, symbols,
     transfer, value,
 };
 
@@ -131,6 +131,21 @@ exports! {
         cuDevicePrimaryCtxSetFlags(device: i32, flags: u32) = context::primary_set_flags(device, flags);
         cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) = context::primary_set_flags(device, flags);
 
+        cuDeviceGetDevResource(device: i32, out: Out<green::Resource>, kind: i32) = green::of_device(device, out, kind);
+        cuCtxGetDevResource(context: u64, out: Out<green::Resource>, kind: i32) =
+            green::of_context(context, out, kind);
+        cuGreenCtxGetDevResource(green: u64, out: Out<green::Resource>, kind: i32) = green::of_green(green, out, kind);
+        cuDevSmResourceSplitByCount(
+            out: Out<green::Resource>, groups: Out<u32>, input: In<green::Resource>, left: Out<green::Resource>,
+            flags: u32, least: u32,
+        ) = green::split(out, groups, input, left, flags, least);
+        cuDevResourceGenerateDesc(out: Out<u64>, list: In<green::Resource>, count: u32) =
+            green::describe(out, list, count);
+        cuGreenCtxCreate(out: Out<u64>, description: u64, device: i32, flags: u32) =
+            green::create(out, description, device, flags);
+        cuGreenCtxDestroy(green: u64) = green::destroy(green);
+        cuCtxFromGreenCtx(out: Out<u64>, green: u64) = green::context_of(out, green);
+
         // Device memory.
         cuMemGetInfo(free: Out<u32>, total: Out<u32>) = alloc::info_low(free, total);
         cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) = alloc::info(free, total);
@@ -179,6 +194,8 @@ exports! {
         cuMemPoolSetAccess(pool: u64, list: In<virt::Access>, count: usize) = pool::set_access(pool, list, count);
         cuMemPoolGetAccess(out: Out<i32>, pool: u64, location: In<[i32; 2]>) = pool::access(out, pool, location);
         cuDeviceGraphMemTrim(device: i32) = pool::graph_trim(device);
+        cuDeviceSetGraphMemAttribute(device: i32, attribute: i32, value: In<u64>) =
+            pool::set_graph_attribute(device, attribute, value);
         cuDeviceGetGraphMemAttribute(device: i32, attribute: i32, out: Out<u64>) =
             pool::graph_attribute(device, attribute, out);
 
@@ -203,11 +220,27 @@ exports! {
             virt::export(out, handle, kind, flags);
         cuMemImportFromShareableHandle(out: Out<u64>, shared: Host, kind: i32) = virt::import(out, shared, kind);
 
+        cuMulticastGetGranularity(out: Out<usize>, properties: In<multicast::Properties>, option: i32) =
+            multicast::granularity(out, properties, option);
+        cuMulticastCreate(out: Out<u64>, properties: In<multicast::Properties>) = multicast::create(out, properties);
+        cuMulticastAddDevice(object: u64, device: i32) = multicast::add_device(object, device);
+        cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, size: usize, flags: u64) =
+            multicast::bind(object, offset, memory, from, size, flags);
+        cuMulticastBindAddr(object: u64, offset: usize, address: u64, size: usize, flags: u64) =
+            multicast::bind_address(object, offset, address, size, flags);
+        cuMulticastUnbind(object: u64, device: i32, offset: usize, size: usize) =
+            multicast::unbind(object, device, offset, size);
+
         // Memory of other processes.
         cuIpcGetMemHandle(out: Out<ipc::Handle>, address: u64) = ipc::export(out, address);
         cuIpcOpenMemHandle(out: Out<u64>, handle: ipc::Handle, flags: u32) = ipc::open(out, handle, flags);
         cuIpcOpenMemHandle_v2(out: Out<u64>, handle: ipc::Handle, flags: u32) = ipc::open(out, handle, flags);
         cuIpcCloseMemHandle(address: u64) = ipc::close(address);
+
+        cuImportExternalMemory(out: Out<u64>, asked: In<external::Import>) = external::import(out, asked);
+        cuExternalMemoryGetMappedBuffer(out: Out<u64>, external: u64, view: In<external::View>) =
+            external::view(out, external, view);
+        cuDestroyExternalMemory(external: u64) = external::destroy(external);
 
         // Arrays.
         cuArrayCreate_v2(out: Out<u64>, shape: In<array::FlatShape>) = array::create(out, shape);
@@ -367,6 +400,13 @@ exports! {
         ) = node::add_alloc(node::NewNode { out, graph, before, count }, parameters);
         cuGraphAddMemFreeNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize, address: u64) =
             node::add_free(node::NewNode { out, graph, before, count }, address);
+        cuGraphAddNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize, parameters: Out<node::AnyNode>) =
+            node::add_any(node::NewNode { out, graph, before, count }, parameters);
+        cuGraphAddNode_v2(
+            out: Out<u64>, graph: u64, before: In<u64>, edges: In<u64>, count: usize,
+            parameters: Out<node::AnyNode>,
+        ) = capture::plain_edges(edges, count)
+            .and_then(|()| node::add_any(node::NewNode { out, graph, before, count }, parameters));
         cuGraphInstantiate(out: Out<u64>, graph: u64, failed: Out<u64>, log: Out<u8>, room: usize) =
             graph::instantiate(out, graph, failed, log, room);
         cuGraphInstantiate_v2(out: Out<u64>, graph: u64, failed: Out<u64>, log: Out<u8>, room: usize) =

@@ -26,6 +26,8 @@ struct Node {
 
 /// A graph ready to launch.
 pub(crate) struct Executable {
+    /// What it was made of.
+    graph: u64,
     ops: Arc<Vec<Op>>,
     flags: u64,
 }
@@ -49,6 +51,11 @@ impl Graph {
     /// The indices of nodes; one that is not in this graph is an invalid value.
     pub(crate) fn indices(&self, handles: &[u64]) -> Outcome<Vec<usize>> {
         handles.iter().map(|handle| self.index(*handle)).collect()
+    }
+
+    /// Whether it allocates or frees.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.living().any(|node| matches!(node.op, Op::Alloc(_) | Op::Free(_)))
     }
 
     fn living(&self) -> impl Iterator<Item = &Node> {
@@ -95,6 +102,9 @@ pub(crate) fn clone(out: Out<u64>, original: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
     let mut graph = find(&table.graphs, original)?.clone();
+    if graph.has_memory() {
+        return Err(Status::NotSupported);
+    }
     for node in &mut graph.nodes {
         node.handle = table.handle();
     }
@@ -118,6 +128,9 @@ pub(crate) fn destroy_node(node: u64) -> Outcome {
     let mut table = driver.table();
     let (graph, index) = home(&table, node)?;
     let graph = table.graphs.get_mut(&graph).ok_or(Status::InvalidHandle)?;
+    if matches!(graph.nodes[index].op, Op::Alloc(_) | Op::Free(_)) {
+        return Err(Status::NotSupported);
+    }
     graph.nodes[index].gone = true;
     graph.nodes.iter_mut().for_each(|node| node.after.retain(|before| *before != index));
     Ok(())
@@ -212,9 +225,14 @@ fn instance(out: Out<u64>, graph: u64, flags: u64) -> Outcome {
     }
     let driver = driver()?;
     let mut table = driver.table();
+    // A graph with memory of its own can have one executable at a time.
+    let twin = table.executables.values().any(|executable| executable.graph == graph);
+    if twin && find(&table.graphs, graph)?.has_memory() {
+        return Err(Status::NotSupported);
+    }
     let ops = Arc::new(find(&table.graphs, graph)?.ordered()?);
     let handle = table.handle();
-    table.executables.insert(handle, Executable { ops, flags });
+    table.executables.insert(handle, Executable { graph, ops, flags });
     out.put(handle)
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Image {
     pub(crate) entries: Vec<Entry>,
     /// Global variables: name and bytes.
     pub(crate) globals: Vec<(String, u64)>,
+    /// Bytes of it: what of it goes to the device is no more, and its exact measure is the real driver's affair.
+    pub(crate) bytes: u64,
 }
 
 /// A kernel.
@@ -110,7 +112,7 @@ fn elf(file: &[u8]) -> Outcome<Image> {
         .filter_map(|section| section.name.strip_prefix(".text."))
         .map(|name| Entry { name: name.into(), ..Entry::default() })
         .collect();
-    Ok(Image { entries, globals: variables(file, &sections)? })
+    Ok(Image { entries, globals: variables(file, &sections)?, bytes: file.len() as u64 })
 }
 
 /// Object symbols in sections of global or constant data.
@@ -161,7 +163,8 @@ fn ptx(text: &[u8]) -> Outcome<Image> {
         return Err(Status::InvalidPtx);
     }
     let entries = text.split(".entry").skip(1).map(entry).collect::<Outcome<_>>()?;
-    Ok(Image { entries, globals: text.split([';', '{', '}']).filter_map(variable).collect() })
+    let globals = text.split([';', '{', '}']).filter_map(variable).collect();
+    Ok(Image { entries, globals, bytes: text.len() as u64 })
 }
 
 fn without_comments(text: &str) -> String {

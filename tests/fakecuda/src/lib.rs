@@ -22,6 +22,7 @@ mod fault;
 mod fill;
 mod fork;
 mod graph;
+mod green;
 mod image;
 mod launch;
 mod link;

@@ -1,6 +1,6 @@
 //! Modules, libraries and the kernels in them. A library is a module that belongs to a device, not a context.
 
-use crate::driver::{Driver, Table, driver, status};
+use crate::driver::{Driver, Table, driver};
 use crate::image::{Entry, Image};
 use crate::lookup::find;
 use crate::memory::alloc::{allocate_on, drop_range};
@@ -35,14 +35,14 @@ fn load(driver: &Driver, out: Out<u64>, image: Image, library: bool) -> Outcome 
     out.check()?;
     let mut table = driver.table();
     let (context, device) = table.current_device()?;
-    driver.process.load_module(table.gpu(device)).map_err(status)?;
+    driver.charge(table.gpu(device), cost(driver, &table, device, &image))?;
     let mut globals = Vec::new();
     for (name, size) in image.globals.iter().filter(|(_, size)| *size > 0) {
         match allocate_on(driver, &mut table, *size, Kind::Owned, 0, device) {
             Ok(base) => globals.push((name.clone(), base, *size)),
             Err(refusal) => {
                 globals.iter().for_each(|(_, base, _)| drop_range(driver, &mut table, *base));
-                driver.process.unload_module(table.gpu(device));
+                driver.refund(table.gpu(device), cost(driver, &table, device, &image));
                 return Err(refusal);
             }
         }
@@ -52,10 +52,15 @@ fn load(driver: &Driver, out: Out<u64>, image: Image, library: bool) -> Outcome 
     out.put(handle)
 }
 
+/// What the code takes of the device: by its size, and at least what the model says.
+fn cost(driver: &Driver, table: &Table, device: usize, image: &Image) -> u64 {
+    driver.node().gpu_spec(table.gpu(device)).model.module().bytes().max(image.bytes)
+}
+
 fn end(driver: &Driver, table: &mut Table, handle: u64) -> Outcome {
     let module = table.modules.remove(&handle).ok_or(Status::InvalidHandle)?;
     module.globals.iter().for_each(|(_, base, _)| drop_range(driver, table, *base));
-    driver.process.unload_module(table.gpu(module.device));
+    driver.refund(table.gpu(module.device), cost(driver, table, module.device, &module.image));
     table.functions.retain(|_, function| function.module != handle);
     Ok(())
 }

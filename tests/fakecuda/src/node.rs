@@ -133,7 +133,11 @@ pub(crate) fn add_wait(node: NewNode, event: u64) -> Outcome {
 }
 
 pub(crate) fn add_child(node: NewNode, child: u64) -> Outcome {
-    add(node, |driver| find(&driver.table().graphs, child)?.ordered().map(Op::Child))
+    add(node, |driver| {
+        let table = driver.table();
+        let child = find(&table.graphs, child)?;
+        if child.has_memory() { Err(Status::NotSupported) } else { child.ordered().map(Op::Child) }
+    })
 }
 
 pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
@@ -156,4 +160,62 @@ pub(crate) fn add_free(node: NewNode, address: u64) -> Outcome {
         return Err(Status::InvalidValue);
     }
     add(node, |_| Ok(Op::Free(address)))
+}
+
+/// `CUgraphNodeParams`: a kind, and room for the parameters of any kind.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AnyNode {
+    kind: i32,
+    reserved: [i32; 3],
+    parameters: [u64; 29],
+    reserved_too: u64,
+}
+
+/// `CUDA_MEMCPY_NODE_PARAMS`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CopyNode {
+    flags: i32,
+    reserved: i32,
+    context: u64,
+    copy: DeepCopy,
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS_v2`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct FillNode2 {
+    fill: FillNode,
+    context: u64,
+}
+
+/// `cuGraphAddNode`: the kind is among the parameters, and so is the address that a memory node answers.
+pub(crate) fn add_any(node: NewNode, parameters: Out<AnyNode>) -> Outcome {
+    let any = parameters.get()?;
+    if any.reserved != [0; 3] || any.reserved_too != 0 {
+        return Err(Status::InvalidValue);
+    }
+    // The union lies 16 bytes into the caller's structure, which `get` has found to be there.
+    let inside = Host::at(parameters.address() + 16);
+    let first = any.parameters[0];
+    match any.kind {
+        0 => add_kernel_2(node, In::at(inside)),
+        1 => {
+            let CopyNode { flags, context, copy, .. } = inside.read()?;
+            if flags == 0 { add_copy(node, In::of(&copy), context) } else { Err(Status::InvalidValue) }
+        }
+        2 => {
+            let FillNode2 { fill, context } = inside.read()?;
+            add_fill(node, In::of(&fill), context)
+        }
+        3 => add_host(node, In::at(inside)),
+        4 => add_child(node, first),
+        5 => add_empty(node),
+        6 => add_wait(node, first),
+        7 => add_record(node, first),
+        10 => add_alloc(node, Out::at(inside)),
+        11 => add_free(node, first),
+        _ => Err(Status::NotSupported),
+    }
 }

@@ -29,6 +29,16 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
+    /// The place at an address of the caller's.
+    pub(crate) fn at(address: Host) -> Self {
+        Self(address.0.cast())
+    }
+
+    /// The address itself.
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+
     /// Writes the answer if the caller wants it.
     pub(crate) fn offer(self, value: T) {
         let _ = self.put(value);
@@ -72,6 +82,17 @@ pub(crate) struct In<T>(*const T);
 impl<T: Copy> In<T> {
     /// Nothing handed in.
     pub(crate) const NULL: Self = Self(std::ptr::null());
+
+    /// Something of our own. The borrow must outlive the call it is made for, which its callers do by using it
+    /// as an argument only.
+    pub(crate) fn of(value: &T) -> Self {
+        Self(value)
+    }
+
+    /// What a caller has at an address.
+    pub(crate) fn at(address: Host) -> Self {
+        Self(address.0.cast_const().cast())
+    }
 
     /// A copy of it; null is an invalid value.
     pub(crate) fn get(self) -> Outcome<T> {

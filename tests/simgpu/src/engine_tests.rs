@@ -136,6 +136,27 @@ fn what_a_dead_process_held_is_there_for_the_next() {
 }
 
 #[test]
+fn shared_memory_is_counted_once_until_its_last_holder_is_gone() {
+    let play = Play::on("v100x8");
+    let gpu = play.gpu(0);
+    let (maker, other, third) = (play.process(1), play.process(2), play.process(3));
+    let seen = || play.node.holdings(gpu).iter().map(|held| (held.pid, held.memory.0)).collect::<Vec<_>>();
+    maker.take_blocks(gpu, Blocks(10)).unwrap();
+    let shared = maker.share(gpu, Blocks(7)).unwrap();
+    other.join(shared).unwrap();
+    third.join(shared).unwrap();
+    assert_eq!((seen(), play.node.used(gpu)), (vec![(1, 10)], Blocks(10)));
+    maker.leave(shared);
+    maker.leave(shared);
+    assert_eq!((seen(), play.node.used(gpu)), (vec![(1, 3), (2, 7)], Blocks(10)));
+    play.kill(2);
+    assert_eq!((seen(), play.node.used(gpu)), (vec![(1, 3), (3, 7)], Blocks(10)));
+    third.leave(shared);
+    assert_eq!((seen(), play.node.used(gpu)), (vec![(1, 3)], Blocks(3)));
+    assert_eq!(third.join(shared), Err(Refusal::Gone(gpu)));
+}
+
+#[test]
 fn registering_again_forgets_what_was_held_before() {
     let play = Play::on("v100x8");
     play.process(1).take_blocks(play.gpu(0), Blocks(9)).unwrap();

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::books::WINDOW;
+use crate::ground::memory;
 use crate::layout::{LOG, WINDOWS, Words, entry, gpu, holding, window, windows_of};
 use crate::node::{Node, stamps};
 use crate::process::Process;
@@ -166,7 +167,7 @@ impl Process {
 fn holding(stamp: Stamp, words: Words<'_>) -> Holding {
     Holding {
         pid: stamp.id(),
-        memory: Blocks(words.get(holding::BLOCKS) + words.get(holding::CONTEXT_BLOCKS)),
+        memory: memory(words),
         contexts: words.get(holding::CONTEXTS),
         busy_ns: words.get(holding::BUSY),
         copy_ns: words.get(holding::BUSY_COPY),

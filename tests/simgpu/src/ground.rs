@@ -1,7 +1,7 @@
 //! A GPU under its lock: its memory and its contexts.
 #![forbid(unsafe_code)]
 
-use crate::layout::{CONTEXTS, GpuWords, QUEUE_LENGTH, context, gpu, holding};
+use crate::layout::{CONTEXTS, GpuWords, QUEUE_LENGTH, Words, context, gpu, holding};
 use crate::lock::Held;
 use crate::node::{self, Node};
 use crate::process::{Context, Refusal};
@@ -133,6 +133,7 @@ impl Ground<'_> {
             }
         }
         self.words.holding(process).clear();
+        self.leave_all(process);
         self.recount();
         self.announce();
     }
@@ -152,10 +153,14 @@ impl Ground<'_> {
             let queued = (0..QUEUE_LENGTH).filter(|place| self.sequence(slot, *place) != 0).count();
             self.words.context(slot).set(context::QUEUED, queued as u64);
         }
-        let held = |(slot, _): (usize, u64)| {
-            let words = self.words.holding(slot);
-            words.get(holding::BLOCKS) + words.get(holding::CONTEXT_BLOCKS)
-        };
+        self.account_shared();
+        let held = |(slot, _): (usize, u64)| memory(self.words.holding(slot)).0;
         self.words.header().set(gpu::USED, node::stamps(self.node.words()).map(held).sum());
     }
+}
+
+/// All memory of a holding.
+pub(crate) fn memory(holding: Words<'_>) -> Blocks {
+    let parts = [holding::BLOCKS, holding::CONTEXT_BLOCKS, holding::SHARED_BLOCKS];
+    Blocks(parts.iter().map(|field| holding.get(*field)).sum())
 }

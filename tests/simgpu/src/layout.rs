@@ -11,10 +11,12 @@ use crate::lock::Lock;
 /// First word of a node's file ("SIMGPUND").
 pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"SIMGPUND");
 /// Moves with every change of this layout.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// Processes that a node can know at a time.
 pub(crate) const PROCESSES: usize = 512;
+/// Pieces of memory of a GPU that several processes can hold.
+pub(crate) const SHARED: usize = 512;
 /// Contexts that a GPU can hold at a time.
 pub(crate) const CONTEXTS: usize = 128;
 /// Pieces of work that a context can have queued; submitting more waits.
@@ -67,6 +69,7 @@ pub(crate) mod gpu {
     /// Kernels' and copies' busy time since the node was made.
     pub(crate) const BUSY: usize = 26;
     pub(crate) const BUSY_COPY: usize = 27;
+    pub(crate) const SHARED_SERIAL: usize = 28;
     pub(crate) const WORDS: usize = 32;
 }
 
@@ -85,8 +88,22 @@ pub(crate) mod holding {
     pub(crate) const CONTEXTS: usize = 2;
     pub(crate) const BUSY: usize = 3;
     pub(crate) const BUSY_COPY: usize = 4;
+    /// Of shared memory, what this process pays for; made anew from the shared pieces at every change of them.
+    pub(crate) const SHARED_BLOCKS: usize = 5;
     pub(crate) const WINDOWS: usize = 8;
     pub(crate) const WORDS: usize = WINDOWS + super::WINDOWS * super::window::WORDS;
+}
+
+/// Fields of a piece of memory that several processes hold.
+pub(crate) mod shared {
+    /// Zero where there is none; written last, cleared first.
+    pub(crate) const SERIAL: usize = 0;
+    pub(crate) const BLOCKS: usize = 1;
+    /// The slot of the holder that it is counted for.
+    pub(crate) const PAYER: usize = 2;
+    /// One bit for each process that holds it.
+    pub(crate) const HOLDERS: usize = 8;
+    pub(crate) const WORDS: usize = HOLDERS + super::PROCESSES / 64;
 }
 
 /// Fields of a fault.
@@ -141,7 +158,8 @@ pub(crate) mod mark {
 const FIRST_GPU: usize = node::WORDS + PROCESSES;
 const GPU_WINDOWS: usize = gpu::WORDS;
 const GPU_HOLDINGS: usize = GPU_WINDOWS + WINDOWS * window::WORDS;
-const GPU_XIDS: usize = GPU_HOLDINGS + PROCESSES * holding::WORDS;
+const GPU_SHARED: usize = GPU_HOLDINGS + PROCESSES * holding::WORDS;
+const GPU_XIDS: usize = GPU_SHARED + SHARED * shared::WORDS;
 const GPU_LOG: usize = GPU_XIDS + XIDS * xid::WORDS;
 const GPU_CONTEXTS: usize = GPU_LOG + LOG * entry::WORDS;
 const GPU_ALL: usize = GPU_CONTEXTS + CONTEXTS * context::WORDS;
@@ -238,6 +256,10 @@ impl<'a> GpuWords<'a> {
 
     pub(crate) fn holding(self, process: usize) -> Words<'a> {
         self.0.record(GPU_HOLDINGS, holding::WORDS, process)
+    }
+
+    pub(crate) fn shared(self, place: usize) -> Words<'a> {
+        self.0.record(GPU_SHARED, shared::WORDS, place)
     }
 
     pub(crate) fn xid(self, count: u64) -> Words<'a> {

@@ -19,6 +19,7 @@ mod preset;
 mod process;
 mod queue;
 mod schedule;
+mod shared;
 mod sys;
 mod units;
 mod work;
@@ -31,6 +32,7 @@ pub use model::{Architecture, Brand, Clocks, Compute, Link, Memory, Mig, Model, 
 pub use node::{BadNode, Node};
 pub use preset::{BadPreset, GpuSpec, MAX_GPUS, NodeSpec, presets};
 pub use process::{Context, Process, Refusal};
+pub use shared::Shared;
 pub use units::{BLOCK_BYTES, Blocks, Gpu, Time};
 pub use work::{Lane, Ticket, Work, WorkKind};
 pub use world::{Host, Stamp, World};

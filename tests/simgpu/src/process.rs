@@ -36,6 +36,12 @@ pub enum Refusal {
     /// The node has as many processes as it can have: CUDA_ERROR_OUT_OF_MEMORY.
     #[error("the node can hold no more processes")]
     Processes,
+    /// The GPU has as many shared pieces of memory as it can have: CUDA_ERROR_OUT_OF_MEMORY.
+    #[error("{0} can hold no more shared pieces of memory")]
+    Shared(Gpu),
+    /// The last holder of shared memory has let go of it: CUDA_ERROR_INVALID_VALUE.
+    #[error("the shared memory on {0} is gone")]
+    Gone(Gpu),
     /// The context is gone: CUDA_ERROR_CONTEXT_IS_DESTROYED.
     #[error("the context is destroyed")]
     Destroyed,

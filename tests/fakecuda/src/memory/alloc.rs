@@ -86,12 +86,18 @@ pub(crate) fn drop_range(driver: &Driver, table: &mut Table, base: u64) {
         Kind::Device | Kind::Owned => device.heap.vacate(base, range.size),
         Kind::Low => device.low.vacate(base, range.size),
         Kind::Managed => whole_blocks(range.size).unwrap_or(0),
-        Kind::Pool(pool) => return crate::memory::pool::vacate(table, pool, base, range.size),
-        Kind::Graph | Kind::Unpaid | Kind::Virtual(_) | Kind::Ipc | Kind::Pinned(_) | Kind::Registered(_) => {
-            0
+        Kind::Ipc(piece) => {
+            table.reserved.give(base, range.backing.size());
+            return crate::memory::shared::leave(driver, table, piece);
         }
+        Kind::Pool(pool) => return crate::memory::pool::vacate(table, pool, base, range.size),
+        Kind::External(memory) => {
+            table.reserved.give(base, range.size.next_multiple_of(BLOCK));
+            return crate::memory::virt::unpin(driver, table, memory);
+        }
+        Kind::Graph | Kind::Unpaid | Kind::Virtual(_) | Kind::Pinned(_) | Kind::Registered(_) => 0,
     };
-    driver.refund(gpu, freed);
+    crate::memory::shared::refund(driver, table, gpu, base - base % BLOCK, freed);
 }
 
 fn get(size: usize, kind: Kind) -> Outcome<u64> {
@@ -99,6 +105,7 @@ fn get(size: usize, kind: Kind) -> Outcome<u64> {
         return Err(Status::InvalidValue);
     }
     let driver = driver()?;
+    crate::capture::unsafe_call(driver)?;
     allocate(driver, &mut driver.table(), size as u64, kind)
 }
 
@@ -168,8 +175,10 @@ pub(crate) fn free(address: u64) -> Outcome {
     let owner = {
         let table = driver.table();
         let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
-        let freeable =
-            matches!(range.kind, Kind::Device | Kind::Low | Kind::Managed | Kind::Pool(_) | Kind::Graph);
+        let freeable = matches!(
+            range.kind,
+            Kind::Device | Kind::Low | Kind::Managed | Kind::Pool(_) | Kind::Graph | Kind::External(_)
+        );
         if !freeable {
             return Err(Status::InvalidValue);
         }

@@ -3,11 +3,14 @@
 pub(crate) mod alloc;
 pub(crate) mod backing;
 pub(crate) mod extents;
+pub(crate) mod external;
 pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod ipc;
 pub(crate) mod managed;
+pub(crate) mod multicast;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod ranges;
+pub(crate) mod shared;
 pub(crate) mod virt;

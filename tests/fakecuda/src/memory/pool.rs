@@ -291,6 +291,20 @@ pub(crate) fn graph_attribute(device: i32, attribute: i32, out: Out<u64>) -> Out
     })
 }
 
+/// `cuDeviceSetGraphMemAttribute`: the two high marks can be set back.
+pub(crate) fn set_graph_attribute(device: i32, attribute: i32, value: In<u64>) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let handle = table.device(device)?.graph_pool;
+    let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
+    match (attribute, value.get()?) {
+        (1, 0) => pool.used_high = pool.used(),
+        (3, 0) => pool.reserved_high = pool.reserved,
+        _ => return Err(Status::InvalidValue),
+    }
+    Ok(())
+}
+
 /// `CUmemPoolProps`, with only what this driver reads named.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -27,7 +27,9 @@ pub(crate) enum Kind {
     /// A mapping of this physical handle.
     Virtual(u64),
     /// Another process's memory.
-    Ipc,
+    Ipc(simgpu::Shared),
+    /// A view of this external memory.
+    External(u64),
     /// `cuMemHostAlloc`, with its flags.
     Pinned(u32),
     /// `cuMemHostRegister`, with its flags.

@@ -5,6 +5,8 @@ use std::os::fd::{FromRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use simgpu::Shared;
+
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
 use crate::memory::backing::Backing;
@@ -15,7 +17,7 @@ use crate::wall::{Host, In, Out, copy};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX_FILE: i32 = 1;
-/// What follows the bytes in an exported file: the GPU's index on the node.
+/// What follows the bytes in an exported file: the GPU's index on the node, and which of its shared pieces this is.
 const TRAILER: u64 = 4096;
 
 /// Memory without an address, from `cuMemCreate` or another process.
@@ -28,8 +30,17 @@ pub(crate) struct Physical {
     held: u32,
     /// Ranges that map it.
     mapped: u32,
-    /// Whether this process paid for it.
-    charged: bool,
+    /// What it is to the engine.
+    payment: Payment,
+}
+
+/// How memory is paid for.
+#[derive(Clone, Copy)]
+enum Payment {
+    /// By this process alone.
+    Own,
+    /// As a piece that others may hold, too.
+    Shared(Shared),
 }
 
 /// `CUmemAllocationProp`.
@@ -135,19 +146,20 @@ pub(crate) fn create(out: Out<u64>, size: usize, properties: In<Properties>, fla
     let handle = table.handle();
     let backing = Arc::new(Backing::sparse(size));
     let handle_types = properties.handle_types;
-    table
-        .physical
-        .insert(handle, Physical { device, size, handle_types, backing, held: 1, mapped: 0, charged: true });
+    table.physical.insert(
+        handle,
+        Physical { device, size, handle_types, backing, held: 1, mapped: 0, payment: Payment::Own },
+    );
     out.put(handle)
 }
 
 pub(crate) fn release(handle: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    let physical = table.physical.get_mut(&handle).ok_or(Status::InvalidValue)?;
-    physical.held = physical.held.checked_sub(1).ok_or(Status::InvalidValue)?;
-    settle(driver, &mut table, handle);
-    Ok(())
+    if crate::memory::multicast::release(driver, &mut table, handle) {
+        return Ok(());
+    }
+    give(driver, &mut table, handle)
 }
 
 /// Memory goes with its last handle and last mapping.
@@ -156,8 +168,9 @@ fn settle(driver: &Driver, table: &mut Table, handle: u64) {
     if physical.held > 0 || physical.mapped > 0 {
         return;
     }
-    if physical.charged {
-        driver.refund(table.gpu(physical.device), physical.size);
+    match physical.payment {
+        Payment::Own => driver.refund(table.gpu(physical.device), physical.size),
+        Payment::Shared(piece) => crate::memory::shared::leave(driver, table, piece),
     }
     table.physical.remove(&handle);
 }
@@ -250,44 +263,88 @@ pub(crate) fn export(out: Host, handle: u64, kind: i32, flags: u64) -> Outcome {
         return Err(Status::InvalidValue);
     }
     let driver = driver()?;
-    let table = driver.table();
-    let physical = find(&table.physical, handle)?;
-    if physical.handle_types & POSIX_FILE == 0 {
+    let mut table = driver.table();
+    let Physical { device, size, handle_types, payment, .. } = *find(&table.physical, handle)?;
+    if handle_types & POSIX_FILE == 0 {
         return Err(Status::InvalidValue);
     }
-    let file = physical.backing.file()?;
-    let gpu = table.gpu(physical.device).index() as u64;
-    file.set_len(physical.size + TRAILER).map_err(|_| Status::OperatingSystem)?;
-    file.write_all_at(&gpu.to_ne_bytes(), physical.size).map_err(|_| Status::OperatingSystem)?;
+    let file = find(&table.physical, handle)?.backing.file()?;
+    let gpu = table.gpu(device);
+    let piece = match payment {
+        Payment::Shared(piece) => piece,
+        Payment::Own => crate::memory::shared::share(driver, &mut table, gpu, size)?,
+    };
+    if let Some(physical) = table.physical.get_mut(&handle) {
+        physical.payment = Payment::Shared(piece);
+    }
+    let trailer = [gpu.index() as u64, piece.serial()].map(u64::to_ne_bytes).concat();
+    file.set_len(size + TRAILER).map_err(|_| Status::OperatingSystem)?;
+    file.write_all_at(&trailer, size).map_err(|_| Status::OperatingSystem)?;
     let fd = file.into_raw_fd();
     copy(Host(std::ptr::from_ref(&fd).cast_mut().cast()), out, size_of_val(&fd));
     Ok(())
 }
 
-/// Takes what another process exported. It is paid for by the process that made it, as long as that lives.
+/// Takes what another process exported. Its bytes are there until the last process that has it lets go.
 pub(crate) fn import(out: Out<u64>, shared: Host, kind: i32) -> Outcome {
     out.check()?;
     if kind != POSIX_FILE {
         return Err(Status::InvalidValue);
     }
     let fd = i32::try_from(shared.address()).map_err(|_| Status::InvalidValue)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let handle = take(driver, &mut table, fd)?;
+    out.put(handle)
+}
+
+/// Makes what a descriptor names memory of this process, too.
+pub(crate) fn take(driver: &Driver, table: &mut Table, fd: i32) -> Outcome<u64> {
     let file = duplicate(fd)?;
     let length = file.metadata().map_err(|_| Status::InvalidValue)?.len();
     let size =
         length.checked_sub(TRAILER).filter(|size| size.is_multiple_of(BLOCK)).ok_or(Status::InvalidValue)?;
-    let mut index = [0; 8];
-    file.read_exact_at(&mut index, size).map_err(|_| Status::InvalidValue)?;
-    let driver = driver()?;
-    let mut table = driver.table();
-    let index = u64::from_ne_bytes(index);
-    let found = table.devices.iter().position(|device| device.gpu.index() as u64 == index);
+    let mut trailer = [0; 16];
+    file.read_exact_at(&mut trailer, size).map_err(|_| Status::InvalidValue)?;
+    let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| trailer[at + byte]));
+    let found = table.devices.iter().position(|device| device.gpu.index() as u64 == word(0));
     let device = found.ok_or(Status::InvalidDevice)?;
     let backing = Arc::new(Backing::from_file(file, size)?);
+    let piece = Shared::new(table.gpu(device), word(8));
+    crate::memory::shared::join(driver, table, piece)?;
     let handle = table.handle();
-    let physical =
-        Physical { device, size, handle_types: POSIX_FILE, backing, held: 1, mapped: 0, charged: false };
+    let (handle_types, payment) = (POSIX_FILE, Payment::Shared(piece));
+    let physical = Physical { device, size, handle_types, backing, held: 1, mapped: 0, payment };
     table.physical.insert(handle, physical);
-    out.put(handle)
+    Ok(handle)
+}
+
+/// Gives a handle up.
+pub(crate) fn give(driver: &Driver, table: &mut Table, handle: u64) -> Outcome {
+    let physical = table.physical.get_mut(&handle).ok_or(Status::InvalidValue)?;
+    physical.held = physical.held.checked_sub(1).ok_or(Status::InvalidValue)?;
+    settle(driver, table, handle);
+    Ok(())
+}
+
+/// Uses memory without a handle to it, as a mapping does.
+pub(crate) fn pin(table: &mut Table, handle: u64) -> Outcome {
+    table.physical.get_mut(&handle).ok_or(Status::InvalidValue)?.mapped += 1;
+    Ok(())
+}
+
+/// Ends such a use.
+pub(crate) fn unpin(driver: &Driver, table: &mut Table, handle: u64) {
+    if let Some(physical) = table.physical.get_mut(&handle) {
+        physical.mapped -= 1;
+    }
+    settle(driver, table, handle);
+}
+
+/// Device, size and bytes of memory.
+pub(crate) fn facts(table: &Table, handle: u64) -> Outcome<(usize, u64, Arc<Backing>)> {
+    let physical = table.physical.get(&handle).ok_or(Status::InvalidValue)?;
+    Ok((physical.device, physical.size, physical.backing.clone()))
 }
 
 fn duplicate(fd: i32) -> Outcome<File> {

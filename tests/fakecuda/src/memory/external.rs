@@ -1,0 +1,100 @@
+//! External memory: what another API exported as an opaque file descriptor. Here the other API is this driver's own
+//! `cuMemExportToShareableHandle`, as no graphics API runs on these GPUs.
+
+use std::fs::File;
+use std::os::fd::FromRawFd;
+
+use crate::driver::driver;
+use crate::lookup::find;
+use crate::memory::heap::BLOCK;
+use crate::memory::ranges::{Kind, Range};
+use crate::memory::virt;
+use crate::status::{Outcome, Status};
+use crate::wall::{In, Out};
+
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
+const OPAQUE_FILE: i32 = 1;
+
+/// An imported object.
+pub(crate) struct External {
+    memory: u64,
+    size: u64,
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Import {
+    kind: i32,
+    handle: [u64; 2],
+    size: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct View {
+    offset: u64,
+    size: u64,
+    flags: u32,
+    reserved: [u32; 16],
+}
+
+/// Takes the descriptor over when it succeeds, and only then.
+pub(crate) fn import(out: Out<u64>, asked: In<Import>) -> Outcome {
+    out.check()?;
+    let asked = asked.get()?;
+    if asked.reserved != [0; 16] || asked.flags > 1 {
+        return Err(Status::InvalidValue);
+    }
+    if asked.kind != OPAQUE_FILE {
+        return Err(Status::NotSupported);
+    }
+    let fd = asked.handle[0] as i32;
+    let driver = driver()?;
+    let mut table = driver.table();
+    table.current()?;
+    let memory = virt::take(driver, &mut table, fd)?;
+    let (_, size, _) = virt::facts(&table, memory)?;
+    if asked.size > size {
+        virt::give(driver, &mut table, memory)?;
+        return Err(Status::InvalidValue);
+    }
+    // SAFETY: by the contract of this call a descriptor that was imported belongs to the driver from then on.
+    drop(unsafe { File::from_raw_fd(fd) });
+    let handle = table.handle();
+    table.external.insert(handle, External { memory, size });
+    out.put(handle)
+}
+
+/// A range that shows a part of it; its end is `cuMemFree`.
+pub(crate) fn view(out: Out<u64>, external: u64, view: In<View>) -> Outcome {
+    out.check()?;
+    let view = view.get()?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (context, _) = table.current_device()?;
+    let External { memory, size } = *find(&table.external, external)?;
+    let fits = view.offset.checked_add(view.size).is_some_and(|end| end <= size);
+    if view.size == 0 || !fits || view.flags != 0 || view.reserved != [0; 16] {
+        return Err(Status::InvalidValue);
+    }
+    let (device, _, backing) = virt::facts(&table, memory)?;
+    let length = view.size.next_multiple_of(BLOCK);
+    let base = table.reserved.take(length, BLOCK).ok_or(Status::OutOfMemory)?;
+    virt::pin(&mut table, memory)?;
+    let (id, kind) = (table.handle(), Kind::External(memory));
+    let View { offset, size, .. } = view;
+    table.ranges.insert(Range { base, size, kind, device, context, id, backing, offset });
+    out.put(base)
+}
+
+/// Ends the object; views of it keep the memory until they are freed.
+pub(crate) fn destroy(external: u64) -> Outcome {
+    let driver = driver()?;
+    let mut table = driver.table();
+    let External { memory, .. } = table.external.remove(&external).ok_or(Status::InvalidHandle)?;
+    virt::give(driver, &mut table, memory)
+}

@@ -1,0 +1,68 @@
+//! Memory that other processes may hold too: how often this process does, and which of its blocks are such.
+
+use std::collections::BTreeMap;
+
+use simgpu::{Blocks, Gpu, Shared};
+
+use crate::driver::{Driver, Table, status};
+use crate::status::Outcome;
+
+/// The shared memory of this process.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// How often each piece is held here: a process holds it until it has let go as often.
+    holds: BTreeMap<Shared, u32>,
+    /// Exported blocks of a heap, by their first address.
+    exported: BTreeMap<u64, Shared>,
+}
+
+/// Makes memory that this process has paid for one that others can hold, too; this process holds it once.
+pub(crate) fn share(driver: &Driver, table: &mut Table, gpu: Gpu, bytes: u64) -> Outcome<Shared> {
+    let piece = driver.process.share(gpu, Blocks::holding(bytes)).map_err(status)?;
+    table.pieces.holds.insert(piece, 1);
+    Ok(piece)
+}
+
+/// Holds a piece once more.
+pub(crate) fn join(driver: &Driver, table: &mut Table, piece: Shared) -> Outcome {
+    driver.process.join(piece).map_err(status)?;
+    *table.pieces.holds.entry(piece).or_default() += 1;
+    Ok(())
+}
+
+/// Lets go of it once.
+pub(crate) fn leave(driver: &Driver, table: &mut Table, piece: Shared) {
+    let Some(holds) = table.pieces.holds.get_mut(&piece) else { return };
+    *holds -= 1;
+    if *holds == 0 {
+        table.pieces.holds.remove(&piece);
+        driver.process.leave(piece);
+    }
+}
+
+/// The piece that the blocks from this address on are, made at the first call.
+pub(crate) fn export(
+    driver: &Driver,
+    table: &mut Table,
+    gpu: Gpu,
+    block: u64,
+    bytes: u64,
+) -> Outcome<Shared> {
+    if let Some(piece) = table.pieces.exported.get(&block) {
+        return Ok(*piece);
+    }
+    let piece = share(driver, table, gpu, bytes)?;
+    table.pieces.exported.insert(block, piece);
+    Ok(piece)
+}
+
+/// Gives blocks back, or lets go of them where others may hold them, too.
+pub(crate) fn refund(driver: &Driver, table: &mut Table, gpu: Gpu, block: u64, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    match table.pieces.exported.remove(&block) {
+        Some(piece) => leave(driver, table, piece),
+        None => driver.refund(gpu, bytes),
+    }
+}
