@@ -141,7 +141,7 @@ async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, seat: Seat) -> io::Re
     loop {
         let reply = match Request::decode(&hear(stream).await?) {
             Ok(Request::Credit { device, want }) => credit(tenancy, seat, device, want).await,
-            Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
+            Ok(_) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
         stream.write_all(&reply.encode()).await?;
     }

@@ -29,6 +29,7 @@ mod device {
     pub(super) const OVER_CAP: usize = 4;
     pub(super) const UTILIZATION: usize = 5;
     pub(super) const MEMORY_UTILIZATION: usize = 6;
+    pub(super) const COMMON: usize = 7;
 }
 
 const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;
@@ -127,6 +128,12 @@ impl<'a> Control<'a> {
         self.device(device, device::OVER_CAP).load(Acquire) != 0
     }
 
+    /// What the slice is charged on a device beside what its processes' credit words say: memory that several
+    /// of them share, and what the driver took for one beyond the reserve for its context.
+    pub fn common(self, device: DeviceSlot) -> Units {
+        Units::within(self.device(device, device::COMMON).load(Acquire))
+    }
+
     /// GPU and memory-interface utilisation by this slice in percent of the whole GPU, as NVML last said.
     pub fn utilization(self, device: DeviceSlot) -> (u32, u32) {
         let percent = |at| self.device(device, at).load(Relaxed).min(100) as u32;
@@ -204,6 +211,11 @@ impl<'a> ControlWriter<'a> {
     /// Says whether the slice holds more than its cap.
     pub fn set_over_cap(self, device: DeviceSlot, over: bool) {
         self.set(device, device::OVER_CAP, u64::from(over));
+    }
+
+    /// Publishes what is charged beside the credit words.
+    pub fn set_common(self, device: DeviceSlot, units: Units) {
+        self.set(device, device::COMMON, units.bytes());
     }
 
     /// Publishes utilisation in percent of the whole GPU.

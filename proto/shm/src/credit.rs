@@ -160,6 +160,18 @@ impl<'a> CreditWord<'a> {
         got
     }
 
+    /// The daemon takes over the charge for `units` that the process is using, together with the credit for
+    /// it; says whether the process was using that much.
+    pub fn hand_over(self, units: Units) -> bool {
+        let less = |credit: Credit| {
+            let both =
+                (credit.used.get().checked_sub(units.get()), credit.granted.get().checked_sub(units.get()));
+            let (Some(used), Some(granted)) = both else { return None };
+            Some(Credit { used: Units(used), granted: Units(granted) })
+        };
+        self.change(less).is_ok()
+    }
+
     /// The daemon sets the word outright, for a process that begins or has ended.
     pub fn reset(self, credit: Credit) {
         self.0.store(credit.pack(), Release);
@@ -198,11 +210,12 @@ mod tests {
             let credit = CreditWord::at(&word);
             for (step, amount) in steps {
                 let units = Units::new(amount % 1000);
-                match step % 5 {
+                match step % 6 {
                     0 => drop(credit.grant(units)),
                     1 => drop(credit.charge(units)),
                     2 => credit.release(units),
                     3 => credit.release_with_credit(units),
+                    4 => drop(credit.hand_over(units)),
                     _ => drop(credit.recall(units)),
                 }
                 let now = credit.load();

@@ -30,6 +30,9 @@ pub enum Counter {
     Asked,
     /// Times the daemon did not answer in time.
     Unanswered,
+    /// Moves with every charge, so that a reader can tell whether a process stood still; not a number of
+    /// anything.
+    Charges,
 }
 
 /// The region, to whoever may write it: tenants and daemon alike.
@@ -77,10 +80,13 @@ impl<'a> Usage<'a> {
         &self.words[record(slot) + COUNTERS + counter as usize]
     }
 
-    /// What all processes of the slice say they hold of a device, at about one instant.
+    /// What the slice is charged on a device by what its processes say and by what it is charged in common, at
+    /// about one instant.
     pub fn used(self, control: Control<'_>, device: DeviceSlot) -> Units {
         let slots = (0..control.slots_high()).filter_map(Slot::new);
-        slots.fold(Units::ZERO, |sum, slot| sum.saturating_add(self.credit(slot, device).load().used))
+        slots.fold(control.common(device), |sum, slot| {
+            sum.saturating_add(self.credit(slot, device).load().used)
+        })
     }
 
     /// Empties a process's record, for the next one.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-use tranche_policy::{Answer, Daemon};
+use tranche_policy::{Answer, Daemon, Share, Shared};
 use tranche_shm::credit::Units;
 use tranche_shm::message::{Reply, Request};
 use tranche_shm::{DeviceSlot, Slot};
@@ -98,26 +98,44 @@ fn close_inherited() {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line;
 
-impl Daemon for Line {
-    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer {
-        let Some(root) = Root::get() else { return Answer::Refused };
-        let Some(_turn) = root.turn(deadline_ns) else { return Answer::Away };
-        let raw = match socket(root).map_or_else(|| reopen(root, deadline_ns), Ok) {
-            Ok(raw) => raw,
-            Err(Failure::Away) => return Answer::Away,
-            Err(Failure::Refused) => return Answer::Refused,
-        };
-        let request = Request::Credit { device, want };
+impl Line {
+    /// One request and its reply.
+    fn exchange(self, request: Request, deadline_ns: u64) -> Result<Reply, Failure> {
+        let root = Root::get().ok_or(Failure::Refused)?;
+        let _turn = root.turn(deadline_ns).ok_or(Failure::Away)?;
+        let raw = socket(root).map_or_else(|| reopen(root, deadline_ns), Ok)?;
         let reply = sys::send(raw, &request.encode()).and_then(|()| sys::receive(raw));
         match reply.map(|(frame, _)| Reply::decode(&frame)) {
-            Ok(Ok(Reply::Granted)) => Answer::Granted,
-            Ok(Ok(Reply::Exhausted)) => Answer::Exhausted,
-            Ok(Ok(Reply::Refused(_))) => Answer::Refused,
+            Ok(Ok(reply)) if !matches!(reply, Reply::Welcome { .. }) => Ok(reply),
             // An answer that comes late or makes no sense must not be taken for the next one's.
             _ => {
                 close(root);
-                Answer::Away
+                Err(Failure::Away)
             }
+        }
+    }
+}
+
+impl Daemon for Line {
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer {
+        match self.exchange(Request::Credit { device, want }, deadline_ns) {
+            Ok(Reply::Granted) => Answer::Granted,
+            Ok(Reply::Exhausted) => Answer::Exhausted,
+            Err(Failure::Away) => Answer::Away,
+            Ok(_) | Err(Failure::Refused) => Answer::Refused,
+        }
+    }
+
+    fn share(&self, say: Share, deadline_ns: u64) -> Shared {
+        let request = match say {
+            Share::Export(device, key, units) => Request::Export { device, key, units },
+            Share::Import(key) => Request::Import { key },
+            Share::Drop(key) => Request::Drop { key },
+        };
+        match self.exchange(request, deadline_ns) {
+            Ok(Reply::Granted) => Shared::Noted,
+            Err(Failure::Away) => Shared::Away,
+            Ok(_) | Err(Failure::Refused) => Shared::Unknown,
         }
     }
 

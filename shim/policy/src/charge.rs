@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use tranche_shm::control::Control;
 use tranche_shm::credit::{CreditWord, Units};
+use tranche_shm::message::ShareKey;
 use tranche_shm::usage::{Counter, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
@@ -17,6 +18,11 @@ const ROUNDS: u32 = 64;
 pub trait Daemon {
     /// Asks once for credit that covers `want`; comes back at the latest at `deadline_ns`.
     fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer;
+    /// Says something about memory that several processes hold. A daemon that keeps no account of such memory
+    /// knows none.
+    fn share(&self, _say: Share, _deadline_ns: u64) -> Shared {
+        Shared::Unknown
+    }
     /// A clock that only goes forward, in nanoseconds.
     fn now_ns(&self) -> u64;
     /// Waits a little before asking again.
@@ -34,6 +40,28 @@ pub enum Answer {
     Away,
     /// The daemon does not want this process; asking again is of no use.
     Refused,
+}
+
+/// What a process says about memory that several may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Others may open what it is charged this much for.
+    Export(DeviceSlot, ShareKey, Units),
+    /// It opens what somebody exported.
+    Import(ShareKey),
+    /// It holds it no more.
+    Drop(ShareKey),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// So it is.
+    Noted,
+    /// The daemon knows of no such memory in this slice.
+    Unknown,
+    /// Nobody answered; asking again may help.
+    Away,
 }
 
 /// A charge that is not made: to the program, the device is out of memory.
@@ -73,6 +101,7 @@ impl<'a> Tenant<'a> {
         let reserved = Reservation { tenant: self, device, units };
         let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
         let mut asked = self.may_spend_freely(device);
+        self.stir();
         for _ in 0..ROUNDS {
             if asked && self.credit(device).charge(units).is_ok() {
                 return Ok(reserved);
@@ -111,6 +140,12 @@ impl<'a> Tenant<'a> {
         self.usage.counter(self.slot, counter).fetch_add(1, Relaxed);
     }
 
+    /// Shows that something was charged. Threads may overwrite each other's step; it moves all the same.
+    fn stir(self) {
+        let charges = self.usage.counter(self.slot, Counter::Charges);
+        charges.store(charges.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
     fn credit(self, device: DeviceSlot) -> CreditWord<'a> {
         self.usage.credit(self.slot, device)
     }
@@ -130,7 +165,9 @@ impl<'a> Tenant<'a> {
     fn used(self, device: DeviceSlot) -> Units {
         let slots = (0..self.control.slots_high()).filter_map(Slot::new);
         let held = slots.map(|slot| self.usage.credit(slot, device).load());
-        held.fold(Units::ZERO, |sum, credit| sum.saturating_add(credit.used.min(credit.granted)))
+        held.fold(self.control.common(device), |sum, credit| {
+            sum.saturating_add(credit.used.min(credit.granted))
+        })
     }
 
     /// Asks until there is an answer or patience ends; says whether to try the charge again.

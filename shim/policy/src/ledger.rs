@@ -8,10 +8,13 @@ use tranche_shm::credit::Units;
 use crate::charge::{Refused, Tenant};
 use crate::extent::Extent;
 use crate::lock::{Lock, Pause};
+use crate::share::SHARED;
 use crate::table::{Entry, Full, Kind, Table};
 
-/// Words in front of the table: one lock and one charge for contexts per device.
-const HEAD: usize = 2 * tranche_shm::MAX_DEVICES;
+/// Words in front of the table: one lock and one charge for contexts per device, then the lock about shares and
+/// the number of shares to tell the daemon of.
+const HEAD: usize = SHARING + 2;
+const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 /// Words for contexts and pools.
 const FEW: usize = 4 * Table::LEAST_WORDS;
 
@@ -95,6 +98,16 @@ impl<'a> Ledger<'a> {
         &self.head[device.index() * 2 + 1]
     }
 
+    /// One thread at a time talks to the daemon about what is shared.
+    pub(crate) fn sharing(&self) -> Lock<'a> {
+        Lock::at(&self.head[SHARING], self.pause)
+    }
+
+    /// How many shares the daemon is to be told of.
+    pub(crate) fn shares_due(&self) -> &'a AtomicU64 {
+        &self.head[SHARING + 1]
+    }
+
     pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {
         Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
     }
@@ -108,6 +121,9 @@ impl<'a> Ledger<'a> {
             Kind::Memory => self.leave_blocks(entry.device, key, entry.detail),
             Kind::Mapping => self.drop_mapping(entry),
             _ => {}
+        }
+        if matches!(kind, Kind::Memory | Kind::Physical) && entry.link & SHARED != 0 {
+            self.forget_shared(kind, key);
         }
     }
 }

@@ -22,9 +22,10 @@ mod lock;
 mod memory;
 mod physical;
 mod pool;
+mod share;
 mod table;
 
-pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Tenant};
+pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
 pub use context::Made;
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
 pub use ledger::{Claim, Denied, Ledger, Owner};

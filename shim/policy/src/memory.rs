@@ -6,6 +6,7 @@ use tranche_shm::credit::Units;
 use crate::charge::{Daemon, Refused, Reservation};
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Denied, Ledger, Owner};
+use crate::share::SHARED;
 use crate::table::{Cursor, Entry, Full, Kind};
 
 impl<'a> Ledger<'a> {
@@ -42,7 +43,9 @@ impl<'a> Ledger<'a> {
     /// Gives back everything that went with a context.
     pub fn forget_owner(&self, owner: Owner) {
         let of_owner = |kind: Kind, entry: &Entry| {
-            matches!(kind, Kind::Memory | Kind::Array) && entry.link == owner.0 && owner != Owner::NOBODY
+            matches!(kind, Kind::Memory | Kind::Array)
+                && entry.link & !SHARED == owner.0
+                && owner != Owner::NOBODY
         };
         let mut cursor = Cursor::default();
         while let Some((kind, key, entry)) = self.table.take_next(&mut cursor, of_owner) {
@@ -119,7 +122,7 @@ impl<'a> Ledger<'a> {
 }
 
 /// The blocks that an allocation touches.
-fn touched(pointer: u64, bytes: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn touched(pointer: u64, bytes: u64) -> impl Iterator<Item = u64> {
     let first = pointer / BLOCK_BYTES;
     let end = match bytes {
         0 => first,

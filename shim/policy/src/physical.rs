@@ -8,7 +8,7 @@ use crate::ledger::{Claim, Denied, Ledger};
 use crate::table::{Entry, Kind};
 
 /// An entry of [`Kind::Physical`] counts in its detail: references in the upper half, mappings in the lower.
-const REFERENCE: u64 = 1 << 32;
+pub(crate) const REFERENCE: u64 = 1 << 32;
 const MAPPING: u64 = 1;
 
 impl Ledger<'_> {

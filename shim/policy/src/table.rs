@@ -45,10 +45,16 @@ pub enum Kind {
     Pool,
     /// A memory pool in host memory.
     HostPool,
+    /// Memory that several processes hold, by the key it is known by among them.
+    Shared,
+    /// The key by which others know something of ours.
+    Alias,
+    /// A pointer at which memory of others is open.
+    Opened,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Memory,
         Self::Streamed,
         Self::Block,
@@ -58,6 +64,9 @@ impl Kind {
         Self::Context,
         Self::Pool,
         Self::HostPool,
+        Self::Shared,
+        Self::Alias,
+        Self::Opened,
     ];
 }
 

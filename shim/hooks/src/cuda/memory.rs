@@ -117,7 +117,11 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
         Ok(ledger) if ledger.is_streamed(pointer.wide()) => {
             code(ledger.free_to_pool(pointer.wide(), &pool::kept, driver))
         }
-        Ok(ledger) => code(ledger.free(Kind::Memory, pointer.wide(), driver)),
+        Ok(ledger) => {
+            let freed = ledger.free(Kind::Memory, pointer.wide(), driver);
+            ledger.flush_shares(&Line);
+            code(freed)
+        }
         Err(attach::Outside) => driver().err().unwrap_or(SUCCESS),
     }
 }

@@ -62,7 +62,11 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(u64) -> c_int, handle: u
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(handle) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.release(handle, driver)),
+        Ok(ledger) => {
+            let released = ledger.release(handle, driver);
+            ledger.flush_shares(&Line);
+            code(released)
+        }
         Err(attach::Outside) => code(driver()),
     }
 }
@@ -108,7 +112,11 @@ pub(crate) unsafe fn unmap(
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(address, bytes) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.unmap(address, bytes as u64, driver)),
+        Ok(ledger) => {
+            let unmapped = ledger.unmap(address, bytes as u64, driver);
+            ledger.flush_shares(&Line);
+            code(unmapped)
+        }
         Err(attach::Outside) => code(driver()),
     }
 }

@@ -1,11 +1,14 @@
 //! A slice without a daemon process: two regions in memory and somebody who grants up to the cap.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-use tranche_policy::{Answer, Daemon, Ledger, Tenant};
+use tranche_policy::{Answer, Daemon, Ledger, Share, Shared, Tenant};
 use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, Identity};
 use tranche_shm::credit::Units;
+use tranche_shm::message::ShareKey;
 use tranche_shm::usage::{self, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
@@ -22,7 +25,8 @@ pub(crate) fn slot(index: usize) -> Slot {
 pub(crate) struct Slice {
     control: Vec<AtomicU64>,
     usage: Vec<AtomicU64>,
-    ledger: Vec<AtomicU64>,
+    ledgers: [Vec<AtomicU64>; 2],
+    shares: Mutex<BTreeMap<ShareKey, (Units, BTreeSet<usize>)>>,
 }
 
 fn zeroed(words: usize) -> Vec<AtomicU64> {
@@ -35,7 +39,8 @@ impl Slice {
         let slice = Self {
             control: zeroed(control::WORDS),
             usage: zeroed(usage::WORDS),
-            ledger: zeroed(Ledger::LEAST_WORDS + (1 << 20)),
+            ledgers: [0, 1].map(|_| zeroed(Ledger::LEAST_WORDS + (1 << 20))),
+            shares: Mutex::default(),
         };
         let writer = ControlWriter::init(&slice.control, 1, 1).unwrap();
         writer.set_limits(device(), DeviceLimits { uuid: [1; 16], cap_bytes, context });
@@ -56,7 +61,37 @@ impl Slice {
     }
 
     pub(crate) fn ledger(&self) -> Ledger<'_> {
-        Ledger::over(self.tenant(0), &self.ledger, std::thread::yield_now).unwrap()
+        self.ledger_of(0)
+    }
+
+    pub(crate) fn ledger_of(&self, index: usize) -> Ledger<'_> {
+        Ledger::over(self.tenant(index), &self.ledgers[index], std::thread::yield_now).unwrap()
+    }
+
+    /// What the whole slice is charged.
+    pub(crate) fn charged(&self) -> u64 {
+        self.tenant(0).view(device()).used
+    }
+
+    /// A process has died: its word is empty, and it holds no share any more.
+    pub(crate) fn bury(&self, index: usize) {
+        self.tenant(index).usage.clear(slot(index));
+        for (_, holders) in self.shares.lock().unwrap().values_mut() {
+            holders.remove(&index);
+        }
+        self.publish();
+    }
+
+    /// Whoever takes the place of a dead process begins with nothing.
+    pub(crate) fn forget_ledger(&mut self, index: usize) {
+        self.ledgers[index] = zeroed(Ledger::LEAST_WORDS + (1 << 20));
+    }
+
+    fn publish(&self) {
+        let mut shares = self.shares.lock().unwrap();
+        shares.retain(|_, (_, holders)| !holders.is_empty());
+        let common = shares.values().fold(Units::ZERO, |sum, (units, _)| sum.saturating_add(*units));
+        self.writer().set_common(device(), common);
     }
 
     /// What our process is charged.
@@ -66,13 +101,18 @@ impl Slice {
 
     /// A daemon that grants what the cap leaves.
     pub(crate) fn daemon(&self) -> Granting<'_> {
-        Granting { slice: self, asked: Cell::new(0) }
+        self.daemon_of(0)
+    }
+
+    pub(crate) fn daemon_of(&self, index: usize) -> Granting<'_> {
+        Granting { slice: self, index, asked: Cell::new(0) }
     }
 }
 
 /// Grants up to the cap, recalling from the sibling first.
 pub(crate) struct Granting<'a> {
     slice: &'a Slice,
+    index: usize,
     pub(crate) asked: Cell<u32>,
 }
 
@@ -80,16 +120,36 @@ impl Daemon for Granting<'_> {
     fn ask(&self, device: DeviceSlot, want: Units, _: u64) -> Answer {
         self.asked.set(self.asked.get() + 1);
         let tenant = self.slice.tenant(0);
-        let (ours, sibling) = (tenant.usage.credit(slot(0), device), tenant.usage.credit(slot(1), device));
+        let word = |index| tenant.usage.credit(slot(index), device);
+        let (ours, sibling) = (word(self.index), word(1 - self.index));
         sibling.recall(Units::MAX);
         let cap = Units::within(tenant.control.cap_bytes(device));
-        let free = cap.saturating_sub(ours.load().granted).saturating_sub(sibling.load().granted);
+        let free = cap
+            .saturating_sub(ours.load().granted)
+            .saturating_sub(sibling.load().granted)
+            .saturating_sub(tenant.control.common(device));
         let missing = want.saturating_sub(ours.load().unused());
         if missing > free {
             return Answer::Exhausted;
         }
         ours.grant(missing);
         Answer::Granted
+    }
+
+    fn share(&self, say: Share, _: u64) -> Shared {
+        let mut shares = self.slice.shares.lock().unwrap();
+        let known = match say {
+            Share::Export(device, key, units) if !shares.contains_key(&key) => {
+                let ours = self.slice.tenant(0).usage.credit(slot(self.index), device);
+                ours.hand_over(units) && shares.insert(key, (units, [self.index].into())).is_none()
+            }
+            Share::Export(_, key, _) => shares[&key].1.contains(&self.index),
+            Share::Import(key) => shares.get_mut(&key).map(|share| share.1.insert(self.index)).is_some(),
+            Share::Drop(key) => shares.get_mut(&key).is_some_and(|share| share.1.remove(&self.index)),
+        };
+        drop(shares);
+        self.slice.publish();
+        if known { Shared::Noted } else { Shared::Unknown }
     }
 
     fn now_ns(&self) -> u64 {

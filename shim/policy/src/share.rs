@@ -1,0 +1,270 @@
+//! Memory that several processes hold: charged to the slice once, from its export until its last holder is gone.
+//!
+//! The exporter's charge moves to the slice's common account, which the daemon keeps; from then on each process
+//! only says that it holds the memory, and that it does no more. It says so once, however often it opens it:
+//! an entry of [`Kind::Shared`] counts in its detail how often. What the slice did not export is charged to
+//! whoever opens it, in full.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+use tranche_shm::message::ShareKey;
+
+use crate::charge::{Daemon, PATIENCE_NS, Refused, Share, Shared};
+use crate::extent::BLOCK;
+use crate::ledger::{Denied, Ledger};
+use crate::physical::REFERENCE;
+use crate::table::{Cursor, Entry, Kind};
+
+/// In the link of an entry of [`Kind::Memory`] or [`Kind::Physical`]: an entry of [`Kind::Alias`] says by what
+/// key it is shared, and what is charged for it stands there.
+pub(crate) const SHARED: u64 = 1 << 63;
+/// In the link of an entry of [`Kind::Shared`]: the daemon counts us among the holders.
+const NOTED: u64 = 1;
+
+impl Ledger<'_> {
+    /// Others may open, by `share`, what is known here by `key`: an allocation ([`Kind::Memory`]) or physical
+    /// memory ([`Kind::Physical`]). Call it when the driver has exported it. Memory that is not ours, or is
+    /// shared by another key already, is left as it is: whoever opens it by this key pays for it in full.
+    ///
+    /// # Errors
+    /// A small allocation shares its block with others, so the block is charged once more, for those who
+    /// open it; it is refused if the slice has no room for that.
+    pub fn export(&self, kind: Kind, key: u64, share: ShareKey, daemon: &impl Daemon) -> Result<(), Refused> {
+        let _turn = self.sharing().acquire();
+        let unshared = self.table.find(kind, key).filter(|entry| entry.link & SHARED == 0);
+        let Some(entry) = unshared.filter(|_| self.table.find(Kind::Shared, share.0).is_none()) else {
+            return Ok(());
+        };
+        let packed = if kind == Kind::Memory { blocks(key, entry.detail) } else { Units::ZERO };
+        let units = entry.units.saturating_add(packed);
+        if units == Units::ZERO {
+            return Ok(());
+        }
+        let extra = self.tenant.charge(entry.device, packed, daemon)?;
+        if !self.part_with_charge(kind, key, entry, share, units)? {
+            return Ok(()); // freed meanwhile
+        }
+        extra.keep(packed);
+        // Nobody answers, or nobody wants to know: it stays charged to us, and to others in full.
+        if self.say(Share::Export(entry.device, share, units), daemon) == Shared::Noted {
+            let _ = self.table.change(Kind::Shared, share.0, |held| {
+                held.map(|held| Entry { units: held.units.saturating_sub(units), link: NOTED, ..held })
+            });
+        }
+        Ok(())
+    }
+
+    /// Opens what others may have exported: at a pointer ([`Kind::Opened`]) or as physical memory
+    /// ([`Kind::Physical`]), whose end is its last release or unmapping. If the slice is charged for it already,
+    /// nothing more is charged; otherwise we are charged the units that `driver` says it takes, and `undo`
+    /// closes it again if the slice cannot have that. Opening allocates nothing, so the charge may follow.
+    ///
+    /// # Errors
+    /// The driver's, or that the slice is out of memory.
+    pub fn import<E>(
+        &self,
+        kind: Kind,
+        device: DeviceSlot,
+        share: ShareKey,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<(u64, Units), E>,
+        undo: impl FnOnce(u64),
+    ) -> Result<u64, Denied<E>> {
+        let noted = self.hold(device, share, daemon)?;
+        let opened = driver().map_err(Denied::Driver).and_then(|(key, units)| {
+            let units = if noted { Units::ZERO } else { units };
+            match self.opened_share(kind, key, device, share, units, daemon) {
+                Ok(()) => Ok(key),
+                Err(Refused) => {
+                    undo(key);
+                    Err(Denied::OutOfMemory)
+                }
+            }
+        });
+        if opened.is_err() {
+            self.let_go(share);
+            self.flush_shares(daemon);
+        }
+        opened
+    }
+
+    /// Lets `driver` close what was opened at `pointer`, once.
+    pub fn drop_import<E>(
+        &self,
+        pointer: u64,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        let mut closed = None;
+        let _ = self.table.change(Kind::Opened, pointer, |entry| {
+            closed = entry.filter(|entry| entry.serial <= stamp);
+            let more = |entry: &Entry| closed.is_none() || entry.detail > 1;
+            let less = u64::from(closed.is_some());
+            entry.filter(more).map(|entry| Entry { detail: entry.detail - less, ..entry })
+        });
+        if let Some(entry) = closed {
+            self.let_go(ShareKey(entry.link));
+            self.flush_shares(daemon);
+        }
+        Ok(())
+    }
+
+    /// Tells the daemon what we hold no more, if there is anything to tell. To be called after each free and
+    /// release that succeeded; where there is nothing to tell, that is one load.
+    pub fn flush_shares(&self, daemon: &impl Daemon) {
+        if self.shares_due().load(Acquire) == 0 {
+            return;
+        }
+        let _turn = self.sharing().acquire();
+        self.shares_due().store(0, Relaxed);
+        let due = |kind: Kind, entry: &Entry| kind == Kind::Shared && entry.detail == 0;
+        let mut cursor = Cursor::default();
+        while let Some((_, key, entry)) = self.table.next(&mut cursor, due) {
+            if entry.link == NOTED && self.say_once(Share::Drop(ShareKey(key)), daemon) == Shared::Away {
+                self.shares_due().fetch_add(1, Relaxed); // told another time
+                return;
+            }
+            let _ = self.table.change(Kind::Shared, key, |now| now.filter(|now| now.detail > 0));
+        }
+    }
+
+    /// Moves the charge of something to its share, which we hold from then on; says whether it was still there.
+    fn part_with_charge(
+        &self,
+        kind: Kind,
+        key: u64,
+        entry: Entry,
+        share: ShareKey,
+        units: Units,
+    ) -> Result<bool, Refused> {
+        let held = Entry { detail: 1, ..self.entry(entry.device, units) };
+        let known_by = Entry { detail: share.0, ..self.entry(entry.device, Units::ZERO) };
+        self.table.put(Kind::Shared, share.0, held).map_err(|_| Refused)?;
+        let aliased = self.table.put(Kind::Alias, alias(kind, key), known_by);
+        let mut moved = false;
+        let _ = self.table.change(kind, key, |now| {
+            let same = now.filter(|now| now.serial == entry.serial && aliased.is_ok());
+            moved = same.is_some();
+            same.map(|now| Entry { units: Units::ZERO, link: now.link | SHARED, ..now }).or(now)
+        });
+        if !moved {
+            self.table.take(Kind::Alias, alias(kind, key), u64::MAX);
+            self.table.take(Kind::Shared, share.0, u64::MAX);
+        }
+        aliased.map(|_| moved).map_err(|_| Refused)
+    }
+
+    /// Counts us as holding `share`; says whether the slice is charged for it already.
+    fn hold(&self, device: DeviceSlot, share: ShareKey, daemon: &impl Daemon) -> Result<bool, Refused> {
+        let _turn = self.sharing().acquire();
+        let noted = match self.table.find(Kind::Shared, share.0) {
+            Some(entry) => entry.link == NOTED || entry.units > Units::ZERO,
+            None => self.say(Share::Import(share), daemon) == Shared::Noted,
+        };
+        let fresh = Entry { link: if noted { NOTED } else { 0 }, ..self.entry(device, Units::ZERO) };
+        let more = |entry: Option<Entry>| {
+            let entry = entry.unwrap_or(fresh);
+            Some(Entry { detail: entry.detail + 1, ..entry })
+        };
+        self.table.change(Kind::Shared, share.0, more).map_err(|_| Refused)?;
+        Ok(noted)
+    }
+
+    /// Enters what was opened and charges `units` for it, which the share keeps.
+    fn opened_share(
+        &self,
+        kind: Kind,
+        key: u64,
+        device: DeviceSlot,
+        share: ShareKey,
+        units: Units,
+        daemon: &impl Daemon,
+    ) -> Result<(), Refused> {
+        let reserved = self.tenant.charge(device, units, daemon)?;
+        let blank = self.entry(device, Units::ZERO);
+        if kind == Kind::Opened {
+            let again = |entry: &Entry| entry.link == share.0;
+            let add = |entry: Option<Entry>| {
+                let entry = entry.filter(again).unwrap_or(Entry { link: share.0, ..blank });
+                Some(Entry { detail: entry.detail + 1, ..entry })
+            };
+            let before = self.table.change(Kind::Opened, key, add).map_err(|_| Refused)?;
+            // What was opened there before is gone, or the driver had not given the address again.
+            if let Some(gone) = before.filter(|entry| !again(entry)) {
+                (0..gone.detail).for_each(|_| self.let_go(ShareKey(gone.link)));
+            }
+        } else {
+            // What had this handle before is gone, or the driver had not given it again.
+            if let Some(gone) = self.table.take(kind, key, u64::MAX) {
+                self.forget(kind, key, gone);
+            }
+            let known_by = Entry { detail: share.0, ..blank };
+            self.table.put(Kind::Alias, alias(kind, key), known_by).map_err(|_| Refused)?;
+            let entry = Entry { detail: REFERENCE, link: SHARED, ..blank };
+            self.table.put(kind, key, entry).map_err(|_| Refused)?;
+        }
+        let _ = self.table.change(Kind::Shared, share.0, |held| {
+            held.map(|held| Entry { units: held.units.saturating_add(units), ..held })
+        });
+        reserved.keep(units);
+        Ok(())
+    }
+
+    /// We hold `share` once less; the last time gives back what we were charged for it, and is to be told.
+    pub(crate) fn let_go(&self, share: ShareKey) {
+        let _turn = self.sharing().acquire();
+        let mut last = None;
+        let _ = self.table.change(Kind::Shared, share.0, |entry| {
+            let entry = entry?;
+            if entry.detail != 1 {
+                return Some(Entry { detail: entry.detail.saturating_sub(1), ..entry });
+            }
+            last = Some(entry);
+            (entry.link == NOTED).then_some(Entry { detail: 0, units: Units::ZERO, ..entry })
+        });
+        let Some(entry) = last else { return };
+        if entry.units > Units::ZERO {
+            self.tenant.release(entry.device, entry.units);
+        }
+        if entry.link == NOTED {
+            self.shares_due().fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Something shared left the table.
+    pub(crate) fn forget_shared(&self, kind: Kind, key: u64) {
+        if let Some(known_by) = self.table.take(Kind::Alias, alias(kind, key), u64::MAX) {
+            self.let_go(ShareKey(known_by.detail));
+        }
+    }
+
+    /// Says it until there is an answer or patience ends.
+    fn say(&self, say: Share, daemon: &impl Daemon) -> Shared {
+        let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
+        loop {
+            match daemon.share(say, deadline_ns) {
+                Shared::Away if daemon.now_ns() < deadline_ns => daemon.pause(),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Says it once: what is not heard is said again later.
+    fn say_once(&self, say: Share, daemon: &impl Daemon) -> Shared {
+        daemon.share(say, daemon.now_ns().saturating_add(PATIENCE_NS))
+    }
+}
+
+/// What the blocks cost that a small allocation lies in.
+fn blocks(pointer: u64, bytes: u64) -> Units {
+    crate::memory::touched(pointer, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK))
+}
+
+/// Pointers and handles are less than 2^57, so neither is taken for the other.
+const fn alias(kind: Kind, key: u64) -> u64 {
+    key | (kind as u64) << 58
+}
