@@ -4,6 +4,8 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE  := target/stage
 PHASE  := sh .ci/phase
+# Built one at a time: they share a package that exports for each of them something else.
+SHIMS  := preload libcuda libnvml
 
 .PHONY: help build demo play test lint unit e2e gpu-script clean
 
@@ -12,10 +14,12 @@ help: ## Say what can be made
 
 build: ## Build everything into target/stage
 	$(CARGO) build --workspace
-	$(CARGO) build --profile shim -p tranche-preload
-	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche $(STAGE)/sim
+	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
+	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche workload simgpu) $(STAGE)/bin
 	@install -m 755 $(TARGET)/shim/libtranche_preload.so $(STAGE)/lib/tranche
+	@install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(STAGE)/lib/tranche/replace/libcuda.so.1
+	@install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(STAGE)/lib/tranche/replace/libnvidia-ml.so.1
 	@install -m 755 $(TARGET)/debug/libfakecuda.so $(STAGE)/sim/libcuda.so.1
 	@install -m 755 $(TARGET)/debug/libfakenvml.so $(STAGE)/sim/libnvidia-ml.so.1
 	@ln -sf libcuda.so.1 $(STAGE)/sim/libcuda.so
@@ -45,7 +49,7 @@ test: ## Everything that must hold, with the time of each phase
 lint: ## Formatting and warnings
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-preload -- -D warnings
+	$(foreach shim,$(SHIMS),$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-$(shim) -- -D warnings &&) true
 
 unit: ## Tests of each crate by itself
 	$(CARGO) test --no-fail-fast --workspace --exclude e2e

@@ -14,7 +14,7 @@ const KNOWN_VERSION: c_int = 13_050;
 const PER_THREAD: u64 = 2;
 
 macro_rules! hooks {
-    ($($library:ident { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $body:path;)* })*) => {
+    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $body:path;)* })*) => {
         /// A governed function.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Hook { $($($name,)*)* }
@@ -42,7 +42,7 @@ macro_rules! hooks {
         mod exported {
             use super::*;
             $($(
-                #[cfg_attr(panic = "abort", unsafe(no_mangle))]
+                #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
                     let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
                     // SAFETY: the driver's function of this name has the type of this row, which is its
@@ -58,7 +58,7 @@ macro_rules! hooks {
 }
 
 hooks! {
-    Cuda {
+    Cuda in "libcuda" {
         2000 cuInit(flags: u32) => device::init;
         11030 cuGetProcAddress(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64) => doors::look_up;
         12000 cuGetProcAddress_v2(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2;
@@ -121,7 +121,7 @@ hooks! {
         5000 cuMipmappedArrayCreate(array: *mut u64, shape: *const array::Solid<usize>, levels: u32) => array::create_mipmapped;
         5000 cuMipmappedArrayDestroy(array: u64) => array::destroy;
     }
-    Nvml {
+    Nvml in "libnvml" {
         1 nvmlInit() => nvml::init;
         2 nvmlInit_v2() => nvml::init;
         3 nvmlInitWithFlags(flags: u32) => nvml::init_with_flags;

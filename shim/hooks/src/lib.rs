@@ -23,7 +23,7 @@
 //! other build this exports none of its names, or they would shadow the driver's in our own tests.
 #![cfg_attr(panic = "abort", no_std)]
 #![cfg_attr(
-    not(panic = "abort"),
+    not(all(panic = "abort", feature = "preload")),
     allow(dead_code, reason = "only the artefacts export, and so use, the hooks")
 )]
 
@@ -32,12 +32,15 @@ compile_error!(
     "the dlsym hook is written for x86_64; another machine needs its own few instructions in lookup.rs"
 );
 
+#[cfg(not(feature = "preload"))]
+mod alias;
 mod attach;
 mod connection;
 mod cuda;
 mod elf;
 mod hooks;
 mod libraries;
+mod link_map;
 mod lookup;
 mod nvml;
 mod root;

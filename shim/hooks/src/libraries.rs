@@ -5,8 +5,11 @@ use core::mem::zeroed;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Release};
 
+#[cfg(not(feature = "preload"))]
+use crate::alias;
 use crate::elf::{self, Object};
 use crate::hooks;
+use crate::link_map::LinkMap;
 
 /// A library of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,15 @@ impl Library {
         match self {
             Self::Cuda => c"libcuda.so.1",
             Self::Nvml => c"libnvidia-ml.so.1",
+        }
+    }
+
+    /// What the library is loaded as where one of ours stands in its file.
+    #[cfg(not(feature = "preload"))]
+    const fn alias(self) -> &'static CStr {
+        match self {
+            Self::Cuda => c"libcuda-real.so.1",
+            Self::Nvml => c"libnvidia-ml-real.so.1",
         }
     }
 
@@ -51,11 +63,28 @@ impl Library {
         // into it is beyond help; one that loads it again comes by `adopt`.
         match unsafe { Object::at(base.load(Acquire), known) } {
             Some(object) => object.function(name),
-            None => elf::search(|object| {
-                (object.soname() == self.soname()).then(|| self.adopt(object))?;
+            None => {
+                let object = self.loaded()?;
+                self.adopt(object);
                 object.function(name)
-            }),
+            }
         }
+    }
+
+    /// The driver's library as it is loaded now.
+    #[cfg(feature = "preload")]
+    fn loaded(self) -> Option<Object> {
+        elf::search(|object| (object.soname() == self.soname()).then_some(object))
+    }
+
+    /// The driver's library as it is loaded now: under its other name, or else under its own in a program that
+    /// has the driver itself. Ours has the same name, and a root to share.
+    #[cfg(not(feature = "preload"))]
+    fn loaded(self) -> Option<Object> {
+        let named = |object: &Object| object.soname() == self.soname();
+        let theirs = |object: &Object| object.function(crate::root::SHARED).is_none();
+        let anywhere = || elf::search(|object| Some(object).filter(|it| named(it) && theirs(it)));
+        alias::loaded(self.alias()).or_else(anywhere)
     }
 
     /// From now on, this object is the library: forgets what was found in another.
@@ -125,14 +154,6 @@ pub(crate) fn provider(symbol: &Symbol, found: *mut c_void) -> Provider {
         None if soname_of(found, |name| name == soname) => Provider::OtherCopy,
         None => Provider::Stranger,
     }
-}
-
-/// The public head of glibc's `struct link_map`.
-#[repr(C)]
-struct LinkMap {
-    base: usize,
-    path: *const libc::c_char,
-    dynamic: *const c_void,
 }
 
 type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut c_void, c_int) -> c_int;

@@ -31,7 +31,7 @@ struct Verdict {
 }
 
 /// `dlsym`, for references to any of its versions.
-#[cfg_attr(panic = "abort", unsafe(no_mangle))]
+#[cfg_attr(all(panic = "abort", feature = "preload"), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     naked_asm!(
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 }
 
 /// `dlvsym`, likewise.
-#[cfg_attr(panic = "abort", unsafe(no_mangle))]
+#[cfg_attr(all(panic = "abort", feature = "preload"), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlvsym(
     handle: *mut c_void,

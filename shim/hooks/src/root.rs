@@ -3,7 +3,11 @@
 //! A child of fork has no context on the GPU and no place in the slice. It finds the words zero, hence every
 //! lock free, nothing held and nobody attached, and begins anew on its first governed call.
 
+#[cfg(not(feature = "preload"))]
+use core::ffi::CStr;
 use core::ptr;
+#[cfg(not(feature = "preload"))]
+use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
 use tranche_policy::{Guard, Lock};
@@ -38,6 +42,35 @@ pub(crate) enum Word {
     SocketInode,
 }
 
+/// The name under which the library in the place of the driver and the one in the place of NVML find each
+/// other's mapping: they are one tenant.
+#[cfg(not(feature = "preload"))]
+pub(crate) const SHARED: &CStr = c"tranche_root";
+
+/// Our mapping; `make` says whether to make one if there is none yet.
+#[cfg(not(feature = "preload"))]
+#[cfg_attr(all(panic = "abort", any(feature = "libcuda", feature = "libnvml")), unsafe(no_mangle))]
+extern "C" fn tranche_root(make: bool) -> *mut AtomicU64 {
+    if make {
+        Root::get();
+    }
+    ROOT.load(Acquire)
+}
+
+/// The other library's mapping. NVML's has the driver's make one, so that which was first does not matter.
+#[cfg(not(feature = "preload"))]
+fn sibling() -> Option<*mut AtomicU64> {
+    let other = if cfg!(feature = "libnvml") { c"libcuda.so.1" } else { c"libnvidia-ml.so.1" };
+    let function = crate::alias::loaded(other)?.function(SHARED)?;
+    // SAFETY: only these two libraries have a function of this name, and both have it with this type. The
+    // other one stays loaded, as `loaded` says.
+    let shared = unsafe {
+        let function: extern "C" fn(bool) -> *mut AtomicU64 = core::mem::transmute(function);
+        function(cfg!(feature = "libnvml"))
+    };
+    (!shared.is_null()).then_some(shared)
+}
+
 /// The mapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Root(&'static [AtomicU64]);
@@ -50,6 +83,11 @@ impl Root {
         let known = ROOT.load(Acquire);
         if !known.is_null() {
             return Some(Self::of(known));
+        }
+        #[cfg(not(feature = "preload"))]
+        if let Some(shared) = sibling() {
+            ROOT.store(shared, Release);
+            return Some(Self::of(shared));
         }
         let fresh = sys::map_private(WORDS).ok()?;
         match ROOT.compare_exchange(ptr::null_mut(), fresh.as_ptr().cast_mut(), AcqRel, Acquire) {

@@ -19,6 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-hooks", &["tranche-policy", "tranche-shm"]),
     ("tranche-preload", &["tranche-hooks"]),
+    ("tranche-libcuda", &["tranche-hooks"]),
+    ("tranche-libnvml", &["tranche-hooks"]),
     // The proof. It runs the shim's library and never links to it.
     ("simgpu", &[]),
     ("fakecuda", &["simgpu"]),
@@ -81,7 +83,7 @@ fn nothing_that_is_shipped_depends_on_the_tests() {
 #[test]
 fn the_guest_brings_nobody_along() {
     let house = House::survey();
-    for guest in ["tranche-policy", "tranche-preload"] {
+    for guest in ["tranche-policy", "tranche-preload", "tranche-libcuda", "tranche-libnvml"] {
         let closure = house.closure(house.rooms()[guest]);
         let strangers: Vec<_> = closure.iter().filter(|name| !GUESTS.contains(&name.as_str())).collect();
         assert!(strangers.is_empty(), "{guest} would take {strangers:?} into other people's processes");
