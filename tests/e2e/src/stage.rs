@@ -46,6 +46,11 @@ impl Stage {
         self.root.join("lib/tranche/libtranche_preload.so")
     }
 
+    /// The directory of the libraries that stand in the place of the driver's.
+    pub fn replacements(&self) -> PathBuf {
+        self.root.join("lib/tranche/replace")
+    }
+
     /// The simulated `libcuda.so.1`.
     pub fn driver(&self) -> PathBuf {
         self.libraries().join("libcuda.so.1")

@@ -13,6 +13,7 @@ mod harmless;
 mod identity;
 mod recovery;
 mod resize;
+mod routes;
 mod run;
 mod shim_artifact;
 mod slices;

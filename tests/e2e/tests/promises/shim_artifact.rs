@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use e2e::Stage;
 use object::LittleEndian;
@@ -21,8 +22,17 @@ struct Loaded {
 }
 
 fn shim() -> Loaded {
-    let path = Stage::find().shim();
-    let data = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    loaded(&Stage::find().shim())
+}
+
+/// The libraries that stand in the driver's place, with the names they have there and the ones they need.
+fn replacements() -> [(Loaded, &'static str, &'static str); 2] {
+    [("libcuda.so.1", "libcuda-real.so.1"), ("libnvidia-ml.so.1", "libnvidia-ml-real.so.1")]
+        .map(|(name, alias)| (loaded(&Stage::find().replacements().join(name)), name, alias))
+}
+
+fn loaded(path: &Path) -> Loaded {
+    let data = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     read(&data).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -108,9 +118,45 @@ fn the_shim_has_a_name_of_its_own() {
 }
 
 #[test]
+fn a_library_in_the_drivers_place_has_its_name_and_needs_it_under_another() {
+    for (library, name, alias) in replacements() {
+        assert_eq!(library.soname.as_deref(), Some(name));
+        assert_eq!(
+            library.needed.iter().collect::<BTreeSet<_>>(),
+            BTreeSet::from([&alias.into(), &"libc.so.6".into()])
+        );
+    }
+}
+
+#[test]
+fn a_library_in_the_drivers_place_defines_its_names_and_no_others() {
+    let preloaded = shim().defines;
+    let ours = |prefix: &str| {
+        let names = preloaded.iter().filter(|name| name.starts_with(prefix)).cloned();
+        names.chain(["tranche_root".to_string()]).collect::<BTreeSet<_>>()
+    };
+    for ((library, name, _), prefix) in replacements().into_iter().zip(["cu", "nvml"]) {
+        assert_eq!(library.defines, ours(prefix), "{name}");
+    }
+}
+
+#[test]
+fn a_library_in_the_drivers_place_runs_on_a_glibc_of_2012() {
+    for (library, name, _) in replacements() {
+        for (wanted, version) in &library.wants {
+            let number = version.as_deref().and_then(glibc);
+            assert!(number.is_none_or(|number| number <= vec![2, 17]), "{name}: {wanted} {version:?}");
+        }
+        assert!(library.wants.contains(&("dlopen".into(), Some("GLIBC_2.2.5".into()))), "{name}");
+    }
+}
+
+#[test]
 fn undefined_names_are_all_libc_functions() {
     // An undefined weak or unversioned name would be taken from whatever the host program defines.
-    let unversioned: Vec<_> = shim().wants.into_iter().filter(|(_, version)| version.is_none()).collect();
+    let libraries = replacements().map(|(library, ..)| library).into_iter().chain([shim()]);
+    let wanted = libraries.flat_map(|library| library.wants);
+    let unversioned: Vec<_> = wanted.filter(|(_, version)| version.is_none()).collect();
     let tolerated =
         ["__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize"];
     let strange: Vec<_> =
