@@ -3,6 +3,7 @@
 //! The books here are what is true. The control region is their copy for tenants to read; what tenants write
 //! in the usage region is believed only as far as the books allow.
 
+mod account;
 mod credit;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
-use tranche_domain::ledger::{Ledger, Standing};
+use tranche_domain::ledger::Ledger;
 use tranche_domain::slice::{IsEnding, Life, Occupants, Part, ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::control::{DeviceLimits, Identity};
@@ -137,14 +138,7 @@ impl Tenancy {
     fn settle(&self, books: &mut Books) -> Vec<(GpuUuid, Bytes)> {
         let settled = self.devices().map(|(device, gpu)| {
             self.observe(books, device);
-            let ledger = &mut books.ledgers[device.index()];
-            for (seat, most) in ledger.trim(|seat| self.unused(seat, device)) {
-                ledger.give_back(seat, self.recall(seat, device, most));
-            }
-            let excess = match ledger.standing() {
-                Standing::Within => Bytes::ZERO,
-                Standing::Over(excess) => excess,
-            };
+            let excess = self.account(books, device).trim();
             let over = excess > Bytes::ZERO;
             if self.regions.control().reader().over_cap(device) != over {
                 self.regions.control().set_over_cap(device, over);
@@ -214,21 +208,7 @@ impl Tenancy {
             books.handles.insert(id, Arc::clone(handle));
         }
         for (device, _) in self.devices() {
-            self.take_over(&mut books.ledgers[device.index()], seat, device);
-        }
-    }
-
-    /// Enters the word's grant into the books. What it holds beyond what the books allow is taken back; where
-    /// the process was quicker and used it, that is entered too, and the slice is over its cap.
-    fn take_over(&self, ledger: &mut Ledger, seat: Seat, device: DeviceSlot) {
-        loop {
-            let word = self.word(seat, device).load();
-            let (granted, used) = (Bytes::new(word.granted.bytes()), Bytes::new(word.used.bytes()));
-            let kept = ledger.restore(seat, granted, used.min(granted));
-            let excess = granted.saturating_sub(kept);
-            if self.recall(seat, device, excess) == excess {
-                return;
-            }
+            self.account(&mut books, device).take_over(seat);
         }
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Layout in 64-bit words: a header of 16, then 16 device records of 16, then 4096 process records of 4.
 
-use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::credit::Units;
+use crate::word::AtomicU64;
 use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
 
 /// First word of a control region ("TRCHCTRL").

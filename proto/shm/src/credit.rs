@@ -7,7 +7,9 @@
 //! where the process reads it.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use crate::word::AtomicU64;
 
 /// Bytes in one unit of credit.
 pub const UNIT_BYTES: u64 = 4096;
@@ -144,20 +146,27 @@ impl<'a> CreditWord<'a> {
         });
     }
 
-    /// The daemon adds credit.
-    pub fn grant(self, units: Units) -> Credit {
-        let more = |credit: Credit| Credit { granted: credit.granted.saturating_add(units), ..credit };
-        self.change(|credit| Some(more(credit))).unwrap_or_else(|credit| credit)
+    /// The daemon adds credit and learns how much it could add: all of it, unless the word is full or its
+    /// process keeps changing it on purpose.
+    pub fn grant(self, units: Units) -> Units {
+        let mut given = Units::ZERO;
+        let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
+            let granted = credit.granted.saturating_add(units);
+            given = granted.saturating_sub(credit.granted);
+            Some(Credit { granted, ..credit })
+        });
+        if done.is_ok() { given } else { Units::ZERO }
     }
 
-    /// The daemon takes back up to `most` of the unused credit and learns how much it got.
+    /// The daemon takes back up to `most` of the unused credit and learns how much it got: nothing, too, from a
+    /// process that keeps changing its word on purpose.
     pub fn recall(self, most: Units) -> Units {
         let mut got = Units::ZERO;
-        let _ = self.change(|credit| {
+        let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
             got = credit.unused().min(most);
             Some(Credit { granted: credit.granted.saturating_sub(got), ..credit })
         });
-        got
+        if done.is_ok() { got } else { Units::ZERO }
     }
 
     /// The daemon takes over the charge for `units` that the process is using, together with the credit for
@@ -180,10 +189,44 @@ impl<'a> CreditWord<'a> {
     /// Replaces the word by what `next` makes of it, again until nobody interferes; `Err` holds the credit
     /// at which `next` declined.
     fn change(self, mut next: impl FnMut(Credit) -> Option<Credit>) -> Result<Credit, Credit> {
-        let updated =
-            self.0.fetch_update(AcqRel, Acquire, |word| next(Credit::unpack(word)).map(Credit::pack));
-        updated.map(Credit::unpack).map_err(Credit::unpack)
+        loop {
+            match self.change_against(u32::MAX, &mut next) {
+                Ok(before) => return Ok(before),
+                Err(Unchanged::Declined(credit)) => return Err(credit),
+                Err(Unchanged::Contested) => {}
+            }
+        }
     }
+
+    /// The same, for somebody who must not be kept busy by whoever else writes the word.
+    fn change_against(
+        self,
+        attempts: u32,
+        mut next: impl FnMut(Credit) -> Option<Credit>,
+    ) -> Result<Credit, Unchanged> {
+        let mut word = self.0.load(Acquire);
+        for _ in 0..attempts {
+            let credit = Credit::unpack(word);
+            let after = next(credit).ok_or(Unchanged::Declined(credit))?;
+            match self.0.compare_exchange(word, after.pack(), AcqRel, Acquire) {
+                Ok(_) => return Ok(credit),
+                Err(other) => word = other,
+            }
+        }
+        Err(Unchanged::Contested)
+    }
+}
+
+/// How often the daemon tries to change a word that its process changes all the time. A process that charges and
+/// releases as fast as it can loses this race a few times in a row; one that means to, always.
+const DAEMON_ATTEMPTS: u32 = 10_000;
+
+/// Why a word stays as it is.
+enum Unchanged {
+    /// What was to be done cannot be done with this credit.
+    Declined(Credit),
+    /// Somebody else changed it first, each time.
+    Contested,
 }
 
 #[cfg(test)]

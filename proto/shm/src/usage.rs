@@ -3,10 +3,11 @@
 //! Layout in 64-bit words: a header of 16, then 4096 process records of 48: a credit word for each of 16
 //! devices, what is charged for contexts on each, and 16 counters.
 
-use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::control::Control;
 use crate::credit::{Credit, CreditWord, Units};
+use crate::word::AtomicU64;
 use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
 
 /// First word of a usage region ("TRCHUSED").

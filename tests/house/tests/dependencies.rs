@@ -28,6 +28,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-rpc", "tranche-shm"]),
     ("house", &[]),
+    // Compiles the protocol's files again, over words of its own.
+    ("model", &["tranche-domain"]),
 ];
 
 /// All that may be part of the guest.

@@ -1,0 +1,46 @@
+//! The credit protocol, run as it is under loom: each order in which the processes of a slice and its daemon can
+//! take their steps, with the memory of a weak machine, and with any one step the last of whoever takes it.
+//!
+//! Law: nothing here imitates the protocol. The files of both halves are compiled a second time, over words of
+//! this crate's own; only what surrounds them (a driver, a reaper, a socket) is made up, in [`world`].
+//!
+//! Why loom and not the real thing under stress: a race between two instructions shows itself to a stress test
+//! once in a week, and here in seconds, each time. Why a crate of its own and not `--cfg loom`: it is an ordinary
+//! test, needs no second build of the tree, and nothing of loom can get into what is shipped. What it leaves out:
+//! words that carry no part of the protocol (headers, counters, identities) are plain; the number of times that
+//! somebody is interrupted is bounded, see the tests.
+#![forbid(unsafe_code)]
+
+extern crate self as tranche_shm;
+
+pub mod word;
+pub mod world;
+
+#[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
+#[path = "../../../proto/shm/src/control.rs"]
+pub mod control;
+#[allow(dead_code, reason = "the model uses the protocol, not all of the words")]
+#[path = "../../../proto/shm/src/credit.rs"]
+pub mod credit;
+#[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
+#[path = "../../../proto/shm/src/region.rs"]
+pub mod region;
+#[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
+#[path = "../../../proto/shm/src/usage.rs"]
+pub mod usage;
+
+#[path = "../../../daemon/agent/src/tenancy/account.rs"]
+mod account;
+#[allow(dead_code, reason = "the model charges, and looks at nothing")]
+#[path = "../../../shim/policy/src/charge.rs"]
+pub mod charge;
+
+pub use region::{BadRegion, DeviceSlot, Slot};
+pub(crate) use region::{check_header, header};
+
+/// As in the real regions.
+pub const ABI: u64 = 1;
+/// One device is enough: devices share nothing.
+pub const MAX_DEVICES: usize = 1;
+/// Two processes race in all the ways that more can, two at a time.
+pub const MAX_SLOTS: usize = 2;

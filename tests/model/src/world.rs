@@ -1,0 +1,312 @@
+//! What surrounds the protocol: a driver that remembers who holds what, a daemon behind a socket, a reaper.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use loom::sync::Mutex;
+use tranche_domain::ledger::Ledger;
+use tranche_domain::slice::Seat;
+use tranche_domain::units::Bytes;
+
+use crate::account::Account;
+use crate::charge::{Answer, Daemon, Reservation, Tenant};
+use crate::control::{self, Control, ControlWriter, DeviceLimits, Identity};
+use crate::credit::{Credit, CreditWord, Units};
+use crate::usage::{self, Usage};
+use crate::word::{Actor, AtomicU64, live, step};
+use crate::{DeviceSlot, Slot};
+
+/// The two processes.
+pub const PROCESSES: [usize; 2] = [0, 1];
+
+/// A slice on one GPU.
+pub struct World {
+    control: Vec<AtomicU64>,
+    usage: Vec<AtomicU64>,
+    books: Mutex<Books>,
+    /// What the driver has given to each process: the truth that the words are about.
+    held: [AtomicU32; 2],
+    variant: Variant,
+}
+
+/// The daemon's memory. A daemon that died has left nothing but the words.
+struct Books {
+    cap: Bytes,
+    ledger: Option<Ledger>,
+    seated: [bool; 2],
+}
+
+/// The protocol as it is, or with a mistake that the model must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// As it is.
+    Right,
+    /// Credit is taken back by storing what was computed from an earlier look.
+    RecallsWithoutComparing,
+    /// A process gives back its charge before the driver has let go.
+    ReleasesBeforeFreeing,
+    /// The daemon frees a dead process's grant while the driver still holds its memory.
+    ReapsBeforeTheDriver,
+    /// A shrink sets the new cap and takes nothing back.
+    ShrinksWithoutTrimming,
+    /// A daemon's successor believes that nobody holds anything.
+    ForgetsGrants,
+}
+
+impl World {
+    /// Both processes seated, nothing granted.
+    pub fn new(cap: u32, variant: Variant) -> Self {
+        let credit_words = PROCESSES.map(|process| 16 + process * 48);
+        let word = |races: bool| if races { AtomicU64::modelled() } else { AtomicU64::plain() };
+        // Of the control region, the device's cap and whether it is exceeded.
+        let control: Vec<_> = (0..control::WORDS).map(|at| word([18, 20].contains(&at))).collect();
+        let usage: Vec<_> = (0..usage::WORDS).map(|at| word(credit_words.contains(&at))).collect();
+        let writer = ControlWriter::init(&control, 1, 1).expect("as long as the region");
+        let cap_bytes = Units::new(cap).bytes();
+        writer.set_limits(device(), DeviceLimits { cap_bytes, ..DeviceLimits::default() });
+        for process in PROCESSES {
+            writer.occupy(slot(process), Identity { pid: process as u32 + 1, ..Identity::default() });
+        }
+        Usage::init(&usage, 1).expect("as long as the region");
+        let cap = Bytes::new(cap_bytes);
+        let books = Books { cap, ledger: Some(Ledger::new(cap)), seated: [true; 2] };
+        Self {
+            control,
+            usage,
+            books: Mutex::new(books),
+            held: [AtomicU32::new(0), AtomicU32::new(0)],
+            variant,
+        }
+    }
+
+    /// A process's view of its slice.
+    fn tenant(&self, process: usize) -> Tenant<'_> {
+        Tenant { control: self.reader(), usage: self.words(), slot: slot(process) }
+    }
+
+    fn reader(&self) -> Control<'_> {
+        Control::attach(&self.control).expect("made whole")
+    }
+
+    fn words(&self) -> Usage<'_> {
+        Usage::attach(&self.usage).expect("made whole")
+    }
+
+    /// What is in a process's credit word.
+    pub fn credit(&self, process: usize) -> Credit {
+        self.words().credit(slot(process), device()).load()
+    }
+
+    /// What the driver has given to all processes, in units.
+    pub fn held(&self) -> u32 {
+        self.held.iter().map(|held| held.load(Relaxed)).sum()
+    }
+
+    // A process
+
+    /// Charges, then takes memory from the driver. `false` if the slice cannot have it.
+    pub fn allocate(&self, process: usize, units: u32) -> bool {
+        let tenant = self.tenant(process);
+        let socket = Socket { world: self, process };
+        match tenant.charge(device(), Units::new(units), &socket) {
+            Ok(reserved) => {
+                step();
+                self.held[process].fetch_add(units, Relaxed);
+                Reservation::keep(reserved, Units::new(units));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Gives memory back to the driver, then the charge to the slice.
+    pub fn free(&self, process: usize, units: u32) {
+        let release = || self.tenant(process).release(device(), Units::new(units));
+        let free = || {
+            step();
+            self.held[process].fetch_sub(units, Relaxed);
+        };
+        if self.variant == Variant::ReleasesBeforeFreeing {
+            release();
+            loom::thread::yield_now();
+            free();
+        } else {
+            free();
+            release();
+        }
+    }
+
+    // The daemon
+
+    /// Takes a step of the daemon's; a daemon that is gone has a successor first. Nothing if it died of it.
+    fn serve<T>(&self, serve: impl FnOnce(&mut Books) -> T) -> Option<T> {
+        let mut books = self.books.lock().expect("loom poisons nothing");
+        let served = live(Actor::Daemon, || {
+            if books.ledger.is_none() {
+                self.recover(&mut books);
+            }
+            serve(&mut books)
+        });
+        if served.is_none() {
+            books.ledger = None;
+        }
+        served
+    }
+
+    fn account<'a>(&'a self, ledger: &'a mut Ledger) -> Account<'a, impl Fn(Seat) -> CreditWord<'a>> {
+        Account { ledger, words: move |seat: Seat| self.words().credit(slot(seat.0.into()), device()) }
+    }
+
+    /// What a daemon that finds the slice does before it answers anybody.
+    fn recover(&self, books: &mut Books) {
+        let mut ledger = Ledger::new(books.cap);
+        for process in PROCESSES.into_iter().filter(|process| books.seated[*process]) {
+            if self.variant != Variant::ForgetsGrants {
+                self.account(&mut ledger).take_over(seat(process));
+            }
+        }
+        self.settle(&mut ledger, books.seated);
+        books.ledger = Some(ledger);
+    }
+
+    /// As the daemon settles: what was given back is noted, what is over is taken back, and all is said.
+    fn settle(&self, ledger: &mut Ledger, seated: [bool; 2]) {
+        self.observe(ledger, seated);
+        let mut account = self.account(ledger);
+        let over = if self.variant == Variant::ShrinksWithoutTrimming { Bytes::ZERO } else { account.trim() };
+        let over = over > Bytes::ZERO;
+        if self.reader().over_cap(device()) != over {
+            let writer = ControlWriter::attach(&self.control).expect("made whole");
+            writer.set_over_cap(device(), over);
+        }
+    }
+
+    fn observe(&self, ledger: &mut Ledger, seated: [bool; 2]) {
+        for process in PROCESSES.into_iter().filter(|process| seated[*process]) {
+            self.account(ledger).observe(seat(process));
+        }
+    }
+
+    /// Sets another cap. Repeated by a successor, as the cap is on disk first.
+    pub fn resize(&self, cap: u32) {
+        let bytes = Units::new(cap).bytes();
+        let resize = |books: &mut Books| {
+            books.cap = Bytes::new(bytes);
+            let writer = ControlWriter::attach(&self.control).expect("made whole");
+            writer.set_limits(device(), DeviceLimits { cap_bytes: bytes, ..DeviceLimits::default() });
+            let mut ledger = books.ledger.take().expect("serve sees to it");
+            ledger.set_cap(books.cap);
+            self.settle(&mut ledger, books.seated);
+            books.ledger = Some(ledger);
+        };
+        while self.serve(resize).is_none() {}
+    }
+
+    /// What becomes of a process that has ended: the driver lets go of its memory, then the daemon of its grant.
+    pub fn reap(&self, process: usize) {
+        let let_go = || self.held[process].store(0, Relaxed);
+        let vacate = |books: &mut Books| {
+            let mut ledger = books.ledger.take().expect("serve sees to it");
+            self.words().clear(slot(process));
+            books.seated[process] = false;
+            ledger.release(seat(process));
+            self.settle(&mut ledger, books.seated);
+            books.ledger = Some(ledger);
+        };
+        if self.variant == Variant::ReapsBeforeTheDriver {
+            while self.serve(vacate).is_none() {}
+            loom::thread::yield_now();
+            let_go();
+        } else {
+            let_go();
+            while self.serve(vacate).is_none() {}
+        }
+    }
+
+    // What must hold
+
+    /// Holds at every instant, whoever is in the middle of what.
+    pub fn check(&self, cap: u32) {
+        assert!(self.held() <= cap, "the processes hold {} of {cap} units", self.held());
+    }
+
+    /// Holds when nobody is in the middle of anything: the books and the words say the same, nothing is granted
+    /// twice, and nothing that is granted to nobody is lost.
+    pub fn check_at_rest(&self) {
+        let settled = self.serve(|books| {
+            let mut ledger = books.ledger.take().expect("serve sees to it");
+            self.settle(&mut ledger, books.seated);
+            for process in PROCESSES {
+                let word = self.credit(process);
+                let granted = Bytes::new(word.granted.bytes());
+                assert_eq!(ledger.granted(seat(process)), granted, "the word is a copy of the ledger");
+                assert!(word.used <= word.granted, "{word:?}");
+                assert!(
+                    self.held[process].load(Relaxed) <= word.used.get(),
+                    "held and not charged: {word:?}"
+                );
+            }
+            assert!(ledger.total() <= ledger.cap(), "granted beyond the cap");
+            books.ledger = Some(ledger);
+        });
+        assert!(settled.is_some(), "the daemon lives by now");
+    }
+}
+
+/// The line from a process to the daemon.
+struct Socket<'a> {
+    world: &'a World,
+    process: usize,
+}
+
+impl Daemon for Socket<'_> {
+    fn ask(&self, _: DeviceSlot, want: Units, _: u64) -> Answer {
+        let world = self.world;
+        let answered = world.serve(|books| {
+            let mut ledger = books.ledger.take().expect("serve sees to it");
+            world.observe(&mut ledger, books.seated);
+            if world.variant == Variant::RecallsWithoutComparing {
+                world.steal(&mut ledger, self.process);
+            }
+            let granted = world.account(&mut ledger).credit(seat(self.process), Bytes::new(want.bytes()));
+            books.ledger = Some(ledger);
+            granted
+        });
+        match answered {
+            Some(true) => Answer::Granted,
+            Some(false) => Answer::Exhausted,
+            None => Answer::Away,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn pause(&self) {
+        loom::thread::yield_now();
+    }
+}
+
+impl World {
+    /// The mistake of [`Variant::RecallsWithoutComparing`].
+    fn steal(&self, ledger: &mut Ledger, asker: usize) {
+        for process in PROCESSES.into_iter().filter(|process| *process != asker) {
+            let word = self.words().credit(slot(process), device());
+            let seen = word.load();
+            word.reset(Credit { granted: seen.used, ..seen });
+            ledger.give_back(seat(process), Bytes::new(seen.unused().bytes()));
+        }
+    }
+}
+
+fn device() -> DeviceSlot {
+    DeviceSlot::new(0).expect("there is one")
+}
+
+fn slot(process: usize) -> Slot {
+    Slot::new(process).expect("there are two")
+}
+
+fn seat(process: usize) -> Seat {
+    Seat(u16::try_from(process).expect("there are two"))
+}
