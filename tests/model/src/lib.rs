@@ -10,6 +10,8 @@
 //! words that carry no part of the protocol (headers, counters, identities) are plain; the number of times that
 //! somebody is interrupted is bounded, see the tests.
 #![forbid(unsafe_code)]
+// The unit tests of the files it borrows stay where they belong.
+#![cfg(not(test))]
 
 extern crate self as tranche_shm;
 
