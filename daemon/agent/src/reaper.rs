@@ -45,8 +45,8 @@ pub(crate) fn watch_member(
     });
 }
 
-/// Gives a member that says it has become another program an empty account, if the GPU bears it out: while the
-/// driver lists the process, it may well hold what it was charged for.
+/// Gives a member that says it has become another program an empty account, if the GPUs bear it out: while the
+/// driver lists the process, or does not answer, it may well hold what it was charged for.
 pub(crate) async fn begin_anew(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid: HostPid) {
     if wait_until_unlisted(agent, tenancy, pid).await == Listed::No {
         let freed = tenancy.renew(seat);
@@ -77,31 +77,38 @@ async fn wait_for_end(process: &Process) {
     }
 }
 
-/// Whether the driver lists a process after all patience.
+/// What the driver says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
+    /// It is on one of the slice's GPUs.
     Still,
+    /// It is on none of them.
     No,
+    /// It is on none that answers; not all do.
+    Unknown,
 }
 
+/// What the driver says after all patience.
 async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> Listed {
     let deadline = Instant::now() + LISTED_AT_MOST;
     let mut pause = FIRST_PAUSE;
-    while is_listed(&agent.driver, &tenancy.gpus, pid).await {
-        if Instant::now() >= deadline {
-            return Listed::Still;
+    loop {
+        match look(&agent.driver, &tenancy.gpus, pid).await {
+            Listed::Still if Instant::now() < deadline => tokio::time::sleep(pause).await,
+            answer => return answer,
         }
-        tokio::time::sleep(pause).await;
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
-    Listed::No
 }
 
-/// A GPU that does not answer lists nobody: there is nothing to wait for.
-async fn is_listed(driver: &Arc<dyn Driver>, gpus: &[GpuUuid], pid: HostPid) -> bool {
+async fn look(driver: &Arc<dyn Driver>, gpus: &[GpuUuid], pid: HostPid) -> Listed {
     let (driver, gpus) = (Arc::clone(driver), gpus.to_vec());
-    let lists = move |gpu: &GpuUuid| {
-        driver.processes(*gpu).is_ok_and(|processes| processes.iter().any(|process| process.pid == pid))
+    let look = move || {
+        gpus.iter().fold(Listed::No, |so_far, gpu| match driver.processes(*gpu) {
+            Ok(processes) if processes.iter().any(|process| process.pid == pid) => Listed::Still,
+            Err(_) if so_far == Listed::No => Listed::Unknown,
+            _ => so_far,
+        })
     };
-    tokio::task::spawn_blocking(move || gpus.iter().any(lists)).await.unwrap_or(false)
+    tokio::task::spawn_blocking(look).await.unwrap_or(Listed::Unknown)
 }
