@@ -48,13 +48,15 @@ impl Regions {
         Ok(regions)
     }
 
-    /// Maps the regions that an earlier daemon left, if they are whole and of one making.
+    /// Maps the regions that an earlier daemon left, if the control region is whole. The usage region is not asked
+    /// whether it is: tenants write it, and one that spoils or truncates it while nobody looks must not be forgotten
+    /// for that, with all that it holds.
     pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+        lengthen(&directory.join("usage"), usage::BYTES)?;
         let regions = Self::map(directory)?;
         let control = ControlWriter::attach(regions.control.words()).map_err(io::Error::other)?;
-        let usage = Usage::attach(regions.usage.words()).map_err(io::Error::other)?;
-        if control.reader().generation() != usage.generation() {
-            return Err(io::Error::other("the two regions are of different makings"));
+        if regions.usage().generation() != control.reader().generation() {
+            Usage::init(regions.usage.words(), control.reader().generation()).map_err(io::Error::other)?;
         }
         Ok(regions)
     }
@@ -108,6 +110,12 @@ fn make_file(path: &Path, bytes: usize) -> io::Result<()> {
     options.open(path)?.set_len(bytes as u64)
 }
 
+fn lengthen(path: &Path, bytes: usize) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    let bytes = bytes as u64;
+    if file.metadata()?.len() < bytes { file.set_len(bytes) } else { Ok(()) }
+}
+
 fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
     match sys::open_detached_read_only(path) {
         Ok(file) => Ok((file, Protection::ReadOnlyMount)),
@@ -119,6 +127,7 @@ fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
 mod tests {
     use super::*;
     use tranche_shm::control::Identity;
+    use tranche_shm::credit::Units;
     use tranche_shm::{DeviceSlot, Slot};
 
     #[test]
@@ -135,12 +144,34 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_two_makings_are_refused() {
-        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        drop(Regions::create(one.path(), 1, 1).unwrap());
-        drop(Regions::create(other.path(), 2, 1).unwrap());
-        std::fs::copy(other.path().join("usage"), one.path().join("usage")).unwrap();
-        assert!(Regions::open(one.path()).is_err());
+    fn a_tenant_that_spoils_its_region_while_no_daemon_runs_is_found_again_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let (slot, device) = (Slot::new(3).unwrap(), DeviceSlot::new(0).unwrap());
+        let identity = Identity { pid: 7, start_time: 9, inner_pid: 0 };
+        let first = Regions::create(directory.path(), 5, 1).unwrap();
+        first.control().occupy(slot, identity);
+        first.usage().credit(slot, device).grant(Units::new(8));
+        for at in 0..4 {
+            first.usage.words()[at].store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
+        }
+        drop(first);
+        let second = Regions::open(directory.path()).unwrap();
+        assert_eq!(second.usage().generation(), 5);
+        assert_eq!(second.usage().credit(slot, device).load().granted, Units::new(8));
+        drop(second);
+        File::options().write(true).open(directory.path().join("usage")).unwrap().set_len(100).unwrap();
+        let third = Regions::open(directory.path()).unwrap();
+        assert_eq!(third.control().reader().identity(slot), Some(identity));
+        assert_eq!(third.usage().generation(), 5);
+    }
+
+    #[test]
+    fn a_control_region_that_is_not_whole_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let regions = Regions::create(directory.path(), 5, 1).unwrap();
+        regions.control.words()[0].store(0, std::sync::atomic::Ordering::Relaxed);
+        drop(regions);
+        assert!(Regions::open(directory.path()).is_err());
     }
 
     #[test]
