@@ -89,19 +89,24 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
 
 /// Finds the slice's roots and processes again.
 fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
-    for root in roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new) {
-        if tenancy.enter(&root).is_ok() {
-            reaper::watch_root(agent, tenancy, root);
-        }
+    let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
+    let roots: Vec<_> = roots.filter(|root| tenancy.enter(root).is_ok()).collect();
+    let seated = seated(&tenancy.regions).into_iter().map(|(seat, id)| {
+        let handle = Process::reopen(id).ok().map(Arc::new);
+        tenancy.reseat(seat, id, handle.as_ref());
+        (seat, id, handle)
+    });
+    let seated: Vec<_> = seated.collect();
+    let processes = seated.len();
+    // Watched only when all are there: the first to end must not seem to be the last.
+    for root in roots {
+        reaper::watch_root(agent, tenancy, root);
     }
-    let seated = seated(&tenancy.regions);
-    for (seat, id) in &seated {
-        let handle = Process::reopen(*id).ok().map(Arc::new);
-        tenancy.reseat(*seat, *id, handle.as_ref());
-        reaper::watch_member(agent, tenancy, *seat, *id, handle);
+    for (seat, id, handle) in seated {
+        reaper::watch_member(agent, tenancy, seat, id, handle);
     }
     agent.note_excess(tenancy);
-    tracing::info!(slice = %tenancy.name, processes = seated.len(), "taken over");
+    tracing::info!(slice = %tenancy.name, processes, "taken over");
 }
 
 fn seated(regions: &Regions) -> Vec<(Seat, ProcessId)> {
