@@ -24,6 +24,9 @@ pub mod control;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the words")]
 #[path = "../../../proto/shm/src/credit.rs"]
 pub mod credit;
+#[allow(dead_code, reason = "the model calls the daemon and sends nothing")]
+#[path = "../../../proto/shm/src/message.rs"]
+pub mod message;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
 #[path = "../../../proto/shm/src/region.rs"]
 pub mod region;
