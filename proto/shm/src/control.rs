@@ -66,18 +66,25 @@ pub struct DeviceLimits {
 /// A tenant's view: reads only.
 #[derive(Clone, Copy, Debug)]
 pub struct Control<'a> {
-    words: &'a [AtomicU64],
+    words: &'a [AtomicU64; WORDS],
 }
 
 impl<'a> Control<'a> {
     /// Checks the header once; afterwards the view can be trusted to be one.
     pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
         check_header(words, MAGIC, WORDS)?;
-        let control = Self { words };
+        let control = Self::known(words).ok_or(BadRegion::TooShort(words.len()))?;
         match words[DEVICE_COUNT].load(Acquire) {
             count if count > MAX_DEVICES as u64 => Err(BadRegion::Devices(count)),
             _ => Ok(control),
         }
+    }
+
+    /// A region that [`Control::attach`] found good before: nothing but its length is looked at again, as its
+    /// header never changes.
+    #[inline]
+    pub fn known(words: &'a [AtomicU64]) -> Option<Self> {
+        words.first_chunk().map(|words| Self { words })
     }
 
     /// Which making of the slice this is; both its regions carry the same number.
@@ -169,9 +176,7 @@ pub struct ControlWriter<'a>(Control<'a>);
 impl<'a> ControlWriter<'a> {
     /// Makes an empty control region out of zeroed words.
     pub fn init(words: &'a [AtomicU64], generation: u64, device_count: usize) -> Result<Self, BadRegion> {
-        if words.len() < WORDS {
-            return Err(BadRegion::TooShort(words.len()));
-        }
+        let control = Control::known(words).ok_or(BadRegion::TooShort(words.len()))?;
         if device_count > MAX_DEVICES {
             return Err(BadRegion::Devices(device_count as u64));
         }
@@ -180,7 +185,7 @@ impl<'a> ControlWriter<'a> {
         words[header::GENERATION].store(generation, Relaxed);
         words[DEVICE_COUNT].store(device_count as u64, Relaxed);
         words[header::MAGIC].store(MAGIC, Release);
-        Ok(Self(Control { words }))
+        Ok(Self(control))
     }
 
     /// Takes over a region that an earlier daemon left.

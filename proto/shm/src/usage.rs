@@ -39,26 +39,30 @@ pub enum Counter {
 /// The region, to whoever may write it: tenants and daemon alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage<'a> {
-    words: &'a [AtomicU64],
+    words: &'a [AtomicU64; WORDS],
 }
 
 impl<'a> Usage<'a> {
     /// Makes an empty usage region out of zeroed words.
     pub fn init(words: &'a [AtomicU64], generation: u64) -> Result<Self, BadRegion> {
-        if words.len() < WORDS {
-            return Err(BadRegion::TooShort(words.len()));
-        }
+        let usage = Self::known(words).ok_or(BadRegion::TooShort(words.len()))?;
         words[header::ABI].store(ABI, Relaxed);
         words[header::WORDS].store(WORDS as u64, Relaxed);
         words[header::GENERATION].store(generation, Relaxed);
         words[header::MAGIC].store(MAGIC, Release);
-        Ok(Self { words })
+        Ok(usage)
     }
 
     /// Checks the header once.
     pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
         check_header(words, MAGIC, WORDS)?;
-        Ok(Self { words })
+        Self::known(words).ok_or(BadRegion::TooShort(words.len()))
+    }
+
+    /// A region that [`Usage::attach`] found good before.
+    #[inline]
+    pub fn known(words: &'a [AtomicU64]) -> Option<Self> {
+        words.first_chunk().map(|words| Self { words })
     }
 
     /// Which making of the slice this is.

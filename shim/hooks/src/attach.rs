@@ -16,6 +16,7 @@ use crate::sys;
 pub(crate) struct Outside;
 
 /// This process in its slice; tried anew at each call until it succeeds.
+#[inline(always)]
 pub(crate) fn ledger() -> Result<Ledger<'static>, Outside> {
     let root = Root::get().ok_or(Outside)?;
     if root.word(Word::Ready).load(Acquire) == 0 {
@@ -25,6 +26,7 @@ pub(crate) fn ledger() -> Result<Ledger<'static>, Outside> {
     Ledger::over(tenant, root.ledger(), sys::pause).ok_or(Outside)
 }
 
+#[cold]
 fn attach(root: Root) -> Result<(), Outside> {
     let deadline_ns = sys::now_ns() + PATIENCE_NS;
     let _turn = root.turn(deadline_ns).ok_or(Outside)?;
@@ -58,16 +60,18 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     Ok(())
 }
 
+#[inline(always)]
 fn tenant(root: Root) -> Option<Tenant<'static>> {
     let control = region(root.word(Word::Control), control::WORDS);
     let usage = region(root.word(Word::Usage), usage::WORDS);
     Some(Tenant {
-        control: Control::attach(control).ok()?,
-        usage: Usage::attach(usage).ok()?,
+        control: Control::known(control)?,
+        usage: Usage::known(usage)?,
         slot: Slot::new(root.word(Word::Slot).load(Relaxed) as usize)?,
     })
 }
 
+#[inline(always)]
 fn region(address: &AtomicU64, words: usize) -> &'static [AtomicU64] {
     // SAFETY: called after `Ready` was seen, so `settle_in` has stored the address of a mapping of this many
     // words, which is never unmapped and lives on in a forked child (which does not see `Ready`).

@@ -113,11 +113,17 @@ impl Symbol {
     }
 
     /// The real function.
+    #[inline(always)]
     pub(crate) fn real(&self) -> Option<*mut c_void> {
         let known = self.real.load(Acquire);
         if !known.is_null() {
             return Some(known);
         }
+        self.find()
+    }
+
+    #[cold]
+    fn find(&self) -> Option<*mut c_void> {
         let found = self.library.function(self.name)?;
         self.real.store(found, Release);
         Some(found)

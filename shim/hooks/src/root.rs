@@ -14,8 +14,8 @@ use tranche_policy::{Guard, Lock};
 
 use crate::sys;
 
-/// 128 MiB of addresses, touched only where used: about a million entries.
-const WORDS: usize = 16 << 20;
+/// 256 MiB of addresses, touched only where used: about a million entries.
+const WORDS: usize = 32 << 20;
 const ROOT_WORDS: usize = 128;
 const FIRST_DEVICE: usize = 64;
 
@@ -79,11 +79,17 @@ static ROOT: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
 impl Root {
     /// The mapping, made on first use.
+    #[inline(always)]
     pub(crate) fn get() -> Option<Self> {
         let known = ROOT.load(Acquire);
         if !known.is_null() {
             return Some(Self::of(known));
         }
+        Self::make()
+    }
+
+    #[cold]
+    fn make() -> Option<Self> {
         #[cfg(not(feature = "preload"))]
         if let Some(shared) = sibling() {
             ROOT.store(shared, Release);
@@ -99,6 +105,7 @@ impl Root {
         }
     }
 
+    #[inline(always)]
     fn of(address: *mut AtomicU64) -> Self {
         // SAFETY: only `get` stores to ROOT, and only mappings of WORDS words that are never unmapped. Fork
         // keeps the mapping at its address.
@@ -106,12 +113,14 @@ impl Root {
     }
 
     /// One of the named words.
+    #[inline(always)]
     pub(crate) fn word(self, word: Word) -> &'static AtomicU64 {
         &self.0[word as usize]
     }
 
     /// What is known of the driver's device with this number: 0 nothing yet, else one more than its slot, or
     /// more than any slot for a stranger.
+    #[inline(always)]
     pub(crate) fn device(self, number: usize) -> Option<&'static AtomicU64> {
         self.0[FIRST_DEVICE..ROOT_WORDS].get(number)
     }
@@ -133,6 +142,7 @@ impl Root {
     }
 
     /// Words for the ledger.
+    #[inline(always)]
     pub(crate) fn ledger(self) -> &'static [AtomicU64] {
         &self.0[ROOT_WORDS..]
     }

@@ -92,30 +92,48 @@ pub struct Tenant<'a> {
 
 impl<'a> Tenant<'a> {
     /// Charges `units`, or says that the slice cannot have them.
+    #[inline(always)]
     pub fn charge(
         self,
         device: DeviceSlot,
         units: Units,
         daemon: &impl Daemon,
     ) -> Result<Reservation<'a>, Refused> {
-        let reserved = Reservation { tenant: self, device, units };
-        let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
-        let mut asked = self.may_spend_freely(device);
         self.stir();
+        if self.may_spend_freely(device) && self.credit(device).charge(units).is_ok() {
+            return Ok(Reservation { tenant: self, device, units });
+        }
+        self.charge_by_asking(device, units, daemon)
+    }
+
+    /// Apart, so that the way through [`Tenant::charge`] that nearly all charges take is short.
+    #[cold]
+    fn charge_by_asking(
+        self,
+        device: DeviceSlot,
+        units: Units,
+        daemon: &impl Daemon,
+    ) -> Result<Reservation<'a>, Refused> {
+        if self.excluded(device, units) {
+            return Err(Refused);
+        }
+        let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
         for _ in 0..ROUNDS {
-            if asked && self.credit(device).charge(units).is_ok() {
-                return Ok(reserved);
-            }
-            if self.excluded(device, units) || !self.ask(device, units, daemon, deadline_ns) {
+            if !self.ask(device, units, daemon, deadline_ns) {
                 break;
             }
-            asked = true;
+            if self.credit(device).charge(units).is_ok() {
+                return Ok(Reservation { tenant: self, device, units });
+            }
+            if self.excluded(device, units) {
+                break;
+            }
         }
-        core::mem::forget(reserved);
         Err(Refused)
     }
 
     /// Gives back what was charged; credit too while the slice is over its cap.
+    #[inline(always)]
     pub fn release(self, device: DeviceSlot, units: Units) {
         match self.control.over_cap(device) {
             false => self.credit(device).release(units),
@@ -141,16 +159,19 @@ impl<'a> Tenant<'a> {
     }
 
     /// Shows that something was charged. Threads may overwrite each other's step; it moves all the same.
+    #[inline(always)]
     fn stir(self) {
         let charges = self.usage.counter(self.slot, Counter::Charges);
         charges.store(charges.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    #[inline(always)]
     fn credit(self, device: DeviceSlot) -> CreditWord<'a> {
         self.usage.credit(self.slot, device)
     }
 
     /// Credit in hand is good unless the slice was shrunk below what it holds: then the daemon decides.
+    #[inline(always)]
     fn may_spend_freely(self, device: DeviceSlot) -> bool {
         !self.control.over_cap(device)
     }
@@ -203,6 +224,7 @@ impl Reservation<'_> {
     }
 
     /// Makes the reservation at least `units`. When that is refused, all of it goes back.
+    #[inline(always)]
     pub fn grow(mut self, units: Units, daemon: &impl Daemon) -> Result<Self, Refused> {
         let missing = units.saturating_sub(self.units);
         if missing > Units::ZERO {
@@ -213,12 +235,14 @@ impl Reservation<'_> {
     }
 
     /// Keeps `units` charged, from now on somebody else's to give back; the rest goes back at once.
+    #[inline(always)]
     pub fn keep(mut self, units: Units) {
         self.units = self.units.saturating_sub(units);
     }
 }
 
 impl Drop for Reservation<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         if self.units > Units::ZERO {
             self.tenant.release(self.device, self.units);

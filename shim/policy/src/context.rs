@@ -20,11 +20,18 @@ pub enum Made {
 
 impl Ledger<'_> {
     /// Charges the reserve for contexts on `device` once per process, however many there will be.
+    #[inline(always)]
     pub fn reserve_context(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
         let charge = self.context_charge(device);
         if charge.load(Acquire) != 0 {
             return Ok(());
         }
+        self.reserve_first_context(device, daemon)
+    }
+
+    #[cold]
+    fn reserve_first_context(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
+        let charge = self.context_charge(device);
         let _turn = self.device_lock(device).acquire();
         if charge.load(Acquire) != 0 {
             return Ok(());
@@ -37,14 +44,16 @@ impl Ledger<'_> {
     }
 
     /// Who owns what is allocated in `context`; one that we did not see made counts as primary.
+    #[inline(always)]
     pub fn owner(&self, context: u64, device: DeviceSlot) -> Owner {
-        match self.few.find(Kind::Context, context) {
-            Some(entry) => Owner(entry.serial),
+        match self.few.serial(Kind::Context, context) {
+            Some(serial) => Owner(serial),
             None => self.opened(context, device, Made::Primary),
         }
     }
 
     /// A context is there. Its address may have been another's before: that one is gone.
+    #[cold]
     pub fn opened(&self, context: u64, device: DeviceSlot, made: Made) -> Owner {
         let entry = Entry { detail: made as u64, ..self.entry(device, Units::ZERO) };
         let known = |before: &Entry| made == Made::Primary && before.detail == Made::Primary as u64;

@@ -76,6 +76,7 @@ impl<'a> Ledger<'a> {
     pub const LEAST_WORDS: usize = HEAD + FEW + Table::LEAST_WORDS;
 
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
+    #[inline(always)]
     pub fn over(tenant: Tenant<'a>, words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
         let (head, rest) = words.split_at_checked(HEAD)?;
         let (few, many) = rest.split_at_checked(FEW)?;
@@ -84,16 +85,19 @@ impl<'a> Ledger<'a> {
     }
 
     /// Whose ledger it is.
+    #[inline(always)]
     pub const fn tenant(&self) -> Tenant<'a> {
         self.tenant
     }
 
     /// One thread at a time decides about what a device's contexts and pools are charged.
+    #[inline(always)]
     pub(crate) fn device_lock(&self, device: DeviceSlot) -> Lock<'a> {
         Lock::at(&self.head[device.index() * 2], self.pause)
     }
 
     /// What is charged for contexts on a device, plus one; 0 while nothing was decided.
+    #[inline(always)]
     pub(crate) fn context_charge(&self, device: DeviceSlot) -> &'a AtomicU64 {
         &self.head[device.index() * 2 + 1]
     }
@@ -113,12 +117,13 @@ impl<'a> Ledger<'a> {
     }
 
     /// Gives back what an entry that left the table was charged.
+    #[inline(always)]
     pub(crate) fn forget(&self, kind: Kind, key: u64, entry: Entry) {
         if entry.units > Units::ZERO {
             self.tenant.release(entry.device, entry.units);
         }
         match kind {
-            Kind::Memory => self.leave_blocks(entry.device, key, entry.detail),
+            Kind::Memory if entry.detail > 0 => self.leave_blocks(entry.device, key, entry.detail),
             Kind::Mapping => self.drop_mapping(entry),
             _ => {}
         }

@@ -12,6 +12,7 @@ use crate::table::{Cursor, Entry, Full, Kind};
 impl<'a> Ledger<'a> {
     /// Charges, lets `driver` allocate and enters what came of it. The driver says where the memory is and,
     /// if it knows better than the claim, how large; `undo` frees it again when that does not fit.
+    #[inline(always)]
     pub fn allocate<E>(
         &self,
         kind: Kind,
@@ -31,10 +32,11 @@ impl<'a> Ledger<'a> {
 
     /// Lets `driver` free, then gives back the charge. A pointer that is not ours, or not any more, passes
     /// through and gives back nothing.
+    #[inline(always)]
     pub fn free<E>(&self, kind: Kind, key: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let stamp = self.table.stamp();
+        let moment = self.table.moment(kind, key);
         driver()?;
-        if let Some(entry) = self.table.take(kind, key, stamp) {
+        if let Some(entry) = self.table.take(kind, key, moment) {
             self.forget(kind, key, entry);
         }
         Ok(())
@@ -53,6 +55,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    #[inline(always)]
     fn enter(
         &self,
         kind: Kind,
@@ -68,10 +71,13 @@ impl<'a> Ledger<'a> {
         // Whoever joins a block after us does not pay for it, so it is paid before it is entered.
         let worst = touched(key, packed).fold(units, |sum, _| sum.saturating_add(BLOCK));
         let reserved = reserved.grow(worst, daemon)?;
-        let (fresh, packed, all) = self.enter_blocks(claim.device, key, packed);
+        let (fresh, packed, all) = match packed {
+            0 => (Units::ZERO, 0, Ok(())),
+            _ => self.enter_blocks(claim.device, key, packed),
+        };
         reserved.keep(units.saturating_add(fresh));
-        let entry = Entry { detail: packed, link: claim.owner.0, ..self.entry(claim.device, units) };
-        match all.and_then(|()| self.table.put(kind, key, entry)) {
+        let entry = Entry { device: claim.device, serial: 0, units, detail: packed, link: claim.owner.0 };
+        match all.and_then(|()| self.table.add(kind, key, entry)) {
             Ok(None) => Ok(()),
             Ok(Some(gone)) => {
                 self.forget(kind, key, gone);
@@ -90,7 +96,8 @@ impl<'a> Ledger<'a> {
         let mut fresh = Units::ZERO;
         for block in touched(pointer, bytes) {
             let more = |entry: Option<Entry>| {
-                let counted = entry.unwrap_or_else(|| self.entry(device, BLOCK));
+                // Nobody asks when a block was entered.
+                let counted = entry.unwrap_or(Entry { device, serial: 0, units: BLOCK, detail: 0, link: 0 });
                 Some(Entry { detail: counted.detail + 1, ..counted })
             };
             match self.table.change(Kind::Block, block, more) {

@@ -13,7 +13,7 @@ typedef uint64_t address;
 #define DEVICE_MIB 143000
 #define BLOCK ((uint64_t)2 << 20)
 
-static __thread void *current;
+static __thread __attribute__((tls_model("initial-exec"))) void *current;
 static int context;
 static address next = (address)1 << 44;
 

@@ -1,7 +1,7 @@
 //! Devices: only the slice's, in the slice's order, as large as the slice.
 
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tranche_policy::Ledger;
 use tranche_shm::DeviceSlot;
@@ -25,6 +25,7 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) 
 
 /// Which of the slice's devices the driver's `device` is; one that is not the slice's does not exist. UUIDs do
 /// not change while a process lives.
+#[inline(always)]
 pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Result<DeviceSlot, c_int> {
     let known = usize::try_from(device).ok().and_then(|number| Root::get()?.device(number));
     match known.map_or(0, |word| word.load(Relaxed)) {
@@ -32,6 +33,15 @@ pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Result<DeviceSlot
         STRANGER => return Err(INVALID_DEVICE),
         index => return DeviceSlot::new(index as usize - 1).ok_or(INVALID_DEVICE),
     }
+    find_slot(ledger, device, known)
+}
+
+#[cold]
+fn find_slot(
+    ledger: &Ledger<'static>,
+    device: c_int,
+    known: Option<&'static AtomicU64>,
+) -> Result<DeviceSlot, c_int> {
     let uuid = driver::uuid(device)?;
     let found = slice_devices(ledger).find(|slot| ledger.tenant().control.limits(*slot).uuid == uuid);
     if let Some(word) = known {

@@ -64,6 +64,7 @@ real_functions! {
 }
 
 /// The calling thread's device and context.
+#[inline(always)]
 pub(crate) fn current() -> Result<(c_int, u64), c_int> {
     let (mut device, mut context) = (0, 0);
     // SAFETY: both write one value into locals.

@@ -89,6 +89,7 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
 }
 
 /// Charges for the current context's device and lets `driver` allocate; no extent is more than there ever is.
+#[inline(always)]
 fn charged(
     extent: Option<Extent>,
     driver: impl Fn() -> Result<(u64, Option<Extent>), c_int>,
@@ -114,7 +115,7 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
         return code(driver());
     }
     match attach::ledger() {
-        Ok(ledger) if ledger.is_streamed(pointer.wide()) => {
+        Ok(ledger) if pool::is_from_one(&ledger, pointer.wide()) => {
             code(ledger.free_to_pool(pointer.wide(), &pool::kept, driver))
         }
         Ok(ledger) => {

@@ -46,6 +46,7 @@ pub(crate) fn code(result: Result<(), c_int>) -> c_int {
 }
 
 /// The process in its slice; outside one, there is no memory to be had.
+#[inline(always)]
 pub(crate) fn ledger() -> Result<Ledger<'static>, c_int> {
     attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
 }
@@ -58,6 +59,7 @@ pub(crate) struct Place {
 }
 
 /// The current context's place in the slice, its reserve charged.
+#[inline(always)]
 pub(crate) fn current() -> Result<Place, c_int> {
     let ledger = ledger()?;
     let (device, context) = driver::current()?;
@@ -68,22 +70,24 @@ pub(crate) fn current() -> Result<Place, c_int> {
 }
 
 /// Tries twice: before a refusal, pools give back what they keep unused.
+#[inline(always)]
 pub(crate) fn with_reclaim<T>(
     ledger: &Ledger<'static>,
     attempt: impl Fn() -> Result<T, Denied<c_int>>,
 ) -> Result<T, c_int> {
-    let first = attempt();
-    let denied = match first {
-        Err(Denied::OutOfMemory) if pool::reclaim(ledger) => attempt(),
-        other => other,
-    };
-    denied.map_err(|denied| match denied {
-        Denied::OutOfMemory => refused(ledger),
-        Denied::Driver(error) => error,
-    })
+    let mut reclaimed = false;
+    loop {
+        match attempt() {
+            Ok(made) => return Ok(made),
+            Err(Denied::Driver(error)) => return Err(error),
+            Err(Denied::OutOfMemory) if !reclaimed && pool::reclaim(ledger) => reclaimed = true,
+            Err(Denied::OutOfMemory) => return Err(refused(ledger)),
+        }
+    }
 }
 
 /// Counts a refusal.
+#[cold]
 pub(crate) fn refused(ledger: &Ledger<'static>) -> c_int {
     ledger.tenant().count(Counter::Refusals);
     OUT_OF_MEMORY

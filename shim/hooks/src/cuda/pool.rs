@@ -45,6 +45,12 @@ pub(crate) fn settle(ledger: &Ledger<'static>) {
     }
 }
 
+/// Whether the pointer came from a pool. Whoever frees it has it from whoever allocated it, and with it the
+/// news that pools are used.
+pub(crate) fn is_from_one(ledger: &Ledger<'static>, pointer: u64) -> bool {
+    USED.load(Relaxed) && ledger.is_streamed(pointer)
+}
+
 /// The program has waited for the device. Most programs have no pools: for them this is one load.
 pub(crate) fn after_wait() {
     if USED.load(Relaxed)
@@ -150,7 +156,7 @@ pub(crate) unsafe fn free(real: unsafe extern "C" fn(u64, u64) -> c_int, pointer
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(pointer, stream) });
     match attach::ledger() {
-        Ok(ledger) if ledger.is_streamed(pointer) => code(ledger.free_to_pool(pointer, &kept, driver)),
+        Ok(ledger) if is_from_one(&ledger, pointer) => code(ledger.free_to_pool(pointer, &kept, driver)),
         Ok(ledger) => code(ledger.free(Kind::Memory, pointer, driver)),
         Err(attach::Outside) => code(driver()),
     }

@@ -9,9 +9,18 @@ use super::{ENTRY_WORDS, Entry, FIRST_CAPACITY, Full, Kind, Table};
 use crate::lock::{Guard, Lock};
 
 /// Fibonacci hashing: pointers differ in their middle bits, a multiplication carries them to the top.
+#[inline(always)]
 pub(super) const fn hash(kind: Kind, key: u64) -> u64 {
-    (key ^ (kind as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    hash_word(kind as u64, key)
 }
+
+const fn hash_word(kind: u64, key: u64) -> u64 {
+    (key ^ kind << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The bits above choose an entry's home; the six topmost chose its shard. Lower ones are worth nothing: device
+/// pointers end in 21 zeroes.
+const HOME_SHIFT: u32 = 32;
 
 /// A part of the table with a lock of its own.
 #[derive(Clone, Copy)]
@@ -25,29 +34,75 @@ const LOCK: usize = 0;
 const START: usize = 1;
 const CAPACITY: usize = 2;
 const COUNT: usize = 3;
+const NEWEST: usize = 4;
+/// The part of an entry's second word that says its kind; 0 where there is none.
+const KIND: u64 = 0xff;
 
 impl<'a> Shard<'a> {
+    #[inline(always)]
     pub(super) fn lock(self) -> Guard<'a> {
-        Lock::at(&self.table.words[self.base + LOCK], self.table.pause).acquire()
+        self.door().acquire()
     }
 
+    #[inline(always)]
+    pub(super) fn door(self) -> Lock<'a> {
+        Lock::at(&self.table.words[self.base + LOCK], self.table.pause)
+    }
+
+    /// The number of the newest entry that has one of the shard's own.
+    #[inline(always)]
+    pub(super) fn newest(self) -> u64 {
+        self.get(self.base + NEWEST)
+    }
+
+    /// Another, greater than any before.
+    #[inline(always)]
+    pub(super) fn number(self) -> u64 {
+        let number = self.newest() + 1;
+        self.set(self.base + NEWEST, number);
+        number
+    }
+
+    /// The serial of an entry at the place where it would be first, for who has not locked the shard: the answer
+    /// may be anything, but nothing breaks.
+    #[inline(always)]
+    pub(super) fn glimpse(self, kind: Kind, key: u64) -> Option<u64> {
+        let (start, capacity) = (self.get(self.base + START) as usize, self.capacity());
+        let mask = capacity.checked_sub(1)?;
+        let word = start.checked_add((self.home(kind, key) & mask).checked_mul(ENTRY_WORDS)?)?;
+        let words = self.table.words.get(word..word.checked_add(ENTRY_WORDS)?)?;
+        let (name, head) = (words[0].load(Relaxed), words[1].load(Relaxed));
+        (name == key && head & KIND == kind as u64).then(|| words[2].load(Relaxed))
+    }
+
+    #[inline(always)]
     pub(super) fn capacity(self) -> usize {
         self.get(self.base + CAPACITY) as usize
     }
 
+    #[inline(always)]
     pub(super) fn position(self, kind: Kind, key: u64) -> Option<(usize, Entry)> {
-        let capacity = self.capacity();
+        let (start, capacity) = (self.get(self.base + START) as usize, self.capacity());
         let home = self.home(kind, key);
-        (0..capacity)
-            .map(|step| (home + step) & (capacity - 1))
-            .map_while(|at| self.occupied(at).map(|found| (at, found)))
-            .find(|(_, (found, name, _))| (*found, *name) == (kind, key))
-            .map(|(at, (_, _, entry))| (at, entry))
+        for step in 0..capacity {
+            let at = (home + step) & (capacity - 1);
+            let word = start + at * ENTRY_WORDS;
+            match self.get(word + 1) & KIND {
+                0 => break,
+                // Most steps end here: only what is looked for is worth being decoded.
+                found if found == kind as u64 && self.get(word) == key => {
+                    return self.decode(word).map(|(_, _, entry)| (at, entry));
+                }
+                _ => {}
+            }
+        }
+        None
     }
 
+    #[inline(always)]
     pub(super) fn insert(self, kind: Kind, key: u64, entry: Entry) -> Result<(), Full> {
         let count = self.get(self.base + COUNT) as usize;
-        if (count + 1) * 4 > self.capacity() * 3 {
+        if (count + 1) * 2 > self.capacity() {
             self.grow()?;
         }
         self.place(kind, key, entry);
@@ -55,25 +110,32 @@ impl<'a> Shard<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn place(self, kind: Kind, key: u64, entry: Entry) {
         let mask = self.capacity() - 1;
         let mut at = self.home(kind, key);
-        while self.occupied(at).is_some() {
+        while self.get(self.entry(at) + 1) & KIND != 0 {
             at = (at + 1) & mask;
         }
         self.write(at, kind, key, entry);
     }
 
     /// Closes the gap at `gap` with later entries of the same run.
+    #[inline(always)]
     pub(super) fn remove(self, mut gap: usize) {
         let mask = self.capacity() - 1;
         let mut at = gap;
         loop {
             at = (at + 1) & mask;
-            let Some((kind, key, entry)) = self.occupied(at) else { break };
-            let distance = at.wrapping_sub(self.home(kind, key)) & mask;
+            let word = self.entry(at);
+            let (key, head) = (self.get(word), self.get(word + 1));
+            if head & KIND == 0 {
+                break;
+            }
+            let distance = at.wrapping_sub((hash_word(head & KIND, key) >> HOME_SHIFT) as usize) & mask;
             if distance >= at.wrapping_sub(gap) & mask {
-                self.write(gap, kind, key, entry);
+                let to = self.entry(gap);
+                (0..ENTRY_WORDS).for_each(|offset| self.set(to + offset, self.get(word + offset)));
                 gap = at;
             }
         }
@@ -81,6 +143,7 @@ impl<'a> Shard<'a> {
         self.set(self.base + COUNT, self.get(self.base + COUNT) - 1);
     }
 
+    #[cold]
     fn grow(self) -> Result<(), Full> {
         let (old_start, old_capacity) = (self.get(self.base + START) as usize, self.capacity());
         let capacity = (old_capacity * 2).max(FIRST_CAPACITY);
@@ -95,21 +158,25 @@ impl<'a> Shard<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn home(self, kind: Kind, key: u64) -> usize {
-        (hash(kind, key) >> 20) as usize & self.capacity().wrapping_sub(1)
+        (hash(kind, key) >> HOME_SHIFT) as usize & self.capacity().wrapping_sub(1)
     }
 
+    #[inline(always)]
     fn entry(self, at: usize) -> usize {
         self.get(self.base + START) as usize + at * ENTRY_WORDS
     }
 
+    #[inline(always)]
     pub(super) fn occupied(self, at: usize) -> Option<(Kind, u64, Entry)> {
         self.decode(self.entry(at))
     }
 
+    #[inline(always)]
     fn decode(self, word: usize) -> Option<(Kind, u64, Entry)> {
         let head = self.get(word + 1);
-        let kind = *Kind::ALL.get((head & 0xff).checked_sub(1)? as usize)?;
+        let kind = *Kind::ALL.get((head & KIND).checked_sub(1)? as usize)?;
         let entry = Entry {
             device: DeviceSlot::new((head >> 8 & 0xff) as usize)?,
             serial: self.get(word + 2),
@@ -120,6 +187,7 @@ impl<'a> Shard<'a> {
         Some((kind, self.get(word), entry))
     }
 
+    #[inline(always)]
     pub(super) fn write(self, at: usize, kind: Kind, key: u64, entry: Entry) {
         let word = self.entry(at);
         let head = kind as u64 | (entry.device.index() as u64) << 8 | u64::from(entry.units.get()) << 32;
@@ -128,10 +196,12 @@ impl<'a> Shard<'a> {
         }
     }
 
+    #[inline(always)]
     fn get(self, word: usize) -> u64 {
         self.table.words[word].load(Relaxed)
     }
 
+    #[inline(always)]
     fn set(self, word: usize, value: u64) {
         self.table.words[word].store(value, Relaxed);
     }
