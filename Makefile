@@ -7,7 +7,7 @@ PHASE  := sh .ci/phase
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: help build demo play test lint unit e2e gpu-script clean
+.PHONY: refresh-symbols help build demo play test lint unit e2e gpu-script clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,11 @@ e2e: build ## Tests with real processes on the simulated GPU
 
 gpu-script: build ## The script for GPU machines, on the simulated one
 	$(STAGE)/tests/run.sh --sim --quick
+
+refresh-symbols: ## Enter the exports of a newer driver in the table (DRIVER=/path/to/libcuda.so [NVML=...])
+	$(if $(DRIVER)$(NVML),,$(error DRIVER=/path/to/libcuda.so or NVML=/path/to/libnvidia-ml.so is needed))
+	$(if $(DRIVER),$(CARGO) run -q -p tranche-symbols --example refresh -- $(DRIVER) shim/symbols/data/cuda.tsv)
+	$(if $(NVML),$(CARGO) run -q -p tranche-symbols --example refresh -- $(NVML) shim/symbols/data/nvml.tsv)
 
 clean: ## Remove all that was built
 	$(CARGO) clean

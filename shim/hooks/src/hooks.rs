@@ -204,6 +204,9 @@ fn base(name: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
+mod agreement;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -14,10 +14,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-domain", &[]),
     ("tranche-inventory", &["tranche-domain"]),
     ("tranche-agent", &["tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"]),
-    ("tranche-ctl", &["tranche-domain", "tranche-rpc"]),
+    ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
     // The guest in somebody else's process.
     ("tranche-policy", &["tranche-shm"]),
-    ("tranche-hooks", &["tranche-policy", "tranche-shm"]),
+    ("tranche-symbols", &[]),
+    ("tranche-hooks", &["tranche-policy", "tranche-shm", "tranche-symbols"]), // the last for its tests alone
     ("tranche-preload", &["tranche-hooks"]),
     ("tranche-libcuda", &["tranche-hooks"]),
     ("tranche-libnvml", &["tranche-hooks"]),

@@ -1,0 +1,69 @@
+//! The hooks and the table of the driver's exports (`shim/symbols/data`) say the same.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::string::String;
+use std::vec::Vec;
+
+use super::{Hook, KNOWN_VERSION, base};
+use crate::libraries::Library;
+
+fn hooked(library: Library) -> BTreeSet<&'static str> {
+    let hooks = Hook::all().filter(|hook| hook.symbol().library == library);
+    hooks.map(|hook| hook.symbol().name.to_str().expect("C identifiers are ASCII")).collect()
+}
+
+#[track_caller]
+fn assert_agree(hooks: &BTreeSet<&str>, table: impl Iterator<Item = tranche_symbols::Row>) {
+    let promised: BTreeSet<_> = table.filter(|row| row.class.is_hooked()).map(|row| row.name).collect();
+    let unpromised: Vec<_> = hooks.difference(&promised).collect();
+    let unkept: Vec<_> = promised.difference(hooks).collect();
+    assert!(
+        unpromised.is_empty(),
+        "hooked: make these `governed` or `observed` in the table: {unpromised:?}"
+    );
+    assert!(unkept.is_empty(), "`governed` or `observed` in the table, and not hooked: {unkept:?}");
+}
+
+#[test]
+fn every_function_that_the_table_promises_is_hooked_and_no_other() {
+    assert_agree(&hooked(Library::Cuda), tranche_symbols::cuda());
+    assert_agree(&hooked(Library::Nvml), tranche_symbols::nvml());
+}
+
+#[test]
+fn a_request_gets_the_hook_of_the_function_that_the_driver_answers() {
+    let versions: Vec<_> = tranche_symbols::versions().collect();
+    for version in &versions {
+        let name = CString::new(version.base).expect("the table holds no zero byte");
+        let symbol = CString::new(version.symbol).expect("the table holds no zero byte");
+        // The answer holds until the next row of the same question; its last version is as good as its first.
+        let next = versions.iter().filter(|other| {
+            (other.base, other.flags) == (version.base, version.flags) && other.since > version.since
+        });
+        let newest = next.map(|other| other.since - 1).min();
+        for asked in [Some(version.since), newest].into_iter().flatten() {
+            let asked = i32::try_from(asked).expect("versions are small");
+            assert_eq!(
+                Hook::for_request(&name, asked, version.flags),
+                Hook::named(&symbol),
+                "{asked}: {version:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_name_without_its_variant_is_the_same_here_as_in_the_table() {
+    for hook in Hook::all() {
+        let name = hook.symbol().name.to_str().expect("C identifiers are ASCII");
+        let here = String::from_utf8_lossy(base(name.as_bytes())).into_owned();
+        assert_eq!(here, tranche_symbols::base(name));
+    }
+}
+
+#[test]
+fn no_version_in_the_table_is_newer_than_the_hooks_know() {
+    let newest = tranche_symbols::versions().map(|version| version.since).max();
+    assert!(newest.is_some_and(|newest| newest <= KNOWN_VERSION.unsigned_abs()), "{newest:?}");
+}

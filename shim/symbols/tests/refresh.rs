@@ -1,0 +1,39 @@
+//! What a newer driver brings is entered, once, and fails the table's own test until somebody decides about it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[test]
+fn names_that_the_table_does_not_know_are_entered_as_unclassified() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, library, table] =
+        ["driver.c", "libcuda.so.1", "table.tsv"].map(|name| folder.path().join(name));
+    fs::write(&source, "int cuInit(void) { return 0; } int cuNewest_v2(void) { return 0; }").unwrap();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-nostdlib", "-o"]).args([&library, &source]).status();
+    assert!(built.unwrap().success());
+    fs::write(&table, "# head\ncuInit\tgoverned\n").unwrap();
+    for _ in 0..2 {
+        assert!(Command::new(program()).args([&library, &table]).status().unwrap().success());
+        let text = fs::read_to_string(&table).unwrap();
+        assert_eq!(text, "# head\ncuInit\tgoverned\n# from libcuda.so.1\ncuNewest_v2\tunclassified\n");
+    }
+}
+
+#[test]
+fn what_is_no_library_is_refused_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table.tsv");
+    fs::write(&table, "cuInit\tgoverned\n").unwrap();
+    let outcome = Command::new(program()).args([&table, &table]).output().unwrap();
+    assert!(!outcome.status.success());
+    assert!(String::from_utf8_lossy(&outcome.stderr).contains("cannot refresh from"), "{outcome:?}");
+    assert_eq!(fs::read_to_string(&table).unwrap(), "cuInit\tgoverned\n");
+}
+
+/// Cargo builds examples before tests, and puts them beside.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.ancestors().nth(2).unwrap().join("examples/refresh")
+}
