@@ -34,6 +34,6 @@ fn what_is_no_library_is_refused_and_changes_nothing() {
 
 /// Cargo builds examples before tests, and puts them beside.
 fn program() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.ancestors().nth(2).unwrap().join("examples/refresh")
+    let own = std::env::current_exe().expect("a test knows where it is");
+    own.ancestors().nth(2).expect("tests lie in <target>/<profile>/deps").join("examples/refresh")
 }
