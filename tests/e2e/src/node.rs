@@ -65,7 +65,8 @@ impl Node {
         &self.stage
     }
 
-    fn gpus(&self) -> PathBuf {
+    /// The file that its simulated GPUs are.
+    pub fn gpus(&self) -> PathBuf {
         self.dir().join("gpus")
     }
 

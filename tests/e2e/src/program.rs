@@ -40,13 +40,18 @@ pub fn compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
 
 /// One name for each source and set of flags.
 fn program_name(source: &Path, flags: &[&str]) -> String {
-    let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+    // A program of several files is called as its folder is.
+    let named = if source.ends_with("main.c") { source.parent().unwrap_or(source) } else { source };
+    let stem = named.file_stem().unwrap_or_default().to_string_lossy();
     let letters = flags.concat().chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let tail = letters.len().saturating_sub(80);
     format!("{stem}-{}", &letters[tail..])
 }
 
+/// A source may include any file that lies beside it.
 fn is_newer(program: &Path, source: &Path) -> bool {
     let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    matches!((modified(program), modified(source)), (Some(made), Some(written)) if made > written)
+    let beside = source.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten();
+    let written = beside.filter_map(|file| modified(&file.ok()?.path())).max();
+    matches!((modified(program), written), (Some(made), Some(written)) if made > written)
 }

@@ -157,6 +157,17 @@ fn shared_memory_is_counted_once_until_its_last_holder_is_gone() {
 }
 
 #[test]
+fn the_most_that_was_ever_in_use_is_remembered_until_asked_for() {
+    let play = Play::on("h200x1");
+    let (process, gpu) = (play.process(1), play.gpu(0));
+    process.take_blocks(gpu, Blocks(9)).unwrap();
+    process.give_blocks(gpu, Blocks(5));
+    process.take_blocks(gpu, Blocks(1)).unwrap();
+    assert_eq!(play.node.take_used_high(gpu), Blocks(9));
+    assert_eq!(play.node.take_used_high(gpu), Blocks(5));
+}
+
+#[test]
 fn registering_again_forgets_what_was_held_before() {
     let play = Play::on("v100x8");
     play.process(1).take_blocks(play.gpu(0), Blocks(9)).unwrap();

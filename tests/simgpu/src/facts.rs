@@ -80,6 +80,16 @@ impl Node {
         Blocks(self.gpu_words(gpu).header().get(gpu::USED))
     }
 
+    /// The most that was in use at any instant since the last call of this, by anybody.
+    pub fn take_used_high(&self, gpu: Gpu) -> Blocks {
+        self.reap();
+        let ground = self.ground(gpu);
+        let header = ground.words.header();
+        let high = header.get(gpu::USED_HIGH);
+        header.set(gpu::USED_HIGH, header.get(gpu::USED));
+        Blocks(high)
+    }
+
     /// The living processes that hold anything of a GPU.
     pub fn holdings(&self, gpu: Gpu) -> Vec<Holding> {
         self.reap();

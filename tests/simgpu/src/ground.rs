@@ -70,8 +70,14 @@ impl Ground<'_> {
         self.check_present()?;
         self.check_free(wanted)?;
         self.words.holding(process).add(holding::BLOCKS, wanted.0);
-        self.words.header().add(gpu::USED, wanted.0);
+        self.use_more(wanted);
         Ok(())
+    }
+
+    fn use_more(&self, blocks: Blocks) {
+        let header = self.words.header();
+        let used = header.add(gpu::USED, blocks.0);
+        header.set(gpu::USED_HIGH, header.get(gpu::USED_HIGH).max(used));
     }
 
     pub(crate) fn give(&self, process: usize, blocks: Blocks) {
@@ -99,7 +105,7 @@ impl Ground<'_> {
         let held = self.words.holding(process);
         held.add(holding::CONTEXTS, 1);
         held.add(holding::CONTEXT_BLOCKS, cost.0);
-        header.add(gpu::USED, cost.0);
+        self.use_more(cost);
         words.set(context::SERIAL, serial);
         Ok(Context { gpu: self.gpu, slot: slot as u32, serial })
     }

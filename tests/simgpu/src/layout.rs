@@ -70,6 +70,8 @@ pub(crate) mod gpu {
     pub(crate) const BUSY: usize = 26;
     pub(crate) const BUSY_COPY: usize = 27;
     pub(crate) const SHARED_SERIAL: usize = 28;
+    /// The most that was in use since somebody asked.
+    pub(crate) const USED_HIGH: usize = 29;
     pub(crate) const WORDS: usize = 32;
 }
 

@@ -1,0 +1,245 @@
+/* Routes between processes of a slice: memory that outlives whoever made it. */
+
+struct ipc { char bytes[64]; };
+
+/* Makes pieces and hands them out until told to end, or for ever. */
+static void lend_by_handle(int line) {
+    struct ipc handle;
+    Handle piece;
+    char go;
+    begin();
+    for (;;) {
+        hear(line, &go, 1);
+        int answer = plain(16 * MIB, &piece);
+        tell(line, &answer, sizeof answer);
+        if (answer) continue; /* lives on, and holds what it has */
+        MUST(CUDA("cuIpcGetMemHandle", (struct ipc *, Address), &handle, piece));
+        tell(line, &handle, sizeof handle);
+    }
+}
+
+static int open_ipc(struct ipc handle, Handle *out) {
+    return CUDA("cuIpcOpenMemHandle_v2", (Handle *, struct ipc, unsigned), out, handle, 1);
+}
+
+/* Opens up to `most` pieces of a lender; says how many. */
+static int borrow(struct child lender, int most) {
+    struct ipc handle;
+    Handle piece;
+    int answer, opened = 0;
+    while (opened < most) {
+        tell(lender.line, "g", 1);
+        hear(lender.line, &answer, sizeof answer);
+        if (answer) break;
+        hear(lender.line, &handle, sizeof handle);
+        answer = open_ipc(handle, &piece);
+        if (answer == OUT_OF_MEMORY) break;
+        MUST(answer);
+        opened++;
+    }
+    return opened;
+}
+
+static void ipc_from_a_living_sibling(void) {
+    struct child lender = beget(lend_by_handle);
+    begin();
+    borrow(lender, 1000);
+    fill(plain);
+    full();
+}
+
+/* The memory of a dead exporter is the openers' now. */
+static void ipc_from_the_dead(void) {
+    struct child lenders[4];
+    for (int at = 0; at < 4; at++) lenders[at] = beget(lend_by_handle);
+    begin();
+    for (int at = 0; at < 4; at++) {
+        borrow(lenders[at], 8);
+        kill(lenders[at].pid, 9);
+        waitpid(lenders[at].pid, NULL, 0);
+    }
+    fill(plain);
+    full();
+}
+
+static void ipc_opened_and_closed(void) {
+    struct child lender = beget(lend_by_handle);
+    struct ipc handle;
+    int answer;
+    Handle piece;
+    begin();
+    tell(lender.line, "g", 1);
+    hear(lender.line, &answer, sizeof answer);
+    MUST(answer);
+    hear(lender.line, &handle, sizeof handle);
+    for (int round = 0; round < 50; round++) {
+        MUST(open_ipc(handle, &piece));
+        MUST(CUDA("cuIpcCloseMemHandle", (Address), piece));
+        CUDA("cuIpcCloseMemHandle", (Address), piece);
+    }
+    fill(plain);
+    full();
+}
+
+static void lend_by_descriptor(int line) {
+    Handle piece;
+    char go;
+    begin();
+    for (;;) {
+        hear(line, &go, 1);
+        int answer = create(16 * MIB, &piece);
+        tell(line, &answer, sizeof answer);
+        if (answer) continue; /* lives on, and holds what it has */
+        int fd = export_handle(piece);
+        send_descriptor(line, fd);
+        close(fd);
+        hear(line, &go, 1); /* it is imported */
+        if (go == 'r') MUST(release(piece));
+    }
+}
+
+static void import_from(struct child lender, int most, char afterwards) {
+    Handle piece;
+    int answer;
+    for (int round = 0; round < most; round++) {
+        tell(lender.line, "g", 1);
+        hear(lender.line, &answer, sizeof answer);
+        if (answer) break;
+        int fd = receive_descriptor(lender.line);
+        answer = import_handle(fd, &piece);
+        close(fd);
+        tell(lender.line, &afterwards, 1);
+        if (answer == OUT_OF_MEMORY) break;
+        MUST(answer);
+    }
+}
+
+static void shareable_held_by_both(void) {
+    struct child lender = beget(lend_by_descriptor);
+    begin();
+    import_from(lender, 1000, 'k');
+    fill(plain);
+    full();
+}
+static void shareable_released_by_its_maker(void) {
+    struct child lender = beget(lend_by_descriptor);
+    begin();
+    import_from(lender, 1000, 'r');
+    fill(plain);
+    full();
+}
+static void shareable_from_the_dead(void) {
+    struct child lenders[4];
+    for (int at = 0; at < 4; at++) lenders[at] = beget(lend_by_descriptor);
+    begin();
+    for (int at = 0; at < 4; at++) {
+        import_from(lenders[at], 8, 'k');
+        kill(lenders[at].pid, 9);
+        waitpid(lenders[at].pid, NULL, 0);
+    }
+    fill(plain);
+    full();
+}
+/* All exporters dead at once, and the importers full already. */
+static void shareable_from_the_dead_to_the_full(void) {
+    struct child lender = beget(lend_by_descriptor);
+    begin();
+    import_from(lender, 8, 'k');
+    fill(plain);
+    kill(lender.pid, 9);
+    waitpid(lender.pid, NULL, 0);
+    usleep(20000);
+    fill(plain);
+    full();
+}
+
+/* ---- families ---- */
+
+static void fill_until_told(int line) {
+    char go;
+    begin();
+    tell(line, "r", 1);
+    hear(line, &go, 1);
+    fill_from(plain, 8 * MIB, 2 * MIB);
+    tell(line, "f", 1);
+    hear(line, &go, 1);
+}
+static void race(int racers) {
+    struct child children[8];
+    char word;
+    for (int at = 0; at < racers; at++) children[at] = beget(fill_until_told);
+    for (int at = 0; at < racers; at++) hear(children[at].line, &word, 1);
+    for (int at = 0; at < racers; at++) tell(children[at].line, "g", 1);
+    for (int at = 0; at < racers; at++) hear(children[at].line, &word, 1);
+    full();
+}
+static void two_processes_race(void) { race(2); }
+static void three_processes_race(void) { race(3); }
+
+/* A child that inherits the driver can do nothing with it, and nothing to its parent's account. */
+static void meddle(int line) {
+    Handle piece;
+    (void)line;
+    for (int round = 0; round < 20; round++) {
+        plain(64 * MIB, &piece);
+        for (int at = 0; at < count; at++) release_plain(held[at]);
+    }
+}
+static void forked_after_the_driver_began(void) {
+    begin();
+    hold_all(plain, 32 * MIB);
+    for (int round = 0; round < 4; round++) bury(beget(meddle));
+    fill(plain);
+    full();
+}
+
+/* Fills up all of the slice but a context, once what the dead held has come back. */
+static void fill_with_patience(void) {
+    size_t unused = 0, total = 0, filled = 0;
+    MUST(CUDA("cuMemGetInfo_v2", (size_t *, size_t *), &unused, &total));
+    for (int patience = 0; patience < 2000 && filled + 320 * MIB < total; patience++) {
+        filled += fill(plain);
+        usleep(5000);
+    }
+    fill(plain);
+}
+
+/* What the dead held may not have come back yet. */
+static void begin_with_patience(void) {
+    MUST(CUDA("cuInit", (unsigned), 0));
+    for (int patience = 0; patience < 2000 && CUDA("cuDevicePrimaryCtxRetain", (Handle *, int), &context, 0); patience++)
+        usleep(5000);
+    begin();
+}
+
+/* One after the other fills up and dies; the last one stays. */
+static void take_and_die(int line) {
+    (void)line;
+    begin_with_patience();
+    fill_from(plain, 64 * MIB, 2 * MIB);
+    kill(getpid(), 9);
+}
+static void one_after_the_other_dies_full(void) {
+    for (int round = 0; round < 6; round++) {
+        struct child child = beget(take_and_die);
+        waitpid(child.pid, NULL, 0);
+        close(child.line);
+    }
+    begin_with_patience();
+    fill_with_patience();
+    full();
+}
+
+static char *own_name;
+static void another_program_after_filling(void) {
+    begin();
+    fill(plain);
+    fflush(NULL);
+    execl("/proc/self/exe", own_name, "plain_large_with_patience", (char *)NULL);
+    MUST(errno);
+}
+static void plain_large_with_patience(void) {
+    begin();
+    fill_with_patience();
+    full();
+}

@@ -1,0 +1,69 @@
+//! Programs that try to hold more device memory than their slice may, each by a route of its own, while the simulated
+//! devices are watched: 0 bytes over the cap at every instant, and still all of the slice usable.
+//!
+//! A route that is not governed yet stands in [`routes`] as expected to fail, with the reason; it fails the suite the
+//! day that it holds.
+#![forbid(unsafe_code)]
+
+mod observer;
+mod routes;
+mod together;
+mod trial;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use e2e::Node;
+
+use routes::{Family, ROUTES};
+use trial::Trial;
+
+/// Tries all routes of a family, each in a slice of its own.
+#[track_caller]
+fn hold(family: Family) {
+    let node = Node::simulated(if family == Family::Multicast { "h200x1" } else { "v100x8" });
+    let mut broken = Vec::new();
+    for route in ROUTES.iter().filter(|route| route.family == family) {
+        let trial = Trial::of(&node, route);
+        println!("{trial}");
+        broken.extend(trial.verdict(route).err());
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+macro_rules! families {
+    ($($name:ident: $family:ident;)*) => {
+        $(#[test] fn $name() { hold(Family::$family) })*
+    };
+}
+
+families! {
+    plain_memory_holds: Plain;
+    awkward_sizes_hold: Sizes;
+    orders_of_frees_hold: Orders;
+    every_door_holds: Doors;
+    pools_hold: Pools;
+    virtual_memory_holds: Virtual;
+    multicast_holds: Multicast;
+    arrays_hold: Arrays;
+    graphs_hold: Graphs;
+    shared_memory_holds: Sharing;
+    relatives_hold: Relatives;
+    code_holds: Code;
+    limits_hold: Limits;
+    contexts_hold: Contexts;
+    two_gpus_hold: Devices;
+}
+
+#[test]
+fn there_are_many_routes_and_the_program_knows_them_all() {
+    let listed = Command::new(trial::program()).output().expect("the program runs");
+    let listed = String::from_utf8(listed.stdout).expect("names are text");
+    let known: BTreeSet<&str> = listed.lines().collect();
+    let table: BTreeSet<&str> = ROUTES.iter().map(|route| route.name).collect();
+    assert_eq!(table.len(), ROUTES.len(), "a route stands in the table twice");
+    assert!(table.len() >= 40, "{} routes", table.len());
+    let not_routes = BTreeSet::from(["plain_large_with_patience", "again_and_again"]);
+    assert_eq!(known.difference(&table).copied().collect::<BTreeSet<_>>(), not_routes);
+    assert_eq!(table.difference(&known).count(), 0);
+}
