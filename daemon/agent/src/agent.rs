@@ -20,14 +20,17 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
+use crate::config::OverCap;
 use crate::context::Contexts;
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::queue::Queue;
+use crate::reaper::Listings;
 use crate::regions::Regions;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::tenancy::Tenancy;
+use crate::trueup::LastLook;
 use crate::{attach, reaper};
 
 /// How long an ephemeral slice waits for whoever made it to enter.
@@ -40,6 +43,9 @@ pub(crate) struct Agent {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) facts: Option<NodeFacts>,
     pub(crate) gpus: Vec<GpuFacts>,
+    pub(crate) over_cap: OverCap,
+    pub(crate) last_look: Mutex<LastLook>,
+    pub(crate) listings: Listings,
     core: Mutex<Core>,
     /// Moves whenever room may have appeared.
     pub(crate) room: watch::Sender<u64>,
@@ -65,7 +71,13 @@ pub(crate) struct Caller {
 }
 
 impl Agent {
-    pub(crate) fn new(layout: Layout, shim: PathBuf, driver: Arc<dyn Driver>, contexts: Contexts) -> Self {
+    pub(crate) fn new(
+        layout: Layout,
+        shim: PathBuf,
+        driver: Arc<dyn Driver>,
+        contexts: Contexts,
+        over_cap: OverCap,
+    ) -> Self {
         let (facts, gpus) = (driver.facts(), driver.gpus());
         let mut notes = contexts.notes.clone();
         notes.extend(
@@ -90,6 +102,9 @@ impl Agent {
             driver,
             facts: facts.ok(),
             gpus,
+            over_cap,
+            last_look: Mutex::default(),
+            listings: Listings::default(),
             core: Mutex::new(core),
             room: watch::Sender::new(0),
         }
@@ -149,7 +164,13 @@ impl Agent {
     pub(crate) fn open(&self, core: &mut Core, slice: &Slice, regions: Regions) -> Arc<Tenancy> {
         let deadline = now_unix_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
-        let tenancy = Arc::new(Tenancy::new(slice.name.clone(), regions, &parts, deadline));
+        let tenancy = Arc::new(Tenancy::new(
+            slice.name.clone(),
+            &self.layout.slice(&slice.name),
+            regions,
+            &parts,
+            deadline,
+        ));
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
         tenancy
     }
@@ -215,6 +236,28 @@ impl Agent {
     pub(crate) fn set_contexts(&self, costs: BTreeMap<GpuUuid, Bytes>) {
         let mut core = self.core();
         core.contexts.costs.extend(costs);
+        self.publish_contexts(&core);
+    }
+
+    /// A process was seen for whose context the driver took that much: from now on as much is charged before
+    /// one is made, within reason.
+    pub(crate) fn learn_reserve(&self, gpu: GpuUuid, cost: Bytes) {
+        let Some(facts) = self.gpus.iter().find(|facts| facts.uuid == gpu) else { return };
+        let version = self.facts.as_ref().map_or("", |facts| &facts.driver_version);
+        let same = self.gpus.iter().filter(|other| other.name == facts.name).map(|other| other.uuid);
+        let model = format!("{version} {}", facts.name);
+        let mut core = self.core();
+        let Some(reserve) = core.contexts.learn(&self.layout.state, model, same.collect(), cost) else {
+            return;
+        };
+        let about = format!("contexts on {}", facts.name);
+        core.notes.retain(|note| !note.starts_with(&about));
+        core.notes
+            .push(format!("{about} took more than was measured: {reserve} are charged for each from now on"));
+        self.publish_contexts(&core);
+    }
+
+    fn publish_contexts(&self, core: &Core) {
         for (name, tenancy) in &core.live {
             if let Ok(slice) = core.node.slice(name) {
                 tenancy.set_limits(&core.contexts.with_reserve(&slice.parts));

@@ -141,7 +141,10 @@ async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, seat: Seat) -> io::Re
     loop {
         let reply = match Request::decode(&hear(stream).await?) {
             Ok(Request::Credit { device, want }) => credit(tenancy, seat, device, want).await,
-            Ok(_) | Err(_) => Reply::Refused(Refusal::Malformed),
+            Ok(Request::Export { device, key, units }) => tenancy.export(seat, device, key, units),
+            Ok(Request::Import { key }) => tenancy.import(seat, key),
+            Ok(Request::Drop { key }) => tenancy.drop_share(seat, key),
+            Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
         stream.write_all(&reply.encode()).await?;
     }

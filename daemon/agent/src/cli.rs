@@ -97,7 +97,14 @@ fn run(config: &Config, layout: Layout, shim: PathBuf) -> Result<(), Failed> {
     if layout.reach == Reach::Node {
         privileges::drop_unneeded()?;
     }
-    let settings = Settings { layout, shim, driver, contexts, outstanding: Some(outstanding) };
+    let settings = Settings {
+        layout,
+        shim,
+        driver,
+        contexts,
+        over_cap: config.over_cap(),
+        outstanding: Some(outstanding),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async { serve(settings, door, told_to_stop()?).await.map_err(Failed::from) })?;
     // A look at a GPU that hangs must not keep us from ending.

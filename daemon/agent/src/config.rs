@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::units::Bytes;
@@ -26,6 +27,12 @@ pub struct Config {
     /// Charged for a context, in MiB, where its cost cannot be measured. Default: 512, more than any
     /// model costs that was measured so far.
     pub context_reserve_mib: u64,
+    /// What is done about a slice that stays over its cap after a shrink: `report` shows it and refuses new
+    /// memory, `kill` also kills its largest process, one after the other, until it is within. Default:
+    /// `report`.
+    pub over_cap: OverCapPolicy,
+    /// With `over_cap = "kill"`: for how many seconds a slice may be over its cap. Default: 60.
+    pub over_cap_grace_s: u64,
     /// What is logged, as `tracing` filters are written. Default: `info`.
     pub log: String,
 }
@@ -39,14 +46,47 @@ impl Default for Config {
             shim: None,
             socket_group: None,
             context_reserve_mib: 512,
+            over_cap: OverCapPolicy::Report,
+            over_cap_grace_s: 60,
             log: "info".into(),
         }
     }
 }
 
+/// What can be done about a slice that stays over its cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OverCapPolicy {
+    /// It is shown and gets nothing new.
+    Report,
+    /// Its processes are killed until it is within.
+    Kill,
+}
+
+/// What is done about a slice that stays over its cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverCap {
+    /// It is shown and gets nothing new.
+    Report,
+    /// Its processes are killed, the largest first, until it is within.
+    Kill {
+        /// How long it may be over its cap.
+        grace: Duration,
+    },
+}
+
 /// All keys there are.
-const KEYS: [&str; 7] =
-    ["runtime_dir", "state_dir", "nvml_library", "shim", "socket_group", "context_reserve_mib", "log"];
+const KEYS: [&str; 9] = [
+    "runtime_dir",
+    "state_dir",
+    "nvml_library",
+    "shim",
+    "socket_group",
+    "context_reserve_mib",
+    "over_cap",
+    "over_cap_grace_s",
+    "log",
+];
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +123,14 @@ impl Config {
         }
     }
 
+    /// What is done about a slice that stays over its cap.
+    pub const fn over_cap(&self) -> OverCap {
+        match self.over_cap {
+            OverCapPolicy::Report => OverCap::Report,
+            OverCapPolicy::Kill => OverCap::Kill { grace: Duration::from_secs(self.over_cap_grace_s) },
+        }
+    }
+
     /// Charged for a context where its cost cannot be measured.
     pub const fn context_reserve(&self) -> Bytes {
         Bytes::mib(self.context_reserve_mib)
@@ -108,9 +156,10 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_defaults() {
         assert_eq!(parse("").unwrap(), Config::default());
-        let config = parse("context_reserve_mib = 300\nshim = '/x.so'").unwrap();
+        let config = parse("context_reserve_mib = 300\nshim = '/x.so'\nover_cap = 'kill'").unwrap();
         assert_eq!(config.context_reserve(), Bytes::mib(300));
         assert_eq!(config.shim, Some("/x.so".into()));
+        assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
     }
 
     #[test]

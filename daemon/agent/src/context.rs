@@ -16,13 +16,17 @@ use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 
 /// How long the daemon's start may wait for measurements; later ones are applied when they come.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What was measured, and what was seen to be more, each by model.
 const FILE: &str = "contexts.json";
+const LEARNED: &str = "contexts-seen.json";
 
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contexts {
     /// By GPU, where measured.
     pub(crate) costs: BTreeMap<GpuUuid, Bytes>,
+    /// What processes were seen to take, where that is more.
+    pub(crate) learned: BTreeMap<GpuUuid, Bytes>,
     /// Elsewhere.
     pub(crate) assumed: Bytes,
     /// What could not be measured and why.
@@ -44,12 +48,44 @@ type Model = String;
 impl Contexts {
     /// Everything assumed.
     pub const fn assumed(assumed: Bytes) -> Self {
-        Self { costs: BTreeMap::new(), assumed, notes: Vec::new() }
+        Self { costs: BTreeMap::new(), learned: BTreeMap::new(), assumed, notes: Vec::new() }
     }
 
     /// What a context costs on a GPU.
     pub(crate) fn cost(&self, gpu: GpuUuid) -> Bytes {
+        let learned = self.learned.get(&gpu).copied().unwrap_or(Bytes::ZERO);
+        self.measured(gpu).max(learned.min(self.most(gpu)))
+    }
+
+    fn measured(&self, gpu: GpuUuid) -> Bytes {
         self.costs.get(&gpu).copied().unwrap_or(self.assumed)
+    }
+
+    /// One process that takes much by a way of its own must not make all others pay for it: beyond twice what
+    /// was measured, it pays alone.
+    fn most(&self, gpu: GpuUuid) -> Bytes {
+        self.measured(gpu).saturating_add(self.measured(gpu))
+    }
+
+    /// A context took `cost` on a GPU of this model, which `gpus` are of. If that changes what is charged for
+    /// one, says to what.
+    pub(crate) fn learn(
+        &mut self,
+        state: &Path,
+        model: Model,
+        gpus: Vec<GpuUuid>,
+        cost: Bytes,
+    ) -> Option<Bytes> {
+        let first = *gpus.first()?;
+        let cost = cost.min(self.most(first));
+        if cost <= self.cost(first) {
+            return None;
+        }
+        self.learned.extend(gpus.into_iter().map(|gpu| (gpu, cost)));
+        if let Err(error) = remember(state, LEARNED, model, cost) {
+            tracing::warn!(%error, "cannot keep what a context takes");
+        }
+        Some(cost)
     }
 
     pub(crate) fn with_reserve(&self, parts: &[Part]) -> Vec<(Part, Bytes)> {
@@ -64,8 +100,11 @@ impl Contexts {
         for gpu in driver.gpus().unwrap_or_default().into_iter().filter(|gpu| gpu.not_sliceable.is_none()) {
             models.entry(format!("{version} {}", gpu.name)).or_default().push(gpu);
         }
-        let known = read(state);
+        let (known, learned) = (read(state, FILE), read(state, LEARNED));
         for (model, gpus) in &models {
+            if let Some(cost) = learned.get(model) {
+                contexts.learned.extend(gpus.iter().map(|gpu| (gpu.uuid, *cost)));
+            }
             if let Some(cost) = known.get(model) {
                 contexts.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, *cost)));
             }
@@ -90,7 +129,7 @@ impl Contexts {
             Ok(cost) => {
                 tracing::info!(model, %cost, "measured what a context costs");
                 self.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, cost)));
-                if let Err(error) = remember(state, model, cost) {
+                if let Err(error) = remember(state, FILE, model, cost) {
                     tracing::warn!(%error, "cannot keep the measurement; it is taken again at the next start");
                 }
             }
@@ -134,17 +173,17 @@ fn begin(driver: &Arc<dyn Driver>, models: &BTreeMap<Model, Vec<GpuFacts>>) -> m
 }
 
 /// A file that cannot be read holds nothing: everything in it can be measured again.
-fn read(state: &Path) -> BTreeMap<Model, Bytes> {
-    let text = fs::read(state.join(FILE)).unwrap_or_default();
+fn read(state: &Path, file: &str) -> BTreeMap<Model, Bytes> {
+    let text = fs::read(state.join(file)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-fn remember(state: &Path, model: Model, cost: Bytes) -> std::io::Result<()> {
-    let mut known = read(state);
+fn remember(state: &Path, name: &str, model: Model, cost: Bytes) -> std::io::Result<()> {
+    let mut known = read(state, name);
     known.insert(model, cost);
     let mut file = tempfile::NamedTempFile::new_in(state)?;
     file.write_all(&serde_json::to_vec_pretty(&known)?)?;
-    file.persist(state.join(FILE))?;
+    file.persist(state.join(name))?;
     Ok(())
 }
 
@@ -158,11 +197,26 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0), v100(1)]));
         let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
-        remember(state.path(), model, Bytes::mib(308)).unwrap();
+        remember(state.path(), FILE, model, Bytes::mib(308)).unwrap();
         let (contexts, outstanding) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
         assert!(outstanding.is_empty() && contexts.notes.is_empty());
         assert_eq!(contexts.cost(v100(1).uuid), Bytes::mib(308));
         assert_eq!(contexts.cost(GpuUuid::from_bytes([9; 16])), Bytes::mib(512));
+    }
+
+    #[test]
+    fn what_processes_were_seen_to_take_is_remembered_up_to_twice_what_was_measured() {
+        let state = tempfile::tempdir().unwrap();
+        let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0), v100(1)]));
+        let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
+        remember(state.path(), FILE, model.clone(), Bytes::mib(300)).unwrap();
+        let measure = || Contexts::measure(&driver, state.path(), Bytes::mib(512)).0;
+        let (mut contexts, both) = (measure(), vec![v100(0).uuid, v100(1).uuid]);
+        let mut learn = |mib| contexts.learn(state.path(), model.clone(), both.clone(), Bytes::mib(mib));
+        assert_eq!((learn(300), learn(340), learn(320)), (None, Some(Bytes::mib(340)), None));
+        assert_eq!(measure().cost(v100(1).uuid), Bytes::mib(340));
+        assert_eq!((learn(9000), learn(9001)), (Some(Bytes::mib(600)), None));
+        assert_eq!(measure().cost(v100(0).uuid), Bytes::mib(600));
     }
 
     #[test]

@@ -24,13 +24,15 @@ mod regions;
 mod sampler;
 mod serve;
 mod service;
+mod shares;
 mod sockets;
 mod state;
 #[allow(unsafe_code)]
 mod sys;
 mod tenancy;
+mod trueup;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, OverCap, OverCapPolicy};
 pub use context::{Contexts, Outstanding};
 pub use serve::{Settings, StartError, serve};
 pub use sockets::{FilesError, Layout, Locks, Reach};

@@ -116,12 +116,18 @@ fn devices(
     held: &BTreeMap<ProcessId, Vec<Bytes>>,
 ) -> Vec<SliceDeviceView> {
     let parts = slice.parts.iter().zip(tenancy.devices());
-    let view = |(part, (device, gpu)): (&Part, (DeviceSlot, GpuUuid))| SliceDeviceView {
-        gpu_index: agent.gpus.iter().find(|facts| facts.uuid == gpu).map_or(0, |facts| facts.index),
-        gpu_uuid: gpu,
-        cap: part.cap,
-        used: held.values().filter_map(|used| used.get(device.index()).copied()).sum(),
-        utilization_percent: tenancy.utilization(device),
+    let view = |(part, (device, gpu)): (&Part, (DeviceSlot, GpuUuid))| {
+        let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
+        let beside = tenancy.beside(device);
+        SliceDeviceView {
+            gpu_index: agent.gpus.iter().find(|facts| facts.uuid == gpu).map_or(0, |facts| facts.index),
+            gpu_uuid: gpu,
+            cap: part.cap,
+            used: alone.saturating_add(beside.common),
+            shared: beside.shared,
+            over_cap: beside.over,
+            utilization_percent: tenancy.utilization(device),
+        }
     };
     parts.map(view).collect()
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tranche_domain::id::{HostPid, InnerPid};
@@ -70,6 +71,13 @@ impl Process {
         let watched = sys::watch(self.handle.try_clone()?)?;
         watched.readable().await.map(drop)
     }
+}
+
+/// Whether any of these has ended: one question for all of them.
+pub(crate) fn any_ended(processes: &[Arc<Process>]) -> bool {
+    let mut polled: Vec<PollFd<'_>> =
+        processes.iter().map(|process| PollFd::new(process.handle.as_fd(), PollFlags::POLLIN)).collect();
+    !polled.is_empty() && !matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
 }
 
 impl AsRawFd for Process {

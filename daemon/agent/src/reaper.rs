@@ -1,6 +1,7 @@
 //! What dead processes held: free again once the GPU has really let go of it, and not a moment sooner.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tranche_domain::id::{GpuUuid, HostPid};
@@ -93,7 +94,7 @@ async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> 
     let deadline = Instant::now() + LISTED_AT_MOST;
     let mut pause = FIRST_PAUSE;
     loop {
-        match look(&agent.driver, &tenancy.gpus, pid).await {
+        match look(agent, &tenancy.gpus, pid).await {
             Listed::Still if Instant::now() < deadline => tokio::time::sleep(pause).await,
             answer => return answer,
         }
@@ -101,14 +102,49 @@ async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> 
     }
 }
 
-async fn look(driver: &Arc<dyn Driver>, gpus: &[GpuUuid], pid: HostPid) -> Listed {
-    let (driver, gpus) = (Arc::clone(driver), gpus.to_vec());
-    let look = move || {
-        gpus.iter().fold(Listed::No, |so_far, gpu| match driver.processes(*gpu) {
-            Ok(processes) if processes.iter().any(|process| process.pid == pid) => Listed::Still,
-            Err(_) if so_far == Listed::No => Listed::Unknown,
-            _ => so_far,
-        })
-    };
-    tokio::task::spawn_blocking(look).await.unwrap_or(Listed::Unknown)
+async fn look(agent: &Agent, gpus: &[GpuUuid], pid: HostPid) -> Listed {
+    let mut so_far = Listed::No;
+    for gpu in gpus {
+        match agent.listings.after(&agent.driver, *gpu, Instant::now()).await {
+            Some(pids) if pids.contains(&pid) => return Listed::Still,
+            Some(_) => {}
+            None => so_far = Listed::Unknown,
+        }
+    }
+    so_far
+}
+
+/// Whom the driver lists on each GPU, and when it was asked: where a thousand processes end at once, one answer
+/// does for all who wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Listings(Mutex<BTreeMap<GpuUuid, Arc<tokio::sync::Mutex<Listing>>>>);
+
+/// Nothing where the GPU does not answer.
+type Pids = Option<Arc<BTreeSet<HostPid>>>;
+
+#[derive(Debug, Default)]
+struct Listing {
+    asked: Option<Instant>,
+    pids: Pids,
+}
+
+impl Listings {
+    /// Whom the driver lists, asked no earlier than `since`.
+    async fn after(&self, driver: &Arc<dyn Driver>, gpu: GpuUuid, since: Instant) -> Pids {
+        let listing = {
+            let mut listings = self.0.lock().expect("nothing panics while it holds the listings");
+            Arc::clone(listings.entry(gpu).or_default())
+        };
+        let mut listing = listing.lock().await;
+        if listing.asked.is_none_or(|asked| asked < since) {
+            let (driver, asked) = (Arc::clone(driver), Instant::now());
+            let ask = move || {
+                let listed = driver.processes(gpu).ok()?;
+                Some(Arc::new(listed.into_iter().map(|process| process.pid).collect()))
+            };
+            let pids = tokio::task::spawn_blocking(ask).await.unwrap_or_default();
+            *listing = Listing { asked: Some(asked), pids };
+        }
+        listing.pids.clone()
+    }
 }

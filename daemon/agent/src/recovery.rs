@@ -105,6 +105,7 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     for (seat, id, handle) in seated {
         reaper::watch_member(agent, tenancy, seat, id, handle);
     }
+    tenancy.restore_common();
     agent.note_excess(tenancy);
     tracing::info!(slice = %tenancy.name, processes, "taken over");
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use tranche_shm::control::{self, ControlWriter};
 use tranche_shm::usage::{self, Usage};
 
+use crate::shares;
 use crate::sys::{self, Mapping};
 
 /// Both regions, mapped, with the descriptors that tenants get.
@@ -34,7 +35,7 @@ pub(crate) enum Protection {
 impl Regions {
     /// Makes empty regions in a slice's directory.
     pub(crate) fn create(directory: &Path, generation: u64, devices: usize) -> io::Result<Self> {
-        for name in ["control", "usage"] {
+        for name in ["control", "usage", shares::FILE] {
             match std::fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

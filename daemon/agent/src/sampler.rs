@@ -9,7 +9,9 @@ use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_inventory::ProcessUtilization;
 
 use crate::agent::Agent;
+use crate::config::OverCap;
 use crate::tenancy::Tenancy;
+use crate::trueup;
 
 /// Time between two samples. Tenants take a daemon for dead after five.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -52,8 +54,26 @@ fn look_after(agent: &Arc<Agent>) -> Vec<Arc<Tenancy>> {
 }
 
 fn trim(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
-    let is_over = |tenancy: &&Arc<Tenancy>| agent.note_excess(tenancy);
+    let is_over = |tenancy: &&Arc<Tenancy>| {
+        let over = agent.note_excess(tenancy);
+        enforce(agent, tenancy, over);
+        over
+    };
     tenancies.iter().filter(is_over).cloned().collect()
+}
+
+/// What is done about a slice that stays over its cap: nothing, unless the operator said so.
+fn enforce(agent: &Agent, tenancy: &Tenancy, over: bool) {
+    let over_for = tenancy.over_for(over);
+    let OverCap::Kill { grace } = agent.over_cap else { return };
+    let Some(time) = over_for.filter(|time| *time >= grace) else { return };
+    if let Some(pid) = tenancy.kill_largest() {
+        let name = &tenancy.name;
+        agent.note(format!(
+            "killed process {pid} of slice {name}, which was over its cap for {} s; `over_cap` says so",
+            time.as_secs()
+        ));
+    }
 }
 
 /// When each GPU's last sample was taken, on the driver's clock.
@@ -61,7 +81,11 @@ type Since = BTreeMap<GpuUuid, u64>;
 
 async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     let asked = Arc::clone(agent);
-    let looked = tokio::task::spawn_blocking(move || look(&asked, since)).await;
+    let looked = tokio::task::spawn_blocking(move || {
+        trueup::look(&asked);
+        look(&asked, since)
+    })
+    .await;
     let Ok((since, samples)) = looked else { return Since::new() };
     for tenancy in agent.tenancies() {
         let members = tenancy.occupants().members;

@@ -14,6 +14,7 @@ use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
 
 use crate::agent::Agent;
+use crate::config::OverCap;
 use crate::context::{Contexts, Outstanding};
 use crate::service::Door;
 use crate::sockets::Layout;
@@ -21,6 +22,8 @@ use crate::{recovery, sampler};
 
 /// How long calls in progress may take to end once the daemon was told to.
 const GRACE: Duration = Duration::from_secs(2);
+/// Room for a thousand processes: with fewer, the operator is told.
+const ENOUGH_DESCRIPTORS: u64 = 4096;
 
 /// All that a daemon is made of.
 pub struct Settings {
@@ -32,6 +35,8 @@ pub struct Settings {
     pub driver: Arc<dyn Driver>,
     /// What contexts cost, as far as known.
     pub contexts: Contexts,
+    /// What is done about slices that stay over their caps.
+    pub over_cap: OverCap,
     /// What is still being measured.
     pub outstanding: Option<Outstanding>,
 }
@@ -58,11 +63,12 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, outstanding } = settings;
-    let agent = Arc::new(Agent::new(layout, shim, driver, contexts));
+    let Settings { layout, shim, driver, contexts, over_cap, outstanding } = settings;
+    let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap));
     for note in &agent.core().notes {
         tracing::warn!("{note}");
     }
+    allow_descriptors(&agent);
     recovery::recover(&agent).map_err(StartError::Recovery)?;
     if let Some(outstanding) = outstanding.filter(|outstanding| !outstanding.is_empty()) {
         let agent = Arc::clone(&agent);
@@ -87,6 +93,23 @@ pub async fn serve(
     agent.save();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
+}
+
+/// Each process of a slice takes a few descriptors, and a slice may have thousands: as many as we may have.
+fn allow_descriptors(agent: &Agent) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| {
+        setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+        Ok(most)
+    });
+    match raised {
+        Ok(most) if most < ENOUGH_DESCRIPTORS => agent.note(format!(
+            "at most {most} files may be open: enough for about {} processes; raise the limit (LimitNOFILE) for more",
+            most / 4
+        )),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "cannot raise the number of files that may be open"),
+    }
 }
 
 /// Applies measurements that were not there when the daemon started.

@@ -5,15 +5,21 @@
 
 mod account;
 mod credit;
+mod sharing;
+
+pub(crate) use sharing::Still;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::ledger::Ledger;
+use tranche_domain::sharing::Sharing;
 use tranche_domain::slice::{IsEnding, Life, Occupants, Part, ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::control::{DeviceLimits, Identity};
@@ -23,6 +29,7 @@ use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
 
 use crate::process::{self, Process};
 use crate::regions::Regions;
+use crate::shares::{Beyond, Shares};
 
 /// A slice in being.
 #[derive(Debug)]
@@ -38,6 +45,7 @@ pub(crate) struct Tenancy {
     utilization: Vec<AtomicU64>,
     books: Mutex<Books>,
     listener: Mutex<Option<AbortHandle>>,
+    over_since: Mutex<Option<Instant>>,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -46,6 +54,10 @@ const UNKNOWN: u64 = u64::MAX;
 struct Books {
     life: Life,
     ledgers: Vec<Ledger>,
+    sharing: Sharing,
+    shares: Shares,
+    /// What an earlier daemon knew of the driver's taking beyond reserves, until its seats are taken over.
+    known_beyond: Beyond,
     handles: BTreeMap<ProcessId, Arc<Process>>,
 }
 
@@ -73,10 +85,20 @@ impl Tenancy {
     /// A slice that nobody has entered yet, its limits written.
     pub(crate) fn new(
         name: SliceName,
+        directory: &Path,
         regions: Regions,
         parts: &[(Part, Bytes)],
         deadline_unix_ms: u64,
     ) -> Self {
+        let (shares, sharing, known_beyond) = Shares::open(directory);
+        let ledger = |(at, (part, _)): (usize, &(Part, Bytes))| {
+            let mut ledger = Ledger::new(ledger_cap(part.cap));
+            // Until it is known what was shared in it, none of that may be granted to anybody.
+            let common = DeviceSlot::new(at).map(|device| regions.control().reader().common(device));
+            ledger.restore_shared(Bytes::new(common.unwrap_or_default().bytes()));
+            ledger
+        };
+        let ledgers = parts.iter().enumerate().map(ledger).collect();
         let tenancy = Self {
             name,
             generation: regions.control().reader().generation(),
@@ -86,10 +108,14 @@ impl Tenancy {
             utilization: parts.iter().map(|_| AtomicU64::new(UNKNOWN)).collect(),
             books: Mutex::new(Books {
                 life: Life::awaiting(deadline_unix_ms),
-                ledgers: parts.iter().map(|(part, _)| Ledger::new(ledger_cap(part.cap))).collect(),
+                ledgers,
+                sharing,
+                shares,
+                known_beyond,
                 handles: BTreeMap::new(),
             }),
             listener: Mutex::new(None),
+            over_since: Mutex::new(None),
         };
         tenancy.set_limits(parts);
         tenancy.beat();
@@ -145,7 +171,9 @@ impl Tenancy {
             }
             (gpu, excess)
         });
-        settled.collect()
+        let settled = settled.collect();
+        self.publish(books);
+        settled
     }
 
     /// Sets what NVML says the slice's processes use of a device, in percent.
@@ -224,6 +252,7 @@ impl Tenancy {
     pub(crate) fn renew(&self, seat: Seat) -> Bytes {
         let mut books = self.books();
         self.regions.usage().clear(slot(seat));
+        self.leave_shares(&mut books, seat);
         let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
         self.settle(&mut books);
         drop(books);
@@ -238,6 +267,7 @@ impl Tenancy {
         self.regions.usage().clear(slot(seat));
         books.life.member_gone(seat);
         books.drop_handle(id);
+        self.leave_shares(&mut books, seat);
         let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
         self.settle(&mut books);
         drop(books);
@@ -258,6 +288,30 @@ impl Tenancy {
             books.life.end();
         }
         over
+    }
+
+    /// Takes note of whether the slice is over its cap; says for how long it has been without a break.
+    pub(crate) fn over_for(&self, over: bool) -> Option<Duration> {
+        let mut since = self.over_since.lock().expect("nothing panics while it holds the time");
+        *since = over.then(|| since.unwrap_or_else(Instant::now));
+        since.map(|since| since.elapsed())
+    }
+
+    /// Kills the process that holds the most where the slice is over its cap, unless one is dying already;
+    /// returns whom.
+    pub(crate) fn kill_largest(&self) -> Option<HostPid> {
+        if self.somebody_is_leaving() {
+            return None;
+        }
+        let over = |device: &DeviceSlot| self.beside(*device).over > Bytes::ZERO;
+        let device = self.devices().map(|(device, _)| device).find(over)?;
+        let books = self.books();
+        let members = books.life.occupants().into_iter().flat_map(|here| &here.members);
+        let ledger = &books.ledgers[device.index()];
+        let holds =
+            |(seat, _): &(&Seat, &ProcessId)| ledger.granted(**seat).saturating_add(ledger.beyond(**seat));
+        let process = books.handles.get(members.max_by_key(holds)?.1)?;
+        process.kill().ok().map(|()| process.id.pid)
     }
 
     /// Kills everybody who is there, by handles that cannot name anybody else; returns whom.
@@ -328,9 +382,10 @@ fn seat_of(books: &Books, id: ProcessId) -> Option<Seat> {
 }
 
 fn free_seat(books: &Books) -> Option<Seat> {
-    let taken = books.life.occupants().map(|here| &here.members);
-    let free = |seat: &Seat| !taken.is_some_and(|taken| taken.contains_key(seat));
-    (0..MAX_SLOTS).filter_map(|index| u16::try_from(index).ok()).map(Seat).find(free)
+    let taken = books.life.occupants().into_iter().flat_map(|here| here.members.keys());
+    // The seats are in order: the first that is not where it would be, were there no gap, shows the gap.
+    let gap = taken.zip(0u16..).take_while(|(seat, place)| seat.0 == *place).count();
+    (gap < MAX_SLOTS).then_some(Seat(gap as u16))
 }
 
 fn slot(seat: Seat) -> Slot {
@@ -343,6 +398,6 @@ fn ledger_cap(cap: Bytes) -> Bytes {
 }
 
 fn monotonic_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(std::time::Duration::from);
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
     now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or_default()
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
 mod common;
+#[path = "node/memory.rs"]
+mod memory;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

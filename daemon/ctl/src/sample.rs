@@ -93,6 +93,8 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         gpu_uuid: uuid(index),
         cap: Bytes::mib(cap),
         used: Bytes::mib(used),
+        shared: Bytes::ZERO,
+        over_cap: Bytes::mib(used.saturating_sub(cap)),
         utilization_percent: (used > 64).then_some(40),
     };
     SliceView {

@@ -20,6 +20,10 @@ pub const RECALL_STEP: Bytes = Bytes::mib(64);
 pub struct Ledger {
     cap: Bytes,
     grants: BTreeMap<Seat, Bytes>,
+    /// Charged for what several seats hold.
+    shared: Bytes,
+    /// What the driver took for a seat beyond the reserve for its context.
+    beyond: BTreeMap<Seat, Bytes>,
 }
 
 /// What to do about a process that asks for credit.
@@ -47,7 +51,7 @@ pub enum Standing {
 impl Ledger {
     /// An empty ledger with that cap.
     pub const fn new(cap: Bytes) -> Self {
-        Self { cap, grants: BTreeMap::new() }
+        Self { cap, grants: BTreeMap::new(), shared: Bytes::ZERO, beyond: BTreeMap::new() }
     }
 
     /// The cap.
@@ -60,9 +64,29 @@ impl Ledger {
         self.grants.get(&seat).copied().unwrap_or(Bytes::ZERO)
     }
 
-    /// What all seats may hold together.
+    /// What all seats may hold, alone and together.
     pub fn total(&self) -> Bytes {
-        self.grants.values().copied().sum()
+        self.grants.values().copied().sum::<Bytes>().saturating_add(self.common())
+    }
+
+    /// What is charged for memory that several seats hold.
+    pub const fn shared(&self) -> Bytes {
+        self.shared
+    }
+
+    /// What the driver took for a seat beyond the reserve for its context.
+    pub fn beyond(&self, seat: Seat) -> Bytes {
+        self.beyond.get(&seat).copied().unwrap_or(Bytes::ZERO)
+    }
+
+    /// What the driver took beyond the reserves, by seat.
+    pub fn all_beyond(&self) -> impl Iterator<Item = (Seat, Bytes)> + '_ {
+        self.beyond.iter().map(|(seat, bytes)| (*seat, *bytes))
+    }
+
+    /// All that is charged beside the seats' own words.
+    pub fn common(&self) -> Bytes {
+        self.beyond.values().copied().sum::<Bytes>().saturating_add(self.shared)
     }
 
     /// What is granted to nobody.
@@ -133,7 +157,42 @@ impl Ledger {
 
     /// A process ended: all that it was granted is free again. Returns how much that was.
     pub fn release(&mut self, seat: Seat) -> Bytes {
-        self.grants.remove(&seat).unwrap_or(Bytes::ZERO)
+        let beyond = self.beyond.remove(&seat).unwrap_or(Bytes::ZERO);
+        self.grants.remove(&seat).unwrap_or(Bytes::ZERO).saturating_add(beyond)
+    }
+
+    /// A seat shares what it is charged for with others: from now on that is charged to all of them together.
+    /// Says whether the seat was granted as much.
+    pub fn hand_over(&mut self, seat: Seat, bytes: Bytes) -> bool {
+        let granted = self.granted(seat) >= bytes;
+        if granted {
+            self.give_back(seat, bytes);
+            self.shared = self.shared.saturating_add(bytes);
+        }
+        granted
+    }
+
+    /// Enters what an earlier daemon charged for what is shared. That may put the slice over its cap.
+    pub fn restore_shared(&mut self, bytes: Bytes) {
+        self.shared = self.shared.saturating_add(bytes);
+    }
+
+    /// Nobody holds it any more.
+    pub fn release_shared(&mut self, bytes: Bytes) {
+        self.shared = self.shared.saturating_sub(bytes);
+    }
+
+    /// The driver was seen to have taken so much for a seat beyond what it was charged. It is charged even where
+    /// that puts the slice over its cap, for the memory is gone already. Only ever rises, until the seat is
+    /// released; says whether it did.
+    ///
+    /// It is charged to the slice, not added to the seat's grant: the process's own word does not know of it.
+    pub fn take_beyond(&mut self, seat: Seat, bytes: Bytes) -> bool {
+        let news = bytes > self.beyond(seat);
+        if news {
+            self.beyond.insert(seat, bytes);
+        }
+        news
     }
 
     /// Sets another cap. Nothing is taken from anybody by this alone: see [`Ledger::trim`].
@@ -141,10 +200,15 @@ impl Ledger {
         self.cap = cap;
     }
 
+    /// The driver was seen to have let go of everything that it took for a seat.
+    pub fn forget_beyond(&mut self, seat: Seat) {
+        self.beyond.remove(&seat);
+    }
+
     /// Takes over what an earlier daemon granted: the word's grant, as far as the cap allows; a seat keeps
     /// at least what it says it uses, or it would hold memory that belongs to nobody. Returns what it has now.
     pub fn restore(&mut self, seat: Seat, granted: Bytes, used: Bytes) -> Bytes {
-        self.release(seat);
+        self.grants.remove(&seat);
         let kept = granted.min(self.uncommitted()).max(used);
         self.enter(seat, kept);
         kept

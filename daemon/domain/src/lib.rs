@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod node;
 pub mod placement;
 pub mod request;
+pub mod sharing;
 pub mod slice;
 pub mod units;
 pub mod view;

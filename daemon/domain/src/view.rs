@@ -132,8 +132,13 @@ pub struct SliceDeviceView {
     pub gpu_uuid: GpuUuid,
     /// The most it may hold.
     pub cap: Bytes,
-    /// What its processes are charged for now.
+    /// What it is charged for now: its processes each, what they share once, and what the driver took beyond
+    /// the reserves for their contexts.
     pub used: Bytes,
+    /// What of that several of its processes hold.
+    pub shared: Bytes,
+    /// By how much it is over its cap, as it may be after a shrink: until that is freed it gets nothing new.
+    pub over_cap: Bytes,
     /// Utilisation of the GPU by this slice in percent, where known.
     pub utilization_percent: Option<u32>,
 }

@@ -161,6 +161,8 @@ impl From<view::SliceDeviceView> for v1::SliceDeviceView {
             gpu_uuid: device.gpu_uuid.to_string(),
             cap_bytes: device.cap.get(),
             used_bytes: device.used.get(),
+            shared_bytes: device.shared.get(),
+            over_cap_bytes: device.over_cap.get(),
             utilization_percent: device.utilization_percent,
         }
     }
@@ -175,6 +177,8 @@ impl TryFrom<v1::SliceDeviceView> for view::SliceDeviceView {
             gpu_uuid: wire.gpu_uuid.parse()?,
             cap: Bytes::new(wire.cap_bytes),
             used: Bytes::new(wire.used_bytes),
+            shared: Bytes::new(wire.shared_bytes),
+            over_cap: Bytes::new(wire.over_cap_bytes),
             utilization_percent: wire.utilization_percent,
         })
     }

@@ -122,6 +122,10 @@ pub struct SliceDeviceView {
     pub cap: Bytes,
     /// What it is charged for.
     pub used: Bytes,
+    /// What of that several of its processes hold.
+    pub shared: Bytes,
+    /// By how much it is over its cap.
+    pub over_cap: Bytes,
     /// How busy it keeps the GPU, in percent, where known.
     pub utilization_percent: Option<u32>,
 }

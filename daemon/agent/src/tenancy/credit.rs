@@ -8,6 +8,7 @@ use tranche_shm::message::{Refusal, Reply};
 
 use super::account::Account;
 use super::{Books, Tenancy};
+use crate::process;
 
 impl Tenancy {
     /// Answers a process that wants to charge `want` on a device.
@@ -27,7 +28,9 @@ impl Tenancy {
     pub(crate) fn somebody_is_leaving(&self) -> bool {
         let books = self.books();
         let members = books.life.occupants().into_iter().flat_map(|here| here.members.values());
-        members.filter_map(|member| books.handles.get(member)).any(|member| !member.is_alive())
+        let handles: Vec<_> = members.filter_map(|member| books.handles.get(member).cloned()).collect();
+        drop(books);
+        process::any_ended(&handles)
     }
 
     /// A device's ledger, with the words that its seats read.

@@ -14,15 +14,15 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tranche_agent::{Contexts, Layout, Locks, Reach, Settings, serve};
+use tranche_agent::{Contexts, Layout, Locks, OverCap, Reach, Settings, serve};
 use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
 use tranche_rpc::v1::{self, node_client::NodeClient};
 use tranche_shm::control::{self, Control};
 use tranche_shm::credit::Units;
-use tranche_shm::message::{FRAME_BYTES, Reply, Request};
-use tranche_shm::usage::{self, Usage};
+use tranche_shm::message::{FRAME_BYTES, Reply, Request, ShareKey};
+use tranche_shm::usage::{self, Counter, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
 /// How long anything may take that should happen at once.
@@ -54,6 +54,11 @@ impl Place {
 
     /// Starts a daemon here.
     pub(crate) fn start(&self, driver: &ScriptedDriver) -> Daemon {
+        self.start_with(driver, OverCap::Report)
+    }
+
+    /// Starts a daemon here that deals so with slices over their caps.
+    pub(crate) fn start_with(&self, driver: &ScriptedDriver, over_cap: OverCap) -> Daemon {
         let layout = Layout { runtime: self.runtime(), state: self.state(), reach: Reach::of_this_process() };
         let locks = layout.occupy().unwrap();
         let door = layout.open_door().unwrap();
@@ -62,6 +67,7 @@ impl Place {
             shim: self.shim(),
             driver: Arc::new(driver.clone()),
             contexts: Contexts::assumed(Bytes::mib(308)),
+            over_cap,
             outstanding: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -261,6 +267,19 @@ pub(crate) fn play_tenant() {
             },
             ["alloc", mib] => seat.as_mut().unwrap().alloc(mib.parse().unwrap()),
             ["free", mib] => seat.as_mut().unwrap().free(mib.parse().unwrap()),
+            ["crowd", count] => crowd(Path::new(&socket), count.parse().unwrap()),
+            ["take", mib] => seat.as_mut().unwrap().take(mib.parse().unwrap()),
+            ["export", key, mib] => {
+                let units = Units::within(mib.parse::<u64>().unwrap() << 20);
+                let key = ShareKey(key.parse().unwrap());
+                seat.as_mut().unwrap().say(Request::Export { device: Attached::device(), key, units })
+            }
+            ["import", key] => {
+                seat.as_mut().unwrap().say(Request::Import { key: ShareKey(key.parse().unwrap()) })
+            }
+            ["drop", key] => {
+                seat.as_mut().unwrap().say(Request::Drop { key: ShareKey(key.parse().unwrap()) })
+            }
             ["cap"] => seat.as_ref().unwrap().cap(),
             ["write-control"] => seat.as_ref().unwrap().write_control(),
             ["truncate-usage"] => seat.as_ref().unwrap().truncate_usage(),
@@ -269,6 +288,28 @@ pub(crate) fn play_tenant() {
         println!("TENANT {answer}");
     }
     std::process::exit(0);
+}
+
+/// So many processes, each with a seat and 2 MiB, which stay until they are killed with their parent.
+fn crowd(socket: &Path, count: usize) -> String {
+    let (mut done, tell) = UnixStream::pair().unwrap();
+    for _ in 0..count {
+        // SAFETY: this process has no other thread that does anything: the test harness waits for this one.
+        match unsafe { nix::unistd::fork() }.unwrap() {
+            nix::unistd::ForkResult::Parent { .. } => {}
+            nix::unistd::ForkResult::Child => {
+                nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).unwrap();
+                let mut seat = Attached::attach(socket, None).unwrap();
+                let got = seat.alloc(2) == "ok";
+                (&tell).write_all(&[u8::from(got)]).unwrap();
+                std::thread::park();
+                std::process::exit(0);
+            }
+        }
+    }
+    let mut answers = vec![0; count];
+    done.read_exact(&mut answers).unwrap();
+    format!("{}", answers.iter().filter(|answer| **answer == 1).count())
 }
 
 struct Attached {
@@ -323,6 +364,20 @@ impl Attached {
             }
         }
         "ok".into()
+    }
+
+    /// Allocates as the shim does, which shows that something was charged.
+    fn take(&mut self, mib: u64) -> String {
+        let usage = Usage::attach(self.usage).unwrap();
+        usage.counter(self.slot, Counter::Charges).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.alloc(mib)
+    }
+
+    fn say(&mut self, request: Request) -> String {
+        self.stream.write_all(&request.encode()).unwrap();
+        let mut frame = [0; FRAME_BYTES];
+        self.stream.read_exact(&mut frame).unwrap();
+        format!("{:?}", Reply::decode(&frame).unwrap())
     }
 
     fn free(&mut self, mib: u64) -> String {

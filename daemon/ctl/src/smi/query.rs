@@ -30,13 +30,15 @@ macro_rules! fields {
 }
 
 /// What `--query-slice` knows.
-pub static SLICE_FIELDS: [Field<OfSlice>; 17] = fields! {
+pub static SLICE_FIELDS: [Field<OfSlice>; 19] = fields! {
     "name", "name of the slice", |slice, _| Some(slice.name.to_string());
     "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
     "gpu.uuid", "UUID of the GPU", |_, device| Some(device.gpu_uuid.to_string());
     "share", "what was asked for", |slice, _| Some(slice.share.to_string());
     "memory.total" ["MiB"], "the most it may hold", |_, device| mib(device.cap);
     "memory.used" ["MiB"], "what its processes are charged for", |_, device| mib(device.used);
+    "memory.shared" ["MiB"], "of that, held by several of its processes", |_, device| mib(device.shared);
+    "memory.over_cap" ["MiB"], "beyond its cap, after a shrink", |_, device| mib(device.over_cap);
     "memory.free" ["MiB"], "total less used", |_, device| mib(device.cap.saturating_sub(device.used));
     "utilization.gpu" ["%"], "use of the GPU by this slice", |_, device| text(device.utilization_percent);
     "compute" ["%"], "its compute request", |slice, _| percent(slice.compute);

@@ -115,7 +115,7 @@ fn slices(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>
             device.gpu_index.to_string(),
             slice.name.to_string(),
             slice.share.to_string(),
-            part_of(device.used, device.cap),
+            held_of(device),
             percent(device.utilization_percent),
             slice.compute.to_string(),
             slice.mode.to_string(),
@@ -123,6 +123,12 @@ fn slices(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>
         ]
     });
     (&COLUMNS, rows.collect())
+}
+
+/// What a slice holds of what it may, and whether that is too much.
+fn held_of(device: &SliceDeviceView) -> String {
+    let part = part_of(device.used, device.cap);
+    if device.over_cap > Bytes::ZERO { format!("{part} OVER CAP") } else { part }
 }
 
 /// Every slice's part of every GPU, GPU by GPU, with the part's position in its slice.
@@ -216,6 +222,15 @@ mod tests {
             &NodeView { daemon_version: "0.1.0".into(), ..node.clone() },
             &Onlooker { version: "0.1.0", inside, now },
         )
+    }
+
+    #[test]
+    fn a_slice_over_its_cap_is_shown_as_such() {
+        let mut node = sample::node();
+        let device = &mut node.slices[0].devices[0];
+        assert!(!held_of(device).contains("OVER"));
+        (device.used, device.over_cap) = (Bytes::mib(9800), Bytes::mib(47));
+        assert!(held_of(device).ends_with("OVER CAP"), "{}", held_of(device));
     }
 
     #[test]

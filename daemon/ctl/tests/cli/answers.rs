@@ -68,7 +68,7 @@ fn slice() -> v1::SliceView {
             gpu_uuid: UUID.into(),
             cap_bytes: Bytes::mib(16255).get(),
             used_bytes: Bytes::mib(1000).get(),
-            utilization_percent: None,
+            ..v1::SliceDeviceView::default()
         }],
         compute_permille: 500,
         tier: "preload".into(),
