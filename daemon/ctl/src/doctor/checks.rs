@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use tranche_domain::view::{GpuView, NodeView};
 
+use super::exports::Exports;
 use super::library::Library;
 use super::machine::{Access, Machine};
 use super::{Check, Verdict};
 
 mod host;
+mod symbols;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +22,8 @@ pub(super) struct Evidence {
     pub(super) node: Result<NodeView, String>,
     pub(super) shim: PathBuf,
     pub(super) library: Library,
+    /// The driver's libraries that were found.
+    pub(super) driver: Vec<Exports>,
     pub(super) machine: Machine,
 }
 
@@ -30,6 +34,7 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     checks.extend(evidence.node.as_ref().ok().map(versions));
     checks.push(library(evidence));
     checks.push(driver(evidence));
+    checks.extend(evidence.driver.iter().map(symbols::check));
     checks.extend(device_files(machine));
     checks.extend(evidence.node.iter().flat_map(gpus));
     checks.push(host::mps(machine));

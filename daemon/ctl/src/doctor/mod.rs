@@ -1,8 +1,9 @@
 //! `tranche doctor`: what works on this machine, what does not, and what to do about it.
 //!
-//! Law: `machine` and `library` look and judge nothing; `checks` judges and looks at nothing.
+//! Law: `machine`, `library` and `exports` look and judge nothing; `checks` judges and looks at nothing.
 
 mod checks;
+mod exports;
 mod library;
 mod machine;
 
@@ -94,6 +95,7 @@ fn evidence(socket: &Path) -> Evidence {
         node: node.map_err(|failure| failure.to_string()),
         library: Library::read(&shim),
         shim,
+        driver: exports::installed(),
         machine: Machine::read(Path::new("/"), env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from)),
     }
 }

@@ -1,6 +1,6 @@
 //! Set-ups that slices cannot work on are named and refused, never ignored.
 
-use e2e::Node;
+use e2e::{Node, compile};
 
 /// A change to the A100 of the mixed node, and words that must be said of it.
 const SETUPS: [(&[&str], &[&str]); 3] = [
@@ -49,4 +49,19 @@ fn without_a_daemon_it_says_how_to_start_one() {
     for word in ["tranched", "start", &node.socket().display().to_string().to_lowercase()] {
         assert!(said.contains(word), "{word:?} is missing\n{outcome}");
     }
+}
+
+#[test]
+fn functions_that_only_a_newer_driver_has_are_named() {
+    let node = Node::simulated("h200x1");
+    let said = node.tranche(&["doctor", "--json"]).success();
+    assert!(said.contains("libcuda.so.1") && !said.contains("does not know"), "{said}");
+
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-DcuCtxGetDevice=cuNewest_v7"];
+    let newer =
+        compile("tests/e2e/clients/driver.c", &flags).unwrap_or_else(|complaint| panic!("{complaint}"));
+    std::os::unix::fs::symlink(newer, node.dir().join("libcuda.so.1")).unwrap();
+    let mut doctor = node.command(node.stage().command());
+    let said = node.run(doctor.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", node.dir())).success();
+    assert!(said.contains("does not know") && said.contains("cuNewest_v7"), "{said}");
 }

@@ -20,8 +20,14 @@ fn evidence() -> Evidence {
         node: Ok(node),
         shim: "/usr/lib/tranche/libtranche_preload.so".into(),
         library: Library::Loadable { needed: vec!["libc.so.6".into()] },
+        driver: vec![exports(&["cuInit", "cuMemAlloc_v2"])],
         machine,
     }
+}
+
+fn exports(names: &[&str]) -> Exports {
+    let names = names.iter().map(ToString::to_string).collect();
+    Exports { soname: "libcuda.so.1", path: "/usr/lib/libcuda.so.1".into(), names }
 }
 
 fn found<'a>(checks: &'a [Check], name: &str) -> &'a Check {
@@ -143,4 +149,24 @@ fn devices_that_cannot_be_opened_are_a_problem() {
     let checks = with_machine(|machine| machine.device_files = vec![(file, Access::Refused)]);
     assert!(found(&checks, "device files").found.contains("/dev/nvidia0"));
     assert_eq!(found(&checks, "device files").verdict, Verdict::Problem);
+}
+
+#[test]
+fn functions_of_a_newer_driver_are_named() {
+    let mut evidence = evidence();
+    evidence.driver = vec![exports(&["cuInit", "cuNewest", "cuNewest_v2"])];
+    let checks = all(&evidence);
+    let check = found(&checks, "libcuda.so.1");
+    assert_eq!(check.verdict, Verdict::Warning);
+    assert!(check.found.ends_with("does not know: cuNewest, cuNewest_v2"), "{}", check.found);
+    assert!(check.remedy.as_deref().is_some_and(|remedy| remedy.contains("make refresh-symbols")));
+}
+
+#[test]
+fn of_many_unknown_functions_the_first_are_named_and_the_rest_counted() {
+    let many: Vec<_> = (10..70).map(|number| format!("cuNew{number}")).collect();
+    let mut evidence = evidence();
+    evidence.driver = vec![exports(&many.iter().map(String::as_str).collect::<Vec<_>>())];
+    let checks = all(&evidence);
+    assert!(found(&checks, "libcuda.so.1").found.ends_with("cuNew49 and 20 more"));
 }
