@@ -158,9 +158,9 @@ fn a_thousand_processes_attach_get_memory_and_are_reclaimed_without_delay() {
     assert_eq!((view.slices[0].processes.len() as u64, used_mib(&view)), (CROWD + 1, 2 * CROWD));
     let begun = Instant::now();
     parent.kill();
-    daemon.calls.wait_until("all of it is back", |view| {
-        view.slices[0].processes.is_empty() && used_mib(view) == 0
-    });
+    daemon
+        .calls
+        .wait_until("all of it is back", |view| view.slices[0].processes.is_empty() && used_mib(view) == 0);
     println!("{CROWD} processes reclaimed after {:?}", begun.elapsed());
 }
 
