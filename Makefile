@@ -7,7 +7,7 @@ PHASE  := sh .ci/phase
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build demo play test lint unit e2e gpu-script clean
+.PHONY: refresh-symbols help build demo play test lint unit e2e gpu-script fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,8 @@ refresh-symbols: ## Enter the exports of a newer driver in the table (DRIVER=/pa
 	$(if $(DRIVER)$(NVML),,$(error DRIVER=/path/to/libcuda.so or NVML=/path/to/libnvidia-ml.so is needed))
 	$(if $(DRIVER),$(CARGO) run -q -p tranche-symbols --example refresh -- $(DRIVER) shim/symbols/data/cuda.tsv)
 	$(if $(NVML),$(CARGO) run -q -p tranche-symbols --example refresh -- $(NVML) shim/symbols/data/nvml.tsv)
+fuzz: ## Hand every target hostile bytes for a while each (SECONDS_EACH=30)
+	@CARGO="$(CARGO)" SECONDS_EACH=$(or $(SECONDS_EACH),30) tests/fuzz/run.sh
 
 clean: ## Remove all that was built
 	$(CARGO) clean

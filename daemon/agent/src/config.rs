@@ -112,7 +112,11 @@ impl Config {
         Self::parse(&text, path)
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+    /// Reads the content of a file; `path` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let syntax = |cause| ConfigError::Syntax { path: path.to_owned(), cause: Box::new(cause) };
         let mut unknown = Vec::new();
         let document = toml::Deserializer::parse(text).map_err(syntax)?;

@@ -69,6 +69,15 @@ impl State {
         write().map_err(|cause| SaveError { path: path.clone(), cause })
     }
 
+    /// Understands a file's content, or says why not.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        match serde_json::from_slice::<Self>(text) {
+            Ok(state) if state.version == VERSION => Ok(state),
+            Ok(state) => Err(format!("it has version {}, this daemon reads {VERSION}", state.version)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Reads the file. What cannot be understood is kept for a person to look at, never overwritten, and
     /// never keeps the daemon from starting.
     pub(crate) fn load(directory: &Path) -> io::Result<Found> {
@@ -80,10 +89,9 @@ impl State {
             Err(error) => return Err(error),
             Ok(text) => text,
         };
-        let why = match serde_json::from_slice::<Self>(&text) {
-            Ok(state) if state.version == VERSION => return Ok(Found::Whole(state)),
-            Ok(state) => format!("it has version {}, this daemon reads {VERSION}", state.version),
-            Err(error) => error.to_string(),
+        let why = match Self::parse(&text) {
+            Ok(state) => return Ok(Found::Whole(state)),
+            Err(why) => why,
         };
         let aside = free_name(directory)?;
         fs::rename(&path, &aside)?;

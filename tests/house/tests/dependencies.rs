@@ -31,6 +31,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("house", &[]),
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),
+    // Hands everybody what strangers might.
+    ("fuzz", &["tranche-agent", "tranche-domain", "tranche-policy", "tranche-rpc", "tranche-shm"]),
 ];
 
 /// All that may be part of the guest.

@@ -1,0 +1,60 @@
+//! What people and files say: names, shares, the configuration, the state file.
+
+use std::fmt::{Debug, Display};
+use std::path::Path;
+use std::str::FromStr;
+
+use tranche_agent::Config;
+use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
+use tranche_domain::request::Share;
+
+use crate::state::State;
+
+/// What is read prints, and what was printed reads back as the same; what is refused is refused in words.
+fn reads_back<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
+    match text.parse::<T>() {
+        Ok(read) => assert_eq!(read.to_string().parse::<T>().ok(), Some(read)),
+        Err(refused) => assert!(!refused.to_string().is_empty()),
+    }
+}
+
+/// Names, UUIDs and shares. A slice's name is one file name, whatever it is.
+pub fn names(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    reads_back::<SliceName>(text);
+    reads_back::<GpuUuid>(text);
+    reads_back::<GpuSelector>(text);
+    if let Ok(name) = text.parse::<SliceName>() {
+        let file = Path::new(name.as_str());
+        assert_eq!(file.file_name(), Some(file.as_os_str()), "{name} is more than a file name");
+        assert!(name.as_str().len() <= 63 && !name.as_str().starts_with('.'));
+    }
+    match text.parse::<Share>() {
+        // Sizes are printed for people and read by the command line alone.
+        Ok(share @ (Share::Fraction(_) | Share::Whole(_))) => {
+            assert_eq!(share.to_string().parse(), Ok(share));
+        }
+        Ok(Share::Memory(_)) => panic!("{text:?} became a size"),
+        Err(refused) => assert!(!refused.to_string().is_empty()),
+    }
+}
+
+/// The configuration file.
+pub fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Config::parse(text, Path::new("fuzzed.toml")) {
+        Ok(config) => _ = config.context_reserve(),
+        Err(refused) => assert!(refused.to_string().contains("fuzzed.toml")),
+    }
+}
+
+/// The state file: what is understood is written again as the same, the rest is refused in words.
+pub fn state_file(data: &[u8]) {
+    match State::parse(data) {
+        Ok(state) => {
+            let text = serde_json::to_vec(&state).expect("what was read can be written");
+            assert_eq!(State::parse(&text).as_ref(), Ok(&state));
+        }
+        Err(why) => assert!(!why.is_empty()),
+    }
+}
