@@ -64,6 +64,7 @@ refresh-symbols: ## Enter the exports of a newer driver in the table (DRIVER=/pa
 	$(if $(DRIVER)$(NVML),,$(error DRIVER=/path/to/libcuda.so or NVML=/path/to/libnvidia-ml.so is needed))
 	$(if $(DRIVER),$(CARGO) run -q -p tranche-symbols --example refresh -- $(DRIVER) shim/symbols/data/cuda.tsv)
 	$(if $(NVML),$(CARGO) run -q -p tranche-symbols --example refresh -- $(NVML) shim/symbols/data/nvml.tsv)
+
 fuzz: ## Hand every target hostile bytes for a while each (SECONDS_EACH=30)
 	@CARGO="$(CARGO)" SECONDS_EACH=$(or $(SECONDS_EACH),30) tests/fuzz/run.sh
 
