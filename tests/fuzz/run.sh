@@ -18,7 +18,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 coverage="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
-RUSTFLAGS=$(echo $coverage) $CARGO build --release --locked --target "$host" --target-dir "$FOUND/build" \
+RUSTFLAGS=$(echo $coverage) $CARGO build --release --target "$host" --target-dir "$FOUND/build" \
     --manifest-path tests/fuzz/libfuzzer/Cargo.toml
 
 failed=
