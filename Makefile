@@ -7,7 +7,7 @@ PHASE  := sh .ci/phase
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build demo play test lint unit e2e gpu-script fuzz clean
+.PHONY: refresh-symbols help build demo play bench test lint unit e2e gpu-script fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,7 @@ build: ## Build everything into target/stage
 	@$(STAGE)/bin/tranche generate completions --out $(STAGE)/share/completions
 	@$(STAGE)/bin/tranche generate man --out $(STAGE)/share/man/man1
 	@$(MAKE) --no-print-directory -s -C tests/gpu OUT=$(abspath $(STAGE))/tests
+	@$(MAKE) --no-print-directory -s -C tests/bench/c OUT=$(abspath $(STAGE))/bench
 	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
 
 demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
@@ -35,6 +36,10 @@ demo: build ## Two programs share a GPU, on a real one if it is free, else simul
 
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
+
+bench: build ## What slices cost, beside the bare driver (and PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ...")
+	$(CARGO) build --release -p tranche-agent -p tranche-ctl
+	$(TARGET)/debug/bench-memory --stage $(STAGE) --programs $(TARGET)/release --report target/report/bench-memory.json
 
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt

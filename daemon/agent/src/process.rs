@@ -98,10 +98,16 @@ struct Lineage {
 }
 
 impl Lineage {
+    /// Two of the fields of `/proc/PID/stat`. Somebody who attaches is looked at several times, so the other
+    /// fifty are not parsed.
     fn read(pid: HostPid) -> Option<Self> {
-        let stat = proc_of(pid)?.stat().ok()?;
-        let id = ProcessId { pid, start_time: stat.starttime };
-        Some(Self { id, parent: HostPid::new(u32::try_from(stat.ppid).ok()?) })
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name before them is the program's own choice and ends with the last parenthesis.
+        let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
+        let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace().skip(1);
+        let parent = HostPid::new(fields.next()?.parse().ok()?);
+        let start_time = fields.nth(17)?.parse().ok()?;
+        Some(Self { id: ProcessId { pid, start_time }, parent })
     }
 }
 
@@ -114,14 +120,9 @@ fn proc_of(pid: HostPid) -> Option<procfs::process::Process> {
 /// A parent's pid may be used by a stranger the moment the parent has ended; then the child has another
 /// parent. So after each step up, the child is asked again: only if it is still the child of that pid did
 /// the step lead to its parent.
-pub(crate) fn ancestry(pid: HostPid) -> Vec<ProcessId> {
-    let mut line = Vec::new();
-    let mut child = Lineage::read(pid);
-    while let Some(here) = child.filter(|_| line.len() < MOST_ANCESTORS) {
-        line.push(here.id);
-        child = parent_of(here);
-    }
-    line
+pub(crate) fn ancestry(pid: HostPid) -> impl Iterator<Item = ProcessId> {
+    let line = std::iter::successors(Lineage::read(pid), |child| parent_of(*child));
+    line.take(MOST_ANCESTORS).map(|here| here.id)
 }
 
 fn parent_of(mut child: Lineage) -> Option<Lineage> {
@@ -141,14 +142,15 @@ fn parent_of(mut child: Lineage) -> Option<Lineage> {
 
 /// Whether a process is one of `roots` or descends from one.
 pub(crate) fn descends(pid: HostPid, roots: &BTreeSet<ProcessId>) -> bool {
-    ancestry(pid).iter().any(|ancestor| roots.contains(ancestor))
+    ancestry(pid).any(|ancestor| roots.contains(&ancestor))
 }
 
 /// Its pid in its own pid namespace, where that is another.
 pub(crate) fn inner_pid(pid: HostPid) -> Option<InnerPid> {
-    let names = proc_of(pid)?.status().ok()?.nspid?;
-    let innermost = u32::try_from(*names.last()?).ok()?;
-    (names.len() > 1).then(|| InnerPid::new(innermost))
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mut names = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace();
+    let (_host, innermost) = (names.next()?, names.next_back()?);
+    innermost.parse().ok().map(InnerPid::new)
 }
 
 /// The user it runs as.
@@ -191,6 +193,14 @@ mod tests {
         assert!(!descends(me(), &its));
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_lineage_is_what_the_kernel_says() {
+        let stat = proc_of(me()).unwrap().stat().unwrap();
+        let read = Lineage::read(me()).unwrap();
+        assert_eq!((read.id.start_time, read.parent.get()), (stat.starttime, stat.ppid as u32));
+        assert_eq!(Lineage::read(HostPid::new(u32::MAX)), None);
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Node for Door {
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
-        let line = process::ancestry(caller(&request)?.pid);
+        let line = process::ancestry(caller(&request)?.pid).collect::<Vec<_>>();
         let holds = |tenancy: &&Arc<crate::tenancy::Tenancy>| {
             let here = tenancy.occupants();
             line.iter().any(|id| here.roots.contains(id) || here.members.values().any(|member| member == id))

@@ -241,6 +241,10 @@ impl<'a> ControlWriter<'a> {
     /// Frees a slot.
     pub fn vacate(self, slot: Slot) {
         self.0.slot(slot, slot::PID).store(0, Release);
+        // Whoever looks at every slot need not look at those that hundreds of processes left behind.
+        let used = |index: &usize| Slot::new(*index).is_some_and(|slot| self.0.identity(slot).is_some());
+        let high = (0..self.0.slots_high()).rev().find(used).map_or(0, |index| index as u64 + 1);
+        self.0.words[SLOTS_HIGH].store(high, Release);
     }
 
     fn set(self, device: DeviceSlot, field: usize, value: u64) {
@@ -273,8 +277,9 @@ mod tests {
         assert_eq!((control.generation(), control.device_count(), control.slots_high()), (7, 2, 10));
         assert_eq!(control.limits(device), limits);
         assert_eq!(control.identity(slot), Some(identity));
+        writer.occupy(Slot::new(3).unwrap(), identity);
         writer.vacate(slot);
-        assert_eq!(control.identity(slot), None);
+        assert_eq!((control.identity(slot), control.slots_high()), (None, 4));
     }
 
     #[test]

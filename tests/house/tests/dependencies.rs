@@ -28,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fakenvml", &["simgpu"]),
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-rpc", "tranche-shm"]),
+    ("bench", &[]),
     ("house", &[]),
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),

@@ -1,0 +1,264 @@
+//! The measurements, and what each has to show.
+
+use std::thread;
+
+use crate::instructions;
+use crate::node::{Client, MIB, Node, Result, Stage, Variant, run};
+use crate::report::{Report, quantile, sorted};
+
+/// Steps in a loop that is timed.
+const STEPS: u32 = 40_000;
+/// A whole block, as most allocations of frameworks are, and a small allocation that shares one.
+const BLOCK: u64 = 2 << 20;
+const SMALL: u64 = 64 << 10;
+
+/// Loops that each variant runs each round: name, order, and what is done before.
+fn loops() -> Vec<(&'static str, String, Before)> {
+    let pairs = |bytes: u64, live: u32| format!("pairs {bytes} {live} {STEPS}");
+    vec![
+        ("alloc_free_10", pairs(BLOCK, 10), Before::Empty),
+        ("alloc_free_10000", pairs(BLOCK, 10_000), Before::Empty),
+        ("alloc_free_full", pairs(BLOCK, 10), Before::NearlyFull),
+        ("alloc_free_small_10", pairs(SMALL, 10), Before::Empty),
+        ("alloc_free_small_10000", pairs(SMALL, 10_000), Before::Empty),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Empty,
+    NearlyFull,
+}
+
+/// Everything.
+pub(crate) fn all(stage: &Stage, quick: bool, report: &mut Report) -> Result<()> {
+    let rounds = if quick { 3 } else { 9 };
+    let many = if quick { 20 } else { 100 };
+    let node = Node::start(stage, stage.stub(), "0.9")?;
+    let variants: Vec<Variant> =
+        [Variant::Native, Variant::Ours].into_iter().chain(Variant::peer()).collect();
+    call_costs(&node, &variants, rounds, report)?;
+    recalls(&node, many, report)?;
+    rates(&node, &variants, rounds, report)?;
+    starts(&node, &variants, rounds, report)?;
+    // After hundreds of processes were in the slice: these two look at all seats there ever were.
+    views(&node, &variants, rounds, report)?;
+    rejections(&node, &variants, rounds, report)?;
+    reclaims(&node, many, report)?;
+    resizes(&node, many / 2, report)?;
+    counted(&node, stage, &variants, report)?;
+    drop(node);
+    overshoot(stage, if quick { 1 } else { 5 }, report)
+}
+
+fn call_costs(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
+    let mut clients: Vec<Client> =
+        variants.iter().map(|variant| node.client(variant)).collect::<Result<_>>()?;
+    let loops = loops();
+    let mut times = vec![vec![Vec::new(); loops.len()]; variants.len()];
+    for _ in 0..rounds {
+        for (at, (_, order, before)) in loops.iter().enumerate() {
+            for (client, times) in clients.iter_mut().zip(&mut times) {
+                if *before == Before::NearlyFull {
+                    client.ask(&format!("fill {}", 64 << 20))?;
+                }
+                times[at].push(client.ask(order)?);
+                client.ask("drop")?;
+            }
+        }
+    }
+    let mut added = Vec::new();
+    for (at, (name, ..)) in loops.iter().enumerate() {
+        for (variant, times) in variants.iter().zip(&times) {
+            report.figure(&format!("{name}_ns"), variant.name(), "ns", &times[at]);
+        }
+        let beyond: Vec<f64> =
+            times[1][at].iter().zip(&times[0][at]).map(|(ours, native)| ours - native).collect();
+        added.push(report.figure(&format!("{name}_added_ns"), "ours", "ns", &beyond));
+    }
+    report.at_most("alloc_free_added_ns", added[0].max(added[1]).max(added[2]), "ns", 60.0);
+    report.at_most("alloc_free_added_10000_over_10", added[1] / added[0], "", 1.5);
+    report.at_most("alloc_free_added_full_over_empty", added[2] / added[0], "", 1.5);
+    report.at_most("alloc_free_added_small_10000_over_10", added[4] / added[3], "", 1.5);
+    Ok(())
+}
+
+fn views(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
+    let mut clients: Vec<Client> =
+        variants.iter().map(|variant| node.client(variant)).collect::<Result<_>>()?;
+    let mut times = vec![Vec::new(); variants.len()];
+    for _ in 0..rounds {
+        for (client, times) in clients.iter_mut().zip(&mut times) {
+            times.push(client.ask(&format!("info {STEPS}"))?);
+        }
+    }
+    for (variant, times) in variants.iter().zip(&times) {
+        report.figure("mem_get_info_ns", variant.name(), "ns", times);
+    }
+    let added: Vec<f64> = times[1].iter().zip(&times[0]).map(|(ours, native)| ours - native).collect();
+    let median = report.figure("mem_get_info_added_ns", "ours", "ns", &added);
+    report.at_most("mem_get_info_added_ns", median, "ns", 100.0);
+    Ok(())
+}
+
+/// Refusals where what the slice holds leaves no room. The bare driver refuses nothing.
+fn rejections(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
+    for variant in &variants[1..] {
+        let mut client = node.client(variant)?;
+        client.ask("fill 0")?;
+        let times: Result<Vec<f64>> =
+            (0..rounds).map(|_| client.ask(&format!("reject {} 2000", 1 << 30))).collect();
+        match (times, variant) {
+            (Ok(times), Variant::Ours) => {
+                let median = report.figure("reject_at_cap_us", variant.name(), "us", &times);
+                report.at_most("reject_at_cap_us_p50", median, "us", 1.0);
+            }
+            (Ok(times), _) => drop(report.figure("reject_at_cap_us", variant.name(), "us", &times)),
+            (Err(complaint), Variant::Ours) => return Err(complaint),
+            (Err(complaint), _) => println!("SKIP: no refusal by {}: {complaint}", variant.name()),
+        }
+    }
+    Ok(())
+}
+
+/// Two processes take turns with more than half of the slice each, so that every time the daemon has to take
+/// the credit for it back from the other one before it can answer.
+fn recalls(node: &Node, turns: usize, report: &mut Report) -> Result<()> {
+    let mut clients = [node.client(&Variant::Ours)?, node.client(&Variant::Ours)?];
+    let bytes = (clients[0].ask("total")? * 0.6) as u64;
+    let mut times = Vec::new();
+    for turn in 0..2 * turns {
+        times.push(clients[turn % 2].ask(&format!("take {bytes}"))?);
+    }
+    let median = report.figure("answer_with_recall_us", "ours", "us", &times[2..]);
+    report.at_most("reject_at_cap_us_p50_with_recall", median, "us", 15.0);
+    Ok(())
+}
+
+fn rates(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut clients: Vec<Client> =
+        variants.iter().map(|variant| node.client(variant)).collect::<Result<_>>()?;
+    let counts = [cores, 64, 256];
+    let mut rates = vec![vec![Vec::new(); counts.len()]; variants.len()];
+    for round in 0..rounds {
+        for (at, count) in counts.iter().enumerate() {
+            for (variant, (client, rates)) in variants.iter().zip(clients.iter_mut().zip(&mut rates)) {
+                // Third parties may take half a minute to start so many.
+                if *count == 256 && round > 0 && matches!(variant, Variant::Peer { .. }) {
+                    continue;
+                }
+                rates[at].push(client.ask(&format!("rate {count} {BLOCK} 200"))? / 1e6);
+            }
+        }
+    }
+    for (at, count) in counts.iter().enumerate() {
+        for (variant, rates) in variants.iter().zip(&rates) {
+            report.figure(&format!("alloc_rate_{count}_procs"), variant.name(), "M/s", &rates[at]);
+        }
+    }
+    for (at, name) in [(1, "alloc_rate_64_procs_vs_cores"), (2, "alloc_rate_256_procs_vs_cores")] {
+        let ratios: Vec<f64> = rates[1][at].iter().zip(&rates[1][0]).map(|(many, few)| many / few).collect();
+        let median = report.figure(name, "ours", "", &ratios);
+        if at == 1 {
+            report.at_least(name, median, "", 0.8);
+        }
+    }
+    Ok(())
+}
+
+fn starts(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
+    const COUNT: f64 = 256.0;
+    let mut clients: Vec<Client> =
+        variants.iter().map(|variant| node.client(variant)).collect::<Result<_>>()?;
+    let (mut wall, mut cpu) = (vec![Vec::new(); variants.len()], vec![Vec::new(); variants.len()]);
+    let mut daemon = Vec::new();
+    for round in 0..rounds {
+        for (at, variant) in variants.iter().enumerate() {
+            if round > 0 && matches!(variant, Variant::Peer { .. }) {
+                continue;
+            }
+            let before = node.daemon_cpu_us();
+            let [ms, us] = clients[at].ask_both("start 256")?;
+            wall[at].push(ms);
+            cpu[at].push(us);
+            if matches!(variant, Variant::Ours) {
+                daemon.push((node.daemon_cpu_us() - before) / COUNT);
+            }
+        }
+    }
+    for (at, variant) in variants.iter().enumerate() {
+        report.figure("startup_256_procs_ms", variant.name(), "ms", &wall[at]);
+        report.figure("startup_cpu_per_process_us", variant.name(), "us", &cpu[at]);
+    }
+    report.figure("startup_cpu_per_process_daemon_us", "ours", "us", &daemon);
+    let ratios: Vec<f64> = wall[1].iter().zip(&wall[0]).map(|(ours, native)| ours / native).collect();
+    let median = report.figure("startup_256_procs_ratio", "ours", "", &ratios);
+    report.at_most("startup_256_procs_ratio", median, "", 1.25);
+    Ok(())
+}
+
+/// From the kernel's word that a process has ended to a sibling's getting what it held. On the stub there is
+/// nothing else to tear down.
+fn reclaims(node: &Node, times: usize, report: &mut Report) -> Result<()> {
+    let mut client = node.client(&Variant::Ours)?;
+    let bytes = (client.ask("total")? * 0.6) as u64;
+    let ms: Result<Vec<f64>> = (0..times).map(|_| client.ask(&format!("reclaim {bytes}"))).collect();
+    let ms = ms?;
+    report.figure("reclaim_after_sigkill_ms", "ours", "ms", &ms);
+    report.at_most("reclaim_after_sigkill_ms_p99", quantile(&sorted(&ms), 0.99), "ms", 5.0);
+    Ok(())
+}
+
+/// From the start of `tranche slice resize` to a running process's seeing the new size.
+fn resizes(node: &Node, times: usize, report: &mut Report) -> Result<()> {
+    let mut client = node.client(&Variant::Ours)?;
+    let mut ms = Vec::new();
+    for turn in 0..times {
+        let (total, since) = (client.ask("total")? as u64, client.ask("clock")? as u64);
+        let order = format!("settle {total} {since}");
+        client.say(&order)?;
+        let share = if turn % 2 == 0 { "0.5" } else { "0.9" };
+        run(node.tranche().args(["slice", "resize", "bench", "-g", share]))?;
+        ms.push(client.hear(&order)?[0]);
+    }
+    report.figure("settle_after_resize_ms", "ours", "ms", &ms);
+    report.at_most("settle_after_resize_ms_p99", quantile(&sorted(&ms), 0.99), "ms", 100.0);
+    run(node.tranche().args(["slice", "resize", "bench", "-g", "0.9"])).map(drop)
+}
+
+fn counted(node: &Node, stage: &Stage, variants: &[Variant], report: &mut Report) -> Result<()> {
+    if !instructions::possible() {
+        println!("SKIP: instructions are not counted, as valgrind is not installed here");
+        return Ok(());
+    }
+    for variant in variants {
+        match instructions::of_a_pair(node, stage, variant) {
+            Ok(count) => drop(report.figure("alloc_free_instructions", variant.name(), "", &[count])),
+            Err(complaint) if matches!(variant, Variant::Peer { .. }) => {
+                println!("SKIP: the peer does not run under valgrind: {complaint}");
+            }
+            Err(complaint) => return Err(complaint),
+        }
+    }
+    Ok(())
+}
+
+/// Eight processes race for half of a simulated GPU, and the GPU says what they got.
+fn overshoot(stage: &Stage, rounds: usize, report: &mut Report) -> Result<()> {
+    let node = Node::start(stage, stage.simulator(), "0.5")?;
+    let (mut over, mut used) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let mut client = node.client(&Variant::Ours)?;
+        let cap = client.ask("total")?;
+        client.ask("race 8")?;
+        let held = node.device_used()?;
+        client.ask("endrace")?;
+        over.push((held - cap).max(0.0));
+        used.push(held / MIB);
+    }
+    report.figure("race_of_8_held_mib", "ours", "MiB", &used);
+    let worst = report.figure("overshoot_bytes", "ours", "bytes", &over).max(quantile(&sorted(&over), 1.0));
+    report.at_most("overshoot_bytes", worst, "bytes", 0.0);
+    Ok(())
+}
