@@ -33,7 +33,9 @@ fn a_cap_below_what_is_in_use_refuses_until_enough_is_freed_and_kills_nobody() {
     assert!(slice.used() > Bytes::mib(8 * GIB), "what is held is shown, over the cap or not: {slice:#?}");
     assert_eq!(tenant.info(), (Bytes::ZERO, Bytes::mib(4 * GIB)));
     let table = node.tranche(&["smi"]).success();
-    assert!(table.contains("shrinking"), "{table}");
+    assert!(table.contains("shrinking") && table.contains("OVER CAP"), "{table}");
+    let over = slice.devices[0].over_cap;
+    assert_eq!(slice.used(), slice.cap().saturating_add(over), "{slice:#?}");
     for piece in &pieces[..4] {
         assert_eq!(tenant.alloc(Kind::Plain, Bytes::mib(2)), Err(CudaError::OUT_OF_MEMORY));
         tenant.free(*piece).unwrap();
