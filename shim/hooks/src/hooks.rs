@@ -4,7 +4,10 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::cuda::{array, context, device, doors, driver, memory, physical, pool, wait};
+use crate::cuda::{
+    array, context, device, doors, driver, graph, limit, memory, module, multicast, physical, pool, shared,
+    wait,
+};
 use crate::libraries::{Library, Symbol};
 use crate::nvml::{self, process};
 
@@ -84,6 +87,20 @@ hooks! {
         7000 cuDevicePrimaryCtxReset(device: c_int) => context::release;
         11000 cuDevicePrimaryCtxReset_v2(device: c_int) => context::release;
 
+        3010 cuCtxSetLimit(limit: c_int, value: usize) => limit::set;
+        12040 cuGreenCtxCreate(green: *mut u64, resources: u64, device: c_int, flags: u32) => context::create_green;
+        12040 cuGreenCtxDestroy(green: u64) => context::destroy_green;
+        12040 cuCtxFromGreenCtx(context: *mut u64, green: u64) => context::from_green;
+
+        2000 cuModuleLoad(module: *mut u64, name: *const c_char) => module::load_file;
+        2000 cuModuleLoadData(module: *mut u64, image: *const c_void) => module::load;
+        2010 cuModuleLoadDataEx(module: *mut u64, image: *const c_void, count: u32, options: *mut c_int, values: *mut *mut c_void) => module::load_with_options;
+        2000 cuModuleLoadFatBinary(module: *mut u64, image: *const c_void) => module::load;
+        2000 cuModuleUnload(module: u64) => module::unload;
+        12000 cuLibraryLoadData(library: *mut u64, image: *const c_void, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => module::load_library;
+        12000 cuLibraryLoadFromFile(library: *mut u64, name: *const c_char, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => module::load_library_file;
+        12000 cuLibraryUnload(library: u64) => module::unload;
+
         2000 cuMemAlloc(pointer: *mut u32, bytes: u32) => memory::allocate;
         3020 cuMemAlloc_v2(pointer: *mut u64, bytes: usize) => memory::allocate;
         2000 cuMemAllocPitch(pointer: *mut u32, pitch: *mut u32, width: u32, height: u32, element: u32) => memory::allocate_pitched;
@@ -93,25 +110,53 @@ hooks! {
         3020 cuMemFree_v2(pointer: u64) => memory::free;
 
         11020 cuMemAllocAsync(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate;
-        11020 cuMemAllocAsync_ptsz(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate;
+        11020 cuMemAllocAsync_ptsz(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate_ptsz;
         11020 cuMemAllocFromPoolAsync(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from;
-        11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from;
+        11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from_ptsz;
         11020 cuMemFreeAsync(pointer: u64, stream: u64) => pool::free;
-        11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free;
+        11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free_ptsz;
         11020 cuMemPoolCreate(pool: *mut u64, properties: *const pool::Properties) => pool::create;
         11020 cuMemPoolDestroy(pool: u64) => pool::destroy;
         11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim;
+        10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate;
+        11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate;
+        11040 cuGraphInstantiateWithFlags(ready: *mut u64, graph: u64, flags: u64) => graph::instantiate_with_flags;
+        12000 cuGraphInstantiateWithParams(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
+        12000 cuGraphInstantiateWithParams_ptsz(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
+        11010 cuGraphUpload(graph: u64, stream: u64) => graph::launch;
+        11010 cuGraphUpload_ptsz(graph: u64, stream: u64) => graph::launch_ptsz;
+        10000 cuGraphLaunch(graph: u64, stream: u64) => graph::launch;
+        10000 cuGraphLaunch_ptsz(graph: u64, stream: u64) => graph::launch_ptsz;
+        10000 cuGraphExecDestroy(graph: u64) => graph::destroy;
+        11040 cuDeviceGraphMemTrim(device: c_int) => graph::trim;
+
         2000 cuCtxSynchronize() => wait::for_context;
-        13000 cuCtxSynchronize_v2(context: u64) => wait::for_one;
-        2000 cuStreamSynchronize(stream: u64) => wait::for_one;
-        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_one;
-        2000 cuEventSynchronize(event: u64) => wait::for_one;
+        13000 cuCtxSynchronize_v2(context: u64) => wait::for_given_context;
+        2000 cuStreamSynchronize(stream: u64) => wait::for_stream;
+        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_stream_ptsz;
+        2000 cuEventSynchronize(event: u64) => wait::for_event;
 
         10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const physical::Properties, flags: u64) => physical::create;
         10020 cuMemRelease(handle: u64) => physical::release;
         11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain;
         10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map;
         10020 cuMemUnmap(address: u64, bytes: usize) => physical::unmap;
+
+        10020 cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64) => shared::export_physical;
+        10020 cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_int) => shared::import_physical;
+        4010 cuIpcGetMemHandle(handle: *mut shared::IpcHandle, pointer: u64) => shared::export_handle;
+        4010 cuIpcOpenMemHandle(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
+        11000 cuIpcOpenMemHandle_v2(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
+        4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle;
+        10000 cuImportExternalMemory(memory: *mut u64, import: *const shared::Import) => shared::import_external;
+        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const shared::View) => shared::view_external;
+        10000 cuDestroyExternalMemory(memory: u64) => shared::destroy_external;
+        12010 cuMulticastCreate(object: *mut u64, properties: *const c_void) => multicast::create;
+        12010 cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory;
+        12010 cuMulticastBindAddr(object: u64, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address;
+        13010 cuMulticastBindMem_v2(object: u64, device: c_int, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory_on;
+        13010 cuMulticastBindAddr_v2(object: u64, device: c_int, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address_on;
+        12010 cuMulticastUnbind(object: u64, device: c_int, offset: usize, bytes: usize) => multicast::unbind;
 
         2000 cuArrayCreate(array: *mut u64, shape: *const array::Flat<u32>) => array::create;
         3020 cuArrayCreate_v2(array: *mut u64, shape: *const array::Flat<usize>) => array::create;

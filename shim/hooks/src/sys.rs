@@ -21,6 +21,8 @@ pub(crate) struct FileId {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) bytes: u64,
+    /// Whether it is a file with contents, not a device, pipe or socket.
+    pub(crate) regular: bool,
 }
 
 /// A descriptor that is closed when dropped.
@@ -72,7 +74,12 @@ pub(crate) fn file_id(fd: c_int) -> Result<FileId, Errno> {
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: fstat writes one `stat` of the kernel's layout, which on x86_64 is the libc crate's.
     unsafe { call(libc::SYS_fstat, [fd as c_long, (&raw mut stat) as c_long, 0, 0, 0, 0]) }?;
-    Ok(FileId { device: stat.st_dev, inode: stat.st_ino, bytes: stat.st_size as u64 })
+    Ok(FileId {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        bytes: stat.st_size as u64,
+        regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+    })
 }
 
 /// Connects to a unix socket; connecting, sending and receiving wait at most `patience_ms`.
@@ -237,6 +244,23 @@ fn map(bytes: usize, protection: c_int, flags: c_int, fd: c_int) -> Result<*mut 
 fn unmap(address: *mut c_void, bytes: usize) {
     // SAFETY: callers pass a mapping they made and have given to nobody.
     let _ = unsafe { call(libc::SYS_munmap, [address as c_long, bytes as c_long, 0, 0, 0, 0]) };
+}
+
+/// Lets `read` look at a file's bytes; nothing if there is no such file or nothing in it.
+pub(crate) fn with_file<T>(name: &CStr, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: openat reads a name that ends with a zero.
+    let fd = unsafe {
+        call(libc::SYS_openat, [libc::AT_FDCWD as c_long, name.as_ptr() as c_long, flags as c_long, 0, 0, 0])
+    };
+    let fd = Fd(fd.ok()? as c_int);
+    let bytes = usize::try_from(file_id(fd.raw()).ok()?.bytes).ok().filter(|bytes| *bytes > 0)?;
+    let address = map(bytes, libc::PROT_READ, libc::MAP_PRIVATE, fd.raw()).ok()?;
+    // SAFETY: the mapping is ours and as long as the file is. Whoever shortens an image file while the driver
+    // is told to load it is out of luck with the driver, too.
+    let result = read(unsafe { core::slice::from_raw_parts(address.cast(), bytes) });
+    unmap(address, bytes);
+    Some(result)
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

@@ -1,25 +1,25 @@
-//! Contexts: the driver takes memory for them by itself, so a calibrated reserve is charged before the first.
+//! Contexts: the driver takes memory for each by itself, so a calibrated reserve is charged before it is made.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused};
-use crate::ledger::{Ledger, Owner};
+use crate::ledger::{Denied, Ledger, Owner};
 use crate::table::{Cursor, Entry, Full, Kind};
 
 /// How a context came to be, which decides what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
-    /// By the device's primary context, or by a way that we did not see.
+enum Made {
+    /// By the device's primary context, or by a way that we did not see. One reserve is charged for all of them.
     Primary = 1,
-    /// By the program.
+    /// By the program; each has a reserve of its own.
     Created,
 }
 
 impl Ledger<'_> {
-    /// Charges the reserve for contexts on `device` once per process, however many there will be.
+    /// Charges the reserve for the primary context of `device`, once until it ends.
     #[inline(always)]
     pub fn reserve_context(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
         let charge = self.context_charge(device);
@@ -36,36 +36,80 @@ impl Ledger<'_> {
         if charge.load(Acquire) != 0 {
             return Ok(());
         }
-        let units = self.tenant.control.limits(device).context;
+        let units = self.context_units(device);
         self.tenant.charge(device, units, daemon)?.keep(units);
-        self.tenant.usage.context(self.tenant.slot, device).store(u64::from(units.get()), Release);
+        self.show_more(device, units);
         charge.store(u64::from(units.get()) + 1, Release);
         Ok(())
     }
 
-    /// Who owns what is allocated in `context`; one that we did not see made counts as primary.
+    /// Who owns what is allocated in `context`. One that we did not see made counts as primary: its reserve is
+    /// charged now.
     #[inline(always)]
-    pub fn owner(&self, context: u64, device: DeviceSlot) -> Owner {
+    pub fn owner(&self, context: u64, device: DeviceSlot, daemon: &impl Daemon) -> Result<Owner, Refused> {
         match self.few.serial(Kind::Context, context) {
-            Some(serial) => Owner(serial),
-            None => self.opened(context, device, Made::Primary),
+            Some(serial) => Ok(Owner(serial)),
+            None => self.new_owner(context, device, daemon),
         }
     }
 
-    /// A context is there. Its address may have been another's before: that one is gone.
     #[cold]
-    pub fn opened(&self, context: u64, device: DeviceSlot, made: Made) -> Owner {
-        let entry = Entry { detail: made as u64, ..self.entry(device, Units::ZERO) };
-        let known = |before: &Entry| made == Made::Primary && before.detail == Made::Primary as u64;
+    fn new_owner(&self, context: u64, device: DeviceSlot, daemon: &impl Daemon) -> Result<Owner, Refused> {
+        self.reserve_context(device, daemon)?;
+        Ok(self.primary_opened(context, device))
+    }
+
+    /// The device's primary context is there. Its address may have been another's before: that one is gone.
+    pub fn primary_opened(&self, context: u64, device: DeviceSlot) -> Owner {
+        let entry = Entry { detail: Made::Primary as u64, ..self.entry(device, Units::ZERO) };
+        let known = |before: &Entry| before.detail == Made::Primary as u64;
         let keep = |before: Option<Entry>| Some(before.filter(known).unwrap_or(entry));
         match self.few.change(Kind::Context, context, keep) {
             Ok(Some(before)) if known(&before) => Owner(before.serial),
             Ok(before) => {
-                before.into_iter().for_each(|gone| self.forget_owner(Owner(gone.serial)));
+                before.into_iter().for_each(|gone| self.context_gone(gone));
                 Owner(entry.serial)
             }
             Err(Full) => Owner::NOBODY,
         }
+    }
+
+    /// Charges a reserve and lets `driver` create a context; `undo` destroys it again.
+    pub fn create_context<E>(
+        &self,
+        device: DeviceSlot,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<u64, E>,
+        undo: impl FnOnce(u64),
+    ) -> Result<u64, Denied<E>> {
+        let units = self.context_units(device);
+        let reserved = self.tenant.charge(device, units, daemon)?;
+        let context = driver().map_err(Denied::Driver)?;
+        let entry = Entry { detail: Made::Created as u64, ..self.entry(device, units) };
+        match self.few.put(Kind::Context, context, entry) {
+            Ok(before) => {
+                reserved.keep(units);
+                self.show_more(device, units);
+                before.into_iter().for_each(|gone| self.context_gone(gone));
+                Ok(context)
+            }
+            Err(full) => {
+                undo(context);
+                Err(full.into())
+            }
+        }
+    }
+
+    /// `alias` is another name of the context that `context` names, and ends with it.
+    pub fn context_alias(&self, context: u64, alias: u64) {
+        let Some(entry) = self.few.find(Kind::Context, context) else { return };
+        let _ = self.few.change(Kind::Context, alias, |known| {
+            Some(
+                known
+                    .filter(|known| known.serial == entry.serial)
+                    .unwrap_or(Entry { units: Units::ZERO, ..entry }),
+            )
+        });
     }
 
     /// Lets `driver` destroy a context, then gives back what went with it.
@@ -73,17 +117,17 @@ impl Ledger<'_> {
         let stamp = self.table.stamp();
         driver()?;
         if let Some(entry) = self.few.take(Kind::Context, context, stamp) {
-            self.forget_owner(Owner(entry.serial));
-            self.end_reserve(entry.device);
+            self.context_gone(entry);
+            if entry.detail == Made::Primary as u64 {
+                self.end_reserve(entry.device);
+            }
         }
         Ok(())
     }
 
     /// The primary context of `device` is no more.
     pub fn primary_closed(&self, device: DeviceSlot) {
-        let primary = |kind: Kind, entry: &Entry| {
-            kind == Kind::Context && entry.device == device && entry.detail == Made::Primary as u64
-        };
+        let primary = self.primary_of(device);
         let mut cursor = Cursor::default();
         while let Some((_, _, entry)) = self.few.take_next(&mut cursor, primary) {
             self.forget_owner(Owner(entry.serial));
@@ -91,16 +135,51 @@ impl Ledger<'_> {
         self.end_reserve(device);
     }
 
-    /// Gives the reserve back if no context is left on the device.
+    /// Gives the reserve of the primary context back if there is none on the device.
     pub fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
-        let on_device = |kind: Kind, entry: &Entry| kind == Kind::Context && entry.device == device;
-        if self.few.next(&mut Cursor::default(), on_device).is_some() {
+        if self.few.next(&mut Cursor::default(), self.primary_of(device)).is_some() {
             return;
         }
         if let Some(units) = self.context_charge(device).swap(0, AcqRel).checked_sub(1) {
-            self.tenant.usage.context(self.tenant.slot, device).store(0, Release);
-            self.tenant.release(device, Units::new(units as u32));
+            let units = Units::new(units as u32);
+            self.show_less(device, units);
+            self.tenant.release(device, units);
         }
+    }
+
+    fn primary_of(&self, device: DeviceSlot) -> impl Fn(Kind, &Entry) -> bool + Copy + use<> {
+        move |kind, entry| {
+            kind == Kind::Context && entry.device == device && entry.detail == Made::Primary as u64
+        }
+    }
+
+    fn context_gone(&self, gone: Entry) {
+        self.forget_owner(Owner(gone.serial));
+        let same = |kind: Kind, entry: &Entry| kind == Kind::Context && entry.serial == gone.serial;
+        let mut cursor = Cursor::default();
+        let mut units = gone.units;
+        while let Some((_, _, other)) = self.few.take_next(&mut cursor, same) {
+            units = units.saturating_add(other.units);
+        }
+        if units > Units::ZERO {
+            self.show_less(gone.device, units);
+            self.tenant.release(gone.device, units);
+        }
+    }
+
+    fn context_units(&self, device: DeviceSlot) -> Units {
+        self.tenant.control.limits(device).context
+    }
+
+    /// What of the charge is for contexts is shown to whoever looks at the slice.
+    fn show_more(&self, device: DeviceSlot, units: Units) {
+        let shown = self.tenant.usage.context(self.tenant.slot, device);
+        let _ = shown.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_add(units.get().into())));
+    }
+
+    fn show_less(&self, device: DeviceSlot, units: Units) {
+        let shown = self.tenant.usage.context(self.tenant.slot, device);
+        let _ = shown.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_sub(units.get().into())));
     }
 }

@@ -125,6 +125,7 @@ impl<'a> Ledger<'a> {
         match kind {
             Kind::Memory if entry.detail > 0 => self.leave_blocks(entry.device, key, entry.detail),
             Kind::Mapping => self.drop_mapping(entry),
+            Kind::Module if entry.detail != 0 => self.return_allowance(entry.device),
             _ => {}
         }
         if matches!(kind, Kind::Memory | Kind::Physical) && entry.link & SHARED != 0 {

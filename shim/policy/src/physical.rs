@@ -1,15 +1,31 @@
 //! Physical memory by handle: charged from its creation until it is neither held nor mapped.
 
+use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use crate::charge::Daemon;
-use crate::extent::BLOCK_BYTES;
+use crate::extent::{BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Denied, Ledger};
-use crate::table::{Entry, Kind};
+use crate::share::SHARED;
+use crate::table::{Cursor, Entry, Full, Kind};
 
 /// An entry of [`Kind::Physical`] counts in its detail: references in the upper half, mappings in the lower.
 pub(crate) const REFERENCE: u64 = 1 << 32;
 const MAPPING: u64 = 1;
+/// What an entry's link says of a handle that came from elsewhere: how large it is shows when it is mapped.
+/// Otherwise the link is zero or the handle that this one is another name of.
+const IMPORTED: u64 = 1 << 62;
+/// What an entry's link says of a multicast object.
+const MULTICAST: u64 = 1 << 61;
+
+/// What is bound to a multicast object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Physical memory by its handle.
+    Handle(u64),
+    /// What is mapped around an address.
+    Address(u64),
+}
 
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
@@ -37,11 +53,45 @@ impl Ledger<'_> {
         }
     }
 
-    /// The program took another reference to `handle`.
-    pub fn retained(&self, handle: u64) {
-        let _ = self.table.change(Kind::Physical, handle, |entry| {
-            entry.map(|entry| Entry { detail: entry.detail.saturating_add(REFERENCE), ..entry })
-        });
+    /// The program took a reference to what is mapped around `address`, and the driver calls it `handle`, which
+    /// need not be what it was called before.
+    pub fn retained(&self, handle: u64, address: u64) {
+        if self.refer(handle) {
+            return;
+        }
+        let Some(mapping) = self.mapping_around(address) else { return };
+        if !self.refer(mapping.link) {
+            return;
+        }
+        let blank = self.entry(mapping.device, Units::ZERO);
+        let alias = Entry { detail: REFERENCE, link: mapping.link, ..blank };
+        // An alias that finds no room keeps what it names charged: too much, never too little.
+        let _ = self.table.put(Kind::Physical, handle, alias);
+    }
+
+    fn refer(&self, handle: u64) -> bool {
+        let more = |entry: Entry| Entry { detail: entry.detail.saturating_add(REFERENCE), ..entry };
+        matches!(self.table.change(Kind::Physical, handle, |entry| entry.map(more)), Ok(Some(_)))
+    }
+
+    fn mapping_around(&self, address: u64) -> Option<Entry> {
+        let exact = self.table.find(Kind::Mapping, address);
+        let mut cursor = Cursor::default();
+        let mut rest = core::iter::from_fn(|| self.table.next(&mut cursor, |kind, _| kind == Kind::Mapping));
+        exact.or_else(|| {
+            let around = rest.find(|(_, start, entry)| (*start..start + entry.detail).contains(&address));
+            around.map(|(_, _, entry)| entry)
+        })
+    }
+
+    /// A handle to memory that somebody else made came to this process. It is charged when it is mapped, for
+    /// only then it shows how large it is.
+    pub fn imported(&self, handle: u64, device: DeviceSlot) -> Result<(), Full> {
+        if self.refer(handle) {
+            return Ok(());
+        }
+        let entry = Entry { detail: REFERENCE, link: IMPORTED, ..self.entry(device, Units::ZERO) };
+        self.table.put(Kind::Physical, handle, entry).map(drop)
     }
 
     /// Lets `driver` give up a reference.
@@ -52,33 +102,118 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Lets `driver` map `handle` at `address`. Handles that we did not see made are not ours to count.
+    /// Lets `driver` map `handle` and say where, an imported one after charging it. Handles that we did not see
+    /// made are not ours to count.
     pub fn map<E>(
         &self,
-        address: u64,
-        bytes: u64,
         handle: u64,
-        driver: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
+        bytes: u64,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<u64, E>,
+    ) -> Result<u64, Denied<E>> {
+        self.charge_import(handle, bytes, daemon)?;
         let mut found = None;
         // Counted before the driver maps it, or a release in between would give the charge back too early.
         let _ = self.table.change(Kind::Physical, handle, |entry| {
             found = entry;
             entry.map(|entry| Entry { detail: entry.detail.saturating_add(MAPPING), ..entry })
         });
-        let mapped = driver();
+        let mapped = driver().map_err(Denied::Driver);
         let Some(physical) = found else { return mapped };
-        if mapped.is_err() {
-            self.drop_part(handle, physical.serial, MAPPING);
-            return mapped;
-        }
+        let address = mapped.inspect_err(|_| self.drop_part(handle, physical.serial, MAPPING))?;
         let blank = self.entry(physical.device, Units::ZERO);
         let entry = Entry { detail: bytes, link: handle, ..blank };
         // A mapping that finds no room in the table keeps its handle charged: too much, never too little.
         if let Ok(Some(gone)) = self.table.put(Kind::Mapping, address, entry) {
             self.forget(Kind::Mapping, address, gone);
         }
-        mapped
+        Ok(address)
+    }
+
+    /// What was mapped at `address`, if it was, is there no more. Views of imported memory end like plain memory.
+    pub fn view_gone(&self, address: u64, stamp: u64) {
+        if let Some(gone) = self.table.take(Kind::Mapping, address, stamp) {
+            self.forget(Kind::Mapping, address, gone);
+        }
+    }
+
+    /// A multicast object is there. It takes nothing itself, and keeps what is bound to it.
+    pub fn multicast_made(&self, object: u64) {
+        let Some(device) = DeviceSlot::new(0) else { return };
+        let entry = Entry { detail: REFERENCE, link: MULTICAST, ..self.entry(device, Units::ZERO) };
+        if let Ok(Some(gone)) = self.table.put(Kind::Physical, object, entry) {
+            self.forget(Kind::Physical, object, gone);
+        }
+    }
+
+    /// Lets `driver` bind memory to a place in a multicast object: by its handle or, with none, by where it is
+    /// mapped.
+    pub fn bind<E>(
+        &self,
+        (object, offset): (u64, u64),
+        memory: Bound,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let handle = match memory {
+            Bound::Handle(handle) => Some(handle),
+            Bound::Address(address) => self.mapping_around(address).map(|mapping| mapping.link),
+        };
+        let Some(handle) = handle else { return driver() };
+        let mut found = None;
+        let _ = self.table.change(Kind::Physical, handle, |entry| {
+            found = entry;
+            entry.map(|entry| Entry { detail: entry.detail.saturating_add(MAPPING), ..entry })
+        });
+        let Some(physical) = found else { return driver() };
+        driver().inspect_err(|_| self.drop_part(handle, physical.serial, MAPPING))?;
+        let entry = Entry { detail: object, link: handle, ..self.entry(physical.device, Units::ZERO) };
+        // A binding that finds no room in the table keeps its memory charged: too much, never too little.
+        let place = place(object, offset, physical.device);
+        if let Ok(Some(gone)) = self.few.put(Kind::Binding, place, entry) {
+            self.drop_mapping(gone);
+        }
+        Ok(())
+    }
+
+    /// Lets `driver` unbind what is at a place in a multicast object.
+    pub fn unbind<E>(
+        &self,
+        (object, offset): (u64, u64),
+        device: DeviceSlot,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        if let Some(gone) = self.few.take(Kind::Binding, place(object, offset, device), stamp) {
+            self.drop_mapping(gone);
+        }
+        Ok(())
+    }
+
+    fn unbind_all(&self, object: u64) {
+        let bound = |kind: Kind, entry: &Entry| kind == Kind::Binding && entry.detail == object;
+        let mut cursor = Cursor::default();
+        while let Some((_, _, gone)) = self.few.take_next(&mut cursor, bound) {
+            self.drop_mapping(gone);
+        }
+    }
+
+    fn charge_import<E>(&self, handle: u64, bytes: u64, daemon: &impl Daemon) -> Result<(), Denied<E>> {
+        let imported = |entry: &Entry| entry.link == IMPORTED;
+        let Some(known) = self.table.find(Kind::Physical, handle).filter(imported) else { return Ok(()) };
+        let wanted = Extent::blocks(bytes).ok_or(Denied::OutOfMemory)?.worst();
+        let missing = wanted.saturating_sub(known.units);
+        if missing == Units::ZERO {
+            return Ok(());
+        }
+        let reserved = self.tenant.charge(known.device, missing, daemon)?;
+        let before = self.table.change(Kind::Physical, handle, |entry| {
+            entry.map(|entry| Entry { units: entry.units.max(wanted), ..entry })
+        });
+        if let Ok(Some(before)) = before {
+            reserved.keep(wanted.saturating_sub(before.units));
+        }
+        Ok(())
     }
 
     /// Lets `driver` unmap everything in the range.
@@ -125,6 +260,17 @@ impl Ledger<'_> {
         });
         if let Some(entry) = last {
             self.forget(Kind::Physical, handle, entry);
+            match entry.link {
+                0 | IMPORTED => {}
+                MULTICAST => self.unbind_all(handle),
+                link if link & SHARED != 0 => {}
+                other_name => self.drop_part(other_name, entry.serial, REFERENCE),
+            }
         }
     }
+}
+
+/// A place in a multicast object. Offsets are multiples of a block, so they mix well with a handle.
+fn place(object: u64, offset: u64, device: DeviceSlot) -> u64 {
+    object.rotate_left(40) ^ (offset / BLOCK_BYTES) ^ (device.index() as u64) << 32
 }

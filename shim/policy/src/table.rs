@@ -51,10 +51,22 @@ pub enum Kind {
     Alias,
     /// A pointer at which memory of others is open.
     Opened,
+    /// A module or library.
+    Module,
+    /// What is in use of the code that a context's reserve covers, by device.
+    Allowance,
+    /// A limit of a context that the program raised.
+    Limit,
+    /// A graph ready to run, with what its memory nodes take on one device.
+    Graph,
+    /// What all graphs are charged on a device.
+    GraphMemory,
+    /// A place in a multicast object with memory bound to it.
+    Binding,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 18] = [
         Self::Memory,
         Self::Streamed,
         Self::Block,
@@ -67,6 +79,12 @@ impl Kind {
         Self::Shared,
         Self::Alias,
         Self::Opened,
+        Self::Module,
+        Self::Allowance,
+        Self::Limit,
+        Self::Graph,
+        Self::GraphMemory,
+        Self::Binding,
     ];
 }
 

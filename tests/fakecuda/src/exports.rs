@@ -361,6 +361,8 @@ exports! {
         cuGraphClone(out: Out<u64>, graph: u64) = graph::clone(out, graph);
         cuGraphDestroy(graph: u64) = graph::destroy(graph);
         cuGraphDestroyNode(node: u64) = graph::destroy_node(node);
+        cuGraphChildGraphNodeGetGraph(node: u64, out: Out<u64>) = graph::child_of(node, out);
+        cuGraphMemAllocNodeGetParams(node: u64, out: Out<node::AllocNode>) = node::alloc_parameters(node, out);
         cuGraphNodeGetType(node: u64, out: Out<i32>) = graph::node_type(node, out);
         cuGraphGetNodes(graph: u64, out: Out<u64>, count: Out<usize>) = graph::nodes(graph, out, count);
         cuGraphGetRootNodes(graph: u64, out: Out<u64>, count: Out<usize>) = graph::roots(graph, out, count);

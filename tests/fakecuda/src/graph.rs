@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
-use crate::op::Op;
+use crate::op::{GraphMemory, Op};
 use crate::status::{Outcome, Status};
 use crate::stream::{DefaultStream, select};
 use crate::wall::{In, Out};
@@ -20,6 +20,8 @@ struct Node {
     handle: u64,
     op: Op,
     after: Vec<usize>,
+    /// The graph in it, once somebody has asked for that.
+    inside: Option<u64>,
     /// Nodes keep their index for ever; a destroyed one stays as a gap.
     gone: bool,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Executable {
 impl Graph {
     /// Adds a node after others of this graph; says its index.
     pub(crate) fn add(&mut self, handle: u64, op: Op, after: Vec<usize>) -> usize {
-        self.nodes.push(Node { handle, op, after, gone: false });
+        self.nodes.push(Node { handle, op, after, inside: None, gone: false });
         self.nodes.len() - 1
     }
 
@@ -121,6 +123,39 @@ pub(crate) fn destroy(graph: u64) -> Outcome {
 fn home(table: &Table, node: u64) -> Outcome<(u64, usize)> {
     let found = table.graphs.iter().find_map(|(handle, graph)| Some((*handle, graph.index(node).ok()?)));
     found.ok_or(Status::InvalidValue)
+}
+
+/// `cuGraphChildGraphNodeGetGraph`: the node's own copy, which lives with it.
+pub(crate) fn child_of(node: u64, out: Out<u64>) -> Outcome {
+    out.check()?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (graph, index) = home(&table, node)?;
+    let node = &find(&table.graphs, graph)?.nodes[index];
+    let Op::Child(ops) = node.op.clone() else { return Err(Status::InvalidValue) };
+    if let Some(inside) = node.inside {
+        return out.put(inside);
+    }
+    let mut child = Graph::default();
+    for op in ops {
+        let after = child.nodes.len().checked_sub(1).into_iter().collect();
+        child.add(table.handle(), op, after);
+    }
+    let handle = table.handle();
+    table.graphs.insert(handle, child);
+    table.graphs.get_mut(&graph).ok_or(Status::InvalidHandle)?.nodes[index].inside = Some(handle);
+    out.put(handle)
+}
+
+/// The memory that a node allocates each time it runs.
+pub(crate) fn memory_of(node: u64) -> Outcome<GraphMemory> {
+    let driver = driver()?;
+    let table = driver.table();
+    let (graph, index) = home(&table, node)?;
+    match &find(&table.graphs, graph)?.nodes[index].op {
+        Op::Alloc(memory) => Ok(*memory),
+        _ => Err(Status::InvalidValue),
+    }
 }
 
 pub(crate) fn destroy_node(node: u64) -> Outcome {

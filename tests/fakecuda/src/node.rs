@@ -155,6 +155,13 @@ pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
     parameters.put(asked)
 }
 
+/// `cuGraphMemAllocNodeGetParams`.
+pub(crate) fn alloc_parameters(node: u64, out: Out<AllocNode>) -> Outcome {
+    let GraphMemory { base, size, device } = crate::graph::memory_of(node)?;
+    let properties = PoolProperties::on(device as i32);
+    out.put(AllocNode { properties, access: Host::NULL, access_count: 0, size: size as usize, address: base })
+}
+
 pub(crate) fn add_free(node: NewNode, address: u64) -> Outcome {
     if address == 0 {
         return Err(Status::InvalidValue);

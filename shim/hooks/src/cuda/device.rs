@@ -50,6 +50,12 @@ fn find_slot(
     found.ok_or(INVALID_DEVICE)
 }
 
+/// The driver's number for one of the slice's devices, if the driver shows it.
+pub(crate) fn number(wanted: DeviceSlot) -> Option<c_int> {
+    let ledger = attach::ledger().ok()?;
+    driver::devices().ok()?.find(|device| slot(&ledger, *device) == Ok(wanted))
+}
+
 fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> + use<> {
     (0..ledger.tenant().control.device_count()).filter_map(DeviceSlot::new)
 }
@@ -147,7 +153,7 @@ pub(crate) unsafe fn memory_info<W: Width>(
     unsafe {
         code(checked(real(&mut real_free, &mut real_total)).and_then(|()| {
             let place = current()?;
-            super::pool::settle(&place.ledger);
+            super::settle(&place.ledger);
             let view = place.ledger.tenant().view(place.device);
             *free = W::narrow(view.free.min(real_free.wide()));
             *total = W::narrow(view.total.min(real_total.wide()));

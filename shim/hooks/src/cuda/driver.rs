@@ -47,6 +47,25 @@ real_functions! {
     Cuda {
         cuCtxGetDevice(device: *mut c_int);
         cuCtxGetCurrent(context: *mut u64);
+        cuCtxDestroy_v2(context: u64);
+        cuCtxGetLimit(value: *mut usize, limit: c_int);
+        cuGreenCtxDestroy(green: u64);
+        cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+        cuDeviceGetGraphMemAttribute(device: c_int, attribute: c_int, value: *mut u64);
+        cuDeviceGraphMemTrim(device: c_int);
+        cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut usize);
+        cuGraphNodeGetType(node: u64, kind: *mut c_int);
+        cuGraphMemAllocNodeGetParams(node: u64, parameters: *mut c_void);
+        cuGraphChildGraphNodeGetGraph(node: u64, graph: *mut u64);
+        cuGraphExecDestroy(graph: u64);
+        cuGraphUpload(graph: u64, stream: u64);
+        cuModuleGetLoadingMode(mode: *mut c_int);
+        cuModuleUnload(module: u64);
+        cuLibraryUnload(library: u64);
+        cuStreamIsCapturing(stream: u64, status: *mut c_int);
+        cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, pointer: u64);
+        cuIpcCloseMemHandle(pointer: u64);
+        cuDestroyExternalMemory(memory: u64);
         cuDeviceGetCount(count: *mut c_int);
         cuDeviceGet(device: *mut c_int, ordinal: c_int);
         cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int);

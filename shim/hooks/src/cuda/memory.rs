@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Kind, Pitched};
 
-use super::{SUCCESS, Width, checked, code, current, driver, pool, refused, with_reclaim};
+use super::{SUCCESS, Width, checked, code, current, driver, pool, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -119,7 +119,8 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
             code(ledger.free_to_pool(pointer.wide(), &pool::kept, driver))
         }
         Ok(ledger) => {
-            let freed = ledger.free(Kind::Memory, pointer.wide(), driver);
+            let freed = ledger
+                .free(Kind::Memory, pointer.wide(), || shared::free_view(&ledger, pointer.wide(), driver));
             ledger.flush_shares(&Line);
             code(freed)
         }

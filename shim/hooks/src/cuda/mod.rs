@@ -5,9 +5,14 @@ pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod doors;
 pub(crate) mod driver;
+pub(crate) mod graph;
+pub(crate) mod limit;
 pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod multicast;
 pub(crate) mod physical;
 pub(crate) mod pool;
+pub(crate) mod shared;
 pub(crate) mod wait;
 
 use core::ffi::c_int;
@@ -55,6 +60,7 @@ pub(crate) fn ledger() -> Result<Ledger<'static>, c_int> {
 pub(crate) struct Place {
     pub(crate) ledger: Ledger<'static>,
     pub(crate) device: DeviceSlot,
+    pub(crate) context: u64,
     pub(crate) owner: Owner,
 }
 
@@ -64,12 +70,11 @@ pub(crate) fn current() -> Result<Place, c_int> {
     let ledger = ledger()?;
     let (device, context) = driver::current()?;
     let device = device::slot(&ledger, device)?;
-    let reserved = ledger.reserve_context(device, &Line);
-    reserved.map_err(|_| refused(&ledger))?;
-    Ok(Place { ledger, device, owner: ledger.owner(context, device) })
+    let owner = ledger.owner(context, device, &Line).map_err(|_| refused(&ledger))?;
+    Ok(Place { ledger, device, context, owner })
 }
 
-/// Tries twice: before a refusal, pools give back what they keep unused.
+/// Tries twice: before a refusal, pools and graphs give back what they keep unused.
 #[inline(always)]
 pub(crate) fn with_reclaim<T>(
     ledger: &Ledger<'static>,
@@ -80,10 +85,22 @@ pub(crate) fn with_reclaim<T>(
         match attempt() {
             Ok(made) => return Ok(made),
             Err(Denied::Driver(error)) => return Err(error),
-            Err(Denied::OutOfMemory) if !reclaimed && pool::reclaim(ledger) => reclaimed = true,
+            Err(Denied::OutOfMemory) if !reclaimed && reclaim(ledger) => reclaimed = true,
             Err(Denied::OutOfMemory) => return Err(refused(ledger)),
         }
     }
+}
+
+/// Makes pools and graphs let go of what they keep unused; says whether there are any.
+#[cold]
+fn reclaim(ledger: &Ledger<'static>) -> bool {
+    pool::reclaim(ledger) | graph::reclaim(ledger)
+}
+
+/// Looks again at what the driver takes and lets go by itself.
+pub(crate) fn settle(ledger: &Ledger<'static>) {
+    pool::settle(ledger);
+    graph::settle(ledger);
 }
 
 /// Counts a refusal.

@@ -82,7 +82,7 @@ pub(crate) unsafe fn retain(
         if result == SUCCESS
             && let Ok(ledger) = attach::ledger()
         {
-            ledger.retained(*handle);
+            ledger.retained(*handle, address);
         }
         result
     }
@@ -99,7 +99,10 @@ pub(crate) unsafe fn map(
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(address, bytes, offset, handle, flags) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.map(address, bytes as u64, handle, driver)),
+        Ok(ledger) => code(
+            with_reclaim(&ledger, || ledger.map(handle, bytes as u64, &Line, || driver().map(|()| address)))
+                .map(drop),
+        ),
         Err(attach::Outside) => code(driver()),
     }
 }

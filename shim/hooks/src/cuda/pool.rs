@@ -14,19 +14,36 @@ use crate::connection::Line;
 const RESERVED_NOW: c_int = 5;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const ON_DEVICE: u32 = 1;
+/// `CU_STREAM_LEGACY`
+pub(crate) const LEGACY: u64 = 1;
+/// `CU_STREAM_PER_THREAD`
+pub(crate) const PER_THREAD: u64 = 2;
 /// The number above which a stream is a stream: the lower ones mean default streams.
 const FIRST_STREAM: u64 = 3;
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`
+const CAPTURING: c_int = 1;
 
 /// Whether this program ever allocated from a pool: most do not, and then nothing need be looked after.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// The head of `CUmemPoolProps`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct Properties {
     allocation_type: u32,
     handle_types: u32,
     location_type: u32,
     location: c_int,
+}
+
+impl Properties {
+    /// Nowhere.
+    pub(crate) const NONE: Self = Self { allocation_type: 0, handle_types: 0, location_type: 0, location: 0 };
+
+    /// The driver's device it is on; nothing for memory of the host.
+    pub(crate) fn device(&self) -> Option<c_int> {
+        (self.location_type == ON_DEVICE).then_some(self.location)
+    }
 }
 
 /// What the driver says a pool keeps.
@@ -83,6 +100,29 @@ pub(crate) unsafe fn allocate(
     code(charged(pointer, bytes, stream, None, |made| unsafe { real(made, bytes, stream) }))
 }
 
+/// The variant in which stream 0 is the calling thread's own.
+pub(crate) unsafe fn allocate_ptsz(
+    real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
+    pointer: *mut u64,
+    bytes: usize,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    code(charged(pointer, bytes, own(stream), None, |made| unsafe { real(made, bytes, stream) }))
+}
+
+/// What stream 0 is to the variants for it.
+const fn own(stream: u64) -> u64 {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
+/// Whether what is put into the stream becomes part of a graph, to be charged when that runs.
+fn is_capturing(stream: u64) -> bool {
+    let mut status = 0;
+    // SAFETY: writes one value into a local; the stream is the program's.
+    unsafe { driver::cuStreamIsCapturing(stream, &mut status) == SUCCESS && status == CAPTURING }
+}
+
 pub(crate) unsafe fn allocate_from(
     real: unsafe extern "C" fn(*mut u64, usize, u64, u64) -> c_int,
     pointer: *mut u64,
@@ -94,6 +134,18 @@ pub(crate) unsafe fn allocate_from(
     code(charged(pointer, bytes, stream, Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
 }
 
+/// The variant in which stream 0 is the calling thread's own.
+pub(crate) unsafe fn allocate_from_ptsz(
+    real: unsafe extern "C" fn(*mut u64, usize, u64, u64) -> c_int,
+    pointer: *mut u64,
+    bytes: usize,
+    pool: u64,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    code(charged(pointer, bytes, own(stream), Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
+}
+
 fn charged(
     pointer: *mut u64,
     bytes: usize,
@@ -101,7 +153,7 @@ fn charged(
     pool: Option<u64>,
     real: impl Fn(*mut u64) -> c_int,
 ) -> Result<(), c_int> {
-    if pointer.is_null() || bytes == 0 {
+    if pointer.is_null() || bytes == 0 || is_capturing(stream) {
         return checked(real(pointer));
     }
     let place = current()?;
@@ -154,10 +206,29 @@ fn current_pool(stream: u64) -> Result<u64, c_int> {
 
 pub(crate) unsafe fn free(real: unsafe extern "C" fn(u64, u64) -> c_int, pointer: u64, stream: u64) -> c_int {
     // SAFETY: the program's own call.
-    let driver = || checked(unsafe { real(pointer, stream) });
+    freed(pointer, stream, || unsafe { real(pointer, stream) })
+}
+
+/// The variant in which stream 0 is the calling thread's own.
+pub(crate) unsafe fn free_ptsz(
+    real: unsafe extern "C" fn(u64, u64) -> c_int,
+    pointer: u64,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    freed(pointer, own(stream), || unsafe { real(pointer, stream) })
+}
+
+fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
+    let driver = || checked(real());
     match attach::ledger() {
+        Ok(_) if is_capturing(stream) => code(driver()),
         Ok(ledger) if is_from_one(&ledger, pointer) => code(ledger.free_to_pool(pointer, &kept, driver)),
-        Ok(ledger) => code(ledger.free(Kind::Memory, pointer, driver)),
+        Ok(ledger) => {
+            let freed = ledger.free(Kind::Memory, pointer, driver);
+            ledger.flush_shares(&Line);
+            code(freed)
+        }
         Err(attach::Outside) => code(driver()),
     }
 }
@@ -175,8 +246,7 @@ pub(crate) unsafe fn create(
         {
             USED.store(true, Relaxed);
             let properties = &*properties;
-            let on_device = properties.location_type == ON_DEVICE;
-            match on_device.then(|| device::slot(&ledger, properties.location)) {
+            match properties.device().map(|device| device::slot(&ledger, device)) {
                 Some(Ok(device)) => ledger.pool_made(*pool, Some(device)),
                 None => ledger.pool_made(*pool, None),
                 Some(Err(_)) => {}

@@ -164,7 +164,7 @@ pub(crate) unsafe fn memory_v2(
 }
 
 fn view(ledger: &Ledger<'static>, slot: DeviceSlot) -> tranche_policy::MemoryView {
-    crate::cuda::pool::settle(ledger);
+    crate::cuda::settle(ledger);
     ledger.tenant().view(slot)
 }
 

@@ -1,6 +1,7 @@
 //! The laws of charging, against a driver and a daemon of the test's own.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod routes;
 mod sharing;
 mod slice;
 
@@ -10,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use slice::{Silent, Slice, device, slot};
-use tranche_policy::{
-    BLOCK, BLOCK_BYTES, Claim, Daemon, Denied, Extent, Kind, Made, Owner, PATIENCE_NS, Refused,
-};
+use tranche_policy::{BLOCK, BLOCK_BYTES, Claim, Daemon, Denied, Extent, Kind, Owner, PATIENCE_NS, Refused};
 use tranche_shm::credit::Units;
 
 const MIB: u64 = 1 << 20;
@@ -145,14 +144,15 @@ fn freeing_twice_passes_through_and_gives_nothing_back() {
 fn physical_memory_stays_charged_until_it_is_neither_held_nor_mapped() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
-    let ok = || Ok::<_, i32>(());
+    let ok: fn() -> Result<(), i32> = || Ok(());
     ledger.create(claim(4 * MIB), &slice.daemon(), || Ok::<_, i32>(9), |_| {}).unwrap();
-    ledger.map(100 * MIB, 2 * MIB, 9, ok).unwrap();
-    ledger.map(102 * MIB, 2 * MIB, 9, ok).unwrap();
-    assert_eq!(ledger.map(200 * MIB, 2 * MIB, 9, || Err(3)), Err(3));
+    let map = |result: Result<u64, i32>| ledger.map(9, 2 * MIB, &slice.daemon(), || result);
+    map(Ok(100 * MIB)).unwrap();
+    map(Ok(102 * MIB)).unwrap();
+    assert_eq!(map(Err(3)), Err(Denied::Driver(3)));
     ledger.release(9, ok).unwrap();
     assert_eq!(slice.used(), 4 * MIB);
-    ledger.retained(9);
+    ledger.retained(9, 100 * MIB);
     ledger.unmap(100 * MIB, 4 * MIB, ok).unwrap();
     assert_eq!(slice.used(), 4 * MIB);
     ledger.release(9, ok).unwrap();
@@ -196,16 +196,16 @@ fn a_pool_is_charged_what_it_keeps() {
 fn a_context_takes_its_allocations_and_its_reserve_with_it() {
     let slice = Slice::of(64 * MIB, Units::within(8 * MIB));
     let ledger = slice.ledger();
-    for context in [77, 78] {
-        ledger.reserve_context(device(), &slice.daemon()).unwrap();
-        ledger.opened(context, device(), Made::Created);
-    }
-    assert_eq!(slice.used(), 8 * MIB, "the reserve is charged once");
-    let owner = ledger.owner(77, device());
+    let create =
+        |context| ledger.create_context(device(), &slice.daemon(), || Ok::<_, i32>(context), |_| {}).unwrap();
+    create(77);
+    create(78);
+    assert_eq!(slice.used(), 16 * MIB, "each context has a reserve of its own");
+    let owner = ledger.owner(77, device(), &slice.daemon()).unwrap();
     let owned = Claim { owner, ..claim(4 * MIB) };
     let driver = || Ok::<_, i32>((1 << 40, owned.extent));
     ledger.allocate(Kind::Memory, owned, &slice.daemon(), driver, |_| {}).unwrap();
-    assert_eq!(slice.used(), 12 * MIB);
+    assert_eq!(slice.used(), 20 * MIB);
     ledger.close(77, || Ok::<_, i32>(())).unwrap();
     assert_eq!(slice.used(), 8 * MIB);
     ledger.close(78, || Ok::<_, i32>(())).unwrap();

@@ -107,7 +107,7 @@ fn physical_memory_is_held_until_it_is_neither_referred_to_nor_mapped() {
     open(&slice, 0, Kind::Physical, 6, 4 * MIB).unwrap();
     open(&slice, 1, Kind::Physical, 5, 4 * MIB).unwrap();
     let theirs = slice.ledger_of(1);
-    theirs.map(THERE, 4 * MIB, 5, || Ok::<_, i32>(())).unwrap();
+    theirs.map(5, 4 * MIB, &slice.daemon_of(1), || Ok::<_, i32>(THERE)).unwrap();
     theirs.release(5, || Ok::<_, i32>(())).unwrap();
     for handle in [5, 6] {
         ledger.release(handle, || Ok::<_, i32>(())).unwrap();

@@ -317,6 +317,11 @@ pub(crate) struct PoolProperties {
 }
 
 impl PoolProperties {
+    /// Plain memory on a device.
+    pub(crate) const fn on(device: i32) -> Self {
+        Self { allocation_type: 1, handle_types: 0, location_type: 1, location: device, rest: [0; 9] }
+    }
+
     /// The device it names; anything but plain memory on a device is an invalid value.
     pub(crate) fn device(&self) -> Outcome<i32> {
         let plain = self.allocation_type == 1 && self.location_type == 1;

@@ -1,0 +1,320 @@
+//! Graphs with memory nodes: what they add up to is counted when a graph becomes ready to run, by whatever way
+//! its nodes came into it, and charged before it runs.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tranche_policy::{Extent, GraphUse, Ledger, Run, Waited};
+use tranche_shm::credit::Units;
+use tranche_shm::{DeviceSlot, MAX_DEVICES};
+
+use super::{OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, ledger, pool, refused, with_reclaim};
+use crate::attach;
+use crate::connection::Line;
+use crate::sys;
+
+/// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`
+const USED_NOW: c_int = 0;
+/// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`
+const RESERVED_NOW: c_int = 2;
+/// `CU_GRAPH_NODE_TYPE_GRAPH`
+const CHILD: c_int = 4;
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`
+const ALLOCATION: c_int = 10;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`
+const UPLOAD: u64 = 2;
+/// Graphs in graphs in graphs: the driver has no limit, people do.
+const DEPTH: u32 = 32;
+
+/// Whether a graph with memory nodes was ever made ready: in most programs none is, and then nothing need be
+/// looked after.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// The driver's word on the memory behind graphs.
+struct Kept;
+
+impl Kept {
+    fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
+        let device = device::number(slot)?;
+        let mut bytes = 0;
+        // SAFETY: the attribute is one 64-bit number, written into a local.
+        let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
+        checked(result).ok().map(|()| bytes)
+    }
+}
+
+impl GraphUse for Kept {
+    fn reserved(&self, device: DeviceSlot) -> Option<u64> {
+        Self::ask(device, RESERVED_NOW)
+    }
+
+    fn used(&self, device: DeviceSlot) -> Option<u64> {
+        Self::ask(device, USED_NOW)
+    }
+}
+
+/// Looks again at what graphs keep.
+pub(crate) fn settle(ledger: &Ledger<'static>) {
+    if USED.load(Relaxed) {
+        ledger.settle_graphs(&Line, &Kept);
+    }
+}
+
+/// Makes graphs let go of what they keep unused; says whether there are any.
+pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
+    let used = USED.load(Relaxed);
+    if used {
+        let count = ledger.tenant().control.device_count();
+        let devices = (0..count).filter_map(DeviceSlot::new).filter_map(device::number);
+        // SAFETY: the devices are the driver's; what is trimmed is unused.
+        devices.for_each(|device| _ = unsafe { driver::cuDeviceGraphMemTrim(device) });
+        settle(ledger);
+    }
+    used
+}
+
+/// To be handed to what comes after the wait.
+pub(crate) fn before_wait() -> Option<u64> {
+    if USED.load(Relaxed) { attach::ledger().ok().map(|ledger| ledger.stamp()) } else { None }
+}
+
+/// The program has waited for all of a context's work.
+pub(crate) fn after_context(stamp: Option<u64>, context: u64) {
+    after(stamp, Waited::Context(context));
+}
+
+/// The program has waited for a stream's work.
+pub(crate) fn after_stream(stamp: Option<u64>, stream: u64) {
+    if stamp.is_some() {
+        let Ok((_, context)) = driver::current() else { return };
+        after(stamp, Waited::Stream(name_of(stream, context)));
+    }
+}
+
+fn after(stamp: Option<u64>, waited: Waited) {
+    if let Some(stamp) = stamp
+        && let Ok(ledger) = attach::ledger()
+    {
+        ledger.graphs_waited(stamp, waited);
+        settle(&ledger);
+    }
+}
+
+/// What a stream is called in the ledger: a context's default stream by its context; a thread's own has no name
+/// that another thread would not use for its own.
+fn name_of(stream: u64, context: u64) -> u64 {
+    match stream {
+        0 | pool::LEGACY => context,
+        pool::PER_THREAD => 0,
+        _ => stream,
+    }
+}
+
+pub(crate) unsafe fn instantiate(
+    real: unsafe extern "C" fn(*mut u64, u64, *mut u64, *mut i8, usize) -> c_int,
+    ready: *mut u64,
+    graph: u64,
+    failed: *mut u64,
+    log: *mut i8,
+    room: usize,
+) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe { counted(ready, graph, || real(ready, graph, failed, log, room)) }
+}
+
+pub(crate) unsafe fn instantiate_with_flags(
+    real: unsafe extern "C" fn(*mut u64, u64, u64) -> c_int,
+    ready: *mut u64,
+    graph: u64,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe { counted(ready, graph, || real(ready, graph, flags)) }
+}
+
+/// The head of `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[repr(C)]
+pub(crate) struct Parameters {
+    flags: u64,
+    stream: u64,
+}
+
+pub(crate) unsafe fn instantiate_with_parameters(
+    real: unsafe extern "C" fn(*mut u64, u64, *mut Parameters) -> c_int,
+    ready: *mut u64,
+    graph: u64,
+    parameters: *mut Parameters,
+) -> c_int {
+    // SAFETY: the program's own call; what is read of it was checked for null.
+    unsafe {
+        if parameters.is_null() || (*parameters).flags & UPLOAD == 0 {
+            return counted(ready, graph, || real(ready, graph, parameters));
+        }
+        // Uploading takes the memory at once, before there is anything to charge it to. So it is made ready
+        // first, charged, and then uploaded.
+        let Parameters { flags, stream } = *parameters;
+        (*parameters).flags = flags & !UPLOAD;
+        let result = counted(ready, graph, || real(ready, graph, parameters));
+        (*parameters).flags = flags;
+        if result != SUCCESS {
+            return result;
+        }
+        let uploaded = launched(*ready, stream, || driver::cuGraphUpload(*ready, stream));
+        if uploaded != SUCCESS {
+            forget(*ready);
+            let _ = driver::cuGraphExecDestroy(*ready);
+        }
+        uploaded
+    }
+}
+
+/// Lets `real` make a graph ready and enters what its memory nodes take.
+///
+/// # Safety
+/// `ready` is what `real` writes its answer to.
+unsafe fn counted(ready: *mut u64, graph: u64, real: impl FnOnce() -> c_int) -> c_int {
+    let result = real();
+    if result != SUCCESS {
+        return result;
+    }
+    // SAFETY: the driver was content with `ready`.
+    let ready = unsafe { *ready };
+    code(enter(ready, graph).inspect_err(|_| {
+        // SAFETY: the driver has just made it and nobody has seen it.
+        let _ = unsafe { driver::cuGraphExecDestroy(ready) };
+    }))
+}
+
+fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
+    let Ok(ledger) = attach::ledger() else { return Ok(()) };
+    let mut needs = [0u64; MAX_DEVICES];
+    add_up(&ledger, graph, &mut needs, DEPTH)?;
+    for (slot, bytes) in needs.iter().enumerate() {
+        let Some(slot) = DeviceSlot::new(slot).filter(|_| *bytes > 0) else { continue };
+        USED.store(true, Relaxed);
+        let units = Units::covering(*bytes).ok_or(OUT_OF_MEMORY)?;
+        ledger.graph_ready(ready, slot, units).map_err(|_| refused(&ledger))?;
+    }
+    Ok(())
+}
+
+/// What is read of `CUDA_MEM_ALLOC_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Allocation {
+    pool: pool::Properties,
+    rest_of_pool: [u64; 9],
+    access: u64,
+    access_count: usize,
+    bytes: usize,
+    address: u64,
+    /// For what newer drivers may append.
+    more: [u64; 16],
+}
+
+/// Adds up by device what the memory nodes of a graph take, in whole blocks each.
+fn add_up(ledger: &Ledger<'static>, graph: u64, needs: &mut [u64], depth: u32) -> Result<(), c_int> {
+    let mut count = 0;
+    // SAFETY: without room for nodes the driver only writes how many there are.
+    checked(unsafe { driver::cuGraphGetNodes(graph, core::ptr::null_mut(), &mut count) })?;
+    if count == 0 || depth == 0 {
+        return Ok(());
+    }
+    let words = sys::map_private(count).map_err(|_| OUT_OF_MEMORY)?;
+    // SAFETY: the mapping is ours alone and has room for `count` numbers, which is all that the driver writes.
+    let nodes = unsafe { driver::cuGraphGetNodes(graph, words.as_ptr().cast_mut().cast(), &mut count) };
+    let sum = checked(nodes).and_then(|()| {
+        let nodes = words.iter().take(count).map(|word| word.load(Relaxed));
+        nodes.into_iter().try_for_each(|node| add_node(ledger, node, needs, depth))
+    });
+    sys::unmap_unseen(words);
+    sum
+}
+
+fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) -> Result<(), c_int> {
+    let mut kind = 0;
+    // SAFETY: writes one value into a local; the node is the graph's.
+    checked(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
+    match kind {
+        ALLOCATION => add_allocation(ledger, node, needs),
+        CHILD => {
+            let mut child = 0;
+            // SAFETY: as above.
+            checked(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) })?;
+            add_up(ledger, child, needs, depth - 1)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Result<(), c_int> {
+    let mut asked = Allocation {
+        pool: pool::Properties::NONE,
+        rest_of_pool: [0; 9],
+        access: 0,
+        access_count: 0,
+        bytes: 0,
+        address: 0,
+        more: [0; 16],
+    };
+    // SAFETY: writes a structure of which the local has at least the size.
+    checked(unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut asked).cast::<c_void>()) })?;
+    let Some(number) = asked.pool.device() else { return Ok(()) };
+    let slot = device::slot(ledger, number)?;
+    let blocks = Extent::blocks(asked.bytes as u64).ok_or(OUT_OF_MEMORY)?.worst().bytes();
+    needs[slot.index()] = needs[slot.index()].saturating_add(blocks);
+    Ok(())
+}
+
+pub(crate) unsafe fn launch(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe { launched(graph, stream, || real(graph, stream)) }
+}
+
+/// The variant in which stream 0 is the calling thread's own.
+pub(crate) unsafe fn launch_ptsz(
+    real: unsafe extern "C" fn(u64, u64) -> c_int,
+    graph: u64,
+    stream: u64,
+) -> c_int {
+    let named = if stream == 0 { pool::PER_THREAD } else { stream };
+    // SAFETY: the program's own call.
+    unsafe { launched(graph, named, || real(graph, stream)) }
+}
+
+fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
+    if !USED.load(Relaxed) {
+        return real();
+    }
+    code(ledger().and_then(|ledger| {
+        let (_, context) = driver::current()?;
+        let run = Run { context, stream: name_of(stream, context) };
+        with_reclaim(&ledger, || ledger.launch_graph(graph, run, &Line, &Kept, || checked(real())))
+    }))
+}
+
+pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, graph: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { real(graph) };
+    if result == SUCCESS {
+        forget(graph);
+    }
+    result
+}
+
+fn forget(graph: u64) {
+    if USED.load(Relaxed)
+        && let Ok(ledger) = attach::ledger()
+    {
+        ledger.graph_destroyed(graph);
+    }
+}
+
+pub(crate) unsafe fn trim(real: unsafe extern "C" fn(c_int) -> c_int, device: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { real(device) };
+    if let Ok(ledger) = attach::ledger() {
+        settle(&ledger);
+    }
+    result
+}

@@ -1,0 +1,234 @@
+//! Modules and libraries: charged before they are loaded, for what their image shows.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::slice;
+
+use tranche_policy::{
+    ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, Owner, elf_length, fat_length,
+};
+use tranche_shm::DeviceSlot;
+
+use super::{checked, code, current, driver, ledger, with_reclaim};
+use crate::attach;
+use crate::connection::Line;
+use crate::sys;
+
+/// `CU_MODULE_LAZY_LOADING`
+const LAZY: c_int = 2;
+/// No image is longer.
+const LONGEST: u64 = 1 << 32;
+
+/// Options of a loader as it got them: arrays of names and values, and how long they are.
+type Options = (*mut c_int, *mut *mut c_void, u32);
+
+/// What a library's functions are called with besides image or file.
+pub(crate) type LoadLibrary<T> = unsafe extern "C" fn(
+    *mut u64,
+    *const T,
+    *mut c_int,
+    *mut *mut c_void,
+    u32,
+    *mut c_int,
+    *mut *mut c_void,
+    u32,
+) -> c_int;
+
+/// What unloads it again.
+#[derive(Clone, Copy)]
+enum Form {
+    Module,
+    Library,
+}
+
+pub(crate) unsafe fn load_file(
+    real: unsafe extern "C" fn(*mut u64, *const c_char) -> c_int,
+    module: *mut u64,
+    name: *const c_char,
+) -> c_int {
+    // SAFETY: the program's own call; the name ends with a zero, as the driver wants it.
+    unsafe { charged(module, Form::Module, file_size(name), |made| real(made, name)) }
+}
+
+pub(crate) unsafe fn load(
+    real: unsafe extern "C" fn(*mut u64, *const c_void) -> c_int,
+    module: *mut u64,
+    image: *const c_void,
+) -> c_int {
+    // SAFETY: the program's own call; the image is one, as the driver wants it.
+    unsafe { charged(module, Form::Module, image_size(image), |made| real(made, image)) }
+}
+
+pub(crate) unsafe fn load_with_options(
+    real: unsafe extern "C" fn(*mut u64, *const c_void, u32, *mut c_int, *mut *mut c_void) -> c_int,
+    module: *mut u64,
+    image: *const c_void,
+    count: u32,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: as in `load`.
+    unsafe {
+        charged(module, Form::Module, image_size(image), |made| real(made, image, count, options, values))
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's function has as many")]
+pub(crate) unsafe fn load_library(
+    real: LoadLibrary<c_void>,
+    library: *mut u64,
+    image: *const c_void,
+    jit: *mut c_int,
+    jit_values: *mut *mut c_void,
+    jit_count: u32,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+    count: u32,
+) -> c_int {
+    let (jit, own): (Options, Options) = ((jit, jit_values, jit_count), (options, values, count));
+    // SAFETY: as in `load`.
+    unsafe {
+        charged(library, Form::Library, image_size(image), |made| {
+            real(made, image, jit.0, jit.1, jit.2, own.0, own.1, own.2)
+        })
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's function has as many")]
+pub(crate) unsafe fn load_library_file(
+    real: LoadLibrary<c_char>,
+    library: *mut u64,
+    name: *const c_char,
+    jit: *mut c_int,
+    jit_values: *mut *mut c_void,
+    jit_count: u32,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+    count: u32,
+) -> c_int {
+    let (jit, own): (Options, Options) = ((jit, jit_values, jit_count), (options, values, count));
+    // SAFETY: as in `load_file`.
+    unsafe {
+        charged(library, Form::Library, file_size(name), |made| {
+            real(made, name, jit.0, jit.1, jit.2, own.0, own.1, own.2)
+        })
+    }
+}
+
+/// Charges an image of this size and lets `real` load it. Without one there is nothing to load, as the driver
+/// will say.
+///
+/// # Safety
+/// `handle` is null or can be written.
+unsafe fn charged(
+    handle: *mut u64,
+    form: Form,
+    size: Option<ImageSize>,
+    real: impl Fn(*mut u64) -> c_int,
+) -> c_int {
+    let Some(size) = size.filter(|_| !handle.is_null()) else { return real(handle) };
+    let load = || {
+        let (ledger, place) = place(form)?;
+        let size = if is_lazy() { size.lazily() } else { size };
+        with_reclaim(&ledger, || {
+            let driver = || {
+                let mut made = 0;
+                checked(real(&mut made)).map(|()| made)
+            };
+            ledger.load_module(size, place, &Line, driver, |made| drop_unseen(form, made))
+        })
+    };
+    code(load().map(|made| {
+        // SAFETY: not null, and the program promises that it can be written.
+        unsafe { *handle = made }
+    }))
+}
+
+fn drop_unseen(form: Form, made: u64) {
+    // SAFETY: the driver has just made it and nobody has seen it.
+    let _ = unsafe {
+        match form {
+            Form::Module => driver::cuModuleUnload(made),
+            Form::Library => driver::cuLibraryUnload(made),
+        }
+    };
+}
+
+/// Where it goes and what it goes with. A library outlives contexts; where there is none yet, the slice's first
+/// device is charged for it.
+fn place(form: Form) -> Result<(tranche_policy::Ledger<'static>, (DeviceSlot, Owner)), c_int> {
+    match (current(), form) {
+        (Ok(place), Form::Module) => Ok((place.ledger, (place.device, place.owner))),
+        (Ok(place), Form::Library) => Ok((place.ledger, (place.device, Owner::NOBODY))),
+        (Err(error), Form::Library) if driver::current().is_err() => {
+            Ok((ledger()?, (DeviceSlot::new(0).ok_or(error)?, Owner::NOBODY)))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Whether the driver loads code when it is first used; believed not to if it does not say.
+fn is_lazy() -> bool {
+    let mut mode = 0;
+    // SAFETY: writes one value into a local.
+    checked(unsafe { driver::cuModuleGetLoadingMode(&mut mode) }).is_ok() && mode == LAZY
+}
+
+pub(crate) unsafe fn unload(real: unsafe extern "C" fn(u64) -> c_int, module: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(module) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.free(tranche_policy::Kind::Module, module, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+/// The size of an image in memory.
+///
+/// # Safety
+/// `image` is null or points to an image, whose length stands in it.
+unsafe fn image_size(image: *const c_void) -> Option<ImageSize> {
+    if image.is_null() {
+        return None;
+    }
+    // SAFETY: an image begins with four bytes of a number or with text that ends with a zero; headers and
+    // lengths are those of the format that the first four bytes name.
+    unsafe {
+        let length = match first_word(image.cast()) {
+            ELF => elf_length(slice::from_raw_parts(image.cast(), ELF_HEADER)),
+            FAT => fat_length(slice::from_raw_parts(image.cast(), FAT_HEADER)),
+            FAT_WRAPPER => {
+                let binary = image.cast::<u8>().add(8).cast::<*const c_void>().read_unaligned();
+                return if binary == image { None } else { image_size(binary) };
+            }
+            _ => Some(CStr::from_ptr(image.cast()).count_bytes() as u64),
+        };
+        let length = length.filter(|length| *length <= LONGEST)?;
+        Some(ImageSize::of(slice::from_raw_parts(image.cast(), length as usize)))
+    }
+}
+
+/// The first four bytes, or as many as come before a zero.
+///
+/// # Safety
+/// `image` points to at least four bytes or to text that ends with a zero.
+unsafe fn first_word(image: *const u8) -> u32 {
+    let mut word = [0; 4];
+    for (at, byte) in word.iter_mut().enumerate() {
+        // SAFETY: the caller's promise: no byte before this one was zero.
+        *byte = unsafe { *image.add(at) };
+        if *byte == 0 {
+            break;
+        }
+    }
+    u32::from_le_bytes(word)
+}
+
+/// The size of an image in a file.
+///
+/// # Safety
+/// `name` is null or ends with a zero.
+unsafe fn file_size(name: *const c_char) -> Option<ImageSize> {
+    // SAFETY: the caller's promise.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
+    sys::with_file(name, ImageSize::of)
+}

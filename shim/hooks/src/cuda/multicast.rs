@@ -1,0 +1,110 @@
+//! Multicast objects: what is bound to one stays until it is unbound, whoever has released it.
+
+use core::ffi::{c_int, c_void};
+
+use tranche_policy::Bound;
+
+use super::{SUCCESS, checked, code};
+use crate::attach;
+
+pub(crate) unsafe fn create(
+    real: unsafe extern "C" fn(*mut u64, *const c_void) -> c_int,
+    object: *mut u64,
+    properties: *const c_void,
+) -> c_int {
+    // SAFETY: the program's own call; the driver was content with `object` before it is read.
+    unsafe {
+        let result = real(object, properties);
+        if result == SUCCESS
+            && let Ok(ledger) = attach::ledger()
+        {
+            ledger.multicast_made(*object);
+        }
+        result
+    }
+}
+
+pub(crate) unsafe fn bind_memory(
+    real: unsafe extern "C" fn(u64, usize, u64, usize, usize, u64) -> c_int,
+    object: u64,
+    offset: usize,
+    memory: u64,
+    from: usize,
+    bytes: usize,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    bound(object, offset, Bound::Handle(memory), || unsafe {
+        real(object, offset, memory, from, bytes, flags)
+    })
+}
+
+pub(crate) unsafe fn bind_address(
+    real: unsafe extern "C" fn(u64, usize, u64, usize, u64) -> c_int,
+    object: u64,
+    offset: usize,
+    address: u64,
+    bytes: usize,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    bound(object, offset, Bound::Address(address), || unsafe { real(object, offset, address, bytes, flags) })
+}
+
+/// The newer form, which names the device as well.
+#[allow(clippy::too_many_arguments, reason = "the driver's function has as many")]
+pub(crate) unsafe fn bind_memory_on(
+    real: unsafe extern "C" fn(u64, c_int, usize, u64, usize, usize, u64) -> c_int,
+    object: u64,
+    device: c_int,
+    offset: usize,
+    memory: u64,
+    from: usize,
+    bytes: usize,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    bound(object, offset, Bound::Handle(memory), || unsafe {
+        real(object, device, offset, memory, from, bytes, flags)
+    })
+}
+
+/// The newer form, which names the device as well.
+pub(crate) unsafe fn bind_address_on(
+    real: unsafe extern "C" fn(u64, c_int, usize, u64, usize, u64) -> c_int,
+    object: u64,
+    device: c_int,
+    offset: usize,
+    address: u64,
+    bytes: usize,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    bound(object, offset, Bound::Address(address), || unsafe {
+        real(object, device, offset, address, bytes, flags)
+    })
+}
+
+fn bound(object: u64, offset: usize, memory: Bound, real: impl FnOnce() -> c_int) -> c_int {
+    let driver = || checked(real());
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.bind((object, offset as u64), memory, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn unbind(
+    real: unsafe extern "C" fn(u64, c_int, usize, usize) -> c_int,
+    object: u64,
+    device: c_int,
+    offset: usize,
+    bytes: usize,
+) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(object, device, offset, bytes) });
+    let Ok(ledger) = attach::ledger() else { return code(driver()) };
+    match super::device::slot(&ledger, device) {
+        Ok(device) => code(ledger.unbind((object, offset as u64), device, driver)),
+        Err(_) => code(driver()),
+    }
+}

@@ -1,0 +1,281 @@
+//! Memory of other processes, and ours in theirs: by handle (IPC), by descriptor, from other interfaces.
+//!
+//! What the slice exported is charged to it once; the key by which the daemon knows it is made of the handle's
+//! bytes or of the file behind a descriptor. A descriptor that is no file of its own has no such key: what comes
+//! by it is charged in full.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tranche_policy::{BLOCK_BYTES, Claim, Extent, Kind, Ledger, Owner};
+use tranche_shm::credit::Units;
+use tranche_shm::message::ShareKey;
+
+use super::{OUT_OF_MEMORY, SUCCESS, checked, code, current, driver, refused, with_reclaim};
+use crate::attach;
+use crate::connection::Line;
+use crate::sys;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const DESCRIPTOR: c_int = 1;
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`
+const OPAQUE_DESCRIPTOR: c_int = 1;
+/// Objects of other interfaces are told from handles of physical memory by this bit, which no address has.
+const EXTERNAL: u64 = 1 << 55;
+
+/// Whether this program ever had a view of another interface's memory: only then frees are looked at for it.
+static VIEWED: AtomicBool = AtomicBool::new(false);
+
+/// `CUipcMemHandle`
+pub(crate) type IpcHandle = [u64; 8];
+
+/// The same as an argument by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ByValue(IpcHandle);
+
+fn key_of(words: &[u64]) -> ShareKey {
+    let mix = |hash: u64, word: &u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    ShareKey(words.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+}
+
+/// The key of what a descriptor names, if that is a file of its own.
+fn key_behind(fd: c_int) -> Option<(ShareKey, u64)> {
+    let file = sys::file_id(fd).ok().filter(|file| file.regular)?;
+    Some((key_of(&[file.device, file.inode]), file.bytes))
+}
+
+/// What a file of this length holds: what is less than a block at its end tells of the rest.
+fn whole_blocks(bytes: u64) -> Result<Units, c_int> {
+    let bytes = bytes / BLOCK_BYTES * BLOCK_BYTES;
+    Extent::blocks(bytes).map(Extent::worst).ok_or(OUT_OF_MEMORY)
+}
+
+pub(crate) unsafe fn export_handle(
+    real: unsafe extern "C" fn(*mut IpcHandle, u64) -> c_int,
+    handle: *mut IpcHandle,
+    pointer: u64,
+) -> c_int {
+    // SAFETY: the program's own call; the driver was content with `handle` before it is read.
+    unsafe {
+        let result = real(handle, pointer);
+        if result == SUCCESS { exported(Kind::Memory, pointer, key_of(&*handle)) } else { result }
+    }
+}
+
+pub(crate) unsafe fn export_physical(
+    real: unsafe extern "C" fn(*mut c_void, u64, c_int, u64) -> c_int,
+    out: *mut c_void,
+    handle: u64,
+    kind: c_int,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call; for this kind the driver has written a descriptor's number.
+    unsafe {
+        let result = real(out, handle, kind, flags);
+        if result != SUCCESS || kind != DESCRIPTOR {
+            return result;
+        }
+        match key_behind(out.cast::<c_int>().read_unaligned()) {
+            Some((key, _)) => exported(Kind::Physical, handle, key),
+            None => result,
+        }
+    }
+}
+
+fn exported(kind: Kind, key: u64, share: ShareKey) -> c_int {
+    let Ok(ledger) = attach::ledger() else { return SUCCESS };
+    match ledger.export(kind, key, share, &Line) {
+        Ok(()) => SUCCESS,
+        Err(_) => refused(&ledger),
+    }
+}
+
+pub(crate) unsafe fn open_handle(
+    real: unsafe extern "C" fn(*mut u64, ByValue, u32) -> c_int,
+    pointer: *mut u64,
+    handle: ByValue,
+    flags: u32,
+) -> c_int {
+    if pointer.is_null() {
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(pointer, handle, flags) };
+    }
+    let open = || {
+        let place = current()?;
+        with_reclaim(&place.ledger, || {
+            let driver = || {
+                let mut made = 0;
+                // SAFETY: the program's own call with a local for the answer.
+                checked(unsafe { real(&mut made, handle, flags) })?;
+                Ok((made, Extent::blocks(size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
+            };
+            // SAFETY: closes what the driver has just opened and nobody has seen.
+            let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
+            place.ledger.import(Kind::Opened, place.device, key_of(&handle.0), &Line, driver, undo)
+        })
+    };
+    code(open().map(|made| {
+        // SAFETY: not null, and the program promises that it can be written.
+        unsafe { *pointer = made }
+    }))
+}
+
+fn size_at(pointer: u64) -> u64 {
+    let (mut base, mut bytes) = (0, 0);
+    // SAFETY: writes two values into locals.
+    let _ = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, pointer) };
+    bytes as u64
+}
+
+pub(crate) unsafe fn close_handle(real: unsafe extern "C" fn(u64) -> c_int, pointer: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(pointer) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.drop_import(pointer, &Line, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn import_physical(
+    real: unsafe extern "C" fn(*mut u64, *mut c_void, c_int) -> c_int,
+    handle: *mut u64,
+    shared: *mut c_void,
+    kind: c_int,
+) -> c_int {
+    if handle.is_null() {
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(handle, shared, kind) };
+    }
+    let key = if kind == DESCRIPTOR { key_behind(shared as usize as c_int) } else { None };
+    let import = || {
+        let place = current()?;
+        let driver = || {
+            let mut made = 0;
+            // SAFETY: the program's own call with a local for the answer.
+            checked(unsafe { real(&mut made, shared, kind) }).map(|()| made)
+        };
+        // SAFETY: releases what the driver has just made and nobody has seen.
+        let undo = |made| _ = unsafe { driver::cuMemRelease(made) };
+        let Some((key, bytes)) = key else {
+            let made = driver()?;
+            return place.ledger.imported(made, place.device).map(|()| made).map_err(|_| {
+                undo(made);
+                refused(&place.ledger)
+            });
+        };
+        with_reclaim(&place.ledger, || {
+            let driver = || Ok((driver()?, whole_blocks(bytes)?));
+            place.ledger.import(Kind::Physical, place.device, key, &Line, driver, undo)
+        })
+    };
+    code(import().map(|made| {
+        // SAFETY: not null, and the program promises that it can be written.
+        unsafe { *handle = made }
+    }))
+}
+
+/// The head of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[repr(C)]
+pub(crate) struct Import {
+    kind: c_int,
+    handle: [u64; 2],
+    bytes: u64,
+    flags: u32,
+}
+
+/// Memory of another interface is charged like a handle to physical memory: once, if the slice exported it,
+/// otherwise in full.
+pub(crate) unsafe fn import_external(
+    real: unsafe extern "C" fn(*mut u64, *const Import) -> c_int,
+    memory: *mut u64,
+    import: *const Import,
+) -> c_int {
+    // SAFETY: the program's own call; what is read of it was checked for null.
+    unsafe {
+        if memory.is_null() || import.is_null() {
+            return real(memory, import);
+        }
+        let Import { kind, handle, bytes, .. } = *import;
+        let key = if kind == OPAQUE_DESCRIPTOR { key_behind(handle[0] as c_int) } else { None };
+        let driver = || {
+            let mut made = 0;
+            checked(real(&mut made, import)).map(|()| made | EXTERNAL)
+        };
+        code(external(key, bytes, driver).map(|made| *memory = made & !EXTERNAL))
+    }
+}
+
+fn external(
+    key: Option<(ShareKey, u64)>,
+    bytes: u64,
+    driver: impl Fn() -> Result<u64, c_int>,
+) -> Result<u64, c_int> {
+    let place = current()?;
+    // SAFETY: ends what the driver has just made and nobody has seen.
+    let undo = |made: u64| _ = unsafe { driver::cuDestroyExternalMemory(made & !EXTERNAL) };
+    let bytes = key.map_or(bytes, |(_, file)| file.max(bytes));
+    with_reclaim(&place.ledger, || match key {
+        Some((key, _)) => {
+            let driver = || Ok((driver()?, whole_blocks(bytes)?));
+            place.ledger.import(Kind::Physical, place.device, key, &Line, driver, undo)
+        }
+        None => {
+            let extent = Extent::blocks(bytes).ok_or(tranche_policy::Denied::OutOfMemory)?;
+            let claim = Claim { device: place.device, extent, owner: Owner::NOBODY };
+            place.ledger.create(claim, &Line, &driver, undo)
+        }
+    })
+}
+
+/// The head of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+pub(crate) struct View {
+    offset: u64,
+    bytes: u64,
+}
+
+/// A view keeps the memory after the object it shows is destroyed, until it is freed.
+pub(crate) unsafe fn view_external(
+    real: unsafe extern "C" fn(*mut u64, u64, *const View) -> c_int,
+    pointer: *mut u64,
+    memory: u64,
+    view: *const View,
+) -> c_int {
+    // SAFETY: the program's own call; what is read of it was checked for null.
+    unsafe {
+        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+        if pointer.is_null() || view.is_null() {
+            return real(pointer, memory, view);
+        }
+        VIEWED.store(true, Relaxed);
+        let driver = || checked(real(pointer, memory, view)).map(|()| *pointer);
+        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &Line, driver)).map(drop))
+    }
+}
+
+/// Lets `driver` free a pointer, which may be a view.
+#[inline(always)]
+pub(crate) fn free_view(
+    ledger: &Ledger<'static>,
+    pointer: u64,
+    driver: impl FnOnce() -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    let stamp = if VIEWED.load(Relaxed) { Some(ledger.stamp()) } else { None };
+    driver()?;
+    stamp.into_iter().for_each(|stamp| ledger.view_gone(pointer, stamp));
+    Ok(())
+}
+
+pub(crate) unsafe fn destroy_external(real: unsafe extern "C" fn(u64) -> c_int, memory: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(memory) });
+    match attach::ledger() {
+        Ok(ledger) => {
+            let released = ledger.release(memory | EXTERNAL, driver);
+            ledger.flush_shares(&Line);
+            code(released)
+        }
+        Err(attach::Outside) => code(driver()),
+    }
+}

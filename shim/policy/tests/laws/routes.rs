@@ -1,0 +1,320 @@
+//! The laws of what the driver takes by itself: graphs, modules, limits, contexts, and what it keeps for others.
+
+use std::cell::Cell;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tranche_policy::{
+    BLOCK, BLOCK_BYTES, Bound, Claim, Denied, Extent, GraphUse, ImageSize, Kind, Ledger, Owner, Run, Waited,
+    limit_cost,
+};
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+
+use crate::slice::{Slice, device};
+
+const MIB: u64 = 1 << 20;
+const CONTEXT: u64 = 700;
+
+fn ok() -> Result<(), i32> {
+    Ok(())
+}
+
+/// A driver's pool behind graphs.
+#[derive(Default)]
+struct Behind {
+    used: Cell<u64>,
+    reserved: Cell<u64>,
+}
+
+impl Behind {
+    fn take(&self, bytes: u64) {
+        self.used.set(self.used.get() + bytes);
+        self.reserved.set(self.reserved.get().max(self.used.get()));
+    }
+
+    fn give(&self, bytes: u64) {
+        self.used.set(self.used.get() - bytes);
+    }
+
+    fn trim(&self) {
+        self.reserved.set(self.used.get());
+    }
+}
+
+impl GraphUse for Behind {
+    fn reserved(&self, _: DeviceSlot) -> Option<u64> {
+        Some(self.reserved.get())
+    }
+
+    fn used(&self, _: DeviceSlot) -> Option<u64> {
+        Some(self.used.get())
+    }
+}
+
+fn launch(slice: &Slice, graph: u64, behind: &Behind) -> Result<(), Denied<i32>> {
+    let run = Run { context: CONTEXT, stream: 9 };
+    slice.ledger().launch_graph(graph, run, &slice.daemon(), behind, ok)
+}
+
+fn wait(slice: &Slice) {
+    let ledger = slice.ledger();
+    ledger.graphs_waited(ledger.stamp(), Waited::Context(CONTEXT));
+}
+
+#[test]
+fn a_graph_is_charged_before_it_runs_and_once_however_often_it_does() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
+    assert_eq!(slice.used(), 0);
+    for _ in 0..3 {
+        launch(&slice, 5, &behind).unwrap();
+        assert_eq!(slice.used(), 40 * MIB);
+        behind.take(40 * MIB);
+        behind.give(40 * MIB);
+        wait(&slice);
+        ledger.settle_graphs(&slice.daemon(), &behind);
+        assert_eq!(slice.used(), 40 * MIB, "what the driver keeps stays charged");
+    }
+    behind.trim();
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn a_trim_gives_nothing_back_while_a_graph_may_be_running() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
+    launch(&slice, 5, &behind).unwrap();
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!(slice.used(), 40 * MIB, "it is launched and has allocated nothing yet");
+    ledger.graph_destroyed(5);
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!(slice.used(), 40 * MIB, "it is destroyed and may still run");
+    wait(&slice);
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn a_graph_that_does_not_fit_is_not_launched() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
+    ledger.graph_ready(6, device(), Units::within(40 * MIB)).unwrap();
+    launch(&slice, 5, &behind).unwrap();
+    let run = Run { context: CONTEXT, stream: 9 };
+    let refused =
+        ledger.launch_graph::<i32>(6, run, &slice.daemon(), &behind, || panic!("the driver was called"));
+    assert_eq!(refused, Err(Denied::OutOfMemory));
+    wait(&slice);
+    launch(&slice, 6, &behind).unwrap();
+    assert_eq!(slice.used(), 40 * MIB, "what the first has left unused is the second's");
+}
+
+#[test]
+fn a_wait_for_another_stream_or_before_the_launch_ends_nothing() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
+    let early = ledger.stamp();
+    launch(&slice, 5, &behind).unwrap();
+    for (stamp, waited) in [
+        (early, Waited::Context(CONTEXT)),
+        (ledger.stamp(), Waited::Context(CONTEXT + 1)),
+        (ledger.stamp(), Waited::Stream(8)),
+        (ledger.stamp(), Waited::Stream(0)),
+    ] {
+        ledger.graphs_waited(stamp, waited);
+        ledger.settle_graphs(&slice.daemon(), &behind);
+        assert_eq!(slice.used(), 40 * MIB, "{waited:?}");
+    }
+    ledger.graphs_waited(ledger.stamp(), Waited::Stream(9));
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!(slice.used(), 0);
+}
+
+fn load(ledger: &Ledger<'_>, slice: &Slice, module: u64, size: ImageSize) -> Result<u64, Denied<i32>> {
+    ledger.load_module(size, (device(), Owner::NOBODY), &slice.daemon(), || Ok(module), |_| {})
+}
+
+#[test]
+fn one_small_module_is_in_the_reserve_and_each_further_one_is_charged() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    let size = ImageSize { code: 100, small: 0, large: 4 * MIB };
+    for (module, used) in [(1, 4 * MIB), (2, 10 * MIB), (3, 16 * MIB), (4, 22 * MIB)] {
+        load(&ledger, &slice, module, size).unwrap();
+        assert_eq!(slice.used(), used);
+    }
+    ledger.free(Kind::Module, 1, ok).unwrap();
+    load(&ledger, &slice, 5, size).unwrap();
+    assert_eq!(slice.used(), 22 * MIB, "the reserve serves the next one");
+    (2..6).for_each(|module| ledger.free(Kind::Module, module, ok).unwrap());
+    assert_eq!(slice.used(), 0);
+    let huge = ImageSize { code: 1, small: 0, large: 100 * MIB };
+    assert_eq!(load(&ledger, &slice, 6, huge), Err(Denied::OutOfMemory));
+    load(&ledger, &slice, 7, ImageSize::default()).unwrap();
+    assert_eq!(slice.used(), 0, "a refusal does not use up the reserve");
+}
+
+#[test]
+fn a_raised_limit_is_charged_above_its_default_until_the_context_ends() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
+    let set = |value: u64, driver: fn() -> Result<(), i32>| {
+        let default = ledger.limit_default(CONTEXT, 2, 8 * MIB);
+        let claim = Claim { device: device(), extent: limit_cost(value, default, 1).unwrap(), owner };
+        ledger.set_limit(CONTEXT, (2, default), claim, &slice.daemon(), driver)
+    };
+    for (value, used) in [(8 * MIB, 0), (20 * MIB, 12 * MIB), (10 * MIB, 12 * MIB), (40 * MIB, 32 * MIB)] {
+        set(value, ok).unwrap();
+        assert_eq!(slice.used(), used);
+    }
+    assert_eq!(set(80 * MIB, || panic!("the driver was called")), Err(Denied::OutOfMemory));
+    assert_eq!(set(50 * MIB, || Err(7)), Err(Denied::Driver(7)));
+    assert_eq!(slice.used(), 32 * MIB);
+    ledger.close(CONTEXT, ok).unwrap();
+    assert_eq!(slice.used(), 0);
+    assert_eq!(limit_cost(u64::MAX, 0, 1 << 20), None);
+}
+
+#[test]
+fn a_green_context_and_its_other_name_end_together() {
+    let slice = Slice::of(64 * MIB, Units::within(8 * MIB));
+    let ledger = slice.ledger();
+    ledger.create_context(device(), &slice.daemon(), || Ok::<_, i32>(80), |_| {}).unwrap();
+    ledger.context_alias(80, 81);
+    let owner = ledger.owner(81, device(), &slice.daemon()).unwrap();
+    let claim = Claim { device: device(), extent: Extent::plain(4 * MIB).unwrap(), owner };
+    let driver = || Ok::<_, i32>((1 << 40, claim.extent));
+    ledger.allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {}).unwrap();
+    assert_eq!(slice.used(), 12 * MIB);
+    ledger.close(80, ok).unwrap();
+    assert_eq!(slice.used(), 0);
+}
+
+fn physical(slice: &Slice, handle: u64) {
+    let extent = Extent::plain(4 * MIB).unwrap();
+    let claim = Claim { device: device(), extent, owner: Owner::NOBODY };
+    slice.ledger().create(claim, &slice.daemon(), || Ok::<_, i32>(handle), |_| {}).unwrap();
+}
+
+#[test]
+fn a_retained_handle_keeps_memory_whatever_it_is_called() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    physical(&slice, 9);
+    let at = 100 * MIB;
+    ledger.map(9, 4 * MIB, &slice.daemon(), || Ok::<_, i32>(at)).unwrap();
+    ledger.retained(10, at + 3 * MIB);
+    ledger.release(9, ok).unwrap();
+    ledger.unmap(at, 4 * MIB, ok).unwrap();
+    assert_eq!(slice.used(), 4 * MIB);
+    ledger.release(10, ok).unwrap();
+    assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn a_handle_from_elsewhere_is_charged_when_it_shows_how_large_it_is() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    ledger.imported(9, device()).unwrap();
+    let map = |at: u64| ledger.map(9, 8 * MIB, &slice.daemon(), || Ok::<_, i32>(at));
+    map(100 * MIB).unwrap();
+    map(200 * MIB).unwrap();
+    assert_eq!(slice.used(), 8 * MIB);
+    ledger.imported(11, device()).unwrap();
+    let huge = ledger.map(11, 80 * MIB, &slice.daemon(), || Ok::<_, i32>(300 * MIB));
+    assert_eq!(huge, Err(Denied::OutOfMemory));
+    ledger.release(9, ok).unwrap();
+    ledger.unmap(100 * MIB, 8 * MIB, ok).unwrap();
+    assert_eq!(slice.used(), 8 * MIB);
+    ledger.view_gone(200 * MIB, ledger.stamp());
+    assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn what_is_bound_to_a_multicast_object_stays_until_it_is_unbound_or_the_object_ends() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    ledger.multicast_made(50);
+    for handle in [9, 10] {
+        physical(&slice, handle);
+        ledger.bind((50, handle * 2 * MIB), Bound::Handle(handle), ok).unwrap();
+        ledger.release(handle, ok).unwrap();
+    }
+    assert_eq!(slice.used(), 8 * MIB);
+    ledger.unbind((50, 18 * MIB), device(), ok).unwrap();
+    assert_eq!(slice.used(), 4 * MIB);
+    ledger.release(50, ok).unwrap();
+    assert_eq!(slice.used(), 0);
+}
+
+/// Graphs as the driver runs them: what each holds, and whether that is still to come.
+#[derive(Clone, Copy, Default)]
+struct Model {
+    units: u64,
+    queued: bool,
+    holds: bool,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn graphs_never_hold_more_than_is_charged(steps in vec((0usize..6, 0u8..7, 1u64..12), 1..120)) {
+        let cap = 64 * MIB;
+        let slice = Slice::of(cap, Units::ZERO);
+        let (ledger, behind) = (slice.ledger(), Behind::default());
+        let mut graphs = [Model::default(); 6];
+        let run_all = |graphs: &mut [Model]| {
+            for graph in graphs.iter_mut().filter(|graph| graph.queued) {
+                graph.queued = false;
+                if !graph.holds {
+                    behind.take(graph.units);
+                    graph.holds = true;
+                }
+            }
+        };
+        for (which, step, blocks) in steps {
+            let handle = which as u64 + 10;
+            let graph = graphs[which];
+            match step {
+                0 if graph.units == 0 => {
+                    graphs[which].units = blocks * BLOCK_BYTES;
+                    ledger.graph_ready(handle, device(), Units::new(BLOCK.get() * blocks as u32)).unwrap();
+                }
+                1 | 2 if graph.units > 0 && !graph.queued => {
+                    graphs[which].queued = launch(&slice, handle, &behind).is_ok();
+                }
+                3 => {
+                    run_all(&mut graphs);
+                    wait(&slice);
+                }
+                4 if graph.holds && !graph.queued => {
+                    behind.give(graph.units);
+                    graphs[which].holds = false;
+                }
+                5 => behind.trim(),
+                6 if graph.units > 0 && !graph.holds => {
+                    // The driver ends it first; what is queued runs and is freed.
+                    run_all(&mut graphs);
+                    if graphs[which].holds {
+                        behind.give(graph.units);
+                    }
+                    ledger.graph_destroyed(handle);
+                    graphs[which] = Model::default();
+                }
+                _ => run_all(&mut graphs),
+            }
+            prop_assert!(behind.reserved.get() <= slice.used(), "{} > {}", behind.reserved.get(), slice.used());
+            ledger.settle_graphs(&slice.daemon(), &behind);
+            prop_assert!(behind.reserved.get() <= slice.used());
+            prop_assert!(slice.used() <= cap);
+        }
+    }
+}
