@@ -48,6 +48,14 @@ static void ipc_from_a_living_sibling(void) {
     full();
 }
 
+/* What the dead held for themselves comes back when the daemon has noticed. */
+static void fill_until_quiet(void) {
+    for (int quiet = 0; quiet < 150; quiet++) {
+        if (fill(plain) > 0) quiet = 0;
+        usleep(10000);
+    }
+}
+
 /* The memory of a dead exporter is the openers' now. */
 static void ipc_from_the_dead(void) {
     struct child lenders[4];
@@ -58,7 +66,7 @@ static void ipc_from_the_dead(void) {
         kill(lenders[at].pid, 9);
         waitpid(lenders[at].pid, NULL, 0);
     }
-    fill(plain);
+    fill_until_quiet();
     full();
 }
 
@@ -95,6 +103,7 @@ static void lend_by_descriptor(int line) {
         close(fd);
         hear(line, &go, 1); /* it is imported */
         if (go == 'r') MUST(release(piece));
+        tell(line, &go, 1);
     }
 }
 
@@ -109,6 +118,7 @@ static void import_from(struct child lender, int most, char afterwards) {
         answer = import_handle(fd, &piece);
         close(fd);
         tell(lender.line, &afterwards, 1);
+        hear(lender.line, &afterwards, 1);
         if (answer == OUT_OF_MEMORY) break;
         MUST(answer);
     }
@@ -137,7 +147,7 @@ static void shareable_from_the_dead(void) {
         kill(lenders[at].pid, 9);
         waitpid(lenders[at].pid, NULL, 0);
     }
-    fill(plain);
+    fill_until_quiet();
     full();
 }
 /* All exporters dead at once, and the importers full already. */
@@ -148,8 +158,7 @@ static void shareable_from_the_dead_to_the_full(void) {
     fill(plain);
     kill(lender.pid, 9);
     waitpid(lender.pid, NULL, 0);
-    usleep(20000);
-    fill(plain);
+    fill_until_quiet();
     full();
 }
 

@@ -25,7 +25,7 @@ fn hold(family: Family) {
     let mut broken = Vec::new();
     for route in ROUTES.iter().filter(|route| route.family == family) {
         let trial = Trial::of(&node, route);
-        println!("{trial}");
+        println!("{trial}{}", Trial::slack(route));
         broken.extend(trial.verdict(route).err());
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));

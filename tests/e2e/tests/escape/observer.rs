@@ -30,8 +30,8 @@ pub(crate) struct Observer {
 pub(crate) struct Held {
     /// All of it.
     pub(crate) memory: Bytes,
-    /// Processes with contexts.
-    pub(crate) processes: u64,
+    /// Contexts.
+    pub(crate) contexts: u64,
 }
 
 impl Observer {
@@ -48,9 +48,9 @@ impl Observer {
     pub(crate) fn held(&self) -> Vec<Held> {
         let of = |gpu| {
             let holdings = self.devices.holdings(gpu).into_iter().filter(|held| self.is_ours(held.pid));
-            holdings.fold(Held { memory: Bytes::ZERO, processes: 0 }, |sum, held| Held {
+            holdings.fold(Held { memory: Bytes::ZERO, contexts: 0 }, |sum, held| Held {
                 memory: sum.memory.saturating_add(Bytes::new(held.memory.bytes())),
-                processes: sum.processes + u64::from(held.contexts > 0),
+                contexts: sum.contexts + held.contexts,
             })
         };
         self.devices.gpus().map(of).collect()

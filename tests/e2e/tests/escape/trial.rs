@@ -74,8 +74,13 @@ impl Trial {
             return Some(format!("{} bytes over the cap", self.overshoot().get()));
         }
         let fullness = self.fullness();
-        (fullness < route.full_permille)
-            .then(|| format!("{fullness} of 1000 usable, {} promised", route.full_permille))
+        let promised = route.full_permille;
+        (fullness < promised).then(|| format!("{fullness} of 1000 usable, {promised} promised"))
+    }
+
+    /// Why less than all of it is promised to be usable, in words for the report.
+    pub(crate) fn slack(route: &Route) -> String {
+        if route.slack.is_empty() { String::new() } else { format!(" ({})", route.slack) }
     }
 
     /// Fails what ought to hold and does not, or ought not and does.
@@ -109,12 +114,12 @@ impl fmt::Display for Trial {
     }
 }
 
-/// What a slice holds, with what each process is charged for a context beyond its cost. Of several devices, the one
+/// What a slice holds, with what it is charged for each context beyond its cost. Of several devices, the one
 /// that is least full.
 fn plain_and_charged(watch: &Watch, reserve: Bytes) -> Bytes {
     let held = watch.observer().held();
     let in_use = held.iter().filter(|held| held.memory > Bytes::ZERO);
-    let sums = in_use.map(|held| Bytes::new(held.memory.get() + held.processes * reserve.get()));
+    let sums = in_use.map(|held| Bytes::new(held.memory.get() + held.contexts * reserve.get()));
     sums.min().unwrap_or(Bytes::ZERO)
 }
 
