@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::slice::{ProcessId, Seat};
 use tranche_inventory::Driver;
+use tranche_shm::crash::point;
 
 use crate::agent::Agent;
 use crate::process::Process;
@@ -31,6 +32,7 @@ pub(crate) fn watch_member(
         if let Some(process) = handle {
             wait_for_end(&process).await;
         }
+        point("reap: ended");
         let ended = Instant::now();
         if wait_until_unlisted(&agent, &tenancy, id.pid).await == Listed::Still {
             tracing::warn!(
@@ -38,6 +40,7 @@ pub(crate) fn watch_member(
                 "the driver still lists a process that has ended; its memory is counted as free"
             );
         }
+        point("reap: free");
         let freed = tenancy.vacate(seat, id);
         let after_us = ended.elapsed().as_micros();
         tracing::info!(slice = %tenancy.name, pid = %id.pid, %freed, after_us, "reclaimed");

@@ -13,6 +13,7 @@ use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::slice::{Part, ProcessId, Seat, Slice};
 use tranche_domain::units::{Bytes, Permille};
+use tranche_shm::crash::point;
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::agent::{Agent, Core, now_unix_ms};
@@ -39,6 +40,7 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     for name in leftovers(agent)? {
         adopt_leftover(agent, &name);
     }
+    point("recovery: done");
     agent.save();
     Ok(())
 }
@@ -97,6 +99,7 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
         (seat, id, handle)
     });
     let seated: Vec<_> = seated.collect();
+    point("recovery: reseated");
     let processes = seated.len();
     // Watched only when all are there: the first to end must not seem to be the last.
     for root in roots {

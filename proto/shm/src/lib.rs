@@ -9,10 +9,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
+#[cfg(any(test, feature = "crash-points"))]
 extern crate std;
 
 pub mod control;
+pub mod crash;
 pub mod credit;
 pub mod message;
 mod region;

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderi
 use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
 use tranche_shm::Slot;
 use tranche_shm::control::{self, Control};
+use tranche_shm::crash::point;
 use tranche_shm::usage::{self, Usage};
 
 use crate::connection::{self, Failure, Welcome};
@@ -30,6 +31,7 @@ pub(crate) fn ledger() -> Result<Ledger<'static>, Outside> {
 fn attach(root: Root) -> Result<(), Outside> {
     let deadline_ns = sys::now_ns() + PATIENCE_NS;
     let _turn = root.turn(deadline_ns).ok_or(Outside)?;
+    point("attach: begin");
     loop {
         if root.word(Word::Ready).load(Acquire) != 0 {
             return Ok(());
@@ -52,11 +54,13 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     if generations != (Ok(welcome.generation), Ok(welcome.generation)) {
         return Err(Failure::Refused);
     }
+    point("attach: mapped");
     root.word(Word::Control).store(control.as_ptr() as u64, Relaxed);
     root.word(Word::Usage).store(usage.as_ptr() as u64, Relaxed);
     root.word(Word::Slot).store(welcome.slot.index() as u64, Relaxed);
     root.word(Word::Generation).store(welcome.generation, Relaxed);
     root.word(Word::Ready).store(1, Release);
+    point("attach: ready");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use tranche_policy::{Answer, Daemon, Share, Shared};
+use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::{Reply, Request};
 use tranche_shm::{DeviceSlot, Slot};
@@ -42,7 +43,9 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
         Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
         _ => Failure::Away,
     })?;
+    point("attach: connected");
     sys::send(fd.raw(), &Request::hello(seat(root)).encode()).map_err(|_| Failure::Away)?;
+    point("attach: greeted");
     let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
     let welcome = match (Reply::decode(&frame), fds) {
         (Ok(Reply::Welcome { slot, generation }), [Some(control), Some(usage)]) => {
@@ -50,6 +53,7 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
         }
         _ => return Err(Failure::Refused),
     };
+    point("attach: welcomed");
     let id = sys::file_id(fd.raw()).map_err(|_| Failure::Away)?;
     remember(root, fd, id);
     Ok(welcome)
@@ -104,7 +108,11 @@ impl Line {
         let root = Root::get().ok_or(Failure::Refused)?;
         let _turn = root.turn(deadline_ns).ok_or(Failure::Away)?;
         let raw = socket(root).map_or_else(|| reopen(root, deadline_ns), Ok)?;
-        let reply = sys::send(raw, &request.encode()).and_then(|()| sys::receive(raw));
+        point("ask: begin");
+        let sent = sys::send(raw, &request.encode());
+        point("ask: sent");
+        let reply = sent.and_then(|()| sys::receive(raw));
+        point("ask: answered");
         match reply.map(|(frame, _)| Reply::decode(&frame)) {
             Ok(Ok(reply)) if !matches!(reply, Reply::Welcome { .. }) => Ok(reply),
             // An answer that comes late or makes no sense must not be taken for the next one's.
@@ -156,6 +164,7 @@ fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
         close(root);
         return Err(Failure::Refused);
     }
+    point("ask: connected anew");
     socket(root).ok_or(Failure::Away)
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use tranche_shm::control::Control;
+use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::ShareKey;
 use tranche_shm::usage::{Counter, Usage};
@@ -99,8 +100,10 @@ impl<'a> Tenant<'a> {
         units: Units,
         daemon: &impl Daemon,
     ) -> Result<Reservation<'a>, Refused> {
+        point("charge: begin");
         self.stir();
         if self.may_spend_freely(device) && self.credit(device).charge(units).is_ok() {
+            point("charge: charged");
             return Ok(Reservation { tenant: self, device, units });
         }
         self.charge_by_asking(device, units, daemon)
@@ -115,6 +118,7 @@ impl<'a> Tenant<'a> {
         daemon: &impl Daemon,
     ) -> Result<Reservation<'a>, Refused> {
         if self.excluded(device, units) {
+            point("charge: excluded");
             return Err(Refused);
         }
         let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
@@ -123,22 +127,29 @@ impl<'a> Tenant<'a> {
                 break;
             }
             if self.credit(device).charge(units).is_ok() {
+                point("charge: charged");
                 return Ok(Reservation { tenant: self, device, units });
             }
             if self.excluded(device, units) {
                 break;
             }
         }
+        point("charge: refused");
         Err(Refused)
     }
 
     /// Gives back what was charged; credit too while the slice is over its cap.
     #[inline(always)]
     pub fn release(self, device: DeviceSlot, units: Units) {
+        point("release: begin");
         match self.control.over_cap(device) {
             false => self.credit(device).release(units),
-            true => self.credit(device).release_with_credit(units),
+            true => {
+                self.credit(device).release_with_credit(units);
+                point("release: with credit");
+            }
         }
+        point("release: end");
     }
 
     /// What the slice has of a device.
@@ -196,7 +207,10 @@ impl<'a> Tenant<'a> {
         self.count(Counter::Asked);
         loop {
             match daemon.ask(device, want, deadline_ns) {
-                Answer::Granted => return true,
+                Answer::Granted => {
+                    point("charge: granted");
+                    return true;
+                }
                 Answer::Exhausted | Answer::Refused => return false,
                 Answer::Away if daemon.now_ns() >= deadline_ns => {
                     self.count(Counter::Unanswered);
@@ -230,6 +244,7 @@ impl Reservation<'_> {
         if missing > Units::ZERO {
             core::mem::forget(self.tenant.charge(self.device, missing, daemon)?);
             self.units = units;
+            point("reservation: grown");
         }
         Ok(self)
     }
@@ -237,6 +252,7 @@ impl Reservation<'_> {
     /// Keeps `units` charged, from now on somebody else's to give back; the rest goes back at once.
     #[inline(always)]
     pub fn keep(mut self, units: Units) {
+        point("reservation: keep");
         self.units = self.units.saturating_sub(units);
     }
 }
@@ -245,6 +261,7 @@ impl Drop for Reservation<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.units > Units::ZERO {
+            point("reservation: drop");
             self.tenant.release(self.device, self.units);
         }
     }

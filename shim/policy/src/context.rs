@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use tranche_shm::DeviceSlot;
+use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused};
@@ -38,7 +39,9 @@ impl Ledger<'_> {
         }
         let units = self.context_units(device);
         self.tenant.charge(device, units, daemon)?.keep(units);
+        point("context: charged");
         self.show_more(device, units);
+        point("context: noted");
         charge.store(u64::from(units.get()) + 1, Release);
         Ok(())
     }
@@ -144,6 +147,7 @@ impl Ledger<'_> {
         if let Some(units) = self.context_charge(device).swap(0, AcqRel).checked_sub(1) {
             let units = Units::new(units as u32);
             self.show_less(device, units);
+            point("context: ended");
             self.tenant.release(device, units);
         }
     }

@@ -1,6 +1,7 @@
 //! Plain allocations and arrays: a pointer, its size, and the blocks that small ones share.
 
 use tranche_shm::DeviceSlot;
+use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused, Reservation};
@@ -23,6 +24,7 @@ impl<'a> Ledger<'a> {
     ) -> Result<u64, Denied<E>> {
         let reserved = self.tenant.charge(claim.device, claim.extent.worst(), daemon)?;
         let (key, extent) = driver().map_err(Denied::Driver)?;
+        point("allocate: driver");
         self.enter(kind, key, Claim { extent, ..claim }, reserved, daemon).map_err(|_| {
             undo(key);
             Denied::OutOfMemory
@@ -36,7 +38,9 @@ impl<'a> Ledger<'a> {
     pub fn free<E>(&self, kind: Kind, key: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let moment = self.table.moment(kind, key);
         driver()?;
+        point("free: driver");
         if let Some(entry) = self.table.take(kind, key, moment) {
+            point("free: taken");
             self.forget(kind, key, entry);
         }
         Ok(())
@@ -74,10 +78,14 @@ impl<'a> Ledger<'a> {
             0 => (Units::ZERO, 0, Ok(())),
             _ => self.enter_blocks(claim.device, key, packed),
         };
+        point("allocate: blocks");
         reserved.keep(units.saturating_add(fresh));
         let entry = Entry { device: claim.device, serial: 0, units, detail: packed, link: claim.owner.0 };
         match all.and_then(|()| self.table.add(kind, key, entry)) {
-            Ok(None) => Ok(()),
+            Ok(None) => {
+                point("allocate: entered");
+                Ok(())
+            }
             Ok(Some(gone)) => {
                 self.forget(kind, key, gone);
                 Ok(())
@@ -112,6 +120,7 @@ impl<'a> Ledger<'a> {
     pub(crate) fn leave_blocks(&self, device: DeviceSlot, pointer: u64, bytes: u64) {
         for block in touched(pointer, bytes) {
             if let Some(entry) = self.leave_block(block) {
+                point("free: block left");
                 self.tenant.release(device, entry.units);
             }
         }
