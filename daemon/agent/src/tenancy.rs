@@ -23,6 +23,7 @@ use tranche_domain::sharing::Sharing;
 use tranche_domain::slice::{IsEnding, Life, Occupants, Part, ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::control::{DeviceLimits, Identity};
+use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::Refusal;
 use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
@@ -153,6 +154,7 @@ impl Tenancy {
             }
             books.ledgers[device.index()].set_cap(ledger_cap(part.cap));
         }
+        point("limits: written");
         self.settle(&mut books);
     }
 
@@ -213,7 +215,9 @@ impl Tenancy {
         let seat = free_seat(&books).ok_or(Refusal::Full)?;
         books.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
         books.handles.insert(who.id, Arc::clone(who));
+        point("join: admitted");
         self.regions.usage().clear(slot(seat));
+        point("join: cleared");
         self.regions.control().occupy(
             slot(seat),
             Identity {
@@ -222,6 +226,7 @@ impl Tenancy {
                 inner_pid: inner.map_or(who.id.pid.get(), |pid| pid.get()),
             },
         );
+        point("join: seated");
         Ok(Joined::New(seat))
     }
 
@@ -263,13 +268,18 @@ impl Tenancy {
     /// Empties the seat of a process whose memory is free; returns what it had been granted.
     pub(crate) fn vacate(&self, seat: Seat, id: ProcessId) -> Bytes {
         let mut books = self.books();
-        self.regions.control().vacate(slot(seat));
+        // In this order: a daemon that dies in between leaves a seat that its successor empties again, and not
+        // credit in a seat that nobody has.
         self.regions.usage().clear(slot(seat));
+        point("vacate: cleared");
+        self.regions.control().vacate(slot(seat));
+        point("vacate: left");
         books.life.member_gone(seat);
         books.drop_handle(id);
         self.leave_shares(&mut books, seat);
         let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
         self.settle(&mut books);
+        point("vacate: settled");
         drop(books);
         self.left.notify_waiters();
         freed

@@ -7,6 +7,7 @@
 use tranche_domain::ledger::{Answer, Ledger, Standing};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
+use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 
 /// How often siblings may use, under our eyes, what was to be taken back from them.
@@ -29,7 +30,9 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
                 Answer::Enough => return true,
                 Answer::Grant(more) => {
                     // Entered first: a daemon that ends here has promised nothing that its word does not show.
+                    point("credit: entered");
                     let given = bytes((self.words)(seat).grant(Units::within(more.get())));
+                    point("credit: granted");
                     self.ledger.give_back(seat, more.saturating_sub(given));
                     return given > Bytes::ZERO;
                 }
@@ -37,6 +40,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
                 Answer::Exhausted => break,
             }
         }
+        point("credit: exhausted");
         false
     }
 
@@ -72,6 +76,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
             let kept = self.ledger.restore(seat, granted, used);
             let excess = granted.saturating_sub(kept);
             if bytes(word.recall(Units::within(excess.get()))) == excess {
+                point("recovery: restored");
                 return;
             }
         }
@@ -83,6 +88,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
     fn recall_all(&mut self, plan: Vec<(Seat, Bytes)>) {
         for (seat, most) in plan {
             let got = (self.words)(seat).recall(Units::within(most.get()));
+            point("credit: recalled");
             self.ledger.give_back(seat, bytes(got));
         }
     }
