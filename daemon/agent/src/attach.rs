@@ -1,5 +1,6 @@
 //! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixListener as BlockingListener;
@@ -12,7 +13,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tranche_domain::id::HostPid;
-use tranche_domain::slice::Seat;
+use tranche_domain::slice::ProcessId;
+use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::{FRAME_BYTES, Frame, Refusal, Reply, Request};
 use tranche_shm::{ABI, DeviceSlot, MAX_SLOTS, Slot};
@@ -20,7 +22,7 @@ use tranche_shm::{ABI, DeviceSlot, MAX_SLOTS, Slot};
 use crate::agent::Agent;
 use crate::process::Process;
 use crate::reaper;
-use crate::tenancy::{Joined, Tenancy};
+use crate::tenancy::{Joined, Member, Tenancy};
 
 /// How long somebody who knocks may take to say hello.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
@@ -59,8 +61,8 @@ pub(crate) fn listen(
 
 async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, mut stream: UnixStream) {
     match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &mut stream)).await {
-        Ok(Ok(Ok(seat))) => {
-            let _ = serve(&tenancy, &mut stream, seat).await; // it hung up; its end is the reaper's business
+        Ok(Ok(Ok(member))) => {
+            let _ = serve(&tenancy, &mut stream, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
             tracing::info!(slice = %tenancy.name, ?refusal, "turned a process away");
@@ -75,7 +77,7 @@ async fn greet(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
     stream: &mut UnixStream,
-) -> io::Result<Result<Seat, Refusal>> {
+) -> io::Result<Result<Member, Refusal>> {
     let Some(who) = peer(stream) else { return Ok(Err(Refusal::NotAMember)) };
     let known = match Request::decode(&hear(stream).await?) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
@@ -86,7 +88,7 @@ async fn greet(
         Ok(joined) => joined,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let seat = joined.seat();
+    let (seat, id) = (joined.seat(), who.id);
     let slot = Slot::new(seat.0.into()).expect("seats are only made from the indices of slots");
     match joined {
         Joined::New(seat) => {
@@ -98,8 +100,10 @@ async fn greet(
         }
         Joined::Again(_) => {}
     }
+    point("attach: answer");
     welcome(tenancy, stream, slot).await?;
-    Ok(Ok(seat))
+    point("attach: welcome sent");
+    Ok(Ok(Member { seat, id }))
 }
 
 /// Who connected, by the kernel's word; nobody if it has ended or lives where we cannot see it.
@@ -137,28 +141,40 @@ fn send(socket: RawFd, frame: &Frame, descriptors: &[RawFd]) -> io::Result<usize
 }
 
 /// Answers requests until the process hangs up.
-async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, seat: Seat) -> io::Result<()> {
+async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, member: Member) -> io::Result<()> {
     loop {
         let reply = match Request::decode(&hear(stream).await?) {
-            Ok(Request::Credit { device, want }) => credit(tenancy, seat, device, want).await,
-            Ok(Request::Export { device, key, units }) => tenancy.export(seat, device, key, units),
-            Ok(Request::Import { key }) => tenancy.import(seat, key),
-            Ok(Request::Drop { key }) => tenancy.drop_share(seat, key),
+            Ok(Request::Credit { device, want }) => credit(tenancy, member, device, want).await,
+            Ok(Request::Export { device, key, units }) => tenancy.export(member.seat, device, key, units),
+            Ok(Request::Import { key }) => tenancy.import(member.seat, key),
+            Ok(Request::Drop { key }) => tenancy.drop_share(member.seat, key),
             Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
+        point("credit: answer");
         stream.write_all(&reply.encode()).await?;
     }
 }
 
-/// Grants what can be granted. While a sibling that has ended still holds memory, the answer waits for it.
-async fn credit(tenancy: &Tenancy, seat: Seat, device: DeviceSlot, want: Units) -> Reply {
+/// Grants what can be granted. Where siblings have ended that still hold memory, a refusal waits for them, and for
+/// nobody who ends later, or it might wait for ever.
+async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Units) -> Reply {
     /// Bounds the wait for a notice that came between our look and our wait.
     const LOOK_AGAIN: Duration = Duration::from_millis(5);
     let deadline = Instant::now() + DEPARTURE_PATIENCE;
+    let mut awaited: Option<BTreeSet<ProcessId>> = None;
     loop {
-        let reply = tenancy.credit(seat, device, want);
-        if reply != Reply::Exhausted || !tenancy.somebody_is_leaving() || Instant::now() >= deadline {
+        // Before the books are asked, so that whoever left meanwhile is counted.
+        let all_left = awaited.as_mut().is_some_and(|awaited| {
+            let leaving = tenancy.leaving();
+            awaited.retain(|id| leaving.contains(id));
+            awaited.is_empty()
+        });
+        let reply = tenancy.credit(member, device, want);
+        if reply != Reply::Exhausted || all_left || Instant::now() >= deadline {
             return reply;
+        }
+        if awaited.get_or_insert_with(|| tenancy.leaving()).is_empty() {
+            continue;
         }
         let _ = timeout(LOOK_AGAIN, tenancy.left.notified()).await;
     }

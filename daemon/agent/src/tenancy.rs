@@ -79,6 +79,13 @@ impl Joined {
     }
 }
 
+/// A process and the seat that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) seat: Seat,
+    pub(crate) id: ProcessId,
+}
+
 /// What a member holds, per device.
 pub(crate) type Held = Vec<Bytes>;
 

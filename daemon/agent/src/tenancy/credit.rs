@@ -1,23 +1,32 @@
 //! Credit: asked for, granted, taken back, and checked against the books.
 
-use tranche_domain::slice::Seat;
+use std::collections::BTreeSet;
+
+use tranche_domain::slice::{ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
+use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::{Refusal, Reply};
 
 use super::account::Account;
-use super::{Books, Tenancy};
+use super::{Books, Member, Tenancy, seat_of};
 use crate::process;
 
 impl Tenancy {
     /// Answers a process that wants to charge `want` on a device.
-    pub(crate) fn credit(&self, seat: Seat, device: DeviceSlot, want: Units) -> Reply {
+    pub(crate) fn credit(&self, member: Member, device: DeviceSlot, want: Units) -> Reply {
         if device.index() >= self.gpus.len() {
             return Reply::Refused(Refusal::Malformed);
         }
+        let Member { seat, id } = member;
         let mut books = self.books();
+        // Its last words may be read after its seat was emptied: credit then would be nobody's.
+        if seat_of(&books, id) != Some(seat) {
+            return Reply::Refused(Refusal::NotAMember);
+        }
         self.observe(&mut books, device);
+        point("credit: observed");
         match self.account(&mut books, device).credit(seat, Bytes::new(want.bytes())) {
             true => Reply::Granted,
             false => Reply::Exhausted,
@@ -31,6 +40,17 @@ impl Tenancy {
         let handles: Vec<_> = members.filter_map(|member| books.handles.get(member).cloned()).collect();
         drop(books);
         process::any_ended(&handles)
+    }
+
+    /// The members that have ended and whose memory is not free yet: while there are any, a refusal may be hasty.
+    /// One without a handle ended while no daemon was there.
+    pub(crate) fn leaving(&self) -> BTreeSet<ProcessId> {
+        let books = self.books();
+        let members = books.life.occupants().into_iter().flat_map(|here| here.members.values());
+        let known: Vec<_> = members.map(|id| (*id, books.handles.get(id).cloned())).collect();
+        drop(books);
+        let ended = known.into_iter().filter(|(_, handle)| handle.as_ref().is_none_or(|who| !who.is_alive()));
+        ended.map(|(id, _)| id).collect()
     }
 
     /// A device's ledger, with the words that its seats read.
