@@ -7,13 +7,13 @@ PHASE  := sh .ci/phase
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build demo play bench test lint unit e2e gpu-script fuzz clean
+.PHONY: refresh-symbols help build demo play bench test lint unit e2e stress gpu-script fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 build: ## Build everything into target/stage
-	$(CARGO) build --workspace
+	$(CARGO) build --workspace --exclude stress
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche workload simgpu) $(STAGE)/bin
@@ -57,10 +57,14 @@ lint: ## Formatting and warnings
 	$(foreach shim,$(SHIMS),$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-$(shim) -- -D warnings &&) true
 
 unit: ## Tests of each crate by itself
-	$(CARGO) test --no-fail-fast --workspace --exclude e2e
+	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress
 
 e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p stress
+
+stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)
+	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json
 
 gpu-script: build ## The script for GPU machines, on the simulated one
 	$(STAGE)/tests/run.sh --sim --quick

@@ -29,6 +29,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-rpc", "tranche-shm"]),
     ("bench", &[]),
+    (
+        "stress",
+        &[
+            "simgpu",
+            "tranche-agent",
+            "tranche-domain",
+            "tranche-inventory",
+            "tranche-policy",
+            "tranche-rpc",
+            "tranche-shm",
+        ],
+    ),
     ("house", &[]),
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),

@@ -1,0 +1,216 @@
+//! The board: a file of words that the supervisor, the nursery, the tenants and the daemons of a run share.
+//!
+//! A tenant writes in its own lane before it does what may kill it, so the dead can be asked what they did.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::IntoRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::points::{DAEMON, TENANT};
+use crate::sys::{self, Access, Fd};
+
+/// Most tenants at a time.
+pub const LANES: usize = 64;
+
+const LANE_WORDS: usize = 8;
+const FIRST_LANE: usize = 32;
+const FIRST_POINT: usize = FIRST_LANE + LANES * LANE_WORDS;
+const WORDS: usize = FIRST_POINT + 2 * (TENANT.len() + DAEMON.len());
+
+/// What is counted or said, one word each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Not 0: the nursery ends everybody and itself.
+    Stop,
+    /// Tenants that were killed.
+    Deaths,
+    /// Of these, killed from outside.
+    RandomDeaths,
+    /// Tenants that ended in another way, as by a panic.
+    Endings,
+    /// Odd while no daemon answers; moves with each death and each return.
+    DaemonTurn,
+    /// How long the daemon had to wait for a processor, in all, in nanoseconds.
+    DaemonDelay,
+    /// The longest that anybody was blocked while a daemon answered, less the wait for a processor.
+    Blocked,
+    /// The same with that wait.
+    BlockedRaw,
+    /// The longest that anybody was blocked by a death of the daemon.
+    BlockedRestart,
+    /// Charges that were made.
+    Charges,
+    /// Charges that were refused.
+    Refusals,
+    /// Processes that were let in.
+    Attached,
+    /// Processes that were not let in, though a daemon answered all the time.
+    TurnedAway,
+    /// Times that a process held more of the device than it was charged.
+    Uncharged,
+    /// Times that a point was passed that the table does not know.
+    UnknownPoint,
+    /// Times that the driver refused what the slice allowed.
+    DriverRefusals,
+}
+
+/// The board, mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Board(&'static [AtomicU64]);
+
+impl Board {
+    /// Makes an empty one.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        File::create(path)?.set_len(8 * WORDS as u64)?;
+        Self::open(path)
+    }
+
+    /// Maps one that was made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let words = sys::map_shared(&Fd::from_raw(file.into_raw_fd()), WORDS, Access::ReadWrite);
+        words.map(Self).map_err(|error| io::Error::from_raw_os_error(error.0))
+    }
+
+    /// What stands in a word.
+    pub fn get(self, word: Word) -> u64 {
+        self.0[word as usize].load(SeqCst)
+    }
+
+    /// Writes a word.
+    pub fn set(self, word: Word, value: u64) {
+        self.0[word as usize].store(value, SeqCst);
+    }
+
+    /// Counts one more.
+    pub fn count(self, word: Word) {
+        self.0[word as usize].fetch_add(1, SeqCst);
+    }
+
+    /// Keeps the greatest.
+    pub fn raise(self, word: Word, value: u64) {
+        self.0[word as usize].fetch_max(value, SeqCst);
+    }
+
+    /// A tenant's lane.
+    pub fn lane(self, index: usize) -> Lane {
+        Lane { board: self, first: FIRST_LANE + index % LANES * LANE_WORDS }
+    }
+
+    /// How often a point was passed; points of the daemon follow those of tenants.
+    pub fn passes(self, point: usize) -> &'static AtomicU64 {
+        &self.0[FIRST_POINT + 2 * point]
+    }
+
+    /// How often somebody died at a point.
+    pub fn deaths(self, point: usize) -> &'static AtomicU64 {
+        &self.0[FIRST_POINT + 2 * point + 1]
+    }
+}
+
+/// What one tenant says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    board: Board,
+    first: usize,
+}
+
+/// The instant at which a wait began, by three clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    since_ns: u64,
+    turn: u64,
+    own_delay_ns: u64,
+    daemon_delay_ns: u64,
+}
+
+impl Lane {
+    const WAITING_SINCE: usize = 0;
+    const TURN: usize = 1;
+    const DAEMON_DELAY: usize = 2;
+    const DIED_AT: usize = 3;
+    const LAST: usize = 4;
+
+    fn word(self, at: usize) -> &'static AtomicU64 {
+        &self.board.0[self.first + at]
+    }
+
+    /// Empties it for the next tenant.
+    pub fn clear(self) {
+        (0..LANE_WORDS).for_each(|at| self.word(at).store(0, SeqCst));
+    }
+
+    /// The tenant passes a point.
+    pub fn passes(self, point: usize) {
+        self.word(Self::LAST).store(point as u64 + 1, SeqCst);
+    }
+
+    /// The point that the tenant passed last.
+    pub fn last(self) -> Option<usize> {
+        (self.word(Self::LAST).load(SeqCst) as usize).checked_sub(1)
+    }
+
+    /// The tenant is about to die at a point.
+    pub fn dies_at(self, point: usize) {
+        self.word(Self::DIED_AT).store(point as u64 + 1, SeqCst);
+    }
+
+    /// Where the tenant died, unless it was killed from outside.
+    pub fn died_at(self) -> Option<usize> {
+        (self.word(Self::DIED_AT).load(SeqCst) as usize).checked_sub(1)
+    }
+
+    /// A wait begins. `own_delay_ns` is how long the tenant had to wait for a processor so far.
+    pub fn begin(self, own_delay_ns: u64) -> Wait {
+        let wait = Wait {
+            since_ns: sys::now_ns(),
+            turn: self.board.get(Word::DaemonTurn),
+            own_delay_ns,
+            daemon_delay_ns: self.board.get(Word::DaemonDelay),
+        };
+        self.word(Self::TURN).store(wait.turn, SeqCst);
+        self.word(Self::DAEMON_DELAY).store(wait.daemon_delay_ns, SeqCst);
+        self.word(Self::WAITING_SINCE).store(wait.since_ns, SeqCst);
+        wait
+    }
+
+    /// The wait is over.
+    pub fn end(self, wait: Wait, own_delay_ns: u64) -> Duration {
+        self.word(Self::WAITING_SINCE).store(0, SeqCst);
+        self.enter(wait, own_delay_ns.saturating_sub(wait.own_delay_ns))
+    }
+
+    /// The tenant was killed; if it was waiting, the wait counts up to now.
+    pub fn end_killed(self) -> Duration {
+        let since_ns = self.word(Self::WAITING_SINCE).load(SeqCst);
+        if since_ns != 0 {
+            let load = |at| self.word(at).load(SeqCst);
+            let (turn, daemon_delay_ns) = (load(Self::TURN), load(Self::DAEMON_DELAY));
+            return self.enter(Wait { since_ns, turn, own_delay_ns: 0, daemon_delay_ns }, 0);
+        }
+        Duration::ZERO
+    }
+
+    /// How long it was, less the wait for a processor, where no daemon died meanwhile.
+    fn enter(self, wait: Wait, own_delay_ns: u64) -> Duration {
+        let raw = sys::now_ns().saturating_sub(wait.since_ns);
+        let turn = self.board.get(Word::DaemonTurn);
+        if turn != wait.turn || turn % 2 == 1 {
+            self.board.raise(Word::BlockedRestart, raw);
+            return Duration::ZERO;
+        }
+        let daemon_delay_ns = self.board.get(Word::DaemonDelay).saturating_sub(wait.daemon_delay_ns);
+        self.board.raise(Word::BlockedRaw, raw);
+        let blocked_ns = raw.saturating_sub(own_delay_ns + daemon_delay_ns);
+        self.board.raise(Word::Blocked, blocked_ns);
+        Duration::from_nanos(blocked_ns)
+    }
+}
+
+/// Adds to a counter of points, of which nobody needs an order.
+pub(crate) fn bump(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Relaxed) + 1
+}

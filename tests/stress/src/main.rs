@@ -1,0 +1,132 @@
+//! `stress`: see the library of this package.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use stress::board::Board;
+use stress::points::Aim;
+use stress::storm::Storm;
+use stress::tenant::Broken;
+use stress::{daemon, nursery, tenant};
+
+/// Kills tenants and daemons at every step of what they do together, and counts what is left.
+#[derive(Debug, Parser)]
+struct Command {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// A whole run.
+    Run(Run),
+    /// Bears tenants: a part of a run.
+    #[command(hide = true)]
+    Nursery {
+        place: PathBuf,
+        #[arg(long)]
+        tenants: usize,
+        #[arg(long)]
+        seed: u64,
+        #[arg(long)]
+        broken: Option<Broken>,
+    },
+    /// Is the daemon: a part of a run.
+    #[command(hide = true)]
+    Daemon {
+        place: PathBuf,
+        #[arg(long, requires = "passing")]
+        point: Option<usize>,
+        #[arg(long, requires = "point")]
+        passing: Option<u64>,
+    },
+    /// Takes all of the slice: a part of a run.
+    #[command(hide = true)]
+    Fill { place: PathBuf },
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// How many tenants have to die
+    #[arg(long, default_value_t = 30_000)]
+    deaths: u64,
+    /// How many live at a time, at most 64
+    #[arg(long, default_value_t = 12)]
+    tenants: usize,
+    /// Where chance begins
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The longest that the run may take, in seconds
+    #[arg(long, default_value_t = 1800)]
+    at_most: u64,
+    /// The longest that anybody may be blocked, in milliseconds
+    #[arg(long, default_value_t = 100)]
+    blocked_ms: u64,
+    /// What is to be wrong on purpose
+    #[arg(long)]
+    broken: Option<Broken>,
+    /// The folder of the simulated driver's libraries
+    #[arg(long, default_value = "target/stage/sim")]
+    libraries: PathBuf,
+    /// Where the report goes
+    #[arg(long)]
+    report: Option<PathBuf>,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    match play(Command::parse().part) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("stress: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn play(part: Part) -> Result<ExitCode, Failure> {
+    match part {
+        Part::Run(run) => return run.run(),
+        Part::Nursery { place, tenants, seed, broken } => {
+            nursery::run(&board(&place), &place.join("node"), tenants, seed, broken)?;
+        }
+        Part::Daemon { place, point, passing } => {
+            let aim = point.zip(passing).map(|(point, passing)| Aim { point, passing });
+            daemon::run(&place, aim)?;
+        }
+        Part::Fill { place } => println!("{}", tenant::fill(Board::open(&board(&place))?)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn board(place: &Path) -> PathBuf {
+    place.join("board")
+}
+
+impl Run {
+    fn run(self) -> Result<ExitCode, Failure> {
+        if !self.libraries.join("libnvidia-ml.so.1").is_file() {
+            let libraries = self.libraries.display();
+            return Err(format!("{libraries} holds no simulated NVML: run `make build` first").into());
+        }
+        let storm = Storm {
+            deaths: self.deaths,
+            tenants: self.tenants.clamp(1, stress::board::LANES),
+            seed: self.seed,
+            at_most: Duration::from_secs(self.at_most),
+            blocked: Duration::from_millis(self.blocked_ms),
+            broken: self.broken,
+            libraries: std::path::absolute(&self.libraries)?,
+        };
+        let report = storm.run()?;
+        report.show();
+        if let Some(path) = &self.report {
+            report.write(path)?;
+        }
+        Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,144 @@
+//! Where a process may be told to die, and the hook that kills it there.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use nix::sys::signal::{Signal, raise};
+use tranche_shm::crash;
+
+use crate::board::{Board, Lane, Word, bump};
+
+/// The steps of a tenant.
+pub const TENANT: &[&str] = &[
+    "attach: begin",
+    "attach: connected",
+    "attach: greeted",
+    "attach: welcomed",
+    "attach: mapped",
+    "attach: ready",
+    "ask: begin",
+    "ask: sent",
+    "ask: answered",
+    "ask: connected anew",
+    "charge: begin",
+    "charge: charged",
+    "charge: excluded",
+    "charge: granted",
+    "charge: refused",
+    "reservation: grown",
+    "reservation: keep",
+    "reservation: drop",
+    "release: begin",
+    "release: with credit",
+    "release: end",
+    "allocate: driver",
+    "allocate: blocks",
+    "allocate: entered",
+    "free: driver",
+    "free: taken",
+    "free: block left",
+    "context: charged",
+    "context: noted",
+    "context: ended",
+];
+
+/// The steps of the daemon.
+pub const DAEMON: &[&str] = &[
+    "join: admitted",
+    "join: cleared",
+    "join: seated",
+    "attach: answer",
+    "attach: welcome sent",
+    "credit: observed",
+    "credit: entered",
+    "credit: granted",
+    "credit: recalled",
+    "credit: exhausted",
+    "credit: answer",
+    "limits: written",
+    "reap: ended",
+    "reap: free",
+    "vacate: left",
+    "vacate: cleared",
+    "vacate: settled",
+    "recovery: restored",
+    "recovery: reseated",
+    "recovery: done",
+];
+
+/// Which part of the table a process is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first.
+    Tenant,
+    /// The second.
+    Daemon,
+}
+
+impl Side {
+    /// The points of that side, as the board numbers them.
+    pub fn points(self) -> std::ops::Range<usize> {
+        match self {
+            Self::Tenant => 0..TENANT.len(),
+            Self::Daemon => TENANT.len()..TENANT.len() + DAEMON.len(),
+        }
+    }
+}
+
+/// What a point is called.
+pub fn name(point: usize) -> String {
+    match TENANT.get(point) {
+        Some(name) => format!("tenant {name}"),
+        None => format!("daemon {}", DAEMON[point - TENANT.len()]),
+    }
+}
+
+/// Dying at a point when it is passed for the n-th time from now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// Where.
+    pub point: usize,
+    /// When.
+    pub passing: u64,
+}
+
+struct Fate {
+    board: Board,
+    side: Side,
+    lane: Option<Lane>,
+    aim: Option<Aim>,
+    passed: AtomicU64,
+}
+
+static FATE: OnceLock<Fate> = OnceLock::new();
+
+/// Sets how this process will die, once.
+pub fn doom(board: Board, side: Side, lane: Option<Lane>, aim: Option<Aim>) {
+    let _ = FATE.set(Fate { board, side, lane, aim, passed: AtomicU64::new(0) });
+    crash::hook(pass);
+}
+
+fn pass(name: &'static str) {
+    let Some(fate) = FATE.get() else { return };
+    let table = if fate.side == Side::Tenant { TENANT } else { DAEMON };
+    let Some(at) = table.iter().position(|known| *known == name) else {
+        fate.board.count(Word::UnknownPoint);
+        return;
+    };
+    let point = fate.side.points().start + at;
+    bump(fate.board.passes(point));
+    fate.lane.into_iter().for_each(|lane| lane.passes(point));
+    let Some(aim) = fate.aim.filter(|aim| aim.point == point) else { return };
+    if fate.passed.fetch_add(1, Relaxed) + 1 == aim.passing {
+        if let Some(lane) = fate.lane {
+            lane.dies_at(point);
+        }
+        bump(fate.board.deaths(point));
+        let _ = raise(Signal::SIGKILL);
+    }
+}
+
+/// The point of a side at which the fewest have died.
+pub fn rarest(board: Board, side: Side, except: impl Fn(usize) -> bool) -> Option<usize> {
+    side.points().filter(|point| !except(*point)).min_by_key(|point| board.deaths(*point).load(Relaxed))
+}
