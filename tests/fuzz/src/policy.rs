@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tranche_policy::{Answer, BLOCK_BYTES, Claim, Daemon, Extent, Kind, Ledger, Made, Owner, Tenant};
+use tranche_policy::{Answer, BLOCK_BYTES, Claim, Daemon, Extent, Kind, Ledger, Owner, Tenant};
 use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, Identity};
 use tranche_shm::credit::Units;
 use tranche_shm::usage::{self, Usage};
@@ -141,7 +141,7 @@ impl Driver {
     }
 
     fn context_cost(&self) -> u64 {
-        if self.contexts.is_empty() { 0 } else { CONTEXT }
+        self.contexts.len() as u64 * CONTEXT
     }
 
     fn drop_physical(&self) {
@@ -182,7 +182,7 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
                 let held =
                     driver.physical.borrow().get(&handle).is_some_and(|physical| physical.references > 0);
                 if held && input.byte()? % 4 == 0 {
-                    ledger.retained(handle);
+                    ledger.retained(handle, 0);
                     change(driver, handle, |physical| physical.references += 1);
                 } else if ledger.release(handle, || if held { said } else { Err(()) }).is_ok() {
                     change(driver, handle, |physical| physical.references -= 1);
@@ -194,7 +194,7 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
                 let Some(physical) = found.filter(|physical| physical.references > 0) else { continue };
                 let bytes = physical.bytes.next_multiple_of(BLOCK_BYTES);
                 let address = (1 << 50) + driver.place(bytes, 0);
-                if ledger.map(address, bytes, handle, || said).is_ok() {
+                if ledger.map(handle, bytes, slice, || said.map(|()| address)).is_ok() {
                     driver.mapped.insert(address, (bytes, handle));
                     change(driver, handle, |physical| physical.mappings += 1);
                 }
@@ -276,9 +276,11 @@ fn context(slice: &Slice<'_>, driver: &mut Driver, which: u64, fails: bool) {
         if closed.is_ok() {
             driver.contexts.remove(&context);
         }
-    } else if ledger.reserve_context(device(), slice).is_ok() {
-        ledger.opened(context, device(), Made::Created);
-        driver.contexts.insert(context);
+    } else {
+        let give = || if fails { Err(()) } else { Ok(context) };
+        if ledger.create_context(device(), slice, give, |_| {}).is_ok() {
+            driver.contexts.insert(context);
+        }
     }
 }
 

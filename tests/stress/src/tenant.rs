@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use simgpu::{Blocks, Context, Gpu, Node, Process, Refusal};
-use tranche_policy::{BLOCK, BLOCK_BYTES, Claim, Denied, Extent, Kind, Ledger, Made, Owner, Refused};
+use tranche_policy::{BLOCK, BLOCK_BYTES, Claim, Denied, Extent, Kind, Ledger, Owner, Refused};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::{Credit, Units};
 
@@ -139,7 +139,7 @@ impl Tenant {
         self.birth.lane.end(wait, self.delays.ns());
         match reserved.map(|()| self.process.create_context(self.gpu)) {
             Ok(Ok(context)) => {
-                let owner = self.ledger.opened(context.serial(), device(), Made::Created);
+                let owner = self.ledger.primary_opened(context.serial(), device());
                 self.context = Some((context, owner));
             }
             Ok(Err(_)) => self.birth.board.count(Word::DriverRefusals),
