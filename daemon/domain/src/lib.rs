@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod compute;
 pub mod id;
 pub mod ledger;
 pub mod node;
