@@ -5,8 +5,8 @@ use std::ops::ControlFlow::{self, Continue};
 use std::sync::atomic::Ordering::Acquire;
 
 use crate::ground::Ground;
+use crate::law::{Piece, Ran, Timeline, Witness};
 use crate::layout::{self, Words, context, entry, gpu, holding, mark, piece, window};
-use crate::schedule::{Piece, Ran, Timeline, Witness};
 use crate::work::WorkKind;
 
 /// Length of a busy window in nanoseconds.

@@ -1,11 +1,11 @@
 //! A GPU under its lock: its memory and its contexts.
 #![forbid(unsafe_code)]
 
+use crate::law::Rules;
 use crate::layout::{CONTEXTS, GpuWords, QUEUE_LENGTH, Words, context, gpu, holding};
 use crate::lock::Held;
 use crate::node::{self, Node};
 use crate::process::{Context, Refusal};
-use crate::schedule::Rules;
 use crate::sys;
 use crate::units::{Blocks, Gpu};
 
@@ -43,7 +43,13 @@ impl Node {
     pub(crate) fn rules(&self, gpu: Gpu) -> Rules {
         let compute = &self.gpu_spec(gpu).model.compute;
         let concurrent = compute.concurrent_kernels as usize;
-        Rules { slice: 1000 * compute.slice_us.max(1), switch: 1000 * compute.switch_us, concurrent }
+        let nanos = |micros: u64| micros.saturating_mul(1000);
+        Rules {
+            slice: nanos(compute.slice_us.max(1)),
+            switch: nanos(compute.switch_us),
+            handover: nanos(compute.handover_us),
+            concurrent,
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use crate::ground::Ground;
+use crate::law::{After, Piece, Queue, Timeline};
 use crate::layout::{QUEUE_LENGTH, Words, context, gpu, piece};
 use crate::process::Context;
-use crate::schedule::{After, Piece, Queue, Timeline};
 use crate::units::Gpu;
 use crate::work::{Lane, Ticket, Work, WorkKind};
 
@@ -42,7 +42,7 @@ impl Ground<'_> {
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.sequence);
-        Queue { context: slot, pieces }
+        Queue { context: slot, slice: None, pieces }
     }
 
     fn load_piece(&self, slot: usize, place: usize) -> Option<Piece> {

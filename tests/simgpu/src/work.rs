@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::ground::Ground;
+use crate::law::Timeline;
 use crate::layout::{MARKS, context, gpu, mark, piece};
 use crate::node::Node;
 use crate::process::{Context, Process, Refusal};
-use crate::schedule::Timeline;
 use crate::sys;
 use crate::units::{Gpu, Time};
 

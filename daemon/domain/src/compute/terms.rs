@@ -77,6 +77,9 @@ pub struct Observed {
     pub kernel: Nanos,
     /// The longest launch seen lately.
     pub longest: Nanos,
+    /// Any number that differs whenever a launch was submitted or became known to be done since the last time, such as
+    /// the sum of both counts.
+    pub progress: u64,
 }
 
 /// What a slice may do until it is told otherwise.

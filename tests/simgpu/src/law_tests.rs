@@ -4,7 +4,7 @@ use super::*;
 use std::collections::HashMap;
 
 const MS: u64 = 1_000_000;
-const RULES: Rules = Rules { slice: 2 * MS, switch: 50_000, concurrent: 4 };
+const RULES: Rules = Rules { slice: 2 * MS, switch: 190_000, handover: 40_000, concurrent: 4 };
 
 #[derive(Default)]
 struct Record {
@@ -35,7 +35,8 @@ fn kernel(sequence: u64, lane: u64, length: u64) -> Piece {
 }
 
 fn gpu(queues: &[&[Piece]]) -> Timeline {
-    let queue = |(context, pieces): (usize, &&[Piece])| Queue { context, pieces: pieces.to_vec() };
+    let queue =
+        |(context, pieces): (usize, &&[Piece])| Queue { context, slice: None, pieces: pieces.to_vec() };
     Timeline { queues: queues.iter().enumerate().map(queue).collect(), ..Timeline::default() }
 }
 
@@ -59,7 +60,16 @@ fn two_saturating_contexts_get_half_each_within_a_slice() {
     let record = run(&mut gpu(&[&endless, &other]), 1000 * MS);
     let (first, second) = (record.ran[&0], record.ran[&1]);
     assert!(first.abs_diff(second) <= RULES.slice, "{first} and {second}");
-    assert!(first + second >= 970 * MS, "only switches are lost: {}", first + second);
+    let lost = (1000 * MS - first - second) / MS;
+    assert!((80..=90).contains(&lost), "switches lose as much as was measured on GPUs: {lost} permille");
+}
+
+#[test]
+fn a_context_with_a_longer_slice_gets_more() {
+    let mut timeline = gpu(&[&[kernel(1, 1, u64::MAX)], &[kernel(2, 1, u64::MAX)]]);
+    timeline.queues[1].slice = Some(6 * MS);
+    let record = run(&mut timeline, 1000 * MS);
+    assert!(record.ran[&1].abs_diff(3 * record.ran[&0]) <= 12 * MS, "{:?}", record.ran);
 }
 
 #[test]
@@ -145,7 +155,7 @@ fn work_waits_for_a_piece_of_another_context_and_for_a_moment() {
     let behind = Piece { after: After::Piece(1), ..kernel(2, 1, MS) };
     let later = Piece { after: After::Moment(30 * MS), ..kernel(3, 2, MS) };
     let record = run(&mut gpu(&[&[kernel(1, 1, 6 * MS)], &[behind, later]]), 100 * MS);
-    assert_eq!(record.finished[&2], 7 * MS + RULES.switch);
+    assert_eq!(record.finished[&2], 7 * MS + RULES.handover);
     assert_eq!(record.finished[&3], 31 * MS);
 }
 

@@ -11,18 +11,20 @@ use crate::work::{Lane, WorkKind};
 
 /// How a GPU shares its time. In nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// How long a context runs before another with work gets its turn.
-    pub(crate) slice: u64,
-    /// What changing between contexts costs.
-    pub(crate) switch: u64,
+pub struct Rules {
+    /// How long a context runs before another with work gets its turn, unless its queue says otherwise.
+    pub slice: u64,
+    /// What taking the GPU from a context that has work still costs.
+    pub switch: u64,
+    /// What going on with another context costs when the last has nothing to run.
+    pub handover: u64,
     /// Lanes of one context that can run side by side.
-    pub(crate) concurrent: usize,
+    pub concurrent: usize,
 }
 
 /// What must come before a piece of work, besides its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub enum After {
     /// Nothing.
     Nothing,
     /// Another piece on the same GPU, by its sequence number.
@@ -35,16 +37,19 @@ pub(crate) enum After {
 
 /// One piece of queued work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// Its number, growing with every submission on the GPU.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// Where its owner keeps it; the law does not care.
-    pub(crate) place: usize,
-    pub(crate) lane: Lane,
-    pub(crate) kind: WorkKind,
+    pub place: usize,
+    /// The queue within its context.
+    pub lane: Lane,
+    /// What it is.
+    pub kind: WorkKind,
     /// What it still has to run. A gate is shut while this is not zero.
-    pub(crate) remaining: u64,
-    pub(crate) after: After,
+    pub remaining: u64,
+    /// What it waits for besides.
+    pub after: After,
 }
 
 impl Piece {
@@ -62,14 +67,17 @@ impl Piece {
 
 /// One context's queue, oldest piece first.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
+pub struct Queue {
     /// Which context, by its place in the GPU's table.
-    pub(crate) context: usize,
-    pub(crate) pieces: Vec<Piece>,
+    pub context: usize,
+    /// How long it runs before another gets its turn; nothing takes the rule for all.
+    pub slice: Option<u64>,
+    /// Its work, by growing sequence numbers.
+    pub pieces: Vec<Piece>,
 }
 
 /// What happens as time goes on.
-pub(crate) trait Witness {
+pub trait Witness {
     /// A context ran kernels, copies or both from one moment to another.
     fn ran(&mut self, context: usize, what: Ran, from: u64, to: u64);
     /// A piece is done. Breaking off stops time there.
@@ -78,29 +86,31 @@ pub(crate) trait Witness {
 
 /// What a context was running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ran {
-    pub(crate) kernels: bool,
-    pub(crate) copies: bool,
+pub struct Ran {
+    /// At least one kernel.
+    pub kernels: bool,
+    /// At least one copy.
+    pub copies: bool,
 }
 
 /// The state of one GPU's time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timeline {
+pub struct Timeline {
     /// Up to where everything is decided.
-    pub(crate) now: u64,
+    pub now: u64,
     /// Whose turn it is, or was last.
-    pub(crate) turn: Option<usize>,
+    pub turn: Option<usize>,
     /// What is left of its slice.
-    pub(crate) slice_left: u64,
+    pub slice_left: u64,
     /// What is left of the switch to it.
-    pub(crate) switch_left: u64,
+    pub switch_left: u64,
     /// Contexts with queued work, by their place.
-    pub(crate) queues: Vec<Queue>,
+    pub queues: Vec<Queue>,
 }
 
 impl Timeline {
     /// Brings the GPU from where it is to a later moment.
-    pub(crate) fn advance(&mut self, until: u64, rules: Rules, witness: &mut impl Witness) {
+    pub fn advance(&mut self, until: u64, rules: Rules, witness: &mut impl Witness) {
         while self.pass_what_takes_no_time(witness).is_continue() && self.now < until {
             self.choose_turn(rules);
             if self.step(until, rules, witness).is_break() {
@@ -110,12 +120,12 @@ impl Timeline {
     }
 
     /// When a piece will be done if nothing else is submitted; `None` if that is not before the horizon.
-    pub(crate) fn foresee(&self, sequence: u64, horizon: u64, rules: Rules) -> Option<u64> {
+    pub fn foresee(&self, sequence: u64, horizon: u64, rules: Rules) -> Option<u64> {
         self.foresee_any(horizon, rules, |_, piece| piece.sequence == sequence)
     }
 
     /// When the first of some pieces will be done.
-    pub(crate) fn foresee_any(
+    pub fn foresee_any(
         &self,
         horizon: u64,
         rules: Rules,
@@ -127,7 +137,7 @@ impl Timeline {
     }
 
     /// Takes a context out, whatever it was doing.
-    pub(crate) fn remove(&mut self, context: usize) {
+    pub fn remove(&mut self, context: usize) {
         self.queues.retain(|queue| queue.context != context);
         if self.turn == Some(context) {
             (self.turn, self.slice_left, self.switch_left) = (None, 0, 0);
@@ -181,23 +191,33 @@ impl Timeline {
 
     /// Leaves the turn where it is or gives it to the next runnable context in the round.
     fn choose_turn(&mut self, rules: Rules) {
-        let runnable: Vec<usize> = (0..self.queues.len())
-            .filter(|queue| self.is_runnable(*queue))
-            .map(|queue| self.queues[queue].context)
-            .collect();
-        let current = self.turn.filter(|turn| runnable.contains(turn));
-        if current.is_some() && (self.slice_left > 0 || runnable.len() == 1) {
-            if self.slice_left == 0 {
-                self.slice_left = rules.slice;
-            }
-            return;
+        let current = self.turn.and_then(|turn| self.find_queue(turn)).filter(|at| self.is_runnable(*at));
+        let next = match current {
+            Some(_) if self.slice_left > 0 => return,
+            Some(at) => self.next_in_round().filter(|next| *next != at).unwrap_or(at),
+            None => match self.next_in_round() {
+                Some(next) => next,
+                None => return,
+            },
+        };
+        let (context, slice) = (self.queues[next].context, self.queues[next].slice);
+        if self.turn.is_some_and(|turn| turn != context) {
+            self.switch_left = if current.is_some() { rules.switch } else { rules.handover };
         }
-        let after_turn = |context: &&usize| self.turn.is_none_or(|turn| **context > turn);
-        let Some(next) = runnable.iter().find(after_turn).or(runnable.first()).copied() else { return };
-        if self.turn.is_some_and(|turn| turn != next) {
-            self.switch_left = rules.switch;
-        }
-        (self.turn, self.slice_left) = (Some(next), rules.slice);
+        (self.turn, self.slice_left) = (Some(context), slice.unwrap_or(rules.slice).max(1));
+    }
+
+    fn find_queue(&self, context: usize) -> Option<usize> {
+        self.queues.iter().position(|queue| queue.context == context)
+    }
+
+    /// The first runnable queue behind the one whose turn it was, that one itself last.
+    fn next_in_round(&self) -> Option<usize> {
+        let distance = |at: &usize| {
+            let context = self.queues[*at].context;
+            (self.turn.is_some_and(|turn| context <= turn), context)
+        };
+        (0..self.queues.len()).filter(|at| self.is_runnable(*at)).min_by_key(distance)
     }
 
     /// Goes to the next moment at which anything changes.
@@ -232,7 +252,7 @@ impl Timeline {
 
     /// What runs now: the heads of the context whose turn it is.
     fn running(&self, rules: Rules) -> Option<(usize, Vec<usize>)> {
-        let queue = self.queues.iter().position(|queue| Some(queue.context) == self.turn)?;
+        let queue = self.find_queue(self.turn?)?;
         let running: Vec<usize> = self
             .heads(queue)
             .filter(|index| self.queues[queue].pieces[*index].needs_gpu())
@@ -252,10 +272,11 @@ impl Timeline {
     }
 }
 
-/// Which lanes have something earlier in them.
+/// Which lanes have something earlier in them. Most contexts use few, which cost no allocation.
 #[derive(Default)]
 struct Before {
-    lanes: Vec<Lane>,
+    few: [Option<Lane>; 4],
+    more: Vec<Lane>,
     legacy: bool,
     blocking: bool,
 }
@@ -264,19 +285,27 @@ impl Before {
     fn admits(&self, lane: Lane) -> bool {
         match lane {
             Lane::Legacy => !self.legacy && !self.blocking,
-            Lane::Blocking(_) => !self.legacy && !self.lanes.contains(&lane),
-            Lane::Free(_) => !self.lanes.contains(&lane),
+            Lane::Blocking(_) => !self.legacy && !self.contains(lane),
+            Lane::Free(_) => !self.contains(lane),
         }
+    }
+
+    fn contains(&self, lane: Lane) -> bool {
+        self.few.contains(&Some(lane)) || self.more.contains(&lane)
     }
 
     fn add(&mut self, lane: Lane) {
         match lane {
-            Lane::Legacy => self.legacy = true,
+            Lane::Legacy => return self.legacy = true,
             Lane::Blocking(_) => self.blocking = true,
             Lane::Free(_) => {}
         }
-        if lane != Lane::Legacy && !self.lanes.contains(&lane) {
-            self.lanes.push(lane);
+        if self.contains(lane) {
+            return;
+        }
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(lane),
+            None => self.more.push(lane),
         }
     }
 }
@@ -299,5 +328,5 @@ impl<F: Fn(usize, &Piece) -> bool> Witness for Seer<F> {
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
+#[path = "law_tests.rs"]
 mod tests;
