@@ -119,7 +119,7 @@ async fn hear(stream: &mut UnixStream) -> io::Result<Frame> {
     Ok(frame)
 }
 
-/// Sends the welcome with both descriptors, in one message.
+/// Sends the welcome with its descriptors, in one message.
 async fn welcome(tenancy: &Tenancy, stream: &UnixStream, slot: Slot) -> io::Result<()> {
     let frame = Reply::Welcome { slot, generation: tenancy.generation }.encode();
     let descriptors = tenancy.regions.descriptors().map(|fd| fd.as_raw_fd());

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tranche_shm::compute::{self, Compute};
 use tranche_shm::control::{self, ControlWriter};
-use tranche_shm::usage::{self, Usage};
+use tranche_shm::usage::Usage;
 
 use crate::shares;
 use crate::sys::{self, Mapping};
@@ -19,6 +21,7 @@ pub(crate) struct Regions {
     usage: Mapping,
     control_for_tenants: File,
     usage_for_tenants: File,
+    bell: EventFd,
     protection: Protection,
 }
 
@@ -42,7 +45,7 @@ impl Regions {
             }
         }
         make_file(&directory.join("control"), control::BYTES)?;
-        make_file(&directory.join("usage"), usage::BYTES)?;
+        make_file(&directory.join("usage"), compute::REGION_BYTES)?;
         let regions = Self::map(directory)?;
         ControlWriter::init(regions.control.words(), generation, devices).map_err(io::Error::other)?;
         Usage::init(regions.usage.words(), generation).map_err(io::Error::other)?;
@@ -53,12 +56,13 @@ impl Regions {
     /// whether it is: tenants write it, and one that spoils or truncates it while nobody looks must not be forgotten
     /// for that, with all that it holds.
     pub(crate) fn open(directory: &Path) -> io::Result<Self> {
-        lengthen(&directory.join("usage"), usage::BYTES)?;
+        lengthen(&directory.join("usage"), compute::REGION_BYTES)?;
         let regions = Self::map(directory)?;
         let control = ControlWriter::attach(regions.control.words()).map_err(io::Error::other)?;
         if regions.usage().generation() != control.reader().generation() {
             Usage::init(regions.usage.words(), control.reader().generation()).map_err(io::Error::other)?;
         }
+        control.take_over();
         Ok(regions)
     }
 
@@ -69,9 +73,10 @@ impl Regions {
         let (control_for_tenants, protection) = open_for_tenants(&control_path)?;
         Ok(Self {
             control: Mapping::shared(&control_file, control::WORDS)?,
-            usage: Mapping::shared(&usage_for_tenants, usage::WORDS)?,
+            usage: Mapping::shared(&usage_for_tenants, compute::REGION_WORDS)?,
             control_for_tenants,
             usage_for_tenants,
+            bell: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?,
             protection,
         })
     }
@@ -89,14 +94,25 @@ impl Regions {
         })
     }
 
+    /// What processes have outstanding on the GPUs. No header of its own that anybody could spoil.
+    pub(crate) fn compute(&self) -> Compute<'_> {
+        Compute::known(self.usage.words()).expect("the mapping is as long as the region")
+    }
+
+    /// Readable as soon as a process of the slice has rung: it waits at the closed gate, or begins or ends to have
+    /// work outstanding.
+    pub(crate) const fn bell(&self) -> &EventFd {
+        &self.bell
+    }
+
     /// Whether a tenant truncated the usage region since this was last asked.
     pub(crate) fn were_damaged(&self) -> bool {
         self.usage.was_damaged()
     }
 
-    /// What a tenant gets: control to read, usage to write.
-    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.control_for_tenants.as_fd(), self.usage_for_tenants.as_fd()]
+    /// What a tenant gets: control to read, usage to write, the bell to ring.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.control_for_tenants.as_fd(), self.usage_for_tenants.as_fd(), self.bell().as_fd()]
     }
 
     /// How the control region is protected.

@@ -134,6 +134,12 @@ impl Tenancy {
         self.books.lock().expect("nothing panics while it holds the books")
     }
 
+    /// Empties what a process says of itself.
+    fn clear(&self, seat: Seat) {
+        self.regions.usage().clear(slot(seat));
+        self.regions.compute().clear(slot(seat));
+    }
+
     /// Its devices, numbered.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceSlot, GpuUuid)> + '_ {
         self.gpus.iter().enumerate().filter_map(|(at, gpu)| Some((DeviceSlot::new(at)?, *gpu)))
@@ -223,7 +229,7 @@ impl Tenancy {
         books.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
         books.handles.insert(who.id, Arc::clone(who));
         point("join: admitted");
-        self.regions.usage().clear(slot(seat));
+        self.clear(seat);
         point("join: cleared");
         self.regions.control().occupy(
             slot(seat),
@@ -263,7 +269,7 @@ impl Tenancy {
     /// granted.
     pub(crate) fn renew(&self, seat: Seat) -> Bytes {
         let mut books = self.books();
-        self.regions.usage().clear(slot(seat));
+        self.clear(seat);
         self.leave_shares(&mut books, seat);
         let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
         self.settle(&mut books);
@@ -277,7 +283,7 @@ impl Tenancy {
         let mut books = self.books();
         // In this order: a daemon that dies in between leaves a seat that its successor empties again, and not
         // credit in a seat that nobody has.
-        self.regions.usage().clear(slot(seat));
+        self.clear(seat);
         point("vacate: cleared");
         self.regions.control().vacate(slot(seat));
         point("vacate: left");

@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::credit::Units;
+use crate::lease::Lease;
 use crate::word::AtomicU64;
 use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
 
@@ -19,6 +20,8 @@ const HEARTBEAT_NS: usize = 4;
 const DEVICE_COUNT: usize = 5;
 const SLOTS_HIGH: usize = 6;
 const EPOCH: usize = 7;
+const LEASE: usize = 8;
+const DAEMON: usize = 9;
 
 const FIRST_DEVICE: usize = 16;
 const DEVICE_WORDS: usize = 16;
@@ -100,6 +103,23 @@ impl<'a> Control<'a> {
     /// Moves whenever limits change.
     pub fn epoch(self) -> u64 {
         self.words[EPOCH].load(Acquire)
+    }
+
+    /// Who may launch now: see [`Lease::decode`] and [`Lease::turn`]. One load, as it happens with each launch.
+    #[inline]
+    pub fn lease_word(self) -> &'a AtomicU64 {
+        &self.words[LEASE]
+    }
+
+    /// Who may launch now.
+    pub fn lease(self) -> Lease {
+        Lease::decode(self.lease_word().load(Acquire))
+    }
+
+    /// Which daemon looks after the slice, counted from its making: each has a bell of its own, which whoever
+    /// wants to ring it gets by attaching again.
+    pub fn daemon(self) -> u64 {
+        self.words[DAEMON].load(Acquire)
     }
 
     /// How many devices the slice has.
@@ -184,6 +204,7 @@ impl<'a> ControlWriter<'a> {
         words[header::WORDS].store(WORDS as u64, Relaxed);
         words[header::GENERATION].store(generation, Relaxed);
         words[DEVICE_COUNT].store(device_count as u64, Relaxed);
+        words[LEASE].store(Lease::UNGOVERNED.encode(0), Relaxed);
         words[header::MAGIC].store(MAGIC, Release);
         Ok(Self(control))
     }
@@ -201,6 +222,20 @@ impl<'a> ControlWriter<'a> {
     /// Says that the daemon is alive.
     pub fn beat(self, now_ns: u64) {
         self.0.words[HEARTBEAT_NS].store(now_ns, Release);
+    }
+
+    /// Changes the lease, under a turn of its own. Whoever waits for that is to be woken afterwards: the futex is
+    /// the lower half of [`Control::lease_word`]. Nobody else writes the word, so that two threads of the daemon
+    /// must not do this at once.
+    pub fn set_lease(self, lease: Lease) {
+        let word = self.0.lease_word();
+        let turn = Lease::turn(word.load(Relaxed)).wrapping_add(1);
+        word.store(lease.encode(turn), Release);
+    }
+
+    /// Says that another daemon looks after the slice from now on.
+    pub fn take_over(self) {
+        self.0.words[DAEMON].fetch_add(1, Release);
     }
 
     /// Sets what the slice has of a device.
@@ -286,6 +321,20 @@ mod tests {
     fn a_short_or_foreign_region_is_refused() {
         assert_eq!(Control::attach(&zeroed(3)).unwrap_err(), BadRegion::TooShort(3));
         assert_eq!(Control::attach(&zeroed(WORDS)).unwrap_err(), BadRegion::Magic(0));
+    }
+
+    #[test]
+    fn a_lease_begins_ungoverned_and_changes_under_turns_of_its_own() {
+        let words = zeroed(WORDS);
+        let writer = ControlWriter::init(&words, 7, 1).unwrap();
+        assert_eq!(writer.reader().lease(), Lease::UNGOVERNED);
+        let closed = Lease { open: false, governed: true, depth_us: 4000, least: 2, ..Lease::UNGOVERNED };
+        let before = writer.reader().lease_word().load(Relaxed);
+        writer.set_lease(closed);
+        assert_eq!(writer.reader().lease(), closed);
+        assert_ne!(Lease::turn(writer.reader().lease_word().load(Relaxed)), Lease::turn(before));
+        writer.take_over();
+        assert_eq!(writer.reader().daemon(), 1);
     }
 
     proptest! {

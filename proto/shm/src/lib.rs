@@ -12,9 +12,11 @@
 #[cfg(any(test, feature = "crash-points"))]
 extern crate std;
 
+pub mod compute;
 pub mod control;
 pub mod crash;
 pub mod credit;
+pub mod lease;
 pub mod message;
 mod region;
 pub mod usage;
@@ -23,7 +25,7 @@ pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
 
 /// Version of the layout and of the messages. Both sides refuse another.
-pub const ABI: u64 = 1;
+pub const ABI: u64 = 2;
 /// Most GPUs in one slice.
 pub const MAX_DEVICES: usize = 16;
 /// Most processes in one slice at a time.

@@ -1,9 +1,10 @@
 //! Messages on a slice's socket: fixed frames of eight little-endian 64-bit words.
 //!
 //! A process connects to its slice's socket (SOCK_STREAM), says [`Request::Hello`] and receives
-//! [`Reply::Welcome`] with two file descriptors by SCM_RIGHTS: the control region (read-only), then the usage
-//! region. On the same connection it asks for credit, one request at a time. Who it is, the daemon asks the
-//! kernel. Unknown words are refused, unused words are zero.
+//! [`Reply::Welcome`] with three file descriptors by SCM_RIGHTS: the control region (read-only), then the usage
+//! region, then the slice's bell: an eventfd by which a process says, without a message, that the daemon had better
+//! look at its compute record. On the same connection it asks for credit, one request at a time. Who it is, the
+//! daemon asks the kernel. Unknown words are refused, unused words are zero.
 
 use crate::credit::Units;
 use crate::{ABI, DeviceSlot, Slot};
@@ -78,7 +79,7 @@ impl ShareKey {
 /// What the daemon answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// You are in; two descriptors come along.
+    /// You are in; three descriptors come along.
     Welcome {
         /// Your slot in both regions.
         slot: Slot,

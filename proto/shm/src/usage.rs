@@ -1,7 +1,8 @@
 //! The usage region: what the processes of one slice hold, written by themselves.
 //!
 //! Layout in 64-bit words: a header of 16, then 4096 process records of 48: a credit word for each of 16
-//! devices, what is charged for contexts on each, and 16 counters.
+//! devices, what is charged for contexts on each, and 16 counters. Behind them lie the records of
+//! [`crate::compute`].
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -4,9 +4,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
 use tranche_shm::Slot;
+use tranche_shm::compute;
 use tranche_shm::control::{self, Control};
 use tranche_shm::crash::point;
-use tranche_shm::usage::{self, Usage};
+use tranche_shm::usage::Usage;
 
 use crate::connection::{self, Failure, Welcome};
 use crate::root::{Root, Word};
@@ -47,7 +48,7 @@ fn attach(root: Root) -> Result<(), Outside> {
 /// Maps the regions and says that everything is there.
 fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     let control = sys::map_shared(&welcome.control, control::WORDS, sys::Access::Read);
-    let usage = sys::map_shared(&welcome.usage, usage::WORDS, sys::Access::ReadWrite);
+    let usage = sys::map_shared(&welcome.usage, compute::REGION_WORDS, sys::Access::ReadWrite);
     let (Ok(control), Ok(usage)) = (control, usage) else { return Err(Failure::Refused) };
     let generations =
         (Control::attach(control).map(Control::generation), Usage::attach(usage).map(Usage::generation));
@@ -67,7 +68,7 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
 #[inline(always)]
 fn tenant(root: Root) -> Option<Tenant<'static>> {
     let control = region(root.word(Word::Control), control::WORDS);
-    let usage = region(root.word(Word::Usage), usage::WORDS);
+    let usage = region(root.word(Word::Usage), compute::REGION_WORDS);
     Some(Tenant {
         control: Control::known(control)?,
         usage: Usage::known(usage)?,

@@ -8,6 +8,7 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::{Reply, Request};
 use tranche_shm::{DeviceSlot, Slot};
 
+use crate::bell;
 use crate::root::{Root, Word};
 use crate::sys::{self, Errno, Fd, FileId};
 
@@ -48,7 +49,8 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     point("attach: greeted");
     let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
     let welcome = match (Reply::decode(&frame), fds) {
-        (Ok(Reply::Welcome { slot, generation }), [Some(control), Some(usage)]) => {
+        (Ok(Reply::Welcome { slot, generation }), [Some(control), Some(usage), Some(bell)]) => {
+            bell::hang(bell);
             Welcome { slot, generation, control, usage }
         }
         _ => return Err(Failure::Refused),

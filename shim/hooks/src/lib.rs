@@ -35,6 +35,7 @@ compile_error!(
 #[cfg(not(feature = "preload"))]
 mod alias;
 mod attach;
+mod bell;
 mod connection;
 mod cuda;
 mod elf;

@@ -138,10 +138,22 @@ pub(crate) fn send(fd: c_int, frame: &Frame) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Receives a whole frame and at most two descriptors that come with it.
-pub(crate) fn receive(fd: c_int) -> Result<(Frame, [Option<Fd>; 2]), Errno> {
+#[allow(dead_code, reason = "whoever waits at the gate rings it")]
+/// Adds one to an eventfd. One that is full has been rung and not heard, which will do.
+pub(crate) fn ring(fd: c_int) -> Result<(), Errno> {
+    let one = 1u64;
+    // SAFETY: the kernel reads eight bytes of a live local.
+    let rung = unsafe { call(libc::SYS_write, [fd as c_long, (&raw const one) as c_long, 8, 0, 0, 0]) };
+    match rung {
+        Ok(_) | Err(Errno(libc::EAGAIN)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Receives a whole frame and at most three descriptors that come with it.
+pub(crate) fn receive(fd: c_int) -> Result<(Frame, [Option<Fd>; 3]), Errno> {
     let mut frame = [0u8; FRAME_BYTES];
-    let mut fds = [None, None];
+    let mut fds = [None, None, None];
     let mut got = 0;
     while got < FRAME_BYTES {
         match receive_part(fd, &mut frame[got..], &mut fds) {
@@ -154,14 +166,14 @@ pub(crate) fn receive(fd: c_int) -> Result<(Frame, [Option<Fd>; 2]), Errno> {
     Ok((frame, fds))
 }
 
-/// A control message with room for two descriptors, in the kernel's layout.
+/// A control message with room for three descriptors, in the kernel's layout.
 #[repr(C)]
 struct Rights {
     header: libc::cmsghdr,
-    fds: [c_int; 2],
+    fds: [c_int; 3],
 }
 
-fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 2]) -> Result<usize, Errno> {
+fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 3]) -> Result<usize, Errno> {
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: all zeroes are valid values of both types.
     let (mut rights, mut message): (Rights, libc::msghdr) = unsafe { (zeroed(), zeroed()) };

@@ -7,10 +7,12 @@ use tranche_domain::ledger::Ledger;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 use tranche_policy::{Answer, Daemon, Tenant};
+use tranche_shm::compute::{self, Compute, Mark, Marks, Tally};
 use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, Identity};
 use tranche_shm::credit::{Credit, Units};
-use tranche_shm::usage::{self, Counter, Usage};
-use tranche_shm::{DeviceSlot, Slot};
+use tranche_shm::lease::Lease;
+use tranche_shm::usage::{Counter, Usage};
+use tranche_shm::{DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot};
 
 use crate::account::Account;
 use crate::input::Input;
@@ -22,7 +24,7 @@ struct Words {
 
 thread_local! {
     /// Made once: they are long. Whatever a run wrote, the next undoes.
-    static WORDS: RefCell<Words> = RefCell::new(Words { control: zeroed(control::WORDS), usage: zeroed(usage::WORDS) });
+    static WORDS: RefCell<Words> = RefCell::new(Words { control: zeroed(control::WORDS), usage: zeroed(compute::REGION_WORDS) });
 }
 
 fn zeroed(words: usize) -> Vec<AtomicU64> {
@@ -37,8 +39,10 @@ pub fn regions(data: &[u8]) {
         let _ = spoil(words, &mut Input(data), &mut touched);
         as_tenant(words);
         as_daemon(words, &mut Input(data));
+        as_judge(words);
         words.control.iter().take(16 + 16 * 16 + 64).for_each(|word| word.store(0, Relaxed));
         words.usage.iter().take(16 + 48 * 8).for_each(|word| word.store(0, Relaxed));
+        records(words).clear(slot(0));
         touched.into_iter().for_each(|word: &AtomicU64| word.store(0, Relaxed));
     });
 }
@@ -53,7 +57,12 @@ fn spoil<'a>(words: &'a Words, input: &mut Input<'_>, touched: &mut Vec<&'a Atom
         let region = if input.below(2)? == 0 { &words.control } else { &words.usage };
         let at = usize::try_from(input.number()?).ok()? % region.len();
         // Mostly where something is.
-        let word = &region[if input.below(4)? == 0 { at } else { at % 128 }];
+        let first_record = region.len().saturating_sub(MAX_SLOTS * compute::RECORD_WORDS);
+        let word = &region[match input.below(4)? {
+            0 => at,
+            1 => first_record + at % compute::RECORD_WORDS,
+            _ => at % 128,
+        }];
         word.store(input.number()?, Relaxed);
         touched.push(word);
     }
@@ -66,7 +75,9 @@ fn as_tenant(words: &Words) {
     let (Ok(control), Ok(usage)) = (Control::attach(&words.control), Usage::attach(&words.usage)) else {
         return;
     };
-    let _ = (control.generation(), control.heartbeat_ns(), control.epoch());
+    let _ = (control.generation(), control.heartbeat_ns(), control.epoch(), control.daemon());
+    let lease = control.lease();
+    assert!(lease.depth_us <= Lease::MOST_DEPTH_US && lease.least <= Lease::MOST_LEAST);
     for device in (0..control.device_count()).map(|at| DeviceSlot::new(at).expect("no more than can be")) {
         let _ = (control.limits(device), control.utilization(device));
         let tenant = Tenant { control, usage, slot: slot(0) };
@@ -133,6 +144,25 @@ fn as_daemon(words: &Words, input: &mut Input<'_>) {
         let used = word(seat).load();
         assert!(successor.granted(seat).get() >= used.used.min(used.granted).bytes(), "in use, and nobody's");
     }
+}
+
+/// Who asks what a process has outstanding, whatever its record says.
+fn as_judge(words: &Words) {
+    let record = records(words).record(slot(0));
+    for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
+        let outstanding = record.marks().outstanding(device);
+        assert!(outstanding.marks as usize <= compute::MARKS);
+        assert!(outstanding.estimate_us <= u64::from(outstanding.marks) * u64::from(Mark::MOST_US));
+    }
+    let next = record.tally(Tally::Sequence).load(Relaxed).wrapping_add(1) as u32;
+    record.marks().submit(Mark { sequence: next, device: device(), estimate_us: 1 });
+    assert!(record.marks().pending().any(|mark| mark.sequence == next), "submitted, and not pending");
+    record.marks().finish(next);
+    assert!(record.marks().has_room(next), "done, and in the way: {}", Marks::done_offset(next));
+}
+
+fn records(words: &Words) -> Compute<'_> {
+    Compute::known(&words.usage).expect("long enough")
 }
 
 /// A daemon that wants nobody.

@@ -29,6 +29,9 @@ pub mod crash {
 #[allow(dead_code, reason = "the model uses the protocol, not all of the words")]
 #[path = "../../../proto/shm/src/credit.rs"]
 pub mod credit;
+#[allow(dead_code, reason = "the model launches nothing")]
+#[path = "../../../proto/shm/src/lease.rs"]
+pub mod lease;
 #[allow(dead_code, reason = "the model calls the daemon and sends nothing")]
 #[path = "../../../proto/shm/src/message.rs"]
 pub mod message;
@@ -49,7 +52,7 @@ pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
 
 /// As in the real regions.
-pub const ABI: u64 = 1;
+pub const ABI: u64 = 2;
 /// One device is enough: devices share nothing.
 pub const MAX_DEVICES: usize = 1;
 /// Two processes race in all the ways that more can, two at a time.

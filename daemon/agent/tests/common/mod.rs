@@ -334,7 +334,7 @@ impl Attached {
             Reply::Refused(why) => return Err(format!("refused {why:?}")),
             other => panic!("{other:?}"),
         };
-        let [control_fd, usage_fd]: [OwnedFd; 2] = descriptors.try_into().unwrap();
+        let [control_fd, usage_fd, _bell]: [OwnedFd; 3] = descriptors.try_into().unwrap();
         let control = map(&control_fd, control::WORDS, libc::PROT_READ);
         let usage = map(&usage_fd, usage::WORDS, libc::PROT_READ | libc::PROT_WRITE);
         Ok(Self { stream, slot, control_fd, usage_fd, control, usage })
@@ -413,7 +413,7 @@ impl Attached {
 
 fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
     let mut frame = [0; FRAME_BYTES];
-    let mut space = nix::cmsg_space!([RawFd; 2]);
+    let mut space = nix::cmsg_space!([RawFd; 3]);
     let mut parts = [IoSliceMut::new(&mut frame)];
     let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).unwrap();
     let mut descriptors = Vec::new();
