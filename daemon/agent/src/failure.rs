@@ -73,7 +73,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
         Refusal::CannotGrow { .. } => Code::ResourceExhausted,
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,
-        Refusal::Contradiction(_) => Code::InvalidArgument,
+        Refusal::Contradiction(_) | Refusal::LimitBelowRequest { .. } => Code::InvalidArgument,
         Refusal::StrictNotEnforced | Refusal::WholeGpus(_) | Refusal::Stranded { .. } => {
             Code::FailedPrecondition
         }

@@ -67,6 +67,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tranche_domain::compute::Priority;
     use tranche_domain::id::GpuUuid;
     use tranche_domain::node::{Gpu, Origin};
     use tranche_domain::request::ComputeMode;
@@ -78,6 +79,8 @@ mod tests {
             share: share.parse().unwrap(),
             memory: None,
             compute: None,
+            limit: None,
+            priority: Priority::DEFAULT,
             mode: ComputeMode::Fair,
             gpu: None,
             ephemeral: false,

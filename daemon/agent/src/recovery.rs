@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
+use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, Share};
@@ -182,7 +183,10 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         name: name.clone(),
         share: if whole { Share::Whole(count) } else { Share::Memory(first.cap) },
         compute: if whole { Permille::WHOLE } else { Permille::ZERO },
+        limit: Permille::WHOLE,
         mode: if whole { ComputeMode::Fair } else { ComputeMode::BestEffort },
+        priority: Priority::DEFAULT,
+        frozen: false,
         parts,
         ephemeral: true,
         owner_uid,

@@ -111,6 +111,7 @@ fn free_name(directory: &Path) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tranche_domain::compute::Priority;
     use tranche_domain::id::{GpuUuid, HostPid};
     use tranche_domain::request::ComputeMode;
     use tranche_domain::slice::Part;
@@ -122,7 +123,10 @@ mod tests {
             share: "0.5".parse().unwrap(),
             parts: vec![Part { gpu: GpuUuid::from_bytes([7; 16]), cap: Bytes::mib(5) }],
             compute: Permille::try_from(500).unwrap(),
+            limit: Permille::try_from(600).unwrap(),
             mode: ComputeMode::Fair,
+            priority: Priority::new(-3),
+            frozen: true,
             ephemeral: true,
             owner_uid: 3,
             created_unix_ms: 4,
@@ -137,6 +141,15 @@ mod tests {
         assert_eq!(State::load(directory.path()).unwrap(), Found::Whole(State::new(0, Vec::new())));
         state().save(directory.path()).unwrap();
         assert_eq!(State::load(directory.path()).unwrap(), Found::Whole(state()));
+    }
+
+    #[test]
+    fn a_file_from_before_there_were_limits_is_read_and_limits_nobody() {
+        let old = br#"{"version": 1, "generation": 3, "slices": [{"slice": {"name": "a", "share":
+            {"fraction": 500}, "parts": [], "compute": 500, "mode": "fair", "ephemeral": false,
+            "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;
+        let slice = State::parse(old).unwrap().slices.remove(0).slice;
+        assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::request::{ComputeMode, Fraction, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
@@ -32,7 +33,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a program in a slice that ends with the program's last process
     Run(RunArgs),
-    /// Create, list, show, resize and delete slices
+    /// Create, list, show, resize, freeze and delete slices
     #[command(subcommand)]
     Slice(SliceCommand),
     /// Show GPUs, the slices in them and the processes in those
@@ -60,8 +61,14 @@ pub struct SizeArgs {
     /// Compute on each GPU, such as 30% or 0.3
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub compute: Option<Permille>,
+    /// The most compute on each GPU, such as 60%; the mode says it where this does not
+    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
+    pub limit: Option<Permille>,
+    /// Who goes first on a GPU, -128 to 127: the higher
+    #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
+    pub priority: Priority,
     /// How compute is bounded
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
+    #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
     /// The GPU it must be on: an index or a UUID
     #[arg(long, value_name = "GPU")]
@@ -79,10 +86,22 @@ impl SizeArgs {
             (None, Some(memory)) => (Share::Memory(memory), None),
             (None, None) => unreachable!("the command line requires a share or memory"),
         };
-        let (compute, mode) = (self.compute, self.mode.into());
-        SliceRequest { name, share, memory, compute, mode, gpu: self.gpu, ephemeral: false }
+        SliceRequest {
+            name,
+            share,
+            memory,
+            compute: self.compute,
+            limit: self.limit,
+            mode: self.mode.into(),
+            priority: self.priority,
+            gpu: self.gpu,
+            ephemeral: false,
+        }
     }
 }
+
+/// What says how large a slice is and where.
+const SIZE: [&str; 9] = ["share", "memory", "compute", "limit", "priority", "mode", "gpu", "wait", "name"];
 
 /// `tranche run`.
 #[derive(Args, Debug)]
@@ -95,7 +114,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<SliceName>,
     /// Run in this slice, which exists already, instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["share", "memory", "compute", "mode", "gpu", "wait", "name"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = SIZE)]
     pub slice: Option<SliceName>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
@@ -112,8 +131,12 @@ pub enum SliceCommand {
     List(OutputArgs),
     /// Show one slice
     Show(ShowArgs),
-    /// Change a slice's size while it is in use
+    /// Change a slice's size, limit or priority while it is in use
     Resize(ResizeArgs),
+    /// Hold the launches of a slice's programs until it is thawed
+    Freeze(ShowArgs),
+    /// Let a frozen slice's programs go on
+    Thaw(ShowArgs),
     /// Delete a slice
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -145,7 +168,7 @@ pub struct CreateArgs {
     pub output: OutputArgs,
 }
 
-/// `tranche slice show`.
+/// `tranche slice show`, `freeze` and `thaw`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// Name of the slice
@@ -157,7 +180,7 @@ pub struct ShowArgs {
 
 /// `tranche slice resize`.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("change").args(["fraction", "memory", "compute"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("change").args(["fraction", "memory", "compute", "limit", "priority"]).required(true).multiple(true))]
 pub struct ResizeArgs {
     /// Name of the slice
     pub name: SliceName,
@@ -170,6 +193,12 @@ pub struct ResizeArgs {
     /// New compute on each GPU, such as 30% or 0.3
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub compute: Option<Permille>,
+    /// New ceiling of compute on each GPU, such as 60%
+    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
+    pub limit: Option<Permille>,
+    /// New priority, -128 to 127
+    #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true)]
+    pub priority: Option<Priority>,
     /// How to print
     #[command(flatten)]
     pub output: OutputArgs,
@@ -263,11 +292,11 @@ pub enum Artefact {
 /// How compute is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// At least the request; idle time is shared
+    /// At least the request, and its share of what is idle, up to the limit
     Fair,
     /// The request and never more
     Strict,
-    /// Only what is idle
+    /// No request: only what is idle
     BestEffort,
 }
 

@@ -57,13 +57,16 @@ impl Daemon {
         Ok(self.ask(patience, async move { node.create_slice(message).await })?.try_into()?)
     }
 
-    /// Changes a slice's size.
+    /// Changes a slice's size, limit or priority, or freezes or thaws it.
     pub fn resize(&mut self, name: &SliceName, change: Resize) -> Result<SliceView, Failure> {
         let message = v1::ResizeSliceRequest {
             name: name.to_string(),
             fraction_permille: change.fraction.map(u32::from),
             memory_bytes: change.memory.map(|bytes| bytes.get()),
             compute_permille: change.compute.map(|share| share.get()),
+            limit_permille: change.limit.map(|share| share.get()),
+            priority: change.priority.map(|priority| priority.get().into()),
+            frozen: change.frozen,
         };
         let mut node = self.node.clone();
         Ok(self.ask(PATIENCE, async move { node.resize_slice(message).await })?.try_into()?)

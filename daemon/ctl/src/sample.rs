@@ -1,5 +1,6 @@
 //! A node as the tests see it: two V100s, three slices, and everything that a view can have.
 
+use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::{Bytes, Permille};
@@ -102,7 +103,10 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         share: share.parse().unwrap(),
         devices: devices.iter().map(device).collect(),
         compute: Permille::try_from(if permille == 0 { 1000 } else { permille }).unwrap(),
+        limit: Permille::WHOLE,
         mode: ComputeMode::Fair,
+        priority: Priority::DEFAULT,
+        frozen: false,
         tier: "preload".into(),
         tier_reason: "the daemon serves one user".into(),
         ephemeral: false,

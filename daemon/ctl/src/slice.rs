@@ -1,12 +1,13 @@
-//! `tranche slice`: slices made, listed, shown, resized and deleted.
+//! `tranche slice`: slices made, listed, shown, resized, frozen and deleted.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use tranche_domain::compute::Priority;
 use tranche_domain::id::SliceName;
-use tranche_domain::request::Resize;
-use tranche_domain::units::Bytes;
+use tranche_domain::request::{ComputeMode, Resize};
+use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{NodeView, ProcessView, SliceView};
 
 use crate::cli::{CreateArgs, DeleteArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand};
@@ -23,6 +24,8 @@ pub fn slice(command: SliceCommand, socket: &Path) -> Result<(), Failure> {
         SliceCommand::List(output) => list(&mut daemon, output),
         SliceCommand::Show(args) => show(&mut daemon, args),
         SliceCommand::Resize(args) => resize(&mut daemon, &args),
+        SliceCommand::Freeze(args) => freeze(&mut daemon, &args, true),
+        SliceCommand::Thaw(args) => freeze(&mut daemon, &args, false),
         SliceCommand::Delete(args) => delete(&mut daemon, &args),
     }
 }
@@ -34,9 +37,21 @@ fn create(daemon: &mut Daemon, args: CreateArgs) -> Result<(), Failure> {
 }
 
 fn resize(daemon: &mut Daemon, args: &ResizeArgs) -> Result<(), Failure> {
-    let change = Resize { fraction: args.fraction, memory: args.memory, compute: args.compute };
+    let change = Resize {
+        fraction: args.fraction,
+        memory: args.memory,
+        compute: args.compute,
+        limit: args.limit,
+        priority: args.priority,
+        frozen: None,
+    };
     let slice = daemon.resize(&args.name, change)?;
     report("resized", &slice, args.output)
+}
+
+fn freeze(daemon: &mut Daemon, args: &ShowArgs, frozen: bool) -> Result<(), Failure> {
+    let slice = daemon.resize(&args.name, Resize { frozen: Some(frozen), ..Resize::default() })?;
+    report(if frozen { "froze" } else { "thawed" }, &slice, args.output)
 }
 
 fn report(done: &str, slice: &SliceView, output: OutputArgs) -> Result<(), Failure> {
@@ -47,12 +62,26 @@ fn report(done: &str, slice: &SliceView, output: OutputArgs) -> Result<(), Failu
     }
 }
 
-/// `16255 MiB of GPU 0, 50 % of its compute`.
+/// `16255 MiB of GPU 0, 50 % of its compute`, and what is out of the ordinary.
 fn size(slice: &SliceView) -> String {
     let parts: Vec<_> =
         slice.devices.iter().map(|device| format!("{} of GPU {}", device.cap, device.gpu_index)).collect();
     let whose = if slice.devices.len() == 1 { "its" } else { "their" };
-    format!("{}, {} of {whose} compute", parts.join(" and "), slice.compute)
+    let mut text = format!("{}, {} of {whose} compute", parts.join(" and "), slice.compute);
+    for term in terms(slice) {
+        text += &format!(", {term}");
+    }
+    text
+}
+
+/// What of its compute a fair slice would not have: a limit, a priority, frost.
+fn terms(slice: &SliceView) -> Vec<String> {
+    let mode = (slice.mode != ComputeMode::Fair).then(|| slice.mode.to_string());
+    let limit = (slice.mode != ComputeMode::Strict && slice.limit < Permille::WHOLE)
+        .then(|| format!("at most {}", slice.limit));
+    let priority = (slice.priority != Priority::DEFAULT).then(|| format!("priority {}", slice.priority));
+    let frozen = slice.frozen.then(|| "frozen".to_owned());
+    [mode, limit, priority, frozen].into_iter().flatten().collect()
 }
 
 fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
@@ -126,7 +155,11 @@ fn describe(slice: &SliceView) -> String {
         let (used, cap) = (device.used.whole_mib(), device.cap.whole_mib());
         line("memory", format!("{used} of {cap} MiB used on GPU {} ({})", device.gpu_index, device.gpu_uuid));
     }
-    line("compute", format!("{}, {}", slice.compute, slice.mode));
+    line("compute", format!("{} guaranteed, at most {}, {}", slice.compute, slice.limit, slice.mode));
+    line("priority", slice.priority.to_string());
+    if slice.frozen {
+        line("frozen", format!("until `tranche slice thaw {}`", slice.name));
+    }
     line("tier", format!("{} ({})", slice.tier, slice.tier_reason));
     line("owner", format!("user {}", slice.owner_uid));
     line("created", humantime::format_rfc3339_seconds(created).to_string());
@@ -166,6 +199,13 @@ mod tests {
     fn a_new_slice_is_told_in_one_line() {
         let node = sample::node();
         assert_eq!(size(&node.slices[0]), "9753 MiB of GPU 0, 30 % of its compute");
+        let slice = SliceView {
+            limit: Permille::try_from(400).unwrap(),
+            priority: Priority::new(5),
+            frozen: true,
+            ..node.slices[0].clone()
+        };
+        assert!(size(&slice).ends_with("30 % of its compute, at most 40 %, priority 5, frozen"));
     }
 
     #[test]
@@ -176,7 +216,8 @@ mod tests {
             "slice     frac05\n\
              share     0.5\n\
              memory    8500 of 16255 MiB used on GPU 0 (GPU-00000000-0000-0000-0000-000000000000)\n\
-             compute   50 %, fair\n\
+             compute   50 % guaranteed, at most 100 %, fair\n\
+             priority  0\n\
              tier      preload (the daemon serves one user)\n\
              owner     user 1000\n\
              created   2026-01-02T03:04:05Z\n\

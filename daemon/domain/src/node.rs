@@ -49,6 +49,13 @@ pub enum Refusal {
     Contradiction(&'static str),
     /// A strict compute bound, which nothing enforces yet.
     StrictNotEnforced,
+    /// A ceiling of compute below what is guaranteed.
+    LimitBelowRequest {
+        /// The ceiling.
+        limit: Permille,
+        /// What is guaranteed.
+        request: Permille,
+    },
     /// Whole GPUs are not resized.
     WholeGpus(SliceName),
     /// A slice cannot grow so far where it is.
@@ -91,6 +98,11 @@ impl fmt::Display for Refusal {
             Self::StrictNotEnforced => f.write_str(
                 "a strict compute bound was asked for, but compute is not enforced by this version: \
                  ask for fair or best-effort",
+            ),
+            Self::LimitBelowRequest { limit, request } => write!(
+                f,
+                "a limit of {limit} is below the compute request of {request}, which the slice is guaranteed: \
+                 raise the limit, or lower the request"
             ),
             Self::WholeGpus(name) => write!(
                 f,
@@ -191,14 +203,17 @@ impl Node {
 
     /// Makes a slice.
     pub fn create(&mut self, request: &SliceRequest, origin: Origin) -> Result<&Slice, Refusal> {
-        let places = self.plan(request)?;
+        let (places, compute, limit) = self.plan(request)?;
         let name = request.name.clone().unwrap_or_else(|| self.free_name());
         let slice = Slice {
             name: name.clone(),
             share: request.share,
-            compute: places.first().map_or(Permille::ZERO, |place| place.compute),
+            compute,
+            limit,
             parts: places.iter().map(|place| Part { gpu: place.gpu, cap: place.memory }).collect(),
             mode: request.mode,
+            priority: request.priority,
+            frozen: false,
             ephemeral: request.ephemeral,
             owner_uid: origin.uid,
             created_unix_ms: origin.now_unix_ms,
@@ -261,16 +276,31 @@ impl Node {
         }
     }
 
-    fn plan(&self, request: &SliceRequest) -> Result<Vec<Place>, Refusal> {
+    /// Where it would go, with its compute request and limit there.
+    fn plan(&self, request: &SliceRequest) -> Result<(Vec<Place>, Permille, Permille), Refusal> {
         if let Some(name) = request.name.as_ref().filter(|name| self.slices.contains_key(*name)) {
             return Err(Refusal::Exists(name.clone()));
         }
         let demand = demand(request)?;
-        Ok(placement::place(&self.rooms(), demand, request.gpu)?)
+        let places = placement::place(&self.rooms(), demand, request.gpu)?;
+        let compute = places.first().map_or(Permille::ZERO, |place| place.compute);
+        let limit = limit(request.mode, compute, request.limit, Permille::WHOLE)?;
+        Ok((places, compute, limit))
     }
 
     fn resized(&self, name: &SliceName, resize: Resize) -> Result<Slice, Refusal> {
         let mut slice = self.slice(name)?.clone();
+        if resize.concerns_size() {
+            self.resize_part(&mut slice, resize)?;
+        }
+        slice.limit = limit(slice.mode, slice.compute, resize.limit, slice.limit)?;
+        slice.priority = resize.priority.unwrap_or(slice.priority);
+        slice.frozen = resize.frozen.unwrap_or(slice.frozen);
+        Ok(slice)
+    }
+
+    fn resize_part(&self, slice: &mut Slice, resize: Resize) -> Result<(), Refusal> {
+        let name = &slice.name;
         let [part] = slice.parts.as_mut_slice() else { return Err(Refusal::WholeGpus(name.clone())) };
         let stranded = Refusal::Stranded { name: name.clone(), gpu: part.gpu, reason: "is gone" };
         let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu).ok_or(stranded)?;
@@ -281,7 +311,8 @@ impl Node {
         let fraction = resize.fraction.map(|fraction| fraction.permille());
         let memory = resize.memory.map(Memory::Bytes).or(fraction.map(Memory::Share));
         let memory = memory.map_or(part.cap, |memory| memory.on(gpu.capacity));
-        let compute = resize.compute.or(fraction).unwrap_or(slice.compute);
+        let guaranteed = fraction.filter(|_| slice.mode != ComputeMode::BestEffort);
+        let compute = resize.compute.or(guaranteed).unwrap_or(slice.compute);
         if memory > most_memory || compute > most_compute {
             let (name, index) = (name.clone(), gpu.index);
             return Err(Refusal::CannotGrow { name, index, memory, compute, most_memory, most_compute });
@@ -289,7 +320,7 @@ impl Node {
         if memory == Bytes::ZERO {
             return Err(Refusal::Contradiction("that fraction of this GPU is less than 1 MiB: ask for more"));
         }
-        refuse_no_compute(compute, slice.mode)?;
+        check_compute(compute, slice.mode)?;
 
         part.cap = memory;
         slice.compute = compute;
@@ -298,7 +329,7 @@ impl Node {
             (None, Some(_)) => Share::Memory(memory),
             (None, None) => slice.share,
         };
-        Ok(slice)
+        Ok(())
     }
 
     /// `slice-1`, or the lowest number that is free.
@@ -309,24 +340,50 @@ impl Node {
     }
 }
 
-fn refuse_no_compute(compute: Permille, mode: ComputeMode) -> Result<(), Refusal> {
-    if compute == Permille::ZERO && mode != ComputeMode::BestEffort {
-        return Err(Refusal::Contradiction(
+fn check_compute(compute: Permille, mode: ComputeMode) -> Result<(), Refusal> {
+    match (compute == Permille::ZERO, mode == ComputeMode::BestEffort) {
+        (true, false) => Err(Refusal::Contradiction(
             "a slice without any compute was asked for: give it at least 0.1 %, or make it best-effort",
-        ));
+        )),
+        (false, true) => Err(Refusal::Contradiction(
+            "a best-effort slice is guaranteed no compute, it runs when others do not: leave the compute request \
+             out, or make the slice fair",
+        )),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// The ceiling of a slice's compute: the request itself where that is strict, else what was asked for, or
+/// what there was.
+fn limit(
+    mode: ComputeMode,
+    request: Permille,
+    asked: Option<Permille>,
+    before: Permille,
+) -> Result<Permille, Refusal> {
+    let strict = mode == ComputeMode::Strict;
+    match asked {
+        Some(Permille::ZERO) => Err(Refusal::Contradiction(
+            "a limit of nothing would stop the slice's programs for good: `tranche slice freeze` stops them \
+             for a while",
+        )),
+        Some(limit) if strict && limit != request => Err(Refusal::Contradiction(
+            "the limit of a strict slice is its compute request: change that, or make the slice fair",
+        )),
+        _ if strict => Ok(request),
+        _ => match asked.unwrap_or(before) {
+            limit if limit < request => Err(Refusal::LimitBelowRequest { limit, request }),
+            limit => Ok(limit),
+        },
+    }
 }
 
 /// What has to be placed for a request.
 fn demand(request: &SliceRequest) -> Result<Demand, Refusal> {
     let idle_only = request.mode == ComputeMode::BestEffort;
     let asked = request.compute.or(idle_only.then_some(Permille::ZERO));
-    if request.mode == ComputeMode::Strict {
-        return Err(Refusal::StrictNotEnforced);
-    }
     if let Some(compute) = asked {
-        refuse_no_compute(compute, request.mode)?;
+        check_compute(compute, request.mode)?;
     }
     let part = |memory, implied| Demand::Part {
         memory: request.memory.map_or(memory, Memory::Bytes),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::compute::Priority;
 use crate::id::GpuSelector;
 use crate::request::Fraction;
 use alloc::string::ToString;
@@ -24,6 +25,8 @@ fn request(share: &str) -> SliceRequest {
         share: share.parse().unwrap(),
         memory: None,
         compute: None,
+        limit: None,
+        priority: Priority::DEFAULT,
         mode: ComputeMode::Fair,
         gpu: None,
         ephemeral: false,
@@ -68,14 +71,68 @@ fn memory_and_compute_replace_what_the_share_implies() {
 }
 
 #[test]
-fn best_effort_takes_no_compute_from_anybody_and_strict_is_refused() {
+fn best_effort_takes_no_compute_from_anybody() {
     let mut node = node(1);
     let idle = SliceRequest { mode: ComputeMode::BestEffort, ..request("0.5") };
     assert_eq!(node.create(&idle, ORIGIN).unwrap().compute, Permille::ZERO);
-    let strict = SliceRequest { mode: ComputeMode::Strict, ..request("0.5") };
-    assert_eq!(node.create(&strict, ORIGIN), Err(Refusal::StrictNotEnforced));
+    let both = SliceRequest { compute: Some(permille(100)), ..idle.clone() };
+    assert!(matches!(node.create(&both, ORIGIN), Err(Refusal::Contradiction(_))));
+    let larger = Resize { fraction: Fraction::try_from(700).ok(), ..Resize::default() };
+    assert_eq!(node.resize(&name("slice-1"), larger).unwrap().guaranteed(), Permille::ZERO);
     let nothing = SliceRequest { compute: Some(Permille::ZERO), ..request("0.5") };
     assert!(matches!(node.create(&nothing, ORIGIN), Err(Refusal::Contradiction(_))));
+}
+
+#[test]
+fn the_mode_says_the_limit_where_nobody_else_does() {
+    let mut node = node(3);
+    let made = |node: &mut Node, mode, limit| {
+        let asked = SliceRequest { mode, limit, ..request("0.3") };
+        node.create(&asked, ORIGIN).map(|slice| slice.limit)
+    };
+    assert_eq!(made(&mut node, ComputeMode::Fair, None), Ok(Permille::WHOLE));
+    assert_eq!(made(&mut node, ComputeMode::Strict, None), Ok(permille(300)));
+    assert_eq!(made(&mut node, ComputeMode::Fair, Some(permille(400))), Ok(permille(400)));
+    assert_eq!(made(&mut node, ComputeMode::BestEffort, Some(permille(50))), Ok(permille(50)));
+    let below = Refusal::LimitBelowRequest { limit: permille(299), request: permille(300) };
+    assert_eq!(made(&mut node, ComputeMode::Fair, Some(permille(299))), Err(below));
+    for (mode, limit) in [(ComputeMode::Strict, 400), (ComputeMode::BestEffort, 0)] {
+        let refused = made(&mut node, mode, Some(permille(limit)));
+        assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_limit_follows_a_strict_request_and_stays_above_a_fair_one() {
+    let mut node = node(2);
+    let strict = SliceRequest { mode: ComputeMode::Strict, ..request("0.3") };
+    let strict = node.create(&strict, ORIGIN).unwrap().name.clone();
+    let fair = SliceRequest { limit: Some(permille(400)), ..request("0.3") };
+    let fair = node.create(&fair, ORIGIN).unwrap().name.clone();
+    let compute = |share| Resize { compute: Some(permille(share)), ..Resize::default() };
+    let limit = |share| Resize { limit: Some(permille(share)), ..Resize::default() };
+    assert_eq!(node.resize(&strict, compute(200)).unwrap().limit, permille(200));
+    assert!(matches!(node.resize(&strict, limit(300)), Err(Refusal::Contradiction(_))));
+    let before = node.clone();
+    let refused = node.resize(&fair, compute(500)).unwrap_err().to_string();
+    assert!(refused.contains("limit of 40 %") && refused.contains("request of 50 %"), "{refused}");
+    assert_eq!(node, before);
+    let both = Resize { limit: Some(permille(600)), ..compute(500) };
+    let slice = node.resize(&fair, both).unwrap();
+    assert_eq!((slice.compute, slice.limit), (permille(500), permille(600)));
+}
+
+#[test]
+fn whole_gpus_can_be_ranked_and_frozen_like_fractions() {
+    let mut node = node(2);
+    let name = node.create(&request("2"), ORIGIN).unwrap().name.clone();
+    let priority = Priority::try_from(7).ok();
+    let slice = node.resize(&name, Resize { priority, frozen: Some(true), ..Resize::default() }).unwrap();
+    assert_eq!((Some(slice.priority), slice.frozen), (priority, true));
+    let slice = node.resize(&name, Resize { frozen: Some(false), ..Resize::default() }).unwrap();
+    assert_eq!((Some(slice.priority), slice.frozen), (priority, false), "what is absent stays");
+    let half = Resize { limit: Some(permille(500)), ..Resize::default() };
+    assert!(matches!(node.resize(&name, half), Err(Refusal::LimitBelowRequest { .. })));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compute::Priority;
 use crate::id::{GpuSelector, SliceName};
 use crate::units::{Bytes, Permille};
 
@@ -182,6 +183,26 @@ impl fmt::Display for ComputeMode {
     }
 }
 
+/// A number that is no priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadPriority(pub i32);
+
+impl fmt::Display for BadPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is no priority: -128 to 127 are, the higher goes first, and 0 is the usual one", self.0)
+    }
+}
+
+impl core::error::Error for BadPriority {}
+
+impl TryFrom<i32> for Priority {
+    type Error = BadPriority;
+
+    fn try_from(number: i32) -> Result<Self, BadPriority> {
+        i8::try_from(number).map(Self::new).map_err(|_| BadPriority(number))
+    }
+}
+
 /// A slice that somebody wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRequest {
@@ -193,8 +214,12 @@ pub struct SliceRequest {
     pub memory: Option<Bytes>,
     /// Replaces the compute that the share implies.
     pub compute: Option<Permille>,
+    /// The most compute it may have of each GPU; nothing lets the mode say it.
+    pub limit: Option<Permille>,
     /// How compute is bounded.
     pub mode: ComputeMode,
+    /// Who goes first.
+    pub priority: Priority,
     /// The GPU it must be on; nothing lets the daemon choose.
     pub gpu: Option<GpuSelector>,
     /// Whether it ends with its last process.
@@ -210,6 +235,19 @@ pub struct Resize {
     pub memory: Option<Bytes>,
     /// New compute.
     pub compute: Option<Permille>,
+    /// New ceiling of compute.
+    pub limit: Option<Permille>,
+    /// New priority.
+    pub priority: Option<Priority>,
+    /// Whether its programs' launches are held from now on.
+    pub frozen: Option<bool>,
+}
+
+impl Resize {
+    /// Whether what the slice is promised of its GPU changes, and so may not fit.
+    pub const fn concerns_size(&self) -> bool {
+        self.fraction.is_some() || self.memory.is_some() || self.compute.is_some()
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +275,16 @@ mod tests {
         assert_eq!(refused("-0.5"), BadShare::Nothing("-0.5".into()));
         assert_eq!(refused("1.5"), BadShare::NotWhole("1.5".into()));
         assert_eq!(refused("0.0005"), BadShare::TooFine("0.0005".into()));
+    }
+
+    #[test]
+    fn a_priority_has_a_range_and_an_order() {
+        let priority = |number| Priority::try_from(number);
+        assert_eq!(priority(0), Ok(Priority::DEFAULT));
+        assert!(priority(-128).unwrap() < Priority::DEFAULT && Priority::DEFAULT < priority(127).unwrap());
+        for number in [-129, 128, i32::MIN, i32::MAX] {
+            assert_eq!(priority(number), Err(BadPriority(number)));
+        }
     }
 
     proptest! {

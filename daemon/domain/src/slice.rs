@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compute::Priority;
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -29,8 +30,17 @@ pub struct Slice {
     pub parts: Vec<Part>,
     /// Its compute request, of each of its GPUs.
     pub compute: Permille,
+    /// The most compute it may have, of each of its GPUs; at least the request.
+    #[serde(default = "whole")]
+    pub limit: Permille,
     /// How its compute is bounded.
     pub mode: ComputeMode,
+    /// Who goes first.
+    #[serde(default)]
+    pub priority: Priority,
+    /// Whether its programs' launches are held until it is thawed.
+    #[serde(default)]
+    pub frozen: bool,
     /// Whether it ends with its last process.
     pub ephemeral: bool,
     /// Who made it, and besides root alone may change it.
@@ -39,7 +49,20 @@ pub struct Slice {
     pub created_unix_ms: u64,
 }
 
+/// The limit of a slice that was written down before there were limits.
+const fn whole() -> Permille {
+    Permille::WHOLE
+}
+
 impl Slice {
+    /// The compute that it is guaranteed of each of its GPUs.
+    pub const fn guaranteed(&self) -> Permille {
+        match self.mode {
+            ComputeMode::BestEffort => Permille::ZERO,
+            ComputeMode::Fair | ComputeMode::Strict => self.compute,
+        }
+    }
+
     /// Its part of a GPU, if it has one.
     pub fn part_of(&self, gpu: GpuUuid) -> Option<&Part> {
         self.parts.iter().find(|part| part.gpu == gpu)

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
+use crate::compute::Priority;
 use crate::id::{GpuUuid, HostPid, InnerPid, SliceName};
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -105,8 +106,14 @@ pub struct SliceView {
     pub devices: Vec<SliceDeviceView>,
     /// Its compute request, of each of its GPUs.
     pub compute: Permille,
+    /// The most compute it may have, of each of its GPUs.
+    pub limit: Permille,
     /// How its compute is bounded.
     pub mode: ComputeMode,
+    /// Who goes first.
+    pub priority: Priority,
+    /// Whether its programs' launches are held.
+    pub frozen: bool,
     /// Its enforcement tier.
     pub tier: String,
     /// Why it has that tier.

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU32;
 
+use tranche_domain::compute::Priority;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::request::{BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
+use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{AboveWhole, Bytes, Permille};
 
 use crate::v1;
@@ -20,11 +21,15 @@ pub enum BadMessage {
     Share(#[from] BadShare),
     #[error("compute: {0}")]
     Compute(#[from] AboveWhole),
+    #[error(transparent)]
+    Priority(#[from] BadPriority),
     #[error("a slice of no memory was asked for; the smallest is 1 MiB")]
     NoMemory,
     #[error("compute mode {0} is not known to this version")]
     Mode(i32),
-    #[error("the resize changes nothing: give a fraction, a memory size or a compute share")]
+    #[error(
+        "the resize changes nothing: give a fraction, a memory size, a compute share, a limit or a priority"
+    )]
     NoChange,
 }
 
@@ -93,6 +98,8 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             share: wire.share.ok_or(BadShare::Missing)?.try_into()?,
             memory: wire.memory_bytes.map(memory).transpose()?,
             compute: wire.compute_permille.map(Permille::try_from).transpose()?,
+            limit: wire.limit_permille.map(Permille::try_from).transpose()?,
+            priority: wire.priority.try_into()?,
             gpu: wire.gpu.map(|gpu| gpu.parse()).transpose()?,
             ephemeral: wire.ephemeral,
         })
@@ -111,6 +118,8 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             gpu: request.gpu.map(|gpu| gpu.to_string()),
             wait_ms: 0,
             ephemeral: request.ephemeral,
+            limit_permille: request.limit.map(Permille::get),
+            priority: request.priority.get().into(),
         }
     }
 }
@@ -124,6 +133,9 @@ impl TryFrom<v1::ResizeSliceRequest> for Resize {
             fraction: wire.fraction_permille.map(Fraction::try_from).transpose()?,
             memory: wire.memory_bytes.map(memory).transpose()?,
             compute: wire.compute_permille.map(Permille::try_from).transpose()?,
+            limit: wire.limit_permille.map(Permille::try_from).transpose()?,
+            priority: wire.priority.map(Priority::try_from).transpose()?,
+            frozen: wire.frozen,
         };
         if resize == Self::default() { Err(BadMessage::NoChange) } else { Ok(resize) }
     }
@@ -147,6 +159,8 @@ mod tests {
             share: "0.5".parse().unwrap(),
             memory: Some(Bytes::mib(100)),
             compute: Some(Permille::try_from(300).unwrap()),
+            limit: Some(Permille::try_from(300).unwrap()),
+            priority: Priority::new(-7),
             mode: ComputeMode::Strict,
             gpu: Some("1".parse().unwrap()),
             ephemeral: true,
@@ -169,6 +183,10 @@ mod tests {
         assert!(matches!(
             refused(v1::CreateSliceRequest { compute_permille: Some(1001), ..wire() }),
             BadMessage::Compute(_)
+        ));
+        assert!(matches!(
+            refused(v1::CreateSliceRequest { priority: 128, ..wire() }),
+            BadMessage::Priority(BadPriority(128))
         ));
         assert_eq!(Resize::try_from(v1::ResizeSliceRequest::default()), Err(BadMessage::NoChange));
     }

@@ -129,6 +129,9 @@ impl From<view::SliceView> for v1::SliceView {
             created_unix_ms: slice.created_unix_ms,
             processes: slice.processes.into_iter().map(Into::into).collect(),
             root_pids: slice.root_pids.into_iter().map(HostPid::get).collect(),
+            limit_permille: slice.limit.get(),
+            priority: slice.priority.get().into(),
+            frozen: slice.frozen,
         }
     }
 }
@@ -143,6 +146,9 @@ impl TryFrom<v1::SliceView> for view::SliceView {
             share: wire.share.ok_or(BadShare::Missing)?.try_into()?,
             devices: wire.devices.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             compute: wire.compute_permille.try_into()?,
+            limit: wire.limit_permille.try_into()?,
+            priority: wire.priority.try_into().map_err(BadMessage::Priority)?,
+            frozen: wire.frozen,
             tier: wire.tier,
             tier_reason: wire.tier_reason,
             ephemeral: wire.ephemeral,

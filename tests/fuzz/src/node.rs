@@ -1,5 +1,6 @@
 //! The node: slices made, resized, found again and deleted in any order never promise more than there is.
 
+use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuSelector, GpuUuid};
 use tranche_domain::node::{Gpu, Node, Origin};
 use tranche_domain::request::{ComputeMode, Fraction, Resize, Share, SliceRequest};
@@ -47,6 +48,9 @@ fn drive(input: &mut Input<'_>) -> Option<()> {
                     fraction: fraction(input.number()?),
                     memory: Some(Bytes::new(input.number()?)).filter(|bytes| bytes.get() % 2 == 1),
                     compute: Permille::try_from(input.number()? as u32).ok(),
+                    limit: Permille::try_from(input.number()? as u32).ok(),
+                    priority: Priority::try_from(input.number()? as i32).ok(),
+                    frozen: Some(input.below(2)? == 1),
                 };
                 if node.resize(&name, resize).is_err() {
                     assert_eq!(node, before, "a refusal changes nothing");
@@ -91,7 +95,9 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         share,
         memory: if flags & 2 > 0 { Some(Bytes::new(input.number()?)) } else { None },
         compute: if flags & 4 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
+        limit: if flags & 128 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
         mode: mode[usize::from(flags >> 3 & 3)],
+        priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
         gpu: (flags & 16 > 0).then(|| GpuSelector::Index(u32::from(flags >> 6))),
         ephemeral: flags & 32 > 0,
     })

@@ -1,6 +1,7 @@
 //! Quantities as people write them on the command line.
 
 use bytesize::ByteSize;
+use tranche_domain::compute::Priority;
 use tranche_domain::request::{Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -50,6 +51,15 @@ pub(super) fn compute(text: &str) -> Result<Permille, String> {
     }
 }
 
+/// A priority: a whole number from -128 to 127.
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    let bad = || {
+        format!("{text:?} is not a priority: write a whole number from -128 to 127, the higher goes first")
+    };
+    let number: i32 = text.trim().parse().map_err(|_| bad())?;
+    Priority::try_from(number).map_err(|_| bad())
+}
+
 /// A slice's new share: a fraction, as whole GPUs have no other size.
 pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
     match text.parse::<Share>().map_err(|bad| bad.to_string())? {
@@ -90,6 +100,14 @@ mod tests {
         assert_eq!(compute("1"), permille(1000));
         for text in ["0", "0%", "101%", "1.01", "30", "-1%", "%", "", "nan", "inf", "1e-1"] {
             assert!(compute(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_priority_is_a_whole_number_in_range() {
+        assert_eq!(priority("-7").map(Priority::get), Ok(-7));
+        for text in ["", "128", "-129", "1.5", "high", "99999999999"] {
+            assert!(priority(text).unwrap_err().contains("-128 to 127"), "{text}");
         }
     }
 

@@ -71,6 +71,7 @@ fn slice() -> v1::SliceView {
             ..v1::SliceDeviceView::default()
         }],
         compute_permille: 500,
+        limit_permille: 1000,
         tier: "preload".into(),
         tier_reason: "a test".into(),
         processes: vec![v1::ProcessView {

@@ -35,8 +35,8 @@ fn a_program_runs_in_a_slice_that_is_made_and_entered() {
 fn every_option_reaches_the_daemon() {
     let daemon = Daemon::new();
     let options = ["run", "-g", "2", "--name", "x", "--memory", "16Gi", "--compute", "30%"];
-    let more = ["--mode", "best-effort", "--gpu", UUID, "--", "true"];
-    ending(&daemon.socket(), &[&options[..], &more[..]].concat()).printed();
+    let more = ["--compute-mode", "best-effort", "--gpu", UUID, "--limit", "60%", "--priority", "-9"];
+    ending(&daemon.socket(), &[&options[..], &more[..], &["--", "true"]].concat()).printed();
     assert_eq!(
         created(&daemon),
         v1::CreateSliceRequest {
@@ -48,6 +48,8 @@ fn every_option_reaches_the_daemon() {
             gpu: Some(UUID.into()),
             wait_ms: 0,
             ephemeral: true,
+            limit_permille: Some(600),
+            priority: -9,
         }
     );
 }

@@ -64,9 +64,48 @@ fn a_slice_is_resized_in_what_is_given() {
         fraction_permille: Some(300),
         memory_bytes: None,
         compute_permille: Some(500),
+        ..v1::ResizeSliceRequest::default()
     };
     assert_eq!(daemon.asked(), [Asked::Resize(change)]);
     ending(&daemon.socket(), &["slice", "resize", "frac05"]).refused(2, &["--memory", "--compute"]);
+}
+
+#[test]
+fn compute_terms_are_asked_for_by_their_names() {
+    let daemon = Daemon::new();
+    let create = ["slice", "create", "a", "-g", "0.3", "--compute-mode", "fair", "--limit", "60%"];
+    let said = ending(&daemon.socket(), &[&create[..], &["--priority", "-5"]].concat());
+    said.printed();
+    let Asked::Create(request) = &daemon.asked()[0] else { panic!("it was asked for something else") };
+    assert_eq!((request.limit_permille, request.priority), (Some(600), -5));
+    ending(&daemon.socket(), &["slice", "resize", "frac05", "--limit", "0.7", "--priority=-128"]).printed();
+    let change = v1::ResizeSliceRequest {
+        name: "frac05".into(),
+        limit_permille: Some(700),
+        priority: Some(-128),
+        ..v1::ResizeSliceRequest::default()
+    };
+    assert_eq!(daemon.asked()[1], Asked::Resize(change));
+    ending(&daemon.socket(), &["slice", "resize", "frac05", "--limit", "101%"]).refused(2, &["at most 100%"]);
+    ending(&daemon.socket(), &["slice", "resize", "frac05", "--priority", "128"])
+        .refused(2, &["-128 to 127"]);
+}
+
+#[test]
+fn a_slice_is_frozen_and_thawed() {
+    let daemon = Daemon::new();
+    for (verb, frozen, said) in
+        [("freeze", true, "froze slice frac05"), ("thaw", false, "thawed slice frac05")]
+    {
+        let told = ending(&daemon.socket(), &["slice", verb, "frac05"]).printed();
+        assert!(told.starts_with(said), "{told}");
+        let change = v1::ResizeSliceRequest {
+            name: "frac05".into(),
+            frozen: Some(frozen),
+            ..v1::ResizeSliceRequest::default()
+        };
+        assert_eq!(daemon.asked().pop(), Some(Asked::Resize(change)));
+    }
 }
 
 #[test]
