@@ -131,10 +131,13 @@ hooks! {
         11040 cuDeviceGraphMemTrim(device: c_int) => graph::trim;
 
         2000 cuCtxSynchronize() => wait::for_context;
-        13000 cuCtxSynchronize_v2(context: u64) => wait::for_given_context;
-        2000 cuStreamSynchronize(stream: u64) => wait::for_stream;
-        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_stream_ptsz;
-        2000 cuEventSynchronize(event: u64) => wait::for_event;
+        13000 cuCtxSynchronize_v2(context: u64) => wait::for_one;
+        2000 cuStreamSynchronize(stream: u64) => wait::for_one;
+        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_one;
+        2000 cuStreamQuery(stream: u64) => wait::for_one;
+        7000 cuStreamQuery_ptsz(stream: u64) => wait::for_one;
+        2000 cuEventSynchronize(event: u64) => wait::for_one;
+        2000 cuEventQuery(event: u64) => wait::for_one;
 
         10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const physical::Properties, flags: u64) => physical::create;
         10020 cuMemRelease(handle: u64) => physical::release;

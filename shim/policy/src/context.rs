@@ -118,7 +118,9 @@ impl Ledger<'_> {
     /// Lets `driver` destroy a context, then gives back what went with it.
     pub fn close<E>(&self, context: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
+        let _hush = self.hush();
         driver()?;
+        self.work_gone(context);
         if let Some(entry) = self.few.take(Kind::Context, context, stamp) {
             self.context_gone(entry);
             if entry.detail == Made::Primary as u64 {
@@ -132,7 +134,8 @@ impl Ledger<'_> {
     pub fn primary_closed(&self, device: DeviceSlot) {
         let primary = self.primary_of(device);
         let mut cursor = Cursor::default();
-        while let Some((_, _, entry)) = self.few.take_next(&mut cursor, primary) {
+        while let Some((_, context, entry)) = self.few.take_next(&mut cursor, primary) {
+            self.work_gone(context);
             self.forget_owner(Owner(entry.serial));
         }
         self.end_reserve(device);
@@ -163,13 +166,20 @@ impl Ledger<'_> {
         let same = |kind: Kind, entry: &Entry| kind == Kind::Context && entry.serial == gone.serial;
         let mut cursor = Cursor::default();
         let mut units = gone.units;
-        while let Some((_, _, other)) = self.few.take_next(&mut cursor, same) {
+        while let Some((_, context, other)) = self.few.take_next(&mut cursor, same) {
+            self.work_gone(context);
             units = units.saturating_add(other.units);
         }
         if units > Units::ZERO {
             self.show_less(gone.device, units);
             self.tenant.release(gone.device, units);
         }
+    }
+
+    /// All that was under way in a context is over.
+    fn work_gone(&self, context: u64) {
+        self.graphs_gone(context);
+        self.marks_gone(context);
     }
 
     fn context_units(&self, device: DeviceSlot) -> Units {

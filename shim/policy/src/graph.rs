@@ -10,47 +10,22 @@ use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused};
 use crate::ledger::{Denied, Ledger};
+use crate::mark::{Mark, Marks};
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// An entry of [`Kind::Graph`] has in its detail one of these or, while it may be running, the context.
+/// An entry of [`Kind::Graph`] has in its detail one of these or, while it may be running, the context; then its
+/// link is the event that marks its end.
 const NEVER_RAN: u64 = 0;
 const ENDED: u64 = 1;
 /// Marks the key of a graph that was destroyed while it may have been running; no address has it.
 const DESTROYED: u64 = 1 << 63;
 
 /// What the driver says of the memory behind graphs on a device, in bytes; nothing when it cannot say.
-pub trait GraphUse {
+pub trait GraphUse: Marks {
     /// What it keeps.
     fn reserved(&self, device: DeviceSlot) -> Option<u64>;
     /// What of that graphs have allocated.
     fn used(&self, device: DeviceSlot) -> Option<u64>;
-}
-
-/// Where a graph runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// The context.
-    pub context: u64,
-    /// The stream, or 0 if nothing is known to wait for it alone.
-    pub stream: u64,
-}
-
-/// What the program has waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// All work of a context.
-    Context(u64),
-    /// All work of a stream.
-    Stream(u64),
-}
-
-impl Waited {
-    fn covers(self, entry: &Entry) -> bool {
-        match self {
-            Self::Context(context) => context > ENDED && entry.detail == context,
-            Self::Stream(stream) => stream != 0 && entry.detail > ENDED && entry.link == stream,
-        }
-    }
 }
 
 impl Ledger<'_> {
@@ -61,42 +36,34 @@ impl Ledger<'_> {
         self.few.put(Kind::Graph, key(graph, device), entry).map(drop)
     }
 
-    /// Charges what `graph` may come to hold and lets `driver` run it.
+    /// Charges what `graph` may come to hold and lets `driver` run it in a context; `mark` puts a mark behind it.
     pub fn launch_graph<E>(
         &self,
         graph: u64,
-        run: Run,
+        context: u64,
         daemon: &impl Daemon,
         keeps: &impl GraphUse,
         driver: impl FnOnce() -> Result<(), E>,
+        mark: impl Fn() -> Mark,
     ) -> Result<(), Denied<E>> {
         for device in self.devices() {
-            self.before_launch(key(graph, device), device, run, daemon, keeps)?;
+            self.before_launch(key(graph, device), device, context, daemon, keeps)?;
         }
-        driver().map_err(Denied::Driver)
+        let launched = driver().map_err(Denied::Driver);
+        for device in self.devices() {
+            self.mark_end(key(graph, device), device, keeps, &mark);
+        }
+        launched
     }
 
-    /// What was launched before `stamp` and is covered by the wait has ended.
-    pub fn graphs_waited(&self, stamp: u64, waited: Waited) {
-        let covered =
-            |kind: Kind, entry: &Entry| kind == Kind::Graph && entry.serial <= stamp && waited.covers(entry);
+    /// A context is no more: its graphs have ended, and their marks are gone with it.
+    pub(crate) fn graphs_gone(&self, context: u64) {
+        let of_context = |kind: Kind, entry: &Entry| kind == Kind::Graph && entry.detail == context;
         let mut cursor = Cursor::default();
-        while let Some((_, key, seen)) = self.few.next(&mut cursor, covered) {
+        while let Some((_, key, seen)) = self.few.next(&mut cursor, of_context) {
             let _turn = self.device_lock(seen.device).acquire();
-            let same = |entry: &Entry| entry.serial == seen.serial;
-            if key & DESTROYED != 0 {
-                self.few.take(Kind::Graph, key, seen.serial).into_iter().for_each(|gone| self.orphan(gone));
-                continue;
-            }
-            let _ = self.few.change(Kind::Graph, key, |entry| {
-                entry.map(|entry| if same(&entry) { Entry { detail: ENDED, ..entry } } else { entry })
-            });
+            self.graph_ended(key, &seen);
         }
-    }
-
-    /// A number for [`Ledger::graphs_waited`]: taken before the wait begins.
-    pub fn stamp(&self) -> u64 {
-        self.table.stamp()
     }
 
     /// The program destroyed a graph on all devices. What it allocated and nobody freed is there still.
@@ -109,6 +76,7 @@ impl Ledger<'_> {
         for device in self.devices() {
             let _turn = self.device_lock(device).acquire();
             let Some(charged) = self.few.find(Kind::GraphMemory, name(device)) else { continue };
+            self.notice_ended(device, keeps);
             let used = keeps.used(device).map_or(u64::MAX, in_units);
             let bound = self.graph_bound(device, keeps);
             let back = charged.units.saturating_sub(bound);
@@ -130,7 +98,7 @@ impl Ledger<'_> {
         &self,
         key: u64,
         device: DeviceSlot,
-        run: Run,
+        context: u64,
         daemon: &impl Daemon,
         keeps: &impl GraphUse,
     ) -> Result<(), Refused> {
@@ -138,16 +106,57 @@ impl Ledger<'_> {
             return Ok(());
         }
         let _turn = self.device_lock(device).acquire();
-        let launched = |entry: Entry| Entry {
-            serial: self.table.next_serial(),
-            detail: run.context.max(ENDED + 1),
-            link: run.stream,
-            ..entry
-        };
+        self.notice_ended(device, keeps);
+        let serial = self.table.next_serial();
+        let launched = |entry: Entry| Entry { serial, detail: context.max(ENDED + 1), link: 0, ..entry };
         let before = self.few.change(Kind::Graph, key, |entry| entry.map(launched)).unwrap_or(None);
         self.raise_graphs(device, self.graph_bound(device, keeps), daemon).inspect_err(|_| {
             let _ = self.few.change(Kind::Graph, key, |_| before);
-        })
+        })?;
+        // Launches of one graph run one after the other: the mark of this one will do for both.
+        before.into_iter().for_each(|before| end(&before, keeps));
+        Ok(())
+    }
+
+    /// Puts a mark behind a graph that was launched just now.
+    fn mark_end(&self, key: u64, device: DeviceSlot, marks: &impl Marks, mark: impl Fn() -> Mark) {
+        if self.few.find(Kind::Graph, key).is_none() {
+            return;
+        }
+        let Mark { event, context } = mark();
+        let _turn = self.device_lock(device).acquire();
+        let marked = |entry: Entry| Entry { detail: context.max(ENDED + 1), link: event, ..entry };
+        let before = self.few.change(Kind::Graph, key, |entry| entry.map(marked)).unwrap_or(None);
+        before.into_iter().for_each(|before| end(&before, marks));
+    }
+
+    /// Finds out which graphs have ended. The caller holds the device's lock.
+    fn notice_ended(&self, device: DeviceSlot, marks: &impl Marks) {
+        let marked = |kind: Kind, entry: &Entry| {
+            kind == Kind::Graph && entry.device == device && entry.detail > ENDED && entry.link != 0
+        };
+        let mut cursor = Cursor::default();
+        while let Some((_, key, seen)) = self.few.next(&mut cursor, marked) {
+            if !self.is_hushed() && marks.passed(seen.link) {
+                self.graph_ended(key, &seen);
+                marks.end(seen.link);
+            }
+        }
+    }
+
+    /// A graph has ended. The caller holds the device's lock.
+    fn graph_ended(&self, key: u64, seen: &Entry) {
+        if key & DESTROYED != 0 {
+            return self
+                .few
+                .take(Kind::Graph, key, seen.serial)
+                .into_iter()
+                .for_each(|gone| self.orphan(gone));
+        }
+        let same = |entry: &Entry| entry.serial == seen.serial;
+        let _ = self.few.change(Kind::Graph, key, |entry| {
+            entry.map(|entry| if same(&entry) { Entry { detail: ENDED, link: 0, ..entry } } else { entry })
+        });
     }
 
     fn raise_graphs(&self, device: DeviceSlot, to: Units, daemon: &impl Daemon) -> Result<(), Refused> {
@@ -206,6 +215,13 @@ impl Ledger<'_> {
 
     fn devices(&self) -> impl Iterator<Item = DeviceSlot> + use<> {
         (0..self.tenant.control.device_count()).filter_map(DeviceSlot::new)
+    }
+}
+
+/// The mark of a graph, if it has one, is of no more use.
+fn end(entry: &Entry, marks: &impl Marks) {
+    if entry.detail > ENDED && entry.link != 0 {
+        marks.end(entry.link);
     }
 }
 

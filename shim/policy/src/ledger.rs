@@ -12,9 +12,10 @@ use crate::share::SHARED;
 use crate::table::{Entry, Full, Kind, Table};
 
 /// Words in front of the table: one lock and one charge for contexts per device, then the lock about shares and
-/// the number of shares to tell the daemon of.
-const HEAD: usize = SHARING + 2;
+/// the number of shares to tell the daemon of, then the lock about marks and how many contexts are about to end.
+const HEAD: usize = MARKING + 2;
 const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
+const MARKING: usize = SHARING + 2;
 /// Words for contexts and pools.
 const FEW: usize = 4 * Table::LEAST_WORDS;
 
@@ -112,6 +113,16 @@ impl<'a> Ledger<'a> {
         &self.head[SHARING + 1]
     }
 
+    /// One thread at a time asks for marks.
+    pub(crate) fn marking(&self) -> Lock<'a> {
+        Lock::at(&self.head[MARKING], self.pause)
+    }
+
+    /// How many contexts are about to end.
+    pub(crate) fn hushes(&self) -> &'a AtomicU64 {
+        &self.head[MARKING + 1]
+    }
+
     pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {
         Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
     }
@@ -123,13 +134,17 @@ impl<'a> Ledger<'a> {
             self.tenant.release(entry.device, entry.units);
         }
         match kind {
-            Kind::Memory if entry.detail > 0 => self.leave_blocks(entry.device, key, entry.detail),
+            Kind::Memory | Kind::Leaving if entry.detail > 0 => {
+                self.leave_blocks(entry.device, key, entry.detail);
+            }
             Kind::Mapping => self.drop_mapping(entry),
             Kind::Module if entry.detail != 0 => self.return_allowance(entry.device),
             _ => {}
         }
-        if matches!(kind, Kind::Memory | Kind::Physical) && entry.link & SHARED != 0 {
-            self.forget_shared(kind, key);
+        match kind {
+            Kind::Memory | Kind::Leaving if entry.link & SHARED != 0 => self.forget_shared(Kind::Memory, key),
+            Kind::Physical if entry.link & SHARED != 0 => self.forget_shared(kind, key),
+            _ => {}
         }
     }
 }

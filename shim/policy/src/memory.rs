@@ -49,7 +49,8 @@ impl<'a> Ledger<'a> {
     /// Gives back everything that went with a context.
     pub fn forget_owner(&self, owner: Owner) {
         let of_owner = |kind: Kind, entry: &Entry| {
-            let with_context = matches!(kind, Kind::Memory | Kind::Array | Kind::Module | Kind::Limit);
+            let with_context =
+                matches!(kind, Kind::Memory | Kind::Leaving | Kind::Array | Kind::Module | Kind::Limit);
             with_context && entry.link & !SHARED == owner.0 && owner != Owner::NOBODY
         };
         let mut cursor = Cursor::default();

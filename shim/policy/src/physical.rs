@@ -130,6 +130,11 @@ impl Ledger<'_> {
         Ok(address)
     }
 
+    /// A number for [`Ledger::view_gone`]: taken before the driver is called.
+    pub fn stamp(&self) -> u64 {
+        self.table.stamp()
+    }
+
     /// What was mapped at `address`, if it was, is there no more. Views of imported memory end like plain memory.
     pub fn view_gone(&self, address: u64, stamp: u64) {
         if let Some(gone) = self.table.take(Kind::Mapping, address, stamp) {

@@ -83,8 +83,13 @@ impl<'a> Ledger<'a> {
         let stamp = self.table.stamp();
         driver()?;
         if let Some(entry) = self.table.take(Kind::Streamed, pointer, stamp) {
-            self.shrink_live(entry.link, entry.detail);
-            self.settle_pool(entry.link, keeps);
+            match self.few.find(Kind::Pool, entry.link).filter(|pool| pool.serial < entry.serial) {
+                Some(_) => {
+                    self.shrink_live(entry.link, entry.detail);
+                    self.settle_pool(entry.link, keeps);
+                }
+                None => self.shrink_gone(entry.link, entry.detail),
+            }
         }
         Ok(())
     }
@@ -119,13 +124,38 @@ impl<'a> Ledger<'a> {
         Some(self.few.find(Kind::Pool, pool).map_or(current, |entry| entry.device))
     }
 
-    /// Lets `driver` destroy a pool.
+    /// Lets `driver` destroy a pool. While something of it is in use the driver keeps what it has, and it stays
+    /// charged; nobody can be asked any more how much that is.
     pub fn destroy_pool<E>(&self, pool: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
-        self.pool_gone(Kind::Pool, pool, stamp);
         self.pool_gone(Kind::HostPool, pool, stamp);
+        match self.few.take(Kind::Pool, pool, stamp) {
+            Some(entry) if entry.detail > 0 => self.keep_gone(pool, entry),
+            Some(entry) => self.forget(Kind::Pool, pool, entry),
+            None => {}
+        }
         Ok(())
+    }
+
+    /// Another pool may have had this name before and be in use still: then both end when neither is.
+    fn keep_gone(&self, pool: u64, gone: Entry) {
+        // What finds no room in the table stays charged: too much, never too little.
+        let _ = self.few.change(Kind::GonePool, pool, |before| {
+            let (units, live) = before.map_or((Units::ZERO, 0), |before| (before.units, before.detail));
+            let units = gone.units.saturating_add(units);
+            Some(Entry { units, detail: gone.detail.saturating_add(live), ..gone })
+        });
+    }
+
+    fn shrink_gone(&self, pool: u64, live: u64) {
+        let mut last = None;
+        let _ = self.few.change(Kind::GonePool, pool, |entry| {
+            let left = entry.map(|entry| Entry { detail: entry.detail.saturating_sub(live), ..entry });
+            last = left.filter(|entry| entry.detail == 0);
+            left.filter(|entry| entry.detail > 0)
+        });
+        last.into_iter().for_each(|gone| self.forget(Kind::GonePool, pool, gone));
     }
 
     fn pool_gone(&self, kind: Kind, pool: u64, stamp: u64) {

@@ -99,17 +99,8 @@ impl Ledger<'_> {
     ) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
-        let mut closed = None;
-        let _ = self.table.change(Kind::Opened, pointer, |entry| {
-            closed = entry.filter(|entry| entry.serial <= stamp);
-            let more = |entry: &Entry| closed.is_none() || entry.detail > 1;
-            let less = u64::from(closed.is_some());
-            entry.filter(more).map(|entry| Entry { detail: entry.detail - less, ..entry })
-        });
-        if let Some(entry) = closed {
-            self.let_go(ShareKey(entry.link));
-            self.flush_shares(daemon);
-        }
+        self.close_opened(pointer, stamp);
+        self.flush_shares(daemon);
         Ok(())
     }
 

@@ -61,12 +61,18 @@ pub enum Kind {
     Graph,
     /// What all graphs are charged on a device.
     GraphMemory,
-    /// A place in a multicast object with memory bound to it.
+    /// A place in a multicast object, an endpoint or an array with memory bound to it.
     Binding,
+    /// A device pointer that was freed in the order of a stream, which may not have come to it.
+    Leaving,
+    /// A mark in a stream, by what is over when it is passed.
+    Mark,
+    /// A pool that was destroyed while something of it was in use.
+    GonePool,
 }
 
 impl Kind {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 21] = [
         Self::Memory,
         Self::Streamed,
         Self::Block,
@@ -85,6 +91,9 @@ impl Kind {
         Self::Graph,
         Self::GraphMemory,
         Self::Binding,
+        Self::Leaving,
+        Self::Mark,
+        Self::GonePool,
     ];
 }
 

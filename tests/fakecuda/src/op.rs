@@ -35,6 +35,8 @@ pub(crate) enum Op {
     Alloc(GraphMemory),
     /// The memory at an address of a graph goes.
     Free(u64),
+    /// Plain memory at this address, with this number, goes.
+    Leave(u64, u64),
     /// Another graph's operations, in order.
     Child(Vec<Op>),
 }
@@ -223,6 +225,7 @@ impl Op {
             Self::Fill(fill) => drop(fill.run()),
             Self::Host(callee) => callee.call(),
             Self::WriteValue(write) => drop(write.run()),
+            Self::Leave(base, id) => crate::memory::alloc::leave(*base, *id),
             Self::WaitValue(wait) if !wait.holds().unwrap_or(true) => return Progress::NotYet,
             _ => {}
         }

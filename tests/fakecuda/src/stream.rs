@@ -125,7 +125,9 @@ impl Stream {
         if matches!(op, Op::Kernel(_) | Op::Empty) {
             return Ok(());
         }
-        if self.is_behind(driver) {
+        // Others may look at what memory is free before this stream's turn comes.
+        let in_turn = matches!(op, Op::Leave(..)) && !driver.node().is_done(ticket);
+        if in_turn || self.is_behind(driver) {
             self.defer(driver, op.clone(), ticket, None);
         } else {
             op.act();

@@ -2,6 +2,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use tranche_policy::Hush;
+
 use super::{INVALID_VALUE, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
@@ -118,6 +120,7 @@ pub(crate) unsafe fn create_green(
 }
 
 pub(crate) unsafe fn destroy_green(real: unsafe extern "C" fn(u64) -> c_int, green: u64) -> c_int {
+    let _hush = hush();
     // SAFETY: the program's own call.
     let result = unsafe { destroy(real, green) };
     if result == SUCCESS {
@@ -147,19 +150,29 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: 
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(context) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.close(context, driver)),
+        Ok(ledger) => {
+            let closed = ledger.close(context, driver);
+            ledger.flush_shares(&Line);
+            code(closed)
+        }
         Err(attach::Outside) => code(driver()),
     }
 }
 
 /// Releasing or resetting a primary context; both may or may not end it.
 pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device: c_int) -> c_int {
+    let _hush = hush();
     // SAFETY: the program's own call.
     let result = unsafe { real(device) };
     if result == SUCCESS {
         end_if_inactive(device);
     }
     result
+}
+
+/// A primary context may be about to end, and our marks with it.
+fn hush() -> Option<Hush<'static>> {
+    attach::ledger().ok().map(|ledger| ledger.hush())
 }
 
 /// Gives back what went with a device's primary context if that is no more.
@@ -169,6 +182,7 @@ fn end_if_inactive(device: c_int) {
         && !is_active(device)
     {
         ledger.primary_closed(slot);
+        ledger.flush_shares(&Line);
     }
 }
 

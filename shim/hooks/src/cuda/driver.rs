@@ -49,6 +49,13 @@ real_functions! {
         cuCtxGetCurrent(context: *mut u64);
         cuCtxDestroy_v2(context: u64);
         cuCtxGetLimit(value: *mut usize, limit: c_int);
+        cuCtxPushCurrent_v2(context: u64);
+        cuCtxPopCurrent_v2(context: *mut u64);
+        cuEventCreate(event: *mut u64, flags: u32);
+        cuEventRecord(event: u64, stream: u64);
+        cuEventQuery(event: u64);
+        cuEventDestroy_v2(event: u64);
+        cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
         cuGreenCtxDestroy(green: u64);
         cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
         cuDeviceGetGraphMemAttribute(device: c_int, attribute: c_int, value: *mut u64);
@@ -71,6 +78,7 @@ real_functions! {
         cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int);
         cuDeviceGetMemPool(pool: *mut u64, device: c_int);
         cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
+        cuStreamGetCtx(stream: u64, context: *mut u64);
         cuStreamGetDevice(stream: u64, device: *mut c_int);
         cuMemFree_v2(pointer: u64);
         cuMemFreeAsync(pointer: u64, stream: u64);

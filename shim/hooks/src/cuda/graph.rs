@@ -4,10 +4,11 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{Extent, GraphUse, Ledger, Run, Waited};
+use tranche_policy::{Extent, GraphUse, Ledger};
 use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
+use super::mark::{self, Events};
 use super::{OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, ledger, pool, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
@@ -30,33 +31,33 @@ const DEPTH: u32 = 32;
 /// looked after.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// The driver's word on the memory behind graphs.
-struct Kept;
-
-impl Kept {
-    fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
-        let device = device::number(slot)?;
-        let mut bytes = 0;
-        // SAFETY: the attribute is one 64-bit number, written into a local.
-        let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
-        checked(result).ok().map(|()| bytes)
-    }
-}
-
-impl GraphUse for Kept {
+impl GraphUse for Events {
     fn reserved(&self, device: DeviceSlot) -> Option<u64> {
-        Self::ask(device, RESERVED_NOW)
+        ask(device, RESERVED_NOW)
     }
 
     fn used(&self, device: DeviceSlot) -> Option<u64> {
-        Self::ask(device, USED_NOW)
+        ask(device, USED_NOW)
     }
+}
+
+/// The driver's word on the memory behind graphs.
+fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
+    let device = device::number(slot)?;
+    let mut bytes = 0;
+    // SAFETY: the attribute is one 64-bit number, written into a local.
+    let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
+    checked(result).ok().map(|()| bytes)
+}
+
+pub(crate) fn is_used() -> bool {
+    USED.load(Relaxed)
 }
 
 /// Looks again at what graphs keep.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if USED.load(Relaxed) {
-        ledger.settle_graphs(&Line, &Kept);
+        ledger.settle_graphs(&Line, &Events);
     }
 }
 
@@ -71,43 +72,6 @@ pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
         settle(ledger);
     }
     used
-}
-
-/// To be handed to what comes after the wait.
-pub(crate) fn before_wait() -> Option<u64> {
-    if USED.load(Relaxed) { attach::ledger().ok().map(|ledger| ledger.stamp()) } else { None }
-}
-
-/// The program has waited for all of a context's work.
-pub(crate) fn after_context(stamp: Option<u64>, context: u64) {
-    after(stamp, Waited::Context(context));
-}
-
-/// The program has waited for a stream's work.
-pub(crate) fn after_stream(stamp: Option<u64>, stream: u64) {
-    if stamp.is_some() {
-        let Ok((_, context)) = driver::current() else { return };
-        after(stamp, Waited::Stream(name_of(stream, context)));
-    }
-}
-
-fn after(stamp: Option<u64>, waited: Waited) {
-    if let Some(stamp) = stamp
-        && let Ok(ledger) = attach::ledger()
-    {
-        ledger.graphs_waited(stamp, waited);
-        settle(&ledger);
-    }
-}
-
-/// What a stream is called in the ledger: a context's default stream by its context; a thread's own has no name
-/// that another thread would not use for its own.
-fn name_of(stream: u64, context: u64) -> u64 {
-    match stream {
-        0 | pool::LEGACY => context,
-        pool::PER_THREAD => 0,
-        _ => stream,
-    }
 }
 
 pub(crate) unsafe fn instantiate(
@@ -283,13 +247,14 @@ pub(crate) unsafe fn launch_ptsz(
 }
 
 fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
-    if !USED.load(Relaxed) {
+    // What is captured becomes part of another graph, which is charged when that runs.
+    if !USED.load(Relaxed) || pool::is_capturing(stream) {
         return real();
     }
     code(ledger().and_then(|ledger| {
         let (_, context) = driver::current()?;
-        let run = Run { context, stream: name_of(stream, context) };
-        with_reclaim(&ledger, || ledger.launch_graph(graph, run, &Line, &Kept, || checked(real())))
+        let (run, mark) = (|| checked(real()), || mark::behind(stream));
+        with_reclaim(&ledger, || ledger.launch_graph(graph, context, &Line, &Events, run, mark))
     }))
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod doors;
 pub(crate) mod driver;
 pub(crate) mod graph;
 pub(crate) mod limit;
+pub(crate) mod mark;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod multicast;
@@ -94,13 +95,14 @@ pub(crate) fn with_reclaim<T>(
 /// Makes pools and graphs let go of what they keep unused; says whether there are any.
 #[cold]
 fn reclaim(ledger: &Ledger<'static>) -> bool {
-    pool::reclaim(ledger) | graph::reclaim(ledger)
+    pool::reclaim(ledger) | graph::reclaim(ledger) | mark::reclaim(ledger)
 }
 
 /// Looks again at what the driver takes and lets go by itself.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     pool::settle(ledger);
     graph::settle(ledger);
+    mark::settle(ledger);
 }
 
 /// Counts a refusal.

@@ -3,9 +3,10 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{Claim, Extent, Kind, Ledger, Owner};
+use tranche_policy::{Claim, Extent, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 
+use super::mark::{self, Events};
 use super::{SUCCESS, checked, code, current, device, driver, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
@@ -14,8 +15,6 @@ use crate::connection::Line;
 const RESERVED_NOW: c_int = 5;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const ON_DEVICE: u32 = 1;
-/// `CU_STREAM_LEGACY`
-pub(crate) const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`
 pub(crate) const PER_THREAD: u64 = 2;
 /// The number above which a stream is a stream: the lower ones mean default streams.
@@ -68,13 +67,8 @@ pub(crate) fn is_from_one(ledger: &Ledger<'static>, pointer: u64) -> bool {
     USED.load(Relaxed) && ledger.is_streamed(pointer)
 }
 
-/// The program has waited for the device. Most programs have no pools: for them this is one load.
-pub(crate) fn after_wait() {
-    if USED.load(Relaxed)
-        && let Ok(ledger) = attach::ledger()
-    {
-        settle(&ledger);
-    }
+pub(crate) fn is_used() -> bool {
+    USED.load(Relaxed)
 }
 
 /// Makes pools let go of what they keep unused, as the driver does before it is out of memory; says whether
@@ -117,7 +111,7 @@ const fn own(stream: u64) -> u64 {
 }
 
 /// Whether what is put into the stream becomes part of a graph, to be charged when that runs.
-fn is_capturing(stream: u64) -> bool {
+pub(crate) fn is_capturing(stream: u64) -> bool {
     let mut status = 0;
     // SAFETY: writes one value into a local; the stream is the program's.
     unsafe { driver::cuStreamIsCapturing(stream, &mut status) == SUCCESS && status == CAPTURING }
@@ -225,7 +219,9 @@ fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
         Ok(_) if is_capturing(stream) => code(driver()),
         Ok(ledger) if is_from_one(&ledger, pointer) => code(ledger.free_to_pool(pointer, &kept, driver)),
         Ok(ledger) => {
-            let freed = ledger.free(Kind::Memory, pointer, driver);
+            // What is not from a pool goes when the stream has come to it, and is charged until then.
+            mark::used();
+            let freed = ledger.free_in_order(pointer, &Events, || mark::behind(stream), driver);
             ledger.flush_shares(&Line);
             code(freed)
         }

@@ -1,61 +1,34 @@
-//! Synchronisation: the moments at which pools let go of memory and graphs are known to have ended. The wait
-//! itself is never delayed.
+//! Synchronisation and questions about progress: the moments at which pools let go of memory, and graphs and frees
+//! in the order of a stream are found to be over. Neither is ever delayed.
 
 use core::ffi::c_int;
 
-use super::{SUCCESS, driver, graph, pool};
+use super::{SUCCESS, pool, settle};
+use crate::attach;
 
 pub(crate) unsafe fn for_context(real: unsafe extern "C" fn() -> c_int) -> c_int {
-    let stamp = graph::before_wait();
     // SAFETY: the program's own call.
-    let result = unsafe { real() };
+    after(unsafe { real() })
+}
+
+/// A wait for a context, a stream or an event, or the question whether it is over.
+pub(crate) unsafe fn for_one(real: unsafe extern "C" fn(u64) -> c_int, which: u64) -> c_int {
+    // SAFETY: the program's own call.
+    after(unsafe { real(which) })
+}
+
+/// The program has waited for the device, or learnt that it need not.
+fn after(result: c_int) -> c_int {
     if result == SUCCESS
-        && stamp.is_some()
-        && let Ok((_, context)) = driver::current()
+        && is_needed()
+        && let Ok(ledger) = attach::ledger()
     {
-        graph::after_context(stamp, context);
+        settle(&ledger);
     }
-    pool::after_wait();
     result
 }
 
-pub(crate) unsafe fn for_given_context(real: unsafe extern "C" fn(u64) -> c_int, context: u64) -> c_int {
-    let stamp = graph::before_wait();
-    // SAFETY: the program's own call.
-    let result = unsafe { real(context) };
-    if result == SUCCESS {
-        graph::after_context(stamp, context);
-    }
-    pool::after_wait();
-    result
-}
-
-pub(crate) unsafe fn for_stream(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
-    let stamp = graph::before_wait();
-    // SAFETY: the program's own call.
-    let result = unsafe { real(stream) };
-    if result == SUCCESS {
-        graph::after_stream(stamp, stream);
-    }
-    pool::after_wait();
-    result
-}
-
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn for_stream_ptsz(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
-    let stamp = graph::before_wait();
-    // SAFETY: the program's own call.
-    let result = unsafe { real(stream) };
-    if result == SUCCESS {
-        graph::after_stream(stamp, if stream == 0 { pool::PER_THREAD } else { stream });
-    }
-    pool::after_wait();
-    result
-}
-
-pub(crate) unsafe fn for_event(real: unsafe extern "C" fn(u64) -> c_int, event: u64) -> c_int {
-    // SAFETY: the program's own call.
-    let result = unsafe { real(event) };
-    pool::after_wait();
-    result
+/// Whether there is anything to be found over. In most programs there never is: for them this is three loads.
+fn is_needed() -> bool {
+    pool::is_used() || super::graph::is_used() || super::mark::is_used()
 }

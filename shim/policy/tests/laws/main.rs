@@ -188,7 +188,33 @@ fn a_pool_is_charged_what_it_keeps() {
     grow(1 << 40, 128 * MIB).unwrap();
     assert_eq!(grow(2 << 40, 160 * MIB), Err(Denied::OutOfMemory));
     assert_eq!((slice.used(), kept.get()), (128 * MIB, 128 * MIB));
+    ledger.free_to_pool(1 << 40, &keeps, || Ok::<_, i32>(())).unwrap();
     ledger.destroy_pool(5, || Ok::<_, i32>(())).unwrap();
+    assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn a_pool_that_is_destroyed_in_use_stays_charged_until_it_is_not() {
+    let slice = Slice::of(128 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    let keeps = |_: u64| Some(64 * MIB);
+    let take = |pointer| {
+        let driver = || Ok::<_, i32>(pointer);
+        ledger.allocate_from_pool(5, claim(MIB), &slice.daemon(), &keeps, driver, |_| {}).unwrap();
+    };
+    let free = |pointer| ledger.free_to_pool(pointer, &keeps, || Ok::<_, i32>(())).unwrap();
+    take(1 << 40);
+    take(2 << 40);
+    ledger.destroy_pool(5, || Ok::<_, i32>(())).unwrap();
+    free(1 << 40);
+    assert_eq!(slice.used(), 64 * MIB, "nobody knows how much of it the driver has let go");
+    ledger.pool_made(5, Some(device()));
+    take(3 << 40);
+    assert_eq!(slice.used(), 128 * MIB, "another pool has its name");
+    free(2 << 40);
+    assert_eq!(slice.used(), 64 * MIB);
+    ledger.destroy_pool(5, || Ok::<_, i32>(())).unwrap();
+    free(3 << 40);
     assert_eq!(slice.used(), 0);
 }
 

@@ -1,11 +1,12 @@
 //! The laws of what the driver takes by itself: graphs, modules, limits, contexts, and what it keeps for others.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tranche_policy::{
-    BLOCK, BLOCK_BYTES, Bound, Claim, Denied, Extent, GraphUse, ImageSize, Kind, Ledger, Owner, Run, Waited,
+    BLOCK, BLOCK_BYTES, Bound, Claim, Denied, Extent, GraphUse, ImageSize, Kind, Ledger, Mark, Marks, Owner,
     limit_cost,
 };
 use tranche_shm::DeviceSlot;
@@ -20,11 +21,23 @@ fn ok() -> Result<(), i32> {
     Ok(())
 }
 
-/// A driver's pool behind graphs.
+/// A driver's pool behind graphs, and its streams: all marks put by `passed` are passed.
 #[derive(Default)]
 struct Behind {
     used: Cell<u64>,
     reserved: Cell<u64>,
+    marks: RefCell<BTreeMap<u64, bool>>,
+    next: Cell<u64>,
+}
+
+impl Marks for Behind {
+    fn passed(&self, event: u64) -> bool {
+        *self.marks.borrow().get(&event).expect("the event is there")
+    }
+
+    fn end(&self, event: u64) {
+        assert!(self.marks.borrow_mut().remove(&event).is_some(), "the event is there");
+    }
 }
 
 impl Behind {
@@ -40,6 +53,17 @@ impl Behind {
     fn trim(&self) {
         self.reserved.set(self.used.get());
     }
+
+    fn mark(&self) -> Mark {
+        self.next.set(self.next.get() + 1);
+        self.marks.borrow_mut().insert(self.next.get(), false);
+        Mark { event: self.next.get(), context: CONTEXT }
+    }
+
+    /// All that is under way comes to its end.
+    fn finish(&self) {
+        self.marks.borrow_mut().values_mut().for_each(|passed| *passed = true);
+    }
 }
 
 impl GraphUse for Behind {
@@ -53,13 +77,7 @@ impl GraphUse for Behind {
 }
 
 fn launch(slice: &Slice, graph: u64, behind: &Behind) -> Result<(), Denied<i32>> {
-    let run = Run { context: CONTEXT, stream: 9 };
-    slice.ledger().launch_graph(graph, run, &slice.daemon(), behind, ok)
-}
-
-fn wait(slice: &Slice) {
-    let ledger = slice.ledger();
-    ledger.graphs_waited(ledger.stamp(), Waited::Context(CONTEXT));
+    slice.ledger().launch_graph(graph, CONTEXT, &slice.daemon(), behind, ok, || behind.mark())
 }
 
 #[test]
@@ -73,7 +91,7 @@ fn a_graph_is_charged_before_it_runs_and_once_however_often_it_does() {
         assert_eq!(slice.used(), 40 * MIB);
         behind.take(40 * MIB);
         behind.give(40 * MIB);
-        wait(&slice);
+        behind.finish();
         ledger.settle_graphs(&slice.daemon(), &behind);
         assert_eq!(slice.used(), 40 * MIB, "what the driver keeps stays charged");
     }
@@ -93,7 +111,7 @@ fn a_trim_gives_nothing_back_while_a_graph_may_be_running() {
     ledger.graph_destroyed(5);
     ledger.settle_graphs(&slice.daemon(), &behind);
     assert_eq!(slice.used(), 40 * MIB, "it is destroyed and may still run");
-    wait(&slice);
+    behind.finish();
     ledger.settle_graphs(&slice.daemon(), &behind);
     assert_eq!(slice.used(), 0);
 }
@@ -105,34 +123,103 @@ fn a_graph_that_does_not_fit_is_not_launched() {
     ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
     ledger.graph_ready(6, device(), Units::within(40 * MIB)).unwrap();
     launch(&slice, 5, &behind).unwrap();
-    let run = Run { context: CONTEXT, stream: 9 };
-    let refused =
-        ledger.launch_graph::<i32>(6, run, &slice.daemon(), &behind, || panic!("the driver was called"));
+    let driver = || panic!("the driver was called");
+    let refused = ledger.launch_graph::<i32>(6, CONTEXT, &slice.daemon(), &behind, driver, || behind.mark());
     assert_eq!(refused, Err(Denied::OutOfMemory));
-    wait(&slice);
+    behind.finish();
     launch(&slice, 6, &behind).unwrap();
     assert_eq!(slice.used(), 40 * MIB, "what the first has left unused is the second's");
 }
 
 #[test]
-fn a_wait_for_another_stream_or_before_the_launch_ends_nothing() {
+fn a_graph_has_ended_when_its_latest_mark_is_passed() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
-    let early = ledger.stamp();
     launch(&slice, 5, &behind).unwrap();
-    for (stamp, waited) in [
-        (early, Waited::Context(CONTEXT)),
-        (ledger.stamp(), Waited::Context(CONTEXT + 1)),
-        (ledger.stamp(), Waited::Stream(8)),
-        (ledger.stamp(), Waited::Stream(0)),
-    ] {
-        ledger.graphs_waited(stamp, waited);
-        ledger.settle_graphs(&slice.daemon(), &behind);
-        assert_eq!(slice.used(), 40 * MIB, "{waited:?}");
-    }
-    ledger.graphs_waited(ledger.stamp(), Waited::Stream(9));
+    behind.finish();
+    launch(&slice, 5, &behind).unwrap();
     ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!((slice.used(), behind.marks.borrow().len()), (40 * MIB, 1), "the second launch is under way");
+    behind.finish();
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!((slice.used(), behind.marks.borrow().len()), (0, 0), "the event is gone with the graph's end");
+}
+
+#[test]
+fn a_graph_without_a_mark_is_believed_to_run_until_its_context_ends() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
+    ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
+    for mark in [Mark { event: 0, context: CONTEXT }, behind.mark()] {
+        ledger.launch_graph(5, CONTEXT, &slice.daemon(), &behind, ok, || mark).unwrap();
+        ledger.settle_graphs(&slice.daemon(), &behind);
+        assert_eq!(slice.used(), 40 * MIB);
+    }
+    ledger
+        .close(CONTEXT, || {
+            behind.marks.borrow_mut().clear(); // asking for it now would be an error
+            ok()
+        })
+        .unwrap();
+    ledger.settle_graphs(&slice.daemon(), &behind);
+    assert_eq!(slice.used(), 0);
+}
+
+fn plain(slice: &Slice, pointer: u64, bytes: u64) -> Result<u64, Denied<i32>> {
+    let owner = slice.ledger().owner(CONTEXT, device(), &slice.daemon()).unwrap();
+    let claim = Claim { device: device(), extent: Extent::plain(bytes).unwrap(), owner };
+    let driver = || Ok((pointer, claim.extent));
+    slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {})
+}
+
+#[test]
+fn memory_freed_in_a_stream_stays_charged_until_the_stream_has_come_to_it() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    let at = 1 << 40;
+    for bytes in [40 * MIB, 4096] {
+        plain(&slice, at, bytes).unwrap();
+        let held = slice.used();
+        ledger.free_in_order(at, &behind, || behind.mark(), ok).unwrap();
+        ledger.free_in_order(at, &behind, || behind.mark(), ok).unwrap();
+        ledger.settle_marks(&behind);
+        assert_eq!(slice.used(), held, "it may not have gone yet");
+        behind.finish();
+        ledger.settle_marks(&behind);
+        assert_eq!((slice.used(), behind.marks.borrow().len()), (0, 0));
+    }
+    plain(&slice, at, 40 * MIB).unwrap();
+    assert_eq!(ledger.free_in_order(at, &behind, || panic!("nothing to mark"), || Err(1)), Err(1));
+    assert_eq!(slice.used(), 40 * MIB, "the driver refused");
+}
+
+#[test]
+fn an_address_that_is_given_out_again_has_left() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    for _ in 0..3 {
+        plain(&slice, 1 << 40, 20 * MIB).unwrap();
+        ledger.free_in_order(1 << 40, &behind, || behind.mark(), ok).unwrap();
+    }
+    assert_eq!((slice.used(), behind.marks.borrow().len()), (20 * MIB, 1));
+}
+
+#[test]
+fn what_leaves_in_a_stream_has_left_when_the_context_ends() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    plain(&slice, 1 << 40, 20 * MIB).unwrap();
+    ledger.free_in_order(1 << 40, &behind, || behind.mark(), ok).unwrap();
+    ledger
+        .close(CONTEXT, || {
+            behind.marks.borrow_mut().clear(); // asking for it now would be an error
+            ledger.settle_marks(&behind);
+            ok()
+        })
+        .unwrap();
+    ledger.settle_marks(&behind);
     assert_eq!(slice.used(), 0);
 }
 
@@ -293,7 +380,7 @@ proptest! {
                 }
                 3 => {
                     run_all(&mut graphs);
-                    wait(&slice);
+                    behind.finish();
                 }
                 4 if graph.holds && !graph.queued => {
                     behind.give(graph.units);

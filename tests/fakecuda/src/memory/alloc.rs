@@ -83,14 +83,14 @@ pub(crate) fn drop_range(driver: &Driver, table: &mut Table, base: u64) {
     let gpu = table.gpu(range.device);
     let device = &mut table.devices[range.device];
     let freed = match range.kind {
-        Kind::Device | Kind::Owned => device.heap.vacate(base, range.size),
+        Kind::Device | Kind::Leaving | Kind::Owned => device.heap.vacate(base, range.size),
         Kind::Low => device.low.vacate(base, range.size),
         Kind::Managed => whole_blocks(range.size).unwrap_or(0),
         Kind::Ipc(piece) => {
             table.reserved.give(base, range.backing.size());
             return crate::memory::shared::leave(driver, table, piece);
         }
-        Kind::Pool(pool) => return crate::memory::pool::vacate(table, pool, base, range.size),
+        Kind::Pool(pool) => return crate::memory::pool::vacate(driver, table, pool, base, range.size),
         Kind::External(memory) => {
             table.reserved.give(base, range.size.next_multiple_of(BLOCK));
             return crate::memory::virt::unpin(driver, table, memory);
@@ -98,6 +98,16 @@ pub(crate) fn drop_range(driver: &Driver, table: &mut Table, base: u64) {
         Kind::Graph | Kind::Unpaid | Kind::Virtual(_) | Kind::Pinned(_) | Kind::Registered(_) => 0,
     };
     crate::memory::shared::refund(driver, table, gpu, base - base % BLOCK, freed);
+}
+
+/// Ends what was freed in a stream that has come to it now, unless its context ended before.
+pub(crate) fn leave(base: u64, id: u64) {
+    if let Ok(driver) = driver() {
+        let mut table = driver.table();
+        if table.ranges.at(base).is_some_and(|range| range.id == id) {
+            drop_range(driver, &mut table, base);
+        }
+    }
 }
 
 fn get(size: usize, kind: Kind) -> Outcome<u64> {

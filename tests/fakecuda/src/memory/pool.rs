@@ -41,6 +41,8 @@ pub(crate) struct Pool {
     graph_used: u64,
     threshold: u64,
     reuse: [i32; 3],
+    /// Destroyed: it ends with the last of its allocations.
+    gone: bool,
 }
 
 impl Pool {
@@ -57,6 +59,7 @@ impl Pool {
             graph_used: 0,
             threshold: 0,
             reuse: [1; 3],
+            gone: false,
         }
     }
 
@@ -143,10 +146,27 @@ pub(crate) fn trim_at_sync(driver: &Driver) {
 }
 
 /// Ends an allocation of a pool; its blocks rest.
-pub(crate) fn vacate(table: &mut Table, pool: u64, base: u64, size: u64) {
-    if let Some(pool) = table.pools.get_mut(&pool) {
+pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, base: u64, size: u64) {
+    if let Some(pool) = table.pools.get_mut(&handle) {
         pool.resting += pool.heap.vacate(base, size);
     }
+    end_if_unused(driver, table, handle);
+}
+
+/// A pool that was destroyed ends when nothing of it is in use.
+fn end_if_unused(driver: &Driver, table: &mut Table, handle: u64) {
+    let unused = |pool: &&Pool| pool.gone && pool.heap.used() == 0;
+    let Some(start) = table.pools.get(&handle).filter(unused).and_then(|pool| pool.reserved_at) else {
+        return;
+    };
+    trim_pool(driver, table, handle, |_| 0);
+    table.pools.remove(&handle);
+    table.reserved.give(start, POOL_ADDRESSES);
+}
+
+/// The pool that a handle means.
+fn known(table: &Table, handle: u64) -> Outcome<&Pool> {
+    find(&table.pools, handle).ok().filter(|pool| !pool.gone).ok_or(Status::InvalidHandle)
 }
 
 /// Ends an allocation of a graph; its blocks rest and its address stays the node's.
@@ -186,7 +206,7 @@ fn from_pool(driver: &Driver, stream: &Arc<Stream>, out: Out<u64>, size: usize, 
     if size == 0 {
         return out.put(0);
     }
-    let device = find(&driver.table().pools, handle)?.device;
+    let device = known(&driver.table(), handle)?.device;
     if stream.capture().is_some() {
         let memory = reserve_graph_memory(driver, size, device)?;
         stream.enqueue(driver, Op::Alloc(memory))?;
@@ -215,11 +235,18 @@ pub(crate) fn free_async(default: DefaultStream, address: u64, stream: u64) -> O
         return stream.enqueue(driver, Op::Free(address));
     }
     let mut table = driver.table();
-    let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
-    if !matches!(range.kind, Kind::Pool(_) | Kind::Device | Kind::Graph) {
-        return Err(Status::InvalidValue);
+    let range = table.ranges.at_mut(address).ok_or(Status::InvalidValue)?;
+    match range.kind {
+        // A pool may give it out again at once; it is the pool that keeps the memory.
+        Kind::Pool(_) | Kind::Graph => drop_range(driver, &mut table, address),
+        Kind::Device => {
+            range.kind = Kind::Leaving;
+            let op = Op::Leave(address, range.id);
+            drop(table);
+            stream.run(driver, &op)?;
+        }
+        _ => return Err(Status::InvalidValue),
     }
-    drop_range(driver, &mut table, address);
     Ok(())
 }
 
@@ -350,19 +377,11 @@ pub(crate) fn create(out: Out<u64>, properties: In<PoolProperties>) -> Outcome {
 pub(crate) fn destroy(handle: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    let start = find(&table.pools, handle)?.reserved_at.ok_or(Status::InvalidValue)?;
-    let bases: Vec<u64> = table
-        .ranges
-        .iter()
-        .filter(|range| range.kind == Kind::Pool(handle))
-        .map(|range| range.base)
-        .collect();
-    for base in bases {
-        drop_range(driver, &mut table, base);
+    known(&table, handle)?.reserved_at.ok_or(Status::InvalidValue)?;
+    if let Some(pool) = table.pools.get_mut(&handle) {
+        pool.gone = true;
     }
-    trim_pool(driver, &mut table, handle, |_| 0);
-    table.pools.remove(&handle);
-    table.reserved.give(start, POOL_ADDRESSES);
+    end_if_unused(driver, &mut table, handle);
     for device in &mut table.devices {
         if device.pool == handle {
             device.pool = device.default_pool;
@@ -382,7 +401,7 @@ pub(crate) fn current_of(out: Out<u64>, device: i32) -> Outcome {
 pub(crate) fn set_current(device: i32, handle: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    if find(&table.pools, handle)?.device as i32 != device {
+    if known(&table, handle)?.device as i32 != device {
         return Err(Status::InvalidValue);
     }
     table.device_mut(device)?.pool = handle;
@@ -392,7 +411,7 @@ pub(crate) fn set_current(device: i32, handle: u64) -> Outcome {
 pub(crate) fn trim_to(handle: u64, keep: usize) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    find(&table.pools, handle)?;
+    known(&table, handle)?;
     trim_pool(driver, &mut table, handle, |_| keep as u64);
     Ok(())
 }
@@ -400,7 +419,7 @@ pub(crate) fn trim_to(handle: u64, keep: usize) -> Outcome {
 pub(crate) fn attribute(handle: u64, attribute: i32, out: Host) -> Outcome {
     let driver = driver()?;
     let table = driver.table();
-    let pool = find(&table.pools, handle)?;
+    let pool = known(&table, handle)?;
     let bytes = match attribute {
         RELEASE_THRESHOLD => pool.threshold,
         RESERVED => pool.reserved,
@@ -427,6 +446,7 @@ fn write(out: Host, bytes: &[u8]) -> Outcome {
 pub(crate) fn set_attribute(handle: u64, attribute: i32, value: Host) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
+    known(&table, handle)?;
     let pool = table.pools.get_mut(&handle).ok_or(Status::InvalidHandle)?;
     match attribute {
         RELEASE_THRESHOLD => pool.threshold = value.read()?,
@@ -442,7 +462,7 @@ pub(crate) fn set_attribute(handle: u64, attribute: i32, value: Host) -> Outcome
 pub(crate) fn set_access(handle: u64, list: In<Access>, count: usize) -> Outcome {
     let driver = driver()?;
     let table = driver.table();
-    find(&table.pools, handle)?;
+    known(&table, handle)?;
     list.list(count)?.iter().try_for_each(|access| access.check(&table))
 }
 
@@ -450,7 +470,7 @@ pub(crate) fn set_access(handle: u64, list: In<Access>, count: usize) -> Outcome
 pub(crate) fn access(out: Out<i32>, handle: u64, location: In<[i32; 2]>) -> Outcome {
     let driver = driver()?;
     let table = driver.table();
-    find(&table.pools, handle)?;
+    known(&table, handle)?;
     let [kind, device] = location.get()?;
     table.device(device)?;
     if kind == 1 { out.put(3) } else { Err(Status::InvalidValue) }

@@ -12,6 +12,8 @@ use crate::wall::Host;
 pub(crate) enum Kind {
     /// `cuMemAlloc` and its like.
     Device,
+    /// The same, freed in a stream that has not come to it.
+    Leaving,
     /// The same from the 32-bit entry points of CUDA 3.1 and before.
     Low,
     /// `cuMemAllocManaged`: counted in full from the start.

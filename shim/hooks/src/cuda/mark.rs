@@ -1,0 +1,107 @@
+//! Marks: events of our own that the shim puts behind work which gives memory back only when it is over.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tranche_policy::{Ledger, Mark, Marks};
+
+use super::{SUCCESS, checked, driver, pool};
+use crate::connection::Line;
+
+/// `CU_EVENT_DISABLE_TIMING`
+const WITHOUT_TIMING: u32 = 2;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`
+const RELAXED: c_int = 2;
+
+/// Whether this program ever did what is marked, but for graphs: most do not, and then nothing need be looked after.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// The driver's events.
+pub(crate) struct Events;
+
+impl Marks for Events {
+    fn passed(&self, event: u64) -> bool {
+        // SAFETY: the event is ours and its context has not ended.
+        unnoticed(|| unsafe { driver::cuEventQuery(event) }) == SUCCESS
+    }
+
+    fn end(&self, event: u64) {
+        // SAFETY: as above, and nobody uses it any more.
+        let _ = unsafe { driver::cuEventDestroy_v2(event) };
+    }
+}
+
+/// Calls the driver so that no capture of the program's takes offence.
+fn unnoticed<T>(call: impl FnOnce() -> T) -> T {
+    let mut mode = RELAXED;
+    // SAFETY: exchanges the calling thread's mode with a local.
+    let changed = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) } == SUCCESS;
+    let answer = call();
+    if changed {
+        // SAFETY: as above, back to what it was.
+        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    }
+    answer
+}
+
+/// Puts a mark behind all that is in a stream. Without a context or an event there is none, and what was to be
+/// behind it stays charged until the context ends.
+pub(crate) fn behind(stream: u64) -> Mark {
+    let Ok((_, current)) = driver::current() else { return Mark::default() };
+    let context = context_of(stream).unwrap_or(current);
+    let event = if context == current {
+        record(stream)
+    } else {
+        let mut popped = 0;
+        // SAFETY: the context is the stream's; the calling thread's own is current again afterwards.
+        unsafe {
+            checked(driver::cuCtxPushCurrent_v2(context)).ok().and_then(|()| {
+                let event = record(stream);
+                let _ = driver::cuCtxPopCurrent_v2(&mut popped);
+                event
+            })
+        }
+    };
+    Mark { event: event.unwrap_or(0), context }
+}
+
+/// The context of a stream that is not one of the current context's own.
+fn context_of(stream: u64) -> Option<u64> {
+    let mut context = 0;
+    let is_one = stream > pool::PER_THREAD;
+    // SAFETY: writes one value into a local; the stream is the program's.
+    (is_one && unsafe { driver::cuStreamGetCtx(stream, &mut context) } == SUCCESS).then_some(context)
+}
+
+fn record(stream: u64) -> Option<u64> {
+    let mut event = 0;
+    // SAFETY: writes one value into a local; then the event is ours and the stream the program's.
+    unnoticed(|| unsafe {
+        checked(driver::cuEventCreate(&mut event, WITHOUT_TIMING)).ok()?;
+        let recorded = checked(driver::cuEventRecord(event, stream));
+        recorded.map(|()| event).inspect_err(|_| Events.end(event)).ok()
+    })
+}
+
+/// Something is about to be marked.
+pub(crate) fn used() {
+    USED.store(true, Relaxed);
+}
+
+pub(crate) fn is_used() -> bool {
+    USED.load(Relaxed)
+}
+
+/// Gives back what is known to be over.
+pub(crate) fn settle(ledger: &Ledger<'static>) {
+    if is_used() {
+        ledger.settle_marks(&Events);
+        ledger.flush_shares(&Line);
+    }
+}
+
+/// The same before a refusal; says whether there may be anything.
+pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
+    settle(ledger);
+    is_used()
+}
