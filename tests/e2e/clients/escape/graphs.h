@@ -142,3 +142,37 @@ static void plain_memory_during_a_capture(void) {
     fill(plain);
     full();
 }
+
+static void release_all(void) {
+    while (count > 0) MUST(release_plain(held[--count]));
+}
+
+/* What a graph may hold is anybody's again when it is over, however the program learns of it. */
+static void graph_waited_for_in_all_ways(void) {
+    Handle graph, node, free_node, executable, stream, other, event;
+    Address address;
+    begin();
+    launch_spin(0, 1000); /* its module is there before anything is compared */
+    hold_all(plain, 64 * MIB);
+    int all = count;
+    release_all();
+    stream = new_stream(), other = new_stream(), graph = new_graph();
+    MUST(CUDA("cuEventCreate", (Handle *, unsigned), &event, 2));
+    MUST(by_alloc_node(graph, 512 * MIB, &node, &address));
+    MUST(CUDA("cuGraphAddMemFreeNode", (Handle *, Handle, Handle *, size_t, Address), &free_node, graph, &node, 1, address));
+    MUST(instantiate(graph, 0, &executable));
+    for (int way = 0; way < 6; way++) {
+        launch_spin(stream, 20000000);
+        MUST(CUDA("cuGraphLaunch", (Handle, Handle), executable, stream));
+        hold_all(plain, 64 * MIB); /* what else is there */
+        MUST(CUDA("cuEventRecord", (Handle, Handle), event, stream));
+        MUST(CUDA("cuStreamWaitEvent", (Handle, Handle, unsigned), other, event, 0));
+        wait_in_some_way(way, stream, event);
+        if (way == 5) MUST(CUDA("cuStreamSynchronize", (Handle), other));
+        hold_all(plain, 64 * MIB);
+        if (count != all) MUST(count);
+        release_all();
+    }
+    fill(plain);
+    full();
+}

@@ -101,6 +101,21 @@ static void pool_destroyed_with_its_memory(void) {
     full();
 }
 
+/* What a pool had is there until the last of it is freed, and then all of it is to be had again. */
+static void pool_destroyed_and_emptied(void) {
+    begin();
+    for (int round = 0; round < 5; round++) {
+        pool = new_pool();
+        count = 0;
+        hold_all(from_pool, 64 * MIB);
+        MUST(CUDA("cuMemPoolDestroy", (Handle), pool));
+        if (CUDA("cuMemPoolDestroy", (Handle), pool) == 0) MUST(1);
+        for (int at = 0; at < count; at++) MUST(at % 2 ? free_async(held[at]) : release_plain(held[at]));
+    }
+    fill(plain);
+    full();
+}
+
 static void pool_trimmed(void) {
     begin();
     pool = new_pool();
@@ -136,6 +151,59 @@ static void plain_memory_freed_in_a_stream(void) {
         hold_all(plain, 16 * MIB);
         for (int at = 0; at < count; at++) MUST(free_async(held[at]));
         for (int at = 0; at < count; at++) if (free_async(held[at]) == 0) MUST(1);
+    }
+    fill(plain);
+    full();
+}
+
+/* A kernel that runs so long, in a stream of its own. */
+static void launch_spin(Handle stream, uint64_t ns) {
+    static const char text[] = ".version 6.0\n.target sm_60\n.address_size 64\n.visible .entry spin_ns(.param .u64 ns) { ret; }\n";
+    static Handle spin;
+    Handle module;
+    void *arguments[] = {&ns};
+    if (!spin) {
+        MUST(CUDA("cuModuleLoadData", (Handle *, const void *), &module, text));
+        MUST(CUDA("cuModuleGetFunction", (Handle *, Handle, const char *), &spin, module, "spin_ns"));
+    }
+    MUST(CUDA("cuLaunchKernel",
+              (Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **),
+              spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+}
+static Handle new_stream(void) {
+    Handle stream;
+    MUST(CUDA("cuStreamCreate", (Handle *, unsigned), &stream, 1));
+    return stream;
+}
+static int free_in(Handle at, Handle stream) { return CUDA("cuMemFreeAsync", (Handle, Handle), at, stream); }
+
+static void wait_in_some_way(int way, Handle stream, Handle event) {
+    if (way == 0) MUST(CUDA("cuEventSynchronize", (Handle), event));
+    if (way == 1) while (CUDA("cuEventQuery", (Handle), event)) usleep(1000);
+    if (way == 2) while (CUDA("cuStreamQuery", (Handle), stream)) usleep(1000);
+    if (way == 3) MUST(CUDA("cuStreamSynchronize", (Handle), stream));
+    if (way == 4) MUST(synchronize());
+}
+
+/* Behind a kernel memory is there until that has ended, however the program learns of it. */
+static void plain_memory_freed_behind_a_kernel(void) {
+    Handle stream, event;
+    begin();
+    stream = new_stream();
+    MUST(CUDA("cuEventCreate", (Handle *, unsigned), &event, 2));
+    for (int round = 0; round < 5; round++) {
+        count = 0;
+        hold_all(plain, 64 * MIB);
+        int freed = count;
+        launch_spin(stream, 60000000);
+        for (int at = 0; at < freed; at++) MUST(free_in(held[at], stream));
+        for (int at = 0; at < freed; at++) if (free_in(held[at], stream) == 0) MUST(1);
+        hold_all(plain, 64 * MIB);
+        MUST(CUDA("cuEventRecord", (Handle, Handle), event, stream));
+        wait_in_some_way(round, stream, event);
+        hold_all(plain, 64 * MIB);
+        if (count != 2 * freed) MUST(count);
+        for (int at = freed; at < count; at++) MUST(release_plain(held[at]));
     }
     fill(plain);
     full();

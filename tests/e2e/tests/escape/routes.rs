@@ -58,8 +58,8 @@ pub(crate) struct Route {
     pub(crate) cap: Bytes,
     /// Whether it has two whole GPUs rather than a part of one.
     pub(crate) whole_gpus: bool,
-    /// How much of the cap the devices must count when it is full, of a thousand.
-    pub(crate) full_permille: u64,
+    /// How much of the cap the devices must count when all of it is charged, of a thousand.
+    pub(crate) device_permille: u64,
     /// Why that is not all, where it is not.
     pub(crate) slack: &'static str,
     /// What becomes of it.
@@ -78,7 +78,7 @@ impl Route {
             family,
             cap: LARGE,
             whole_gpus: false,
-            full_permille: 999,
+            device_permille: 999,
             slack: "",
             expected: Expected::Holds,
         }
@@ -89,9 +89,9 @@ impl Route {
         Self { cap: SMALL, ..self }
     }
 
-    /// With less than all of it usable, for this reason.
-    const fn full_to(self, full_permille: u64, slack: &'static str) -> Self {
-        Self { full_permille, slack, ..self }
+    /// With less on the device than is charged, for this reason.
+    const fn full_to(self, device_permille: u64, slack: &'static str) -> Self {
+        Self { device_permille, slack, ..self }
     }
 
     /// Known not to hold.
@@ -145,9 +145,11 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Pools, "reserve_of_many_pools"),
     Route::new(Family::Pools, "pool_made_current"),
     Route::new(Family::Pools, "pool_destroyed_with_its_memory"),
+    Route::new(Family::Pools, "pool_destroyed_and_emptied"),
     Route::new(Family::Pools, "pool_trimmed"),
     Route::new(Family::Pools, "freed_and_taken_without_waiting"),
     Route::new(Family::Pools, "plain_memory_freed_in_a_stream"),
+    Route::new(Family::Pools, "plain_memory_freed_behind_a_kernel"),
     Route::new(Family::Pools, "stream_ordered_memory_freed_plainly"),
     Route::new(Family::Virtual, "physical_memory"),
     Route::new(Family::Virtual, "physical_and_mapped"),
@@ -174,6 +176,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Graphs, "graph_reserve_left_behind"),
     Route::new(Family::Graphs, "captured_allocations"),
     Route::new(Family::Graphs, "plain_memory_during_a_capture"),
+    Route::new(Family::Graphs, "graph_waited_for_in_all_ways"),
     Route::new(Family::Sharing, "ipc_from_a_living_sibling"),
     Route::new(Family::Sharing, "ipc_from_the_dead"),
     Route::new(Family::Sharing, "ipc_opened_and_closed"),

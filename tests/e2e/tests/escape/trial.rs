@@ -5,6 +5,7 @@ use std::fmt;
 use e2e::{Node, Process, compile};
 use tranche_domain::units::Bytes;
 
+use crate::neighbours::Neighbours;
 use crate::observer::{Observer, Seen, Watch};
 use crate::routes::{Expected, Route};
 
@@ -17,20 +18,35 @@ pub(crate) struct Trial {
     cap: Bytes,
     /// What was seen of it.
     seen: Seen,
-    /// What was held whenever the program said that it is full, and what contexts are charged beyond what they cost.
-    full: Vec<Bytes>,
+    /// How full it was whenever the program said that it can get no more.
+    full: Vec<Full>,
     /// What broke.
     complaint: Option<String>,
 }
 
+/// How full a slice is, in thousandths of its cap: of several devices, the one that is least full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Full {
+    /// By what it is charged.
+    charged: u64,
+    /// By what the device counts, with what contexts are charged beyond what they cost.
+    device: u64,
+}
+
+/// What nobody reached.
+const EMPTY: Full = Full { charged: 0, device: 0 };
+/// What is promised of each cap, in thousandths.
+const PROMISED: u64 = 999;
+
 impl Trial {
-    /// Tries a route in a slice of its own.
+    /// Tries a route in a slice of its own, beside these.
     #[track_caller]
-    pub(crate) fn of(node: &Node, route: &Route) -> Self {
+    pub(crate) fn of(node: &Node, route: &Route, neighbours: &Neighbours) -> Self {
         let slice = route.name.replace('_', "-");
         let cap = format!("{}Mi", route.cap.get() >> 20);
-        let share: &[&str] = if route.whole_gpus { &["-g", "2"] } else { &["--memory", &cap] };
-        let options = [share, &["--name", &slice]].concat();
+        let share: &[&str] = if route.whole_gpus { &["-g", "2"] } else { &["--memory", &cap, "--gpu", "0"] };
+        // What the one before held may not have come back yet.
+        let options = [share, &["--name", &slice, "--wait", "1m"]].concat();
         let program = program();
         let words = [program.as_os_str(), route.name.as_ref()];
         let mut process = Process::start(&mut node.run_in_slice(&options, &words));
@@ -43,7 +59,10 @@ impl Trial {
                 complaint = Some(line);
                 break;
             }
-            full.push(plain_and_charged(&watch, reserve));
+            full.push(Full {
+                charged: charged(node, &slice),
+                device: plain_and_contexts(&watch, reserve).get() * 1000 / route.cap.get(),
+            });
             if full.len() == 9 || !process.say("go on") {
                 break;
             }
@@ -52,7 +71,10 @@ impl Trial {
         if complaint.is_none() && ended.code != Some(0) {
             complaint = Some(ended.to_string());
         }
-        Self { name: route.name, cap: route.cap, seen: watch.end(), full, complaint }
+        let mut seen = watch.end();
+        seen.ever = seen.ever.saturating_sub(neighbours.hold());
+        let complaint = complaint.or_else(|| neighbours.complaint(reserve));
+        Self { name: route.name, cap: route.cap, seen, full, complaint }
     }
 
     /// Bytes that were held beyond the cap.
@@ -60,9 +82,13 @@ impl Trial {
         self.seen.ever.max(self.seen.most).saturating_sub(self.cap)
     }
 
-    /// How full the slice became, of a thousand, when it was least full of all times that it should be.
-    fn fullness(&self) -> u64 {
-        self.full.iter().map(|held| held.get() * 1000 / self.cap.get()).min().unwrap_or(0)
+    /// How full the slice was when it was least full of all times that it should be.
+    fn fullness(&self) -> Full {
+        let least = |one: Full, other: &Full| Full {
+            charged: one.charged.min(other.charged),
+            device: one.device.min(other.device),
+        };
+        self.full.split_first().map_or(EMPTY, |(first, rest)| rest.iter().fold(*first, least))
     }
 
     /// What is wrong with it, if anything.
@@ -73,12 +99,17 @@ impl Trial {
         if self.overshoot() > Bytes::ZERO {
             return Some(format!("{} bytes over the cap", self.overshoot().get()));
         }
-        let fullness = self.fullness();
-        let promised = route.full_permille;
-        (fullness < promised).then(|| format!("{fullness} of 1000 usable, {promised} promised"))
+        let Full { charged, device } = self.fullness();
+        let enough = charged >= PROMISED && device >= route.device_permille;
+        (!enough).then(|| {
+            let promised = route.device_permille;
+            format!(
+                "{charged} of 1000 charged, {PROMISED} promised; {device} on the device, {promised} promised"
+            )
+        })
     }
 
-    /// Why less than all of it is promised to be usable, in words for the report.
+    /// Why the device counts less than is charged, in words for the report.
     pub(crate) fn slack(route: &Route) -> String {
         if route.slack.is_empty() { String::new() } else { format!(" ({})", route.slack) }
     }
@@ -102,11 +133,12 @@ impl Trial {
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, cap, seen, .. } = self;
-        let (over, fullness) = (self.overshoot().get(), self.fullness());
+        let (over, Full { charged, device }) = (self.overshoot().get(), self.fullness());
         let mib = |bytes: &Bytes| bytes.get() >> 20;
         write!(
             f,
-            "{name:38} cap {:5} MiB, most {:5} MiB, over {over:>2} bytes, full {fullness:>4} permille, {:>3} looks",
+            "{name:38} cap {:5} MiB, most {:5} MiB, over {over:>2} bytes, charged {charged:>4} permille, on the device \
+             {device:>4}, {:>3} looks",
             mib(cap),
             mib(&seen.ever),
             seen.looks
@@ -114,9 +146,15 @@ impl fmt::Display for Trial {
     }
 }
 
+/// What a slice is charged, in thousandths of its cap.
+fn charged(node: &Node, slice: &str) -> u64 {
+    let slice = node.slice(slice);
+    slice.devices.iter().map(|on| on.used.get() * 1000 / on.cap.get()).min().unwrap_or(0)
+}
+
 /// What a slice holds, with what it is charged for each context beyond its cost. Of several devices, the one
 /// that is least full.
-fn plain_and_charged(watch: &Watch, reserve: Bytes) -> Bytes {
+fn plain_and_contexts(watch: &Watch, reserve: Bytes) -> Bytes {
     let held = watch.observer().held();
     let in_use = held.iter().filter(|held| held.memory > Bytes::ZERO);
     let sums = in_use.map(|held| Bytes::new(held.memory.get() + held.contexts * reserve.get()));
