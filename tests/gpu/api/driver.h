@@ -149,6 +149,7 @@ typedef struct {
     F(cuArrayCreate_v2, (CUarray *, const CUarrayShape *)) \
     F(cuArray3DCreate_v2, (CUarray *, const CUarray3dShape *)) \
     F(cuArrayDestroy, (CUarray)) \
+    F(cuMipmappedArrayCreate, (CUarray *, const CUarray3dShape *, unsigned)) \
     F(cuStreamCreate, (CUstream *, unsigned)) \
     F(cuStreamDestroy_v2, (CUstream)) \
     F(cuStreamQuery, (CUstream)) \
