@@ -24,6 +24,9 @@ pub mod tenant;
 #[path = "../../../shim/hooks/src/attach.rs"]
 mod attach;
 #[allow(dead_code, unsafe_code, reason = "it is the shim's, which needs more of it")]
+#[path = "../../../shim/hooks/src/bell.rs"]
+mod bell;
+#[allow(dead_code, unsafe_code, reason = "it is the shim's, which needs more of it")]
 #[path = "../../../shim/hooks/src/connection.rs"]
 mod connection;
 #[allow(dead_code, unsafe_code, reason = "it is the shim's, which needs more of it")]
