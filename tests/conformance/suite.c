@@ -253,7 +253,8 @@ int main(int argc, char **argv)
         {"json", required_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0},
     };
     static const struct check *const GROUPS[] = {MEMORY_CHECKS, CONTEXT_CHECKS, POOL_CHECKS, VIRTUAL_CHECKS,
-                                                 STREAM_CHECKS, SYMBOL_CHECKS,  NVML_CHECKS,  ABUSE_CHECKS};
+                                                 STREAM_CHECKS, SYMBOL_CHECKS,  NVML_CHECKS,  ABUSE_CHECKS,
+                                                 VISIBLE_CHECKS};
     struct tally tally = {0};
     bool in_slice = false;
     const char *only = NULL, *path = "/dev/null";

@@ -21,7 +21,7 @@ struct check {
     void (*run)(void);
 };
 extern const struct check MEMORY_CHECKS[], CONTEXT_CHECKS[], POOL_CHECKS[], VIRTUAL_CHECKS[], STREAM_CHECKS[],
-    SYMBOL_CHECKS[], NVML_CHECKS[], ABUSE_CHECKS[];
+    SYMBOL_CHECKS[], NVML_CHECKS[], ABUSE_CHECKS[], VISIBLE_CHECKS[];
 
 /* Checks that must answer otherwise inside a slice, and why; ends with a null name. */
 struct difference {

@@ -122,7 +122,9 @@ pub(crate) fn start() -> Outcome {
         return Ok(());
     }
     let node = Node::from_env().map_err(|_| Status::NoDevice)?;
-    let gpus = crate::visible::gpus(&node, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    let setting = |name| std::env::var(name).ok();
+    let (visible, order) = (setting("CUDA_VISIBLE_DEVICES"), setting("CUDA_DEVICE_ORDER"));
+    let gpus = crate::visible::gpus(&node, visible.as_deref(), order.as_deref());
     if gpus.is_empty() {
         return Err(Status::NoDevice);
     }

@@ -63,7 +63,8 @@ impl Bench {
         client
             .env("LD_LIBRARY_PATH", self.path("lib"))
             .env_remove("SIMGPU_NODE")
-            .env_remove("CUDA_VISIBLE_DEVICES");
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .env_remove("CUDA_DEVICE_ORDER");
         client
     }
 }
@@ -92,20 +93,36 @@ fn without_a_node_there_is_no_device() {
     assert_eq!(text(&output), "without a node there is no device\n");
 }
 
+/// What a client sees on the mixed node with these settings: how many devices, and the first one's name.
+#[track_caller]
+fn seen(bench: &Bench, settings: &[(&str, &str)]) -> String {
+    let mut client = bench.client();
+    client.env("SIMGPU_NODE", bench.path("node")).envs(settings.iter().copied());
+    let said = text(&client.output().unwrap());
+    let devices = said.lines().find(|line| line.contains("devices, the first")).unwrap_or(&said);
+    devices.split(" with ").next().unwrap_or(devices).to_string()
+}
+
 #[test]
 fn only_visible_devices_are_seen_and_in_that_order() {
     let Some(bench) = Bench::set_up("mixed") else { return };
-    let last = NodeSpec::preset("mixed").unwrap().gpus.pop().unwrap();
-    let mut client = bench.client();
-    client
-        .env("SIMGPU_NODE", bench.path("node"))
-        .env("CUDA_VISIBLE_DEVICES", format!("{},0", last.uuid_text()));
-    let output = client.output().unwrap();
-    assert!(
-        text(&output).contains(&format!("2 devices, the first a {}", last.model.name)),
-        "{}",
-        text(&output)
-    );
+    let gpus = NodeSpec::preset("mixed").unwrap().gpus;
+    let [first, last] = [&gpus[0], &gpus[4]];
+    let uuids = format!("{},{}", last.uuid_text(), &first.uuid_text()[..12]);
+    let visible = [("CUDA_VISIBLE_DEVICES", uuids.as_str())];
+    assert_eq!(seen(&bench, &visible), format!("2 devices, the first a {}", last.model.name));
+}
+
+#[test]
+fn devices_are_in_the_order_of_their_speed_or_of_the_bus() {
+    let Some(bench) = Bench::set_up("mixed") else { return };
+    let gpus = NodeSpec::preset("mixed").unwrap().gpus;
+    let [on_the_first_bus, fastest] = [&gpus[0].model.name, &gpus[4].model.name];
+    let by_bus = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    assert_eq!(seen(&bench, &[]), format!("5 devices, the first a {fastest}"));
+    assert_eq!(seen(&bench, &[by_bus]), format!("5 devices, the first a {on_the_first_bus}"));
+    let second = ("CUDA_VISIBLE_DEVICES", "4");
+    assert_eq!(seen(&bench, &[by_bus, second]), format!("1 devices, the first a {fastest}"));
 }
 
 #[test]
