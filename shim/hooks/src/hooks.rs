@@ -9,7 +9,7 @@ use crate::cuda::{
     wait,
 };
 use crate::libraries::{Library, Symbol};
-use crate::nvml::{self, process};
+use crate::nvml::{self, process, topology, usage};
 
 /// The newest CUDA version whose functions were compared with the rows below.
 const KNOWN_VERSION: c_int = 13_050;
@@ -194,7 +194,17 @@ hooks! {
         2 nvmlDeviceGetMPSComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
         3 nvmlDeviceGetMPSComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
         1 nvmlDeviceGetUtilizationRates(device: u64, rates: *mut nvml::Rates) => nvml::utilization;
-        1 nvmlDeviceGetProcessUtilization(device: u64, samples: *mut process::Sample, count: *mut u32, since: u64) => process::process_utilization;
+        1 nvmlDeviceGetRunningProcessDetailList(device: u64, list: *mut process::DetailList) => process::detail_list;
+        1 nvmlDeviceGetProcessUtilization(device: u64, samples: *mut usage::Sample, count: *mut u32, since: u64) => usage::process_utilization;
+        1 nvmlDeviceGetProcessesUtilizationInfo(device: u64, samples: *mut usage::Samples) => usage::processes_utilization;
+        1 nvmlDeviceGetAccountingPids(device: u64, count: *mut u32, pids: *mut u32) => usage::accounting_pids;
+        1 nvmlDeviceGetAccountingStats(device: u64, pid: u32, statistics: *mut c_void) => usage::accounting_stats;
+        2 nvmlDeviceGetAccountingStats_v2(device: u64, statistics: *mut u32) => usage::accounting_stats_v2;
+        1 nvmlDeviceGetEncoderSessions(device: u64, count: *mut u32, sessions: *mut usage::EncoderSession) => usage::sessions;
+        1 nvmlDeviceGetFBCSessions(device: u64, count: *mut u32, sessions: *mut usage::CaptureSession) => usage::sessions;
+        1 nvmlSystemGetProcessName(pid: u32, name: *mut c_char, length: u32) => usage::process_name;
+        1 nvmlDeviceGetTopologyNearestGpus(device: u64, level: u32, count: *mut u32, devices: *mut u64) => topology::nearest;
+        1 nvmlSystemGetTopologyGpuSet(processor: u32, count: *mut u32, devices: *mut u64) => topology::of_processor;
     }
 }
 

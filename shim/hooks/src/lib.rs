@@ -13,8 +13,8 @@
 //! What a program can still take beyond its charge, until these are governed too: memory of graphs (allocation
 //! nodes, and stream-ordered allocations under capture), what code loading and context limits take beyond the
 //! calibrated reserve, handles imported from another process, and for the length of one call what a pool grows
-//! beyond the request. What it still sees of its neighbours: NVML's newer process queries
-//! (`nvmlDeviceGetRunningProcessDetailList`, `nvmlDeviceGetProcessesUtilizationInfo`) pass through.
+//! beyond the request. What it still sees of its neighbours: how busy they make the device where NVML says it of the
+//! device as a whole (`nvmlDeviceGetSamples`, performance counters).
 //!
 //! What can go wrong with a preloaded library and can't be prevented here: a shared library of the program that
 //! exports *data* under a driver function's name would find our function in its place.

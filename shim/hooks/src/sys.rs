@@ -258,6 +258,32 @@ fn unmap(address: *mut c_void, bytes: usize) {
     let _ = unsafe { call(libc::SYS_munmap, [address as c_long, bytes as c_long, 0, 0, 0, 0]) };
 }
 
+/// Zeroed memory of our own, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    address: *mut c_void,
+    bytes: usize,
+}
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Result<Self, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let address = map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+        Ok(Self { address, bytes })
+    }
+
+    /// Its first byte, on a page's boundary.
+    pub(crate) fn start<T>(&self) -> *mut T {
+        self.address.cast()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        unmap(self.address, self.bytes);
+    }
+}
+
 /// Lets `read` look at a file's bytes; nothing if there is no such file or nothing in it.
 pub(crate) fn with_file<T>(name: &CStr, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;

@@ -29,6 +29,7 @@ mod physical;
 mod pool;
 mod share;
 mod table;
+pub mod uuid;
 
 pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};

@@ -88,6 +88,13 @@ struct array_shape { /* CUDA_ARRAY_DESCRIPTOR */
     unsigned channels;
 };
 
+/* Physical memory of any device, whichever is current. */
+static int create_on(int device, size_t bytes, Address *handle) {
+    size_t block = 2 << 20, whole = (bytes + block - 1) / block * block;
+    struct allocation_properties pinned = {.type = 1, .location_type = 1, .location_id = device};
+    return CUDA("cuMemCreate", (Address *, size_t, void *, unsigned long long), handle, whole, &pinned, 0);
+}
+
 static int allocate(enum kind kind, size_t bytes, Address *handle) {
     *handle = 0;
     switch (kind) {
@@ -108,11 +115,8 @@ static int allocate(enum kind kind, size_t bytes, Address *handle) {
         return failed ? failed
                       : CUDA("cuMemAllocFromPoolAsync", (Address *, size_t, void *, void *), handle, bytes, pool, NULL);
     }
-    case VIRTUAL: {
-        size_t block = 2 << 20, whole = (bytes + block - 1) / block * block;
-        struct allocation_properties pinned = {.type = 1, .location_type = 1, .location_id = current_device};
-        return CUDA("cuMemCreate", (Address *, size_t, void *, unsigned long long), handle, whole, &pinned, 0);
-    }
+    case VIRTUAL:
+        return create_on(current_device, bytes, handle);
     case ARRAY: {
         size_t side = 16384; /* bytes in a row of floats */
         struct array_shape shape = {side / 4, (bytes + side - 1) / side, 0x20, 1};
@@ -274,51 +278,7 @@ static void sprinkle(FILE *out, size_t least, size_t most, long refusals, unsign
     fprintf(out, "ok %zu %ld\n", total, count);
 }
 
-/* ---- what NVML says ---- */
-
-struct nvml_memory { unsigned long long total, free, used; };
-struct nvml_memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
-struct nvml_process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
-struct nvml_rates { unsigned gpu, memory; };
-
-static int nvml_device(unsigned index, void **device) {
-    return NVML("nvmlDeviceGetHandleByIndex_v2", (unsigned, void **), index, device);
-}
-
-static void nvml_memory(FILE *out, unsigned index) {
-    void *device;
-    struct nvml_memory one;
-    struct nvml_memory_v2 two = {.version = (unsigned)sizeof(two) | 2u << 24};
-    int failed = nvml_device(index, &device);
-    if (!failed) failed = NVML("nvmlDeviceGetMemoryInfo", (void *, void *), device, &one);
-    if (!failed) failed = NVML("nvmlDeviceGetMemoryInfo_v2", (void *, void *), device, &two);
-    if (failed) fprintf(out, "err %d\n", failed);
-    else fprintf(out, "ok %llu %llu %llu %llu %llu %llu %llu\n", one.total, one.free, one.used, two.total,
-                 two.reserved, two.free, two.used);
-}
-
-static void nvml_processes(FILE *out, unsigned index) {
-    void *device;
-    unsigned count = 256;
-    static struct nvml_process processes[256];
-    int failed = nvml_device(index, &device);
-    if (!failed)
-        failed = NVML("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, void *), device, &count,
-                      processes);
-    if (failed) { fprintf(out, "err %d\n", failed); return; }
-    fprintf(out, "ok");
-    for (unsigned at = 0; at < count; at++) fprintf(out, " %u %llu", processes[at].pid, processes[at].used);
-    fprintf(out, "\n");
-}
-
-static void nvml_utilization(FILE *out, unsigned index) {
-    void *device;
-    struct nvml_rates rates;
-    int failed = nvml_device(index, &device);
-    if (!failed) failed = NVML("nvmlDeviceGetUtilizationRates", (void *, void *), device, &rates);
-    if (failed) fprintf(out, "err %d\n", failed);
-    else fprintf(out, "ok %u %u\n", rates.gpu, rates.memory);
-}
+#include "nvml.h"
 
 /* ---- what the system says of this process ---- */
 
@@ -489,6 +449,24 @@ static void obey(FILE *out, char *line) {
         int failed = allocate(kind, a, &handle);
         int at = failed ? 0 : keep(kind, handle, a);
         answer(out, failed, " %llu", (unsigned long long)at, 0);
+    } else if (sscanf(line, "physical %llu %llu", &a, &b) == 2) {
+        Address handle = 0;
+        int failed = create_on((int)a, b, &handle);
+        int at = failed ? 0 : keep(VIRTUAL, handle, b);
+        answer(out, failed, " %llu", (unsigned long long)at, 0);
+    } else if (sscanf(line, "peer %llu %llu", &a, &b) == 2) {
+        int failed = CUDA("cuCtxSetCurrent", (void *), contexts[a & 63]);
+        if (!failed) failed = CUDA("cuCtxEnablePeerAccess", (void *, unsigned), contexts[b & 63], 0);
+        if (!failed) current_device = (int)(a & 63);
+        answer(out, failed, "", 0, 0);
+    } else if (sscanf(line, "bybus %63s", text) == 1) {
+        int device = -1;
+        int failed = CUDA("cuDeviceGetByPCIBusId", (int *, const char *), &device, text);
+        answer(out, failed, " %llu", (unsigned long long)device, 0);
+    } else if (sscanf(line, "number %llu", &a) == 1) {
+        int device = -1;
+        int failed = CUDA("cuDeviceGet", (int *, int), &device, (int)a);
+        answer(out, failed, " %llu", (unsigned long long)device, 0);
     } else if (sscanf(line, "free %llu", &a) == 1) {
         struct piece *piece = a < (unsigned long long)piece_count ? &pieces[a] : NULL;
         int failed = piece && piece->handle ? release(piece->kind, piece->handle) : NO_SUCH_THING;
@@ -508,12 +486,8 @@ static void obey(FILE *out, char *line) {
         unsigned count = 0;
         int failed = NVML("nvmlDeviceGetCount_v2", (unsigned *), &count);
         answer(out, failed, " %llu", count, 0);
-    } else if (sscanf(line, "nvmlmemory %llu", &a) == 1) {
-        nvml_memory(out, (unsigned)a);
-    } else if (sscanf(line, "nvmlutilization %llu", &a) == 1) {
-        nvml_utilization(out, (unsigned)a);
-    } else if (sscanf(line, "nvmlprocesses %llu", &a) == 1) {
-        nvml_processes(out, (unsigned)a);
+    } else if (obey_about_nvml(out, line)) {
+        /* That was all. */
     } else if (!strcmp(word, "pid")) {
         answer(out, 0, " %llu %llu", (unsigned long long)getpid(), (unsigned long long)getppid());
     } else if (!strcmp(word, "fds")) {
@@ -535,7 +509,7 @@ static void obey(FILE *out, char *line) {
         const char *value = getenv(text);
         if (value) fprintf(out, "ok %s\n", value);
         else answer(out, NO_SUCH_THING, "", 0, 0);
-    } else if (sscanf(line, "setenv %63s %4031s", word, text) == 2) {
+    } else if (sscanf(line, "setenv %63s %4031[^\n]", word, text) >= 1) {
         answer(out, setenv(word, text, 1) ? SYSTEM : 0, "", 0, 0);
     } else if (!strcmp(word, "fork") || !strcmp(word, "spawn")) {
         beget(out, !strcmp(word, "spawn"));

@@ -76,6 +76,66 @@ pub(crate) struct ProcessSample {
     pub(crate) decoder: u32,
 }
 
+/// `nvmlProcessDetail_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessDetail {
+    pub(crate) pid: u32,
+    pub(crate) used: u64,
+    pub(crate) gpu_instance: u32,
+    pub(crate) compute_instance: u32,
+    pub(crate) protected: u64,
+}
+
+/// `nvmlProcessDetailList_v1_t`; callers write version and mode first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessDetails {
+    pub(crate) version: u32,
+    pub(crate) mode: u32,
+    pub(crate) count: u32,
+    pub(crate) rows: *mut ProcessDetail,
+}
+
+/// `nvmlProcessUtilizationInfo_v1_t`: microseconds and percent.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessSampleV2 {
+    pub(crate) time: u64,
+    pub(crate) pid: u32,
+    pub(crate) multiprocessors: u32,
+    pub(crate) memory: u32,
+    /// Encoder, decoder, JPEG decoder, optical flow.
+    pub(crate) engines: [u32; 4],
+}
+
+/// `nvmlProcessesUtilizationInfo_v1_t`; callers write the version first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessSamples {
+    pub(crate) version: u32,
+    pub(crate) count: u32,
+    pub(crate) after: u64,
+    pub(crate) rows: *mut ProcessSampleV2,
+}
+
+/// The version of both: 1 in the top byte, the size below.
+pub(crate) const LIST_VERSION: u32 = 1 << 24 | size_of::<ProcessDetails>() as u32;
+const _: () = assert!(size_of::<ProcessDetails>() == size_of::<ProcessSamples>());
+
+/// `nvmlAccountingStats_t`: percent, bytes, milliseconds, microseconds since 1970.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accounting {
+    pub(crate) gpu: u32,
+    pub(crate) memory: u32,
+    pub(crate) most_used: u64,
+    pub(crate) time: u64,
+    pub(crate) start: u64,
+    pub(crate) running: u32,
+    pub(crate) reserved: [u32; 5],
+}
+
 /// What both versions of `nvmlPciInfo_t` begin with.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -128,5 +188,10 @@ mod tests {
         assert_eq!((size_of::<PciV2>(), size_of::<PciV3>()), (52, 68));
         assert_eq!((size_of::<ProcessV1>(), size_of::<ProcessV2>()), (16, 24));
         assert_eq!((size_of::<ProcessSample>(), size_of::<EventV2>()), (32, 32));
+        assert_eq!(
+            (LIST_VERSION, size_of::<ProcessDetail>(), size_of::<ProcessSampleV2>()),
+            (0x0100_0018, 32, 40)
+        );
+        assert_eq!(size_of::<Accounting>(), 56);
     }
 }

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use simgpu::{Architecture, Brand, ComputeMode, Gpu, GpuSpec, MigMode, Model, Virtualization};
 
 use crate::abi::{
-    Bar1, MemoryV1, MemoryV2, NO_INSTANCE, PciHead, PciV2, PciV3, ProcessSample, ProcessV1, ProcessV2, Rates,
+    Accounting, Bar1, MemoryV1, MemoryV2, NO_INSTANCE, PciHead, PciV2, PciV3, ProcessSample, ProcessV1,
+    ProcessV2, Rates,
 };
 use crate::session::Session;
 use crate::status::{Answer, Failure};
@@ -129,6 +130,16 @@ impl Device {
             decoder: 0,
         };
         samples.into_iter().map(sample).filter(|sample| sample.time > after).collect()
+    }
+
+    /// What is remembered of a process, as long as it runs; when it began, the engine does not know.
+    pub(crate) fn accounting(&self, pid: u32) -> Answer<Accounting> {
+        let process =
+            self.processes().into_iter().find(|process| process.pid == pid).ok_or(Failure::NotFound)?;
+        let sample = self.process_samples(0).into_iter().find(|sample| sample.pid == pid);
+        let (gpu, memory) = sample.map_or((0, 0), |sample| (sample.multiprocessors, sample.memory));
+        let most_used = process.used;
+        Ok(Accounting { gpu, memory, most_used, time: 0, start: 0, running: 1, reserved: [0; 5] })
     }
 
     pub(crate) fn compute_mode(&self) -> u32 {

@@ -8,9 +8,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use crate::abi::{
-    Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, ProcessSample, ProcessV1, ProcessV2, Rates,
-};
+use crate::abi::{Accounting, Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, Rates};
 use crate::device::{names_bus, process_name};
 use crate::events::{self, XID_CRITICAL};
 use crate::link;
@@ -22,6 +20,8 @@ use crate::wall::{self, calls};
 const DRIVER_VERSION: &str = "550.163.01";
 const NVML_VERSION: &str = "12.550.163.01-simulated";
 const CUDA_VERSION: c_int = 12_040;
+/// Of how many processes the real driver keeps accounts.
+const ACCOUNTED: u32 = 4000;
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit() -> Status {
@@ -83,6 +83,13 @@ calls! {
     nvmlDeviceGetUtilizationRates(of: Handle) -> (rates: Rates) { Ok((device(of)?.rates(),)) }
     nvmlDeviceGetEncoderUtilization(of: Handle) -> (percent: u32, period: u32) { Ok(device(of)?.codec()) }
     nvmlDeviceGetDecoderUtilization(of: Handle) -> (percent: u32, period: u32) { Ok(device(of)?.codec()) }
+
+    // Nobody turns it off here.
+    nvmlDeviceGetAccountingMode(of: Handle) -> (enabled: u32) { device(of).map(|_| (1,)) }
+    nvmlDeviceGetAccountingBufferSize(of: Handle) -> (processes: u32) { device(of).map(|_| (ACCOUNTED,)) }
+    nvmlDeviceGetAccountingStats(of: Handle, pid: u32) -> (statistics: Accounting) {
+        Ok((device(of)?.accounting(pid)?,))
+    }
 
     nvmlDeviceGetClockInfo(of: Handle, kind: u32) -> (mhz: u32) { Ok((device(of)?.clock(kind)?,)) }
     nvmlDeviceGetMaxClockInfo(of: Handle, kind: u32) -> (mhz: u32) { Ok((device(of)?.max_clock(kind)?,)) }
@@ -184,54 +191,6 @@ texts! {
     nvmlDeviceGetName(of: Handle) device(of).map(|device| device.model().name.clone());
     nvmlDeviceGetUUID(of: Handle) identity(of).map(|device| device.spec().uuid_text());
     nvmlDeviceGetSerial(of: Handle) device(of).map(|device| device.serial());
-}
-
-/// Exports calls that list processes.
-macro_rules! process_lists {
-    ($($name:ident: $type:ty = $list:expr;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(of: Handle, count: *mut u32, out: *mut $type) -> Status {
-            wall::status(|| {
-                let list: Vec<$type> = device(of).map($list)?;
-                // SAFETY: the caller's array and its length, by this module's contract.
-                unsafe { wall::put_list(out, count, &list) }
-            })
-        }
-    )*};
-}
-
-process_lists! {
-    nvmlDeviceGetComputeRunningProcesses: ProcessV1 = |device| device.processes_v1();
-    nvmlDeviceGetComputeRunningProcesses_v2: ProcessV2 = |device| device.processes();
-    nvmlDeviceGetComputeRunningProcesses_v3: ProcessV2 = |device| device.processes();
-    nvmlDeviceGetGraphicsRunningProcesses: ProcessV1 = |_| Vec::new();
-    nvmlDeviceGetGraphicsRunningProcesses_v2: ProcessV2 = |_| Vec::new();
-    nvmlDeviceGetGraphicsRunningProcesses_v3: ProcessV2 = |_| Vec::new();
-    nvmlDeviceGetMPSComputeRunningProcesses: ProcessV1 = |_| Vec::new();
-    nvmlDeviceGetMPSComputeRunningProcesses_v2: ProcessV2 = |_| Vec::new();
-    nvmlDeviceGetMPSComputeRunningProcesses_v3: ProcessV2 = |_| Vec::new();
-}
-
-/// With no array it says how many there are. No sample at all is "not found".
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
-    of: Handle,
-    out: *mut ProcessSample,
-    count: *mut u32,
-    after: u64,
-) -> Status {
-    wall::status(|| {
-        wall::check(count)?;
-        let samples = device(of)?.process_samples(after);
-        if out.is_null() && !samples.is_empty() {
-            // SAFETY: the caller's number, by this module's contract.
-            unsafe { wall::put(count, samples.len() as u32)? };
-            return Err(Failure::InsufficientSize);
-        }
-        // SAFETY: the caller's array and its length, by this module's contract.
-        unsafe { wall::put_list(out, count, &samples)? };
-        if samples.is_empty() { Err(Failure::NotFound) } else { Ok(()) }
-    })
 }
 
 /// The caller says which version of the structure it has.

@@ -11,6 +11,7 @@ mod device;
 mod events;
 mod exports;
 mod link;
+mod lists;
 mod session;
 mod status;
 mod wall;

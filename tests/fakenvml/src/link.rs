@@ -1,7 +1,7 @@
 //! Who is linked to whom.
 #![forbid(unsafe_code)]
 
-use simgpu::Gpu;
+use simgpu::{Gpu, Node};
 
 use crate::device::Device;
 use crate::status::{Answer, Failure};
@@ -26,6 +26,19 @@ pub(crate) fn common_ancestor(one: &Device, other: &Device) -> u32 {
         () if first / half == second / half => TOPOLOGY_SOCKET,
         () => TOPOLOGY_SYSTEM,
     }
+}
+
+/// The other GPUs that are exactly so far away.
+pub(crate) fn nearest(device: &Device, level: u32) -> Vec<Gpu> {
+    let other = |gpu: &Gpu| Device { session: device.session.clone(), gpu: *gpu };
+    let near = |gpu: &Gpu| *gpu != device.gpu && common_ancestor(device, &other(gpu)) == level;
+    device.session.node.gpus().filter(near).collect()
+}
+
+/// The GPUs at a processor's socket: processors take turns.
+pub(crate) fn half(node: &Node, processor: u32) -> Vec<Gpu> {
+    let half = node.spec().gpus.len().div_ceil(2);
+    node.gpus().filter(|gpu| gpu.index() / half == processor as usize % 2).collect()
 }
 
 /// Whether two GPUs reach each other's memory: on the same island, by NVLink.

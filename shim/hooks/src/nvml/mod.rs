@@ -3,12 +3,14 @@
 //! The real function is always asked first, so that errors are NVML's own; only good answers are rewritten.
 
 pub(crate) mod driver;
+mod list;
 pub(crate) mod process;
-mod uuid;
+pub(crate) mod topology;
+pub(crate) mod usage;
 
 use core::ffi::{c_char, c_int};
 
-use tranche_policy::Ledger;
+use tranche_policy::{Ledger, uuid};
 use tranche_shm::DeviceSlot;
 
 use crate::attach;
@@ -23,6 +25,8 @@ const NOT_FOUND: c_int = 6;
 const INSUFFICIENT_SIZE: c_int = 7;
 /// `NVML_ERROR_DRIVER_NOT_LOADED`
 const DRIVER_NOT_LOADED: c_int = 9;
+/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`
+const VERSION_MISMATCH: c_int = 25;
 /// `NVML_ERROR_FUNCTION_NOT_FOUND`
 pub(crate) const FUNCTION_NOT_FOUND: c_int = 13;
 

@@ -1,12 +1,14 @@
 //! Processes: only the slice's, by the pids they know themselves by, with what each is charged.
 
 use core::ffi::c_int;
+use core::ptr::null_mut;
 
 use tranche_policy::Ledger;
 use tranche_shm::control::Identity;
 use tranche_shm::{DeviceSlot, Slot};
 
-use super::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, slot};
+use super::list::deliver;
+use super::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, VERSION_MISMATCH, slot};
 use crate::attach;
 
 /// What NVML writes where a process belongs to no MIG instance.
@@ -28,16 +30,30 @@ pub(crate) struct ProcessV2 {
     compute_instance: u32,
 }
 
-/// `nvmlProcessUtilizationSample_t`
+/// `nvmlProcessDetail_v1_t`
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct Detail {
     pid: u32,
-    time_us: u64,
-    multiprocessors: u32,
-    memory: u32,
-    encoder: u32,
-    decoder: u32,
+    used: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+    protected: u64,
+}
+
+/// `nvmlProcessDetailList_v1_t`
+#[repr(C)]
+pub(crate) struct DetailList {
+    version: u32,
+    mode: u32,
+    count: u32,
+    rows: *mut Detail,
+}
+
+impl DetailList {
+    /// Version 1 in the top byte, the size below.
+    const VERSION: u32 = 1 << 24 | size_of::<Self>() as u32;
+    /// `NVML_PROCESS_MODE_COMPUTE` and `NVML_PROCESS_MODE_ALL`; graphics and MPS are between them.
+    const COMPUTE: [u32; 2] = [0, 3];
 }
 
 /// A row of a process list.
@@ -57,6 +73,12 @@ impl Row for ProcessV2 {
     }
 }
 
+impl Row for Detail {
+    fn of(pid: u32, used: u64) -> Self {
+        Self { pid, used, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE, protected: 0 }
+    }
+}
+
 /// The slice's processes that hold something of the device.
 pub(crate) unsafe fn compute_processes<R: Row>(
     real: unsafe extern "C" fn(u64, *mut u32, *mut R) -> c_int,
@@ -64,13 +86,11 @@ pub(crate) unsafe fn compute_processes<R: Row>(
     count: *mut u32,
     rows: *mut R,
 ) -> c_int {
-    // SAFETY: the program promises that `count`, if not null, can be written, and that many rows.
+    // SAFETY: a count of zero asks only how many there are, and the count is a local; the program promises that its
+    // own, if not null, can be written, and that many rows.
     unsafe {
-        match ready(real, device, count, rows) {
-            Ok((ledger, Some(slot))) => fill(holders(&ledger, slot), count, rows),
-            Ok((_, None)) => real(device, count, rows),
-            Err(error) => error,
-        }
+        let asked = real(device, &mut 0, null_mut());
+        answer(asked, device, count, rows, true)
     }
 }
 
@@ -83,36 +103,47 @@ pub(crate) unsafe fn other_processes<R: Row>(
 ) -> c_int {
     // SAFETY: as in `compute_processes`.
     unsafe {
-        match ready(real, device, count, rows) {
-            Ok((_, Some(_))) => fill(core::iter::empty(), count, rows),
-            Ok((_, None)) => real(device, count, rows),
-            Err(error) => error,
-        }
+        let asked = real(device, &mut 0, null_mut());
+        answer(asked, device, count, rows, false)
     }
 }
 
-/// Hears from NVML whether the question makes sense, then finds the device in the slice.
+/// The same lists in one function, which is told by its argument which of them is wanted.
+pub(crate) unsafe fn detail_list(
+    real: unsafe extern "C" fn(u64, *mut DetailList) -> c_int,
+    device: u64,
+    list: *mut DetailList,
+) -> c_int {
+    // SAFETY: the program promises that `list` is null or a list of the version that it begins with.
+    unsafe {
+        if list.is_null() {
+            return real(device, list);
+        }
+        // What a later version looks like is not known, so that NVML could not be asked without telling too much.
+        if (*list).version != DetailList::VERSION {
+            return VERSION_MISMATCH;
+        }
+        let mode = (*list).mode;
+        let mut empty = DetailList { version: DetailList::VERSION, mode, count: 0, rows: null_mut() };
+        let asked = real(device, &mut empty);
+        answer(asked, device, &raw mut (*list).count, (*list).rows, DetailList::COMPUTE.contains(&mode))
+    }
+}
+
+/// Answers with the slice's processes, or with none of them, once NVML has said that the question makes sense.
 ///
 /// # Safety
-/// `real` must be the function of NVML that the program called.
-unsafe fn ready<R>(
-    real: unsafe extern "C" fn(u64, *mut u32, *mut R) -> c_int,
-    device: u64,
-    count: *mut u32,
-    rows: *mut R,
-) -> Result<(Ledger<'static>, Option<DeviceSlot>), c_int> {
-    let mut none = 0;
-    // SAFETY: a count of zero asks only how many there are; nothing but the local is written.
-    match unsafe { real(device, &mut none, core::ptr::null_mut()) } {
-        SUCCESS | INSUFFICIENT_SIZE => {}
-        error => return Err(error),
+/// `count` must be null or valid, and `rows` null or as long as it says.
+unsafe fn answer<R: Row>(asked: c_int, device: u64, count: *mut u32, rows: *mut R, some: bool) -> c_int {
+    if !matches!(asked, SUCCESS | INSUFFICIENT_SIZE) {
+        return asked;
     }
-    // SAFETY: not null, and the program promises that it can be read.
-    if count.is_null() || rows.is_null() && unsafe { *count } > 0 {
-        return Err(INVALID_ARGUMENT);
-    }
-    let ledger = attach::ledger().map_err(|attach::Outside| DRIVER_NOT_LOADED)?;
-    Ok((ledger, slot(&ledger, device)))
+    let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
+    // A device that is not the slice's is none.
+    let Some(slot) = slot(&ledger, device) else { return INVALID_ARGUMENT };
+    let listed = holders(&ledger, slot).filter(|_| some);
+    // SAFETY: the caller's promise.
+    unsafe { deliver(listed.map(|(pid, used)| R::of(pid, used)), count, rows) }
 }
 
 fn holders(ledger: &Ledger<'static>, device: DeviceSlot) -> impl Iterator<Item = (u32, u64)> {
@@ -124,62 +155,9 @@ fn holders(ledger: &Ledger<'static>, device: DeviceSlot) -> impl Iterator<Item =
     })
 }
 
-fn visible_pid(identity: Identity) -> u32 {
+/// The pid by which a process knows itself.
+pub(super) fn visible_pid(identity: Identity) -> u32 {
     if identity.inner_pid == 0 { identity.pid } else { identity.inner_pid }
-}
-
-/// Writes what fits and says how many there are.
-///
-/// # Safety
-/// `count` must be valid and `rows` as long as it says.
-unsafe fn fill<R: Row>(holders: impl Iterator<Item = (u32, u64)>, count: *mut u32, rows: *mut R) -> c_int {
-    // SAFETY: the caller's promise; only indices below `room` are written.
-    unsafe {
-        let room = *count;
-        let mut total = 0;
-        for (pid, used) in holders {
-            if total < room {
-                rows.add(total as usize).write(R::of(pid, used));
-            }
-            total += 1;
-        }
-        *count = total;
-        if total > room { INSUFFICIENT_SIZE } else { SUCCESS }
-    }
-}
-
-pub(crate) unsafe fn process_utilization(
-    real: unsafe extern "C" fn(u64, *mut Sample, *mut u32, u64) -> c_int,
-    device: u64,
-    samples: *mut Sample,
-    count: *mut u32,
-    since: u64,
-) -> c_int {
-    // SAFETY: the program's own call; of what NVML wrote, `count` samples, some are kept and moved forward.
-    unsafe {
-        let result = real(device, samples, count, since);
-        let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-        if result != SUCCESS || samples.is_null() || count.is_null() || slot(&ledger, device).is_none() {
-            return result;
-        }
-        let mut kept = 0;
-        for at in 0..*count as usize {
-            let sample = *samples.add(at);
-            if let Some(pid) = member(&ledger, sample.pid) {
-                *samples.add(kept) = Sample { pid, ..sample };
-                kept += 1;
-            }
-        }
-        *count = kept as u32;
-        if kept == 0 { NOT_FOUND } else { SUCCESS }
-    }
-}
-
-/// The pid by which the slice knows the process that NVML calls `pid`.
-fn member(ledger: &Ledger<'static>, pid: u32) -> Option<u32> {
-    let control = ledger.tenant().control;
-    let members = (0..control.slots_high()).filter_map(Slot::new).filter_map(|slot| control.identity(slot));
-    members.into_iter().find(|identity| identity.pid == pid).map(visible_pid)
 }
 
 #[cfg(test)]
@@ -187,14 +165,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_does_not_fit_says_how_long_it_is() {
-        let mut rows = [const { Process { pid: 0, used: 0 } }; 2];
-        let mut count = 1;
-        // SAFETY: one row is announced and two are there.
-        let result = unsafe { fill([(7, 70), (8, 80)].into_iter(), &mut count, rows.as_mut_ptr()) };
-        assert_eq!((result, count, rows[0].pid, rows[1].pid), (INSUFFICIENT_SIZE, 2, 7, 0));
-        // SAFETY: two rows are announced and two are there.
-        let result = unsafe { fill([(7, 70), (8, 80)].into_iter(), &mut count, rows.as_mut_ptr()) };
-        assert_eq!((result, count, rows[1].used), (SUCCESS, 2, 80));
+    fn structures_are_as_large_as_programs_have_them() {
+        assert_eq!((size_of::<Process>(), size_of::<ProcessV2>(), size_of::<Detail>()), (16, 24, 32));
+        assert_eq!(DetailList::VERSION, 0x100_0018);
     }
 }

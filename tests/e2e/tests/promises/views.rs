@@ -1,6 +1,6 @@
 //! Promise 3: inside a slice the GPU looks like the slice, whoever is asked.
 
-use e2e::{Kind, Node, Process, Snapshot, eventually};
+use e2e::{CudaError, Kind, Node, Process, Snapshot, eventually};
 use tranche_domain::units::Bytes;
 
 use crate::{HALF_V100, WHOLE_V100};
@@ -58,6 +58,80 @@ fn one_device_and_only_its_own_processes_are_there() {
             let (_, used) = listed.iter().find(|(pid, _)| *pid == u64::from(process.pid)).unwrap();
             assert_eq!(Bytes::new(*used), process.used[0]);
         }
+    }
+}
+
+/// Two slices on one GPU, each with a program that keeps it busy: the pid of the one in the slice `name`.
+#[track_caller]
+fn busy_slice(node: &Node, name: &str) -> (Process, u32) {
+    node.tranche(&["slice", "create", name, "-g", "0.4", "--gpu", "0"]).success();
+    let workload = node.stage().workload();
+    let words = [workload.as_os_str(), "--seconds".as_ref(), "60".as_ref(), "--sync".as_ref(), "16".as_ref()];
+    let worker = Process::start(&mut node.run_in_slice(&["--slice", name], &words));
+    let pids = eventually("the program is in its slice", || match node.slice(name).pids()[..] {
+        [pid] => Ok(pid),
+        ref pids => Err(format!("{pids:?}")),
+    });
+    (worker, pids)
+}
+
+/// The first numbers of each pair, in order.
+fn firsts(pairs: &[u64]) -> Vec<u64> {
+    let mut firsts: Vec<u64> = pairs.chunks(2).map(|pair| pair[0]).collect();
+    firsts.sort_unstable();
+    firsts
+}
+
+#[test]
+fn every_list_of_nvml_has_the_slices_processes_and_no_others() {
+    const VERSION: &str = "1000018";
+    let node = Node::simulated("v100x8");
+    let (_their_worker, theirs) = busy_slice(&node, "theirs");
+    let (_our_worker, ours) = busy_slice(&node, "ours");
+    let mut tenant = node.tenant(&["--slice", "ours"]).ready();
+    let mut outsider = node.tenant_of(&mut node.command(e2e::Tenant::program()));
+    for tenant in [&mut tenant, &mut outsider] {
+        tenant.ask("nvml").unwrap();
+    }
+    let (ours, theirs) = (u64::from(ours), u64::from(theirs));
+    let mut own = vec![ours, u64::from(tenant.pid())];
+    own.sort_unstable();
+    let mut everybody = [&own[..], &[theirs]].concat();
+    everybody.sort_unstable();
+
+    let mut lists = |line: &str| [&mut tenant, &mut outsider].map(|tenant| tenant.numbers(line));
+    for line in
+        ["nvmlprocesses 0", &format!("nvmldetails 0 0 {VERSION}"), &format!("nvmldetails 0 3 {VERSION}")]
+    {
+        let [inside, outside] = lists(line).map(|list| firsts(&list.unwrap()));
+        assert_eq!((inside, outside), (own.clone(), everybody.clone()), "{line}");
+    }
+    // Graphics and MPS clients; a mode and a version that there are not.
+    for mode in [1, 2] {
+        assert_eq!(lists(&format!("nvmldetails 0 {mode} {VERSION}")), [Ok(vec![]), Ok(vec![])], "{mode}");
+    }
+    assert_eq!(lists(&format!("nvmldetails 0 9 {VERSION}")), [Err(CudaError(2)), Err(CudaError(2))]);
+    assert_eq!(lists("nvmldetails 0 0 2000018"), [Err(CudaError(25)), Err(CudaError(25))]);
+
+    let [inside, outside] = lists("nvmlaccounts 0").map(|list| list.unwrap());
+    assert_eq!((firsts(&inside), firsts(&outside)), (own.clone(), everybody));
+    assert!(inside.chunks(2).all(|account| account[1] > 0), "{inside:?}");
+    assert_eq!(lists(&format!("nvmlabout 0 {ours}")), [Ok(vec![0, 0]), Ok(vec![0, 0])]);
+    assert_eq!(lists(&format!("nvmlabout 0 {theirs}")), [Ok(vec![6, 6]), Ok(vec![0, 0])]);
+
+    for line in ["nvmlsamples 0", "nvmllongsamples 0"] {
+        eventually("both programs are busy, and each slice sees its own", || {
+            let [Ok(inside), Ok(outside)] = lists(line) else { return Err("no samples".into()) };
+            let busy =
+                |list: &[u64], pid| list[1..].chunks(2).any(|sample| sample[0] == pid && sample[1] > 0);
+            if !busy(&outside, ours) || !busy(&outside, theirs) || !busy(&inside, ours) {
+                return Err(format!("{inside:?} inside, {outside:?} outside"));
+            }
+            let pids = firsts(&inside[1..]);
+            assert!(pids.iter().all(|pid| own.contains(pid)), "{line}: {inside:?}");
+            assert_eq!(inside[0], pids.len() as u64, "{line}: as many as it said there were");
+            Ok(())
+        });
     }
 }
 

@@ -1,7 +1,14 @@
-//! UUIDs as NVML writes them.
+//! UUIDs of devices, as the driver and NVML write them.
+
+/// The bytes themselves, as `cuDeviceGetUuid` gives them.
+pub type Uuid = [u8; 16];
+/// What a name begins with.
+pub const PREFIX: &[u8] = b"GPU-";
+/// How long a name is, its final zero included.
+pub const NAME_BYTES: usize = 41;
 
 /// `GPU-` and a UUID in the usual form, with a final zero.
-pub(super) fn name(uuid: [u8; 16]) -> [u8; 41] {
+pub fn name(uuid: Uuid) -> [u8; NAME_BYTES] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut name = *b"GPU-00000000-0000-0000-0000-000000000000\0";
     let places = (4..40).filter(|at| ![12, 17, 22, 27].contains(at));
@@ -13,7 +20,7 @@ pub(super) fn name(uuid: [u8; 16]) -> [u8; 41] {
 }
 
 /// The UUID in a device's name, whatever stands before it.
-pub(super) fn parse(name: &[u8]) -> Option<[u8; 16]> {
+pub fn parse(name: &[u8]) -> Option<Uuid> {
     let end = name.iter().position(|byte| *byte == 0)?;
     let start = name.iter().position(|byte| *byte == b'-')? + 1;
     let mut uuid = [0; 16];

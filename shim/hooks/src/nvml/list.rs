@@ -1,0 +1,147 @@
+//! Lists, as NVML gives them: into an array of the caller's, with a count that says how long it is and then how long
+//! it should have been.
+
+use core::ffi::c_int;
+use core::ops::Deref;
+use core::ptr::null_mut;
+use core::slice;
+
+use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS};
+use crate::sys::Room;
+
+/// Writes what fits and says how many there are.
+///
+/// # Safety
+/// `count` must be null or valid, and `rows` null or as long as it says.
+pub(super) unsafe fn deliver<R>(listed: impl Iterator<Item = R>, count: *mut u32, rows: *mut R) -> c_int {
+    // SAFETY: the caller's promise; only indices below `room` are written.
+    unsafe {
+        if count.is_null() || rows.is_null() && *count > 0 {
+            return INVALID_ARGUMENT;
+        }
+        let room = *count;
+        let mut total = 0;
+        for row in listed {
+            if total < room {
+                rows.add(total as usize).write(row);
+            }
+            total += 1;
+        }
+        *count = total;
+        if total > room { INSUFFICIENT_SIZE } else { SUCCESS }
+    }
+}
+
+/// What NVML has listed, in room of our own.
+pub(super) struct Listed<T> {
+    room: Option<Room>,
+    count: usize,
+    rows: *const T,
+}
+
+impl<T> Deref for Listed<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self.room {
+            // SAFETY: `listed` had NVML write that many rows there, and they stay as long as the room does.
+            Some(_) => unsafe { slice::from_raw_parts(self.rows, self.count) },
+            None => &[],
+        }
+    }
+}
+
+/// Processes may begin between two questions: so many are expected, and so often it is asked anew.
+const NEWCOMERS: u32 = 16;
+const TRIES: usize = 8;
+
+/// Has NVML list everything.
+///
+/// # Safety
+/// `ask`, given room for a number of rows, must write no more and say how many; given none, only say.
+pub(super) unsafe fn listed<T: Copy>(
+    mut ask: impl FnMut(&mut u32, *mut T) -> c_int,
+) -> Result<Listed<T>, c_int> {
+    let mut count = 0;
+    match ask(&mut count, null_mut()) {
+        SUCCESS if count == 0 => return Ok(Listed { room: None, count: 0, rows: null_mut() }),
+        SUCCESS | INSUFFICIENT_SIZE => {}
+        error => return Err(error),
+    }
+    for _ in 0..TRIES {
+        let most = count.saturating_add(NEWCOMERS);
+        let room = Room::new(most as usize * size_of::<T>()).map_err(|_| INSUFFICIENT_SIZE)?;
+        let rows = room.start::<T>();
+        count = most;
+        match ask(&mut count, rows) {
+            SUCCESS => return Ok(Listed { room: Some(room), count: count.min(most) as usize, rows }),
+            INSUFFICIENT_SIZE => {}
+            error => return Err(error),
+        }
+    }
+    Err(INSUFFICIENT_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::super::NOT_FOUND;
+    use super::*;
+
+    #[test]
+    fn a_list_that_does_not_fit_says_how_long_it_is() {
+        let mut rows = [0; 2];
+        let mut count = 1;
+        // SAFETY: one row is announced and two are there.
+        let result = unsafe { deliver([7, 8].into_iter(), &mut count, rows.as_mut_ptr()) };
+        assert_eq!((result, count, rows), (INSUFFICIENT_SIZE, 2, [7, 0]));
+        // SAFETY: two rows are announced and two are there.
+        let result = unsafe { deliver([7, 8].into_iter(), &mut count, rows.as_mut_ptr()) };
+        assert_eq!((result, count, rows), (SUCCESS, 2, [7, 8]));
+    }
+
+    #[test]
+    fn who_brings_no_array_is_told_how_long_it_must_be() {
+        // SAFETY: there is no array, and none is written.
+        let asked = |count: *mut u32, row: Option<u8>| unsafe { deliver(row.into_iter(), count, null_mut()) };
+        let mut count = 0;
+        assert_eq!((asked(&mut count, Some(7)), count), (INSUFFICIENT_SIZE, 1));
+        assert_eq!(asked(&mut count, Some(7)), INVALID_ARGUMENT);
+        assert_eq!(asked(null_mut(), Some(7)), INVALID_ARGUMENT);
+        assert_eq!(asked(&mut 0, None), SUCCESS);
+    }
+
+    /// An NVML of so many processes, to which one comes with each question until `most` are there.
+    fn node(mut now: u32, most: u32) -> impl FnMut(&mut u32, *mut u32) -> c_int {
+        move |count, rows| {
+            let room = *count;
+            (*count, now) = (now, most.min(now + 1));
+            if *count > room {
+                return INSUFFICIENT_SIZE;
+            }
+            // SAFETY: there is room for as many.
+            (0..*count).for_each(|at| unsafe { rows.add(at as usize).write(100 + at) });
+            SUCCESS
+        }
+    }
+
+    #[test]
+    fn all_that_nvml_lists_is_looked_at_however_many_come_meanwhile() {
+        for (first, most) in [(0, 0), (1, 1), (3, 5), (1000, 1007)] {
+            // SAFETY: the node writes no more than there is room for.
+            let listed = unsafe { listed(node(first, most)) }.map(|listed| listed.to_vec());
+            let there = if first == 0 { 0 } else { most.min(first + 1) };
+            assert_eq!(listed, Ok((100..100 + there).collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn what_nvml_refuses_is_refused_in_its_words() {
+        // SAFETY: nothing is written.
+        assert_eq!(unsafe { listed::<u32>(|_, _| NOT_FOUND) }.err(), Some(NOT_FOUND));
+        // SAFETY: nothing is written.
+        let never = unsafe { listed::<u32>(|_, _| INSUFFICIENT_SIZE) };
+        assert_eq!(never.err(), Some(INSUFFICIENT_SIZE));
+    }
+}
