@@ -39,6 +39,7 @@ mod bell;
 mod connection;
 mod cuda;
 mod elf;
+mod environment;
 mod hooks;
 mod libraries;
 mod link_map;

@@ -40,6 +40,12 @@ pub(crate) enum Word {
     SocketDevice,
     /// Which file the socket is.
     SocketInode,
+    /// The lock over the two below.
+    Beginning,
+    /// How many threads are in `cuInit`.
+    Beginners,
+    /// Address of the program's own entry for the variable that is ours meanwhile; 0 where it has none.
+    OwnEntry,
 }
 
 /// The name under which the library in the place of the driver and the one in the place of NVML find each

@@ -30,6 +30,7 @@ mod pool;
 mod share;
 mod table;
 pub mod uuid;
+mod visible;
 
 pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
@@ -42,3 +43,4 @@ pub use mark::{Hush, Mark, Marks};
 pub use physical::Bound;
 pub use pool::PoolUse;
 pub use table::{Entry, Full, Kind, Table};
+pub use visible::{ENTRY_BYTES, VARIABLE, Visible};

@@ -1,4 +1,4 @@
-//! Devices: only the slice's, in the slice's order, as large as the slice.
+//! Devices: only the slice's, in the order that the driver was told to show them in, as large as the slice.
 
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,6 +8,7 @@ use tranche_shm::DeviceSlot;
 
 use super::{
     INVALID_DEVICE, INVALID_VALUE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code, current, driver, ledger,
+    visible,
 };
 use crate::attach;
 use crate::root::Root;
@@ -18,7 +19,7 @@ const STRANGER: u64 = u64::MAX;
 pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
     match attach::ledger() {
         // SAFETY: the program's own call.
-        Ok(_) => unsafe { real(flags) },
+        Ok(ledger) => visible::within(&ledger, || unsafe { real(flags) }),
         Err(attach::Outside) => SYSTEM_NOT_READY,
     }
 }
@@ -60,12 +61,11 @@ fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> +
     (0..ledger.tenant().control.device_count()).filter_map(DeviceSlot::new)
 }
 
-/// The driver's numbers for the slice's devices, as far as the driver shows them.
-fn visible(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int> {
-    let devices = driver::devices()?;
+/// The driver's devices that are the slice's, in its order. It was told to show no others; should it do so all the
+/// same, they are left out.
+fn shown(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int> {
     let ledger = *ledger;
-    Ok(slice_devices(&ledger)
-        .filter_map(move |wanted| devices.clone().find(|device| slot(&ledger, *device) == Ok(wanted))))
+    Ok(driver::devices()?.filter(move |device| slot(&ledger, *device).is_ok()))
 }
 
 pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, count: *mut c_int) -> c_int {
@@ -75,7 +75,7 @@ pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, coun
         if result != SUCCESS || count.is_null() {
             return result;
         }
-        match ledger().and_then(|ledger| visible(&ledger).map(Iterator::count)) {
+        match ledger().and_then(|ledger| shown(&ledger).map(Iterator::count)) {
             Ok(devices) => *count = devices as c_int,
             Err(_) => *count = 0,
         }
@@ -88,13 +88,13 @@ pub(crate) unsafe fn get(
     device: *mut c_int,
     ordinal: c_int,
 ) -> c_int {
-    // The driver's own device of that ordinal may be another slice's, so it is not asked for one.
+    // Of the driver's devices only the slice's count, so it is not asked for the one of that ordinal.
     let _ = real;
     if device.is_null() {
         return INVALID_VALUE;
     }
     let nth = |devices: &mut dyn Iterator<Item = c_int>| devices.nth(usize::try_from(ordinal).ok()?);
-    let found = ledger().and_then(|ledger| nth(&mut visible(&ledger)?).ok_or(INVALID_DEVICE));
+    let found = ledger().and_then(|ledger| nth(&mut shown(&ledger)?).ok_or(INVALID_DEVICE));
     code(found.map(|found| {
         // SAFETY: not null, and the program promises that it can be written.
         unsafe { *device = found }

@@ -14,6 +14,7 @@ pub(crate) mod multicast;
 pub(crate) mod physical;
 pub(crate) mod pool;
 pub(crate) mod shared;
+mod visible;
 pub(crate) mod wait;
 
 use core::ffi::c_int;

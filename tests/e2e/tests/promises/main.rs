@@ -19,6 +19,7 @@ mod shim_artifact;
 mod slices;
 mod smi;
 mod views;
+mod visible;
 
 use tranche_domain::units::Bytes;
 

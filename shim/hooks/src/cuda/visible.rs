@@ -1,0 +1,83 @@
+//! `CUDA_VISIBLE_DEVICES` while the driver begins: what the program says of its slice's devices, said of the node's.
+//!
+//! The driver reads the variable once, in `cuInit`, and takes an index for one of the node. So for the length of that
+//! call the variable names by UUID the devices that the program's own text leaves of the slice, and then it is the
+//! program's again. The slice's devices are known from the daemon: whatever the text is, it can only leave out some.
+//!
+//! Other threads, and children that they start meanwhile, see the UUIDs, which mean the same devices to them. One
+//! that sets the variable meanwhile is too late for the driver, and what it set stays.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use tranche_policy::{ENTRY_BYTES, Guard, Ledger, Lock, VARIABLE, Visible, uuid::Uuid};
+use tranche_shm::{DeviceSlot, MAX_DEVICES};
+
+use crate::environment;
+use crate::root::{Root, Word};
+use crate::sys;
+
+/// Our entry. It is never moved, because a child may be forked while the environment refers to it.
+static ENTRY: [AtomicU8; ENTRY_BYTES] = [const { AtomicU8::new(0) }; ENTRY_BYTES];
+
+fn ours() -> *mut c_char {
+    ENTRY.as_ptr().cast_mut().cast()
+}
+
+/// Lets the driver begin with the devices of the slice that the program wants to see.
+pub(crate) fn within<T>(ledger: &Ledger<'static>, begin: impl FnOnce() -> T) -> T {
+    let Some(root) = Root::get() else { return begin() };
+    enter(root, ledger);
+    let result = begin();
+    leave(root);
+    result
+}
+
+fn enter(root: Root, ledger: &Ledger<'static>) {
+    let _alone = lock(root);
+    if root.word(Word::Beginners).fetch_add(1, Relaxed) > 0 {
+        return;
+    }
+    let own = environment::entry(VARIABLE);
+    // SAFETY: an entry that was just found in the environment is null or ends with a zero.
+    let visible = unsafe { chosen(own, ledger) };
+    for (place, byte) in ENTRY.iter().zip(visible.entry()) {
+        place.store(byte, Relaxed);
+    }
+    root.word(Word::OwnEntry).store(own as u64, Relaxed);
+    // SAFETY: the entry is `NAME=text`, ends with a zero and is never freed.
+    unsafe { environment::put(ours()) };
+}
+
+fn leave(root: Root) {
+    let _alone = lock(root);
+    if root.word(Word::Beginners).fetch_sub(1, Relaxed) > 1 || environment::entry(VARIABLE) != ours() {
+        return;
+    }
+    match root.word(Word::OwnEntry).load(Relaxed) as *mut c_char {
+        own if own.is_null() => environment::remove(VARIABLE),
+        // SAFETY: it is the program's own entry, where the program put it and, as ours still stood in its place, left
+        // it.
+        own => unsafe { environment::put(own) },
+    }
+}
+
+/// Short: nothing is waited for under it.
+fn lock(root: Root) -> Guard<'static> {
+    Lock::at(root.word(Word::Beginning), sys::pause).acquire()
+}
+
+/// # Safety
+/// `own` must be null or end with a zero.
+unsafe fn chosen(own: *mut c_char, ledger: &Ledger<'static>) -> Visible {
+    let control = ledger.tenant().control;
+    let mut devices: [Uuid; MAX_DEVICES] = [[0; 16]; MAX_DEVICES];
+    let slots = (0..control.device_count()).filter_map(DeviceSlot::new);
+    for (place, slot) in devices.iter_mut().zip(slots) {
+        *place = control.limits(slot).uuid;
+    }
+    // SAFETY: the caller's promise, for an entry that is not null.
+    let own = (!own.is_null()).then(|| unsafe { CStr::from_ptr(own) });
+    let text = own.and_then(|entry| entry.to_bytes().get(VARIABLE.count_bytes() + 1..));
+    Visible::of(text, &devices[..control.device_count()])
+}
