@@ -4,9 +4,13 @@
 //! who may launch how much ([`Lease`]). It acts on nothing and measures nothing; every moment is an argument.
 
 mod arbiter;
+mod charge;
+mod history;
+mod member;
 mod rules;
 mod terms;
 mod time;
+mod turns;
 
 pub use arbiter::Arbiter;
 pub use rules::Rules;

@@ -1,10 +1,14 @@
-//! The arbiter.
+//! The arbiter: keeps what is known of each slice, charges it for the time it used, and hands out turns.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
+use crate::compute::charge;
+use crate::compute::member::Member;
 use crate::compute::rules::Rules;
 use crate::compute::terms::{Decision, Lease, Observed, Terms, Why, Window};
-use crate::compute::time::Instant;
+use crate::compute::time::{Instant, Nanos};
+use crate::compute::turns::{Reason, Round};
 use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
 
@@ -14,55 +18,74 @@ use crate::units::Permille;
 #[derive(Clone, Debug)]
 pub struct Arbiter {
     rules: Rules,
-    slices: BTreeMap<SliceName, Member>,
-}
-
-#[derive(Clone, Debug)]
-struct Member {
-    terms: Terms,
-    seen: Observed,
-    told: Option<Lease>,
+    /// Sorted by name.
+    slices: Vec<(SliceName, Member)>,
+    /// The virtual time below which nobody begins.
+    floors: BTreeMap<GpuUuid, u128>,
+    now: Instant,
+    charged: Instant,
 }
 
 impl Arbiter {
     /// An arbiter of no slices.
     pub const fn new(rules: Rules) -> Self {
-        Self { rules, slices: BTreeMap::new() }
+        let beginning = Instant::from_nanos(0);
+        Self { rules, slices: Vec::new(), floors: BTreeMap::new(), now: beginning, charged: beginning }
     }
 
     /// A slice begins. One that is known already begins anew.
-    pub fn admit(&mut self, _now: Instant, name: SliceName, terms: Terms) {
-        self.slices.insert(name, Member { terms, seen: Observed::default(), told: None });
+    pub fn admit(&mut self, now: Instant, name: SliceName, terms: Terms) {
+        let now = self.pass(now);
+        let mut member = Member::new(now, terms, &self.rules);
+        member.clock = self.floor(&member);
+        match self.find(&name) {
+            Ok(at) => self.slices[at].1 = member,
+            Err(at) => self.slices.insert(at, (name, member)),
+        }
     }
 
     /// A slice's terms change; what it used stays charged. Nothing happens if it is not known.
-    pub fn change(&mut self, _now: Instant, name: &SliceName, terms: Terms) {
-        if let Some(member) = self.slices.get_mut(name) {
-            member.terms = terms;
+    pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
+        let now = self.pass(now);
+        self.charge(now);
+        if let Ok(at) = self.find(name) {
+            self.slices[at].1.set_terms(terms);
+            self.level(at);
         }
     }
 
     /// A slice ends.
-    pub fn leave(&mut self, _now: Instant, name: &SliceName) {
-        self.slices.remove(name);
+    pub fn leave(&mut self, now: Instant, name: &SliceName) {
+        self.pass(now);
+        if let Ok(at) = self.find(name) {
+            self.slices.remove(at);
+        }
     }
 
     /// What is seen of a slice now. Nothing happens if it is not known.
-    pub fn observe(&mut self, _now: Instant, name: &SliceName, seen: Observed) {
-        if let Some(member) = self.slices.get_mut(name) {
-            member.seen = seen;
+    pub fn observe(&mut self, now: Instant, name: &SliceName, seen: Observed) {
+        let now = self.pass(now);
+        let Ok(at) = self.find(name) else { return };
+        let floor = self.floor(&self.slices[at].1);
+        let member = &mut self.slices[at].1;
+        let idled = !member.wants() && !member.wanted_within(now, self.rules.hysteresis);
+        member.observe(now, seen);
+        if idled && member.wants() {
+            let saved = u128::from(self.rules.memory.get()) * 1000 / u128::from(member.weight());
+            member.clock = member.clock.max(floor.saturating_sub(saved));
         }
     }
 
     /// Decides. What it says is taken as done: the next decision names only what changes after that.
-    pub fn decide(&mut self, _now: Instant) -> Decision {
-        let mut decision = Decision::default();
-        for (name, member) in &mut self.slices {
-            let frozen = member.terms.frozen;
-            let depth = self.rules.lone_depth;
-            let lease = Lease { open: !frozen, depth, least: 2, bell: false, frozen };
-            if member.told.replace(lease) != Some(lease) {
-                decision.leases.push((name.clone(), lease));
+    pub fn decide(&mut self, now: Instant) -> Decision {
+        let now = self.pass(now);
+        self.charge(now);
+        self.foretell(now);
+        let outcome = Round::new(now, &self.rules, &self.slices).decide();
+        let mut decision = Decision { leases: Vec::new(), look_again: outcome.look_again };
+        for ((name, member), verdict) in self.slices.iter_mut().zip(outcome.verdicts) {
+            if member.obey(now, verdict) {
+                decision.leases.push((name.clone(), verdict.lease));
             }
         }
         decision.leases.sort_by_key(|(_, lease)| lease.open);
@@ -71,20 +94,129 @@ impl Arbiter {
 
     /// The lease that a slice has been told last.
     pub fn lease(&self, name: &SliceName) -> Option<Lease> {
-        self.slices.get(name)?.told
+        self.member(name)?.told
     }
 
-    /// What a slice used of a GPU lately, as it was charged.
-    pub fn used(&self, _now: Instant, _name: &SliceName, _gpu: GpuUuid, _window: Window) -> Permille {
-        Permille::ZERO
+    /// What a slice used of a GPU lately, as it was charged. Nothing if it is not known or not on that GPU.
+    pub fn used(&self, now: Instant, name: &SliceName, gpu: GpuUuid, window: Window) -> Permille {
+        let history = self.member(name).and_then(|member| {
+            let device = member.terms.gpus.iter().position(|own| *own == gpu)?;
+            member.history.get(device)
+        });
+        history.map_or(Permille::ZERO, |history| history.share(now.max(self.now), window))
     }
 
-    /// Why a slice waits.
+    /// Why a slice waits, as of the last decision. One that is not known has no work.
     pub fn why_waiting(&self, name: &SliceName) -> Why {
-        match self.slices.get(name) {
-            Some(member) if member.terms.frozen => Why::Frozen,
-            Some(member) if member.seen.waiting => Why::Running,
-            _ => Why::NoWork,
+        let named = |at: usize| self.slices.get(at).map(|(name, _)| name.clone());
+        match self.member(name).map_or(Reason::NoWork, |member| member.reason) {
+            Reason::Running => Why::Running,
+            Reason::NoWork => Why::NoWork,
+            Reason::Limit => Why::LimitReached,
+            Reason::Frozen => Why::Frozen,
+            Reason::Behind(at) => named(at).map_or(Why::Running, |slice| Why::BehindPriority { slice }),
+            Reason::Over(at) => named(at).map_or(Why::Running, |holder| Why::OverShare { holder }),
         }
+    }
+
+    fn pass(&mut self, now: Instant) -> Instant {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn find(&self, name: &SliceName) -> Result<usize, usize> {
+        self.slices.binary_search_by(|(known, _)| known.cmp(name))
+    }
+
+    fn member(&self, name: &SliceName) -> Option<&Member> {
+        self.find(name).ok().map(|at| &self.slices[at].1)
+    }
+
+    /// The virtual time of the least served on the GPUs of a slice.
+    fn floor(&self, of: &Member) -> u128 {
+        of.terms.gpus.iter().filter_map(|gpu| self.floors.get(gpu)).max().copied().unwrap_or(0)
+    }
+
+    /// Charges everybody for what was used since the last time.
+    fn charge(&mut self, now: Instant) {
+        let passed = now.since(self.charged);
+        if passed == Nanos::ZERO {
+            return;
+        }
+        self.charged = now;
+        let mut used: Vec<Vec<Nanos>> =
+            self.slices.iter_mut().map(|(_, member)| member.take_busy()).collect();
+        let mut gpus: BTreeMap<GpuUuid, Vec<(usize, usize)>> = BTreeMap::new();
+        for (at, (_, member)) in self.slices.iter().enumerate() {
+            for (device, gpu) in member.terms.gpus.iter().enumerate() {
+                gpus.entry(*gpu).or_default().push((at, device));
+            }
+        }
+        for places in gpus.values() {
+            let busy: Vec<Nanos> = places.iter().map(|(at, device)| used[*at][*device]).collect();
+            for ((at, device), charged) in places.iter().zip(charge::split(passed, &busy)) {
+                used[*at][*device] = charged;
+            }
+        }
+        for ((_, member), used) in self.slices.iter_mut().zip(&used) {
+            member.charge(now, passed, used, &self.rules);
+        }
+        self.raise_floors(&gpus);
+    }
+
+    /// What was launched while others had work outstanding comes after that.
+    fn foretell(&mut self, now: Instant) {
+        for at in 0..self.slices.len() {
+            let (launched, ended) = {
+                let member = &mut self.slices[at].1;
+                (core::mem::take(&mut member.launched), core::mem::take(&mut member.ended))
+            };
+            if launched {
+                let tail = self.busy_others(at).map(|other| self.slices[other].1.ends).max();
+                let member = &mut self.slices[at].1;
+                member.ends = tail.unwrap_or(now).max(now) + member.seen.outstanding;
+            }
+            if ended {
+                let began = self.slices[at].1.busy_since;
+                let behind: Vec<usize> = self.busy_others(at).collect();
+                for other in behind {
+                    let other = &mut self.slices[other].1;
+                    if other.busy_since > began {
+                        other.ends = other.ends.max(now + other.seen.outstanding);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those who share a GPU with a slice and have work outstanding.
+    fn busy_others(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        let mine = &self.slices[at].1;
+        let busy = move |(other, (_, member)): (usize, &(SliceName, Member))| {
+            let busy = other != at && member.seen.outstanding > Nanos::ZERO;
+            (busy && member.shares_gpu_with(mine)).then_some(other)
+        };
+        self.slices.iter().enumerate().filter_map(busy)
+    }
+
+    fn raise_floors(&mut self, gpus: &BTreeMap<GpuUuid, Vec<(usize, usize)>>) {
+        self.floors.retain(|gpu, _| gpus.contains_key(gpu));
+        for (gpu, places) in gpus {
+            let active = places.iter().map(|(at, _)| &self.slices[*at].1).filter(|member| {
+                member.terms.request > Permille::ZERO
+                    && !member.terms.frozen
+                    && member.wanted_within(self.now, self.rules.hysteresis)
+            });
+            let least = active.map(|member| member.clock).min().unwrap_or(0);
+            let floor = self.floors.entry(*gpu).or_default();
+            *floor = (*floor).max(least);
+        }
+    }
+
+    /// Under new terms a slice neither owes nor is owed more than it can be by idling.
+    fn level(&mut self, at: usize) {
+        let floor = self.floor(&self.slices[at].1);
+        let member = &mut self.slices[at].1;
+        member.clock = member.clock.max(floor);
     }
 }

@@ -7,6 +7,14 @@ use crate::compute::time::Nanos;
 pub struct Rules {
     /// How much GPU time a slice uses before another that wants the GPU gets its turn.
     pub quantum: Nanos,
+    /// How long a round of turns should be at most: turns are shorter where many want one.
+    pub round: Nanos,
+    /// How long a turn is at least.
+    pub least_quantum: Nanos,
+    /// How much GPU time a slice uses before another runs in its gaps, unless a gap is longer than `grace`.
+    pub least_turn: Nanos,
+    /// How long a holder may be idle before another runs, whatever it used.
+    pub grace: Nanos,
     /// How many slices may be open on one GPU at a time, at least 1. More than one costs fairness where the
     /// hardware slices time between contexts, because nobody can say then who used it.
     pub width: u32,
@@ -14,12 +22,24 @@ pub struct Rules {
     pub depth: Nanos,
     /// GPU time that a slice may have outstanding while nobody else wants the GPU.
     pub lone_depth: Nanos,
-    /// How long ago a slice may have used the GPU and still count as wanting it.
+    /// How long ago a slice may have wanted the GPU and still count as coming back at once.
     pub hysteresis: Nanos,
+    /// How much more than its part a slice may have used and still fill the gaps of one that comes back at once.
+    pub lead: Nanos,
+    /// How much less than its part a slice must have used to interrupt another's turn when it wakes.
+    pub preempt: Nanos,
+    /// How much GPU time an idle slice may save up.
+    pub memory: Nanos,
     /// The next slice is opened when the former has no more than this outstanding.
     pub overlap: Nanos,
-    /// A former holder that makes no progress for so long is waited for no more.
+    /// A slice with work that makes no progress for so long, and its longest kernel besides, is waited for no more.
     pub stall: Nanos,
+    /// A slice that waited so long goes first, for one launch, whatever it is owed.
+    pub starved: Nanos,
+    /// What a slice may exceed its limit by at a time, and make up for afterwards.
+    pub burst: Nanos,
+    /// How long a slice of higher priority counts as being about after it wanted the GPU.
+    pub about: Nanos,
     /// The next slice is opened only when the former has nothing outstanding.
     pub strict_drain: bool,
 }
@@ -28,12 +48,22 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             quantum: Nanos::millis(10),
+            round: Nanos::millis(30),
+            least_quantum: Nanos::millis(3),
+            least_turn: Nanos::micros(250),
+            grace: Nanos::micros(150),
             width: 1,
             depth: Nanos::millis(4),
-            lone_depth: Nanos::millis(100),
+            lone_depth: Nanos::millis(20),
             hysteresis: Nanos::millis(5),
+            lead: Nanos::millis(10),
+            preempt: Nanos::millis(1),
+            memory: Nanos::millis(10),
             overlap: Nanos::micros(200),
-            stall: Nanos::millis(50),
+            stall: Nanos::millis(30),
+            starved: Nanos::millis(500),
+            burst: Nanos::millis(15),
+            about: Nanos::millis(1000),
             strict_drain: false,
         }
     }

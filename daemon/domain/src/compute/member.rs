@@ -1,0 +1,297 @@
+//! One slice as the arbiter knows it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::compute::history::History;
+use crate::compute::rules::Rules;
+use crate::compute::terms::{Lease, Observed, Terms};
+use crate::compute::time::{Instant, Nanos};
+use crate::compute::turns::{Reason, Verdict};
+
+/// One slice.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) terms: Terms,
+    pub(super) seen: Observed,
+    /// Its lease, once it has been told one.
+    pub(super) told: Option<Lease>,
+    /// Its busy times up to which it was charged; nothing until it was seen once.
+    counted: Option<Vec<Nanos>>,
+    /// Its virtual time: GPU time used, times 1000, over its weight.
+    pub(super) clock: u128,
+    /// What it may use before it reaches its limit; below zero it has to wait.
+    allowance: i128,
+    /// It has reached its limit and not yet come far enough below it.
+    pub(super) limited: bool,
+    /// What it was promised less what it used, within bounds.
+    owed: i128,
+    /// When it was last seen wanting the GPU.
+    pub(super) wanted_at: Option<Instant>,
+    /// Since when it waits closed.
+    pub(super) waits_since: Option<Instant>,
+    /// When it last made progress, or could not be expected to.
+    pub(super) progressed_at: Instant,
+    /// When it was closed last.
+    pub(super) closed_at: Instant,
+    /// What it used since it was opened.
+    pub(super) turn: Nanos,
+    /// When what it has outstanding should be done.
+    pub(super) ends: Instant,
+    /// When it began to have something outstanding.
+    pub(super) busy_since: Instant,
+    /// What it had outstanding ended since the last decision.
+    pub(super) ended: bool,
+    /// It has launched since the last decision.
+    pub(super) launched: bool,
+    /// When it was last seen to become idle.
+    idle_since: Instant,
+    /// For how long it is idle each time.
+    gap: Nanos,
+    /// How surely it is one that waits for its own work: it was found idle in so many of its last turns, up to 4.
+    dries: u8,
+    /// It runs in the gaps of another that is to have the GPU back as soon as it asks.
+    pub(super) fills: bool,
+    /// It was opened because it waited too long, until it has launched once.
+    pub(super) spared: bool,
+    /// It began to want the GPU and has not been opened since.
+    pub(super) woke: bool,
+    /// One for each of its GPUs.
+    pub(super) history: Vec<History>,
+    pub(super) reason: Reason,
+}
+
+impl Member {
+    pub(super) fn new(now: Instant, terms: Terms, rules: &Rules) -> Self {
+        let gpus = terms.gpus.len();
+        Self {
+            terms,
+            seen: Observed::default(),
+            told: None,
+            counted: None,
+            clock: 0,
+            allowance: i128::from(rules.burst.get()),
+            limited: false,
+            owed: 0,
+            wanted_at: None,
+            waits_since: None,
+            progressed_at: now,
+            closed_at: now,
+            turn: Nanos::ZERO,
+            ends: now,
+            busy_since: now,
+            ended: false,
+            launched: false,
+            idle_since: now,
+            gap: Nanos::ZERO,
+            dries: 0,
+            fills: false,
+            spared: false,
+            woke: false,
+            history: vec![History::new(); gpus],
+            reason: Reason::NoWork,
+        }
+    }
+
+    pub(super) fn set_terms(&mut self, terms: Terms) {
+        if terms.gpus != self.terms.gpus {
+            self.counted = None;
+            self.history = vec![History::new(); terms.gpus.len()];
+        }
+        self.terms = terms;
+    }
+
+    pub(super) fn observe(&mut self, now: Instant, seen: Observed) {
+        let idle = seen.outstanding == Nanos::ZERO;
+        let progress = seen.progress != self.seen.progress;
+        if self.counted.is_none() {
+            self.counted = Some(seen.busy.clone());
+        }
+        if progress || idle && !seen.waiting || !self.is_open() && idle {
+            self.progressed_at = now;
+        }
+        if idle && !seen.waiting && self.seen.outstanding > Nanos::ZERO {
+            self.dries = 4;
+        }
+        let bound = now + seen.outstanding;
+        self.launched |= !idle && progress && (self.is_open() || seen.outstanding > self.seen.outstanding);
+        self.ends = if self.launched { bound } else { self.ends.min(bound) };
+        let was_idle = self.seen.outstanding == Nanos::ZERO;
+        self.ended |= idle && !was_idle;
+        if was_idle && !idle {
+            self.busy_since = now;
+        }
+        let (wanted, wants) = (self.wants(), seen.waiting || !idle);
+        if wanted && !wants {
+            self.idle_since = now.min(self.ends);
+        }
+        if !wanted && wants {
+            self.woke = true;
+            self.gap = self.gap.scaled(3, 4) + now.since(self.idle_since).scaled(1, 4);
+        }
+        self.seen = seen;
+        if self.wants() {
+            self.wanted_at = Some(now);
+        }
+    }
+
+    /// It is told what was decided. Says whether that is another lease than before.
+    pub(super) fn obey(&mut self, now: Instant, verdict: Verdict) -> bool {
+        let (was, is) = (self.is_open(), verdict.lease.open);
+        if is && !was {
+            self.turn = Nanos::ZERO;
+            self.woke = false;
+        }
+        if was && !is {
+            self.closed_at = now;
+            if self.seen.outstanding > self.seen.kernel {
+                self.dries = self.dries.saturating_sub(1);
+            }
+        }
+        (self.fills, self.spared, self.reason) = (verdict.fills, verdict.spared, verdict.reason);
+        self.waits_since = if self.wants() && !is { self.waits_since.or(Some(now)) } else { None };
+        self.told.replace(verdict.lease) != Some(verdict.lease)
+    }
+
+    /// What it was busy on each of its GPUs since it was last asked.
+    pub(super) fn take_busy(&mut self) -> Vec<Nanos> {
+        let counted = self.counted.get_or_insert_with(|| self.seen.busy.clone());
+        counted.resize(self.terms.gpus.len(), Nanos::ZERO);
+        let seen = self.seen.busy.iter().copied().chain(core::iter::repeat(Nanos::ZERO));
+        let mut busy = Vec::with_capacity(counted.len());
+        for (counted, seen) in counted.iter_mut().zip(seen) {
+            busy.push(seen - *counted);
+            // A count that falls is a process that is gone; what is left is counted from there.
+            *counted = seen;
+        }
+        busy
+    }
+
+    /// It used so much of each of its GPUs up to now, and as much time went by.
+    pub(super) fn charge(&mut self, now: Instant, passed: Nanos, used: &[Nanos], rules: &Rules) {
+        for (history, used) in self.history.iter_mut().zip(used) {
+            history.add(now, *used);
+        }
+        let used = used.iter().copied().max().unwrap_or_default();
+        self.turn += used;
+        self.clock += u128::from(used.get()) * 1000 / u128::from(self.weight());
+        self.pass_limit(passed, used, rules);
+        let bound = i128::from(rules.burst.get());
+        self.owed = (self.owed + part(passed, self.terms.request.get()) - i128::from(used.get()))
+            .clamp(-4 * bound, 4 * bound);
+    }
+
+    fn pass_limit(&mut self, passed: Nanos, used: Nanos, rules: &Rules) {
+        let burst = i128::from(rules.burst.get());
+        let most = if self.wants() { burst } else { burst / 3 };
+        let more = self.allowance + part(passed, self.terms.limit.get());
+        self.allowance = more.min(most.max(self.allowance)) - i128::from(used.get());
+        self.limited = self.terms.limit.get() < 1000
+            && if self.limited { self.allowance < self.resume(rules) } else { self.allowance <= 0 };
+    }
+
+    /// From which allowance on a slice that reached its limit may go on.
+    fn resume(&self, rules: &Rules) -> i128 {
+        part(rules.quantum, self.terms.limit.get()).min(i128::from(rules.quantum.get()) / 3)
+    }
+
+    /// How long until its limit stops it or lets it go on, if it has one.
+    pub(super) fn limit_turns_in(&self, rules: &Rules) -> Option<Nanos> {
+        let limit = i128::from(self.terms.limit.get());
+        if limit >= 1000 {
+            return None;
+        }
+        let nanos = if self.limited {
+            (self.resume(rules) - self.allowance) * 1000 / limit.max(1)
+        } else {
+            self.allowance.max(0) * 1000 / (1000 - limit)
+        };
+        Some(Nanos::new(u64::try_from(nanos).unwrap_or(0)))
+    }
+
+    /// Its weight against others; one of best effort counts least.
+    pub(super) fn weight(&self) -> u64 {
+        u64::from(self.terms.request.get().max(1))
+    }
+
+    /// Whether it has used less than it was promised.
+    pub(super) const fn is_owed(&self) -> bool {
+        self.owed > 0
+    }
+
+    pub(super) fn wants(&self) -> bool {
+        self.seen.waiting || self.seen.outstanding > Nanos::ZERO
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.told.is_some_and(|lease| lease.open)
+    }
+
+    /// Whether it has work and does nothing: its processes are stopped, or it waits for something else.
+    pub(super) fn is_stalled(&self, now: Instant, rules: &Rules) -> bool {
+        let bound = if self.seen.outstanding == Nanos::ZERO {
+            // It was let through and launches nothing.
+            rules.hysteresis
+        } else {
+            rules.stall + self.seen.longest
+        };
+        self.wants() && now.since(self.progressed_at) > bound
+    }
+
+    /// Whether it wanted the GPU not longer ago than `time`.
+    pub(super) fn wanted_within(&self, now: Instant, time: Nanos) -> bool {
+        self.wanted_at.is_some_and(|at| now.since(at) <= time)
+    }
+
+    /// Whether its kernels are alike, so that their end can be foretold.
+    pub(super) fn is_predictable(&self) -> bool {
+        let kernel = self.seen.kernel;
+        kernel > Nanos::ZERO && self.seen.longest <= kernel + kernel
+    }
+
+    /// Whether a few of its kernels may take longer than any may be expected to: nobody knows what is outstanding.
+    pub(super) fn is_erratic(&self, rules: &Rules) -> bool {
+        self.seen.kernel.scaled(8, 1) > rules.depth
+            && self.seen.longest > rules.depth
+            && !self.is_predictable()
+    }
+
+    /// How much more GPU time it used than `other` for their weights, in its own time.
+    pub(super) fn lead_over(&self, other: &Self) -> Nanos {
+        let ahead = self.clock.saturating_sub(other.clock) * u128::from(self.weight()) / 1000;
+        Nanos::new(u64::try_from(ahead).unwrap_or(u64::MAX))
+    }
+
+    /// Whether it waits for its own work now and then, as what answers requests does.
+    pub(super) const fn waits_for_itself(&self) -> bool {
+        self.dries > 0
+    }
+
+    /// Whether it has the GPU and nothing to do with it, or will in a moment.
+    pub(super) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
+        let last = self.dries > 0 && self.seen.outstanding <= self.seen.kernel && self.is_predictable();
+        let left = self.ends.since(now);
+        if !self.wants() {
+            let idle = self.wanted_at.map_or(Nanos::MAX, |at| now.since(at));
+            return self.turn >= rules.least_turn || idle >= rules.grace;
+        }
+        last && !self.seen.waiting && left <= rules.overlap && self.turn + left >= rules.least_turn
+    }
+
+    /// How long it should still be idle, if it comes back as it uses to; nothing if that is not to be expected.
+    pub(super) fn returns_in(&self, now: Instant, rules: &Rules) -> Option<Nanos> {
+        let from = if self.wants() { self.ends } else { self.idle_since };
+        let idle = now.since(from);
+        let late = self.gap.scaled(2, 1) + rules.grace;
+        (idle < late.min(rules.hysteresis)).then(|| self.gap - idle)
+    }
+
+    pub(super) fn shares_gpu_with(&self, other: &Self) -> bool {
+        self.terms.gpus.iter().any(|gpu| other.terms.gpus.contains(gpu))
+    }
+}
+
+/// So many thousandths of a time.
+fn part(time: Nanos, permille: u32) -> i128 {
+    i128::from(time.get()) * i128::from(permille) / 1000
+}

@@ -1,0 +1,83 @@
+//! What tenants do with a GPU.
+
+/// Chance that is the same every time.
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// From a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next word (SplitMix64).
+    pub const fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub const fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.word() % (high - low + 1)
+    }
+}
+
+/// How long kernels or gaps are, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Lengths {
+    /// All the same.
+    Fixed(u64),
+    /// Anything between, alike.
+    Uniform(u64, u64),
+    /// Anything between, each doubling as likely as the next.
+    LogUniform(u64, u64),
+}
+
+impl Lengths {
+    /// One of them.
+    pub fn draw(self, chance: &mut Chance) -> u64 {
+        match self {
+            Self::Fixed(length) => length,
+            Self::Uniform(low, high) => chance.between(low, high),
+            Self::LogUniform(low, high) => {
+                let part = chance.between(0, 1 << 20) as f64 / f64::from(1 << 20);
+                (low as f64 * (high as f64 / low as f64).powf(part)) as u64
+            }
+        }
+    }
+}
+
+/// What one thread of a tenant does.
+#[derive(Clone, Copy, Debug)]
+pub enum Load {
+    /// Launches without end, so many ahead of the GPU at most.
+    Saturating {
+        /// How long its kernels run alone.
+        kernels: Lengths,
+        /// Launches that its driver's queue takes.
+        ahead: u32,
+    },
+    /// Launches a few, waits for them, does something on the host, and again.
+    Rounds {
+        /// How long its kernels run alone.
+        kernels: Lengths,
+        /// Launches of a round.
+        batch: u32,
+        /// What it does on the host between rounds.
+        gap: Lengths,
+    },
+}
+
+impl Load {
+    /// Keeps 16 kernels of one length queued.
+    pub const fn saturating(length: u64) -> Self {
+        Self::Saturating { kernels: Lengths::Fixed(length), ahead: 16 }
+    }
+
+    /// Waits for every kernel, then thinks.
+    pub const fn synchronous(length: u64, gap: u64) -> Self {
+        Self::Rounds { kernels: Lengths::Fixed(length), batch: 1, gap: Lengths::Fixed(gap) }
+    }
+}

@@ -1,0 +1,114 @@
+//! What the law saw.
+
+use crate::{MS, S};
+
+/// The grain in which the law's log is kept.
+const BUCKET: u64 = MS;
+
+/// What the law saw of each tenant, and what it cost.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How long the game lasted, in nanoseconds.
+    pub length: u64,
+    ran: Vec<Vec<u64>>,
+    work: Vec<Vec<u64>>,
+    /// How long each round of each tenant took, from its first launch to its end being known.
+    pub rounds: Vec<Vec<(u64, u64)>>,
+    /// The longest kernel of each tenant.
+    pub longest: Vec<u64>,
+    /// How often the daemon woke.
+    pub looks: u64,
+    /// How many leases it wrote.
+    pub leases: u64,
+    /// Kernels that ended.
+    pub kernels: u64,
+}
+
+impl Report {
+    pub(crate) fn new(tenants: usize, length: u64) -> Self {
+        let buckets = vec![0; usize::try_from(length / BUCKET).expect("games are short") + 1];
+        Self {
+            length,
+            ran: vec![buckets.clone(); tenants],
+            work: vec![buckets; tenants],
+            rounds: vec![Vec::new(); tenants],
+            longest: vec![0; tenants],
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn add_ran(&mut self, tenant: usize, mut from: u64, to: u64) {
+        while from < to {
+            let end = (from / BUCKET + 1) * BUCKET;
+            let end = end.min(to);
+            self.ran[tenant][(from / BUCKET) as usize] += end - from;
+            from = end;
+        }
+    }
+
+    pub(crate) fn add_work(&mut self, tenant: usize, at: u64, solo: u64) {
+        self.work[tenant][(at / BUCKET) as usize] += solo;
+        self.longest[tenant] = self.longest[tenant].max(solo);
+        self.kernels += 1;
+    }
+
+    /// GPU time that a tenant had from one moment to another, in nanoseconds.
+    pub fn ran(&self, tenant: usize, from: u64, to: u64) -> u64 {
+        self.ran[tenant][(from / BUCKET) as usize..(to / BUCKET) as usize].iter().sum()
+    }
+
+    /// The time that what a tenant finished would have taken alone.
+    pub fn finished(&self, tenant: usize, from: u64, to: u64) -> u64 {
+        self.work[tenant][(from / BUCKET) as usize..(to / BUCKET) as usize].iter().sum()
+    }
+
+    /// The part of the time that a tenant had the GPU, in percent of the game after its first second.
+    pub fn percent(&self, tenant: usize) -> f64 {
+        100.0 * self.ran(tenant, S, self.length) as f64 / (self.length - S) as f64
+    }
+
+    /// The part of the time that anybody had the GPU, in percent.
+    pub fn busy(&self) -> f64 {
+        (0..self.ran.len()).map(|tenant| self.percent(tenant)).sum()
+    }
+
+    /// What was finished by all, in percent of the time.
+    pub fn throughput(&self) -> f64 {
+        let done: u64 = (0..self.work.len()).map(|tenant| self.finished(tenant, S, self.length)).sum();
+        100.0 * done as f64 / (self.length - S) as f64
+    }
+
+    /// How far the tenants' parts of what ran are from what they were promised, in percentage points: the mean over
+    /// windows of one second and tenants, and the worst. The first second does not count.
+    pub fn errors(&self, promised: &[f64]) -> (f64, f64) {
+        let windows = self.length / S;
+        let mut all = Vec::new();
+        for window in 1..windows {
+            let (from, to) = (window * S, (window + 1) * S);
+            let ran: Vec<u64> = (0..promised.len()).map(|tenant| self.ran(tenant, from, to)).collect();
+            let sum: u64 = ran.iter().sum();
+            let parts = ran.iter().zip(promised);
+            all.extend(parts.map(|(ran, promised)| (100.0 * *ran as f64 / sum as f64 - promised).abs()));
+        }
+        let worst = all.iter().copied().fold(0.0, f64::max);
+        (all.iter().sum::<f64>() / all.len() as f64, worst)
+    }
+
+    /// How long the slowest in a hundred rounds of a tenant took that began after the first second, in nanoseconds.
+    ///
+    /// # Panics
+    /// If there is no such round.
+    pub fn p99(&self, tenant: usize) -> u64 {
+        let begun_late = self.rounds[tenant].iter().filter(|(at, _)| *at >= S);
+        let mut rounds: Vec<u64> = begun_late.map(|(_, took)| *took).collect();
+        rounds.sort_unstable();
+        rounds[rounds.len() * 99 / 100]
+    }
+
+    /// The first moment from which a tenant had the GPU again, in nanoseconds, to the grain of a millisecond.
+    pub fn runs_from(&self, tenant: usize, from: u64) -> Option<u64> {
+        let first = (from / BUCKET) as usize;
+        let bucket = self.ran[tenant][first..].iter().position(|ran| *ran > 0)?;
+        Some((first + bucket) as u64 * BUCKET)
+    }
+}

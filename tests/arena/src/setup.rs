@@ -1,0 +1,189 @@
+//! What is put into the arena.
+
+use simgpu::law;
+use tranche_domain::compute::{Priority, Rules, Terms};
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::request::ComputeMode;
+use tranche_domain::units::Permille;
+
+use crate::load::Load;
+use crate::{MS, US};
+
+/// How the simulated models share their time: 2 ms each, of which two saturating contexts lose 8.7 %.
+pub const GPU_RULES: law::Rules =
+    law::Rules { slice: 2 * MS, switch: 190 * US, handover: 40 * US, concurrent: 32 };
+
+/// How late everybody learns of everything, in nanoseconds. Ranges are drawn from alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Delays {
+    /// From ringing to the daemon's decision.
+    pub bell: (u64, u64),
+    /// From a lease that opens to the launch of a thread that waited for it.
+    pub wake: (u64, u64),
+    /// From a moment for which the daemon set its alarm to its decision.
+    pub alarm: (u64, u64),
+    /// From a mark that is passed to its being seen by who waits for depth.
+    pub nap: (u64, u64),
+    /// From the end of work to the return of the call that waits for it.
+    pub sync: (u64, u64),
+    /// What a launch costs on the host.
+    pub launch: u64,
+    /// GPU time between marks.
+    pub marks: u64,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self {
+            bell: (20 * US, 40 * US),
+            wake: (30 * US, 50 * US),
+            alarm: (5 * US, 60 * US),
+            nap: (10 * US, 80 * US),
+            sync: (5 * US, 15 * US),
+            launch: 3 * US,
+            marks: 200 * US,
+        }
+    }
+}
+
+/// Who decides who may launch.
+#[derive(Clone, Copy, Debug)]
+pub enum Policy {
+    /// Nobody: everybody launches whenever they like.
+    Unscheduled,
+    /// The daemon's arbiter.
+    Arbiter(Rules),
+}
+
+/// One thread that launches, in one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Which of the tenant's processes, from 0.
+    pub process: usize,
+    /// Which stream of the process.
+    pub stream: u64,
+    /// What it does.
+    pub load: Load,
+    /// When it begins and ends.
+    pub lives: (u64, u64),
+}
+
+/// A slice and what runs in it.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// Its terms.
+    pub terms: Terms,
+    /// Its programs.
+    pub programs: Vec<Program>,
+}
+
+impl Tenant {
+    /// One thread that works from the beginning to the end.
+    pub fn new(terms: Terms, load: Load) -> Self {
+        Self { terms, programs: Vec::new() }.and(Program {
+            process: 0,
+            stream: 1,
+            load,
+            lives: (0, u64::MAX),
+        })
+    }
+
+    /// Another thread.
+    pub fn and(mut self, program: Program) -> Self {
+        self.programs.push(program);
+        self
+    }
+
+    /// All its threads live from one moment to another.
+    pub fn lives(mut self, from: u64, to: u64) -> Self {
+        self.programs.iter_mut().for_each(|program| program.lives = (from, to));
+        self
+    }
+}
+
+/// Something that happens at a moment.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A tenant's terms change.
+    Change(usize, Terms),
+    /// A tenant's processes stop where they are; what they queued on the GPU goes on.
+    Stop(usize),
+    /// They go on.
+    Continue(usize),
+    /// They are killed.
+    Kill(usize),
+    /// The daemon dies.
+    DaemonDies,
+    /// A daemon begins, which knows the slices and nothing of the past.
+    DaemonReturns,
+}
+
+/// A whole game.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Who plays.
+    pub tenants: Vec<Tenant>,
+    /// What happens.
+    pub script: Vec<(u64, Action)>,
+    /// Who decides.
+    pub policy: Policy,
+    /// How GPUs share their time.
+    pub law: law::Rules,
+    /// How late everybody learns.
+    pub delays: Delays,
+    /// Chance.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// Tenants under the arbiter with its default rules.
+    pub fn new(tenants: Vec<Tenant>) -> Self {
+        Self {
+            tenants,
+            script: Vec::new(),
+            policy: Policy::Arbiter(Rules::default()),
+            law: GPU_RULES,
+            delays: Delays::default(),
+            seed: 1,
+        }
+    }
+
+    /// The same under another policy.
+    pub fn under(&self, policy: Policy) -> Self {
+        Self { policy, ..self.clone() }
+    }
+
+    /// The same with only one of its tenants.
+    pub fn alone(&self, tenant: usize) -> Self {
+        Self { tenants: vec![self.tenants[tenant].clone()], ..self.clone() }
+    }
+}
+
+/// A share.
+///
+/// # Panics
+/// Above 1000.
+pub fn permille(share: u32) -> Permille {
+    Permille::try_from(share).expect("a share is at most 1000 permille")
+}
+
+/// A GPU by its number.
+pub const fn gpu(number: u8) -> GpuUuid {
+    GpuUuid::from_bytes([number; 16])
+}
+
+/// A tenant's slice.
+///
+/// # Panics
+/// Never: it is a slice name.
+pub fn name(tenant: usize) -> SliceName {
+    format!("tenant-{tenant:02}").parse().expect("letters, a dash and digits name a slice")
+}
+
+/// A fair slice of GPU 0.
+pub fn fair(request: u32) -> Terms {
+    Terms {
+        priority: Priority::DEFAULT,
+        ..Terms::of_mode(ComputeMode::Fair, vec![gpu(0)], permille(request))
+    }
+}

@@ -1,0 +1,134 @@
+//! Shares hold, and what they cost.
+
+use arena::{Lengths, Load, MS, Policy, Program, Report, S, Setup, Tenant, US, fair, ideal, run};
+
+/// Thirty windows after the first.
+const GAME: u64 = 31 * S;
+
+const SPLITS: [&[u32]; 4] = [&[500, 300, 200], &[700, 300], &[900, 100], &[125; 8]];
+
+fn all(weights: &[u32], load: Load) -> Setup {
+    Setup::new(weights.iter().map(|weight| Tenant::new(fair(*weight), load)).collect())
+}
+
+fn percents(weights: &[u32]) -> Vec<f64> {
+    let total: u32 = weights.iter().sum();
+    weights.iter().map(|weight| 100.0 * f64::from(*weight) / f64::from(total)).collect()
+}
+
+/// The longest kernel as a part of a window, in percentage points.
+fn grain(report: &Report) -> f64 {
+    let longest = report.longest.iter().max().copied().unwrap_or(0);
+    100.0 * longest as f64 / S as f64
+}
+
+fn holds(weights: &[u32], setup: &Setup) {
+    let (report, bare) = (run(setup, GAME), run(&setup.under(Policy::Unscheduled), GAME));
+    let (mean, worst) = report.errors(&percents(weights));
+    let cost = report.throughput() / bare.throughput();
+    assert!(mean <= 1.0, "{weights:?}: off by {mean:.2} pp in the mean");
+    assert!(worst <= 3.0 + grain(&report), "{weights:?}: off by {worst:.2} pp in the worst window");
+    assert!(cost >= 0.98, "{weights:?}: {cost:.3} of what runs unscheduled");
+}
+
+#[test]
+fn shares_hold_for_short_kernels() {
+    SPLITS.iter().for_each(|weights| holds(weights, &all(weights, Load::saturating(50 * US))));
+}
+
+#[test]
+fn shares_hold_for_kernels_of_a_millisecond() {
+    SPLITS.iter().for_each(|weights| holds(weights, &all(weights, Load::saturating(MS))));
+}
+
+#[test]
+fn shares_hold_for_graphs() {
+    holds(&[500, 300, 200], &all(&[500, 300, 200], Load::saturating(7 * MS)));
+}
+
+#[test]
+fn mixed_kernels_are_shared_nearly_as_by_an_ideal_scheduler() {
+    let mixed = Load::Saturating { kernels: Lengths::LogUniform(50 * US, 40 * MS), ahead: 16 };
+    for weights in SPLITS {
+        let setup = all(weights, mixed);
+        let promised = percents(weights);
+        let (mean, worst) = run(&setup, GAME).errors(&promised);
+        let (ideal_mean, ideal_worst) = ideal::run(&setup, GAME).errors(&promised);
+        assert!(mean <= ideal_mean + 0.5, "{weights:?}: {mean:.2} against {ideal_mean:.2} pp in the mean");
+        assert!(worst <= ideal_worst + 1.5, "{weights:?}: {worst:.2} against {ideal_worst:.2} pp at worst");
+    }
+}
+
+#[test]
+fn one_with_kernels_forty_times_as_long_gets_no_more() {
+    let tenants =
+        vec![Tenant::new(fair(700), Load::saturating(MS)), Tenant::new(fair(300), Load::saturating(40 * MS))];
+    let report = run(&Setup::new(tenants), GAME);
+    let (mean, worst) = report.errors(&[70.0, 30.0]);
+    assert!(mean <= 2.5 && worst <= 3.0 + grain(&report), "{mean:.2} {worst:.2}");
+    assert!((report.percent(1) - 30.0).abs() <= 0.5, "{}", report.percent(1));
+}
+
+#[test]
+fn many_processes_gain_nothing() {
+    let load = Load::saturating(MS);
+    let extra = |process| Program { process, stream: 1, load, lives: (0, u64::MAX) };
+    let many = (1..4).map(extra).fold(Tenant::new(fair(500), load), Tenant::and);
+    let report = run(&Setup::new(vec![many, Tenant::new(fair(500), load)]), GAME);
+    let (many, one) = (report.percent(0), report.percent(1));
+    // Its processes take turns on the GPU among themselves, and that comes out of its own share.
+    assert!((44.0..=51.0).contains(&many), "four processes got {many:.1} %");
+    assert!((one - 50.0).abs() <= 1.0, "one process got {one:.1} % beside them");
+}
+
+#[test]
+fn many_streams_gain_nothing() {
+    let load = Load::saturating(MS);
+    let extra = |stream| Program { process: 0, stream, load, lives: (0, u64::MAX) };
+    let many = (2..5).map(extra).fold(Tenant::new(fair(500), load), Tenant::and);
+    let setup = Setup::new(vec![many, Tenant::new(fair(500), load)]);
+    let (mean, worst) = run(&setup, GAME).errors(&[50.0, 50.0]);
+    assert!(mean <= 1.0 && worst <= 3.1, "{mean:.2} {worst:.2}");
+}
+
+#[test]
+fn programs_that_wait_for_each_kernel_share_and_keep_the_gpu_busy() {
+    for (weights, gap, least) in [(&[500, 300, 200][..], 200 * US, 0.95), (&[700, 300], 200 * US, 0.90)] {
+        let setup = all(weights, Load::synchronous(MS, gap));
+        let (report, bare) = (run(&setup, GAME), run(&setup.under(Policy::Unscheduled), GAME));
+        let (mean, worst) = report.errors(&percents(weights));
+        let cost = report.throughput() / bare.throughput();
+        assert!(cost >= least, "{weights:?}: {cost:.3} of what runs unscheduled");
+        assert!(mean <= 1.0 && worst <= 3.1, "{weights:?}: {mean:.2} {worst:.2}");
+    }
+}
+
+#[test]
+fn one_that_thinks_between_kernels_gets_its_half_beside_one_that_never_does() {
+    let tenants =
+        vec![Tenant::new(fair(500), Load::synchronous(MS, MS)), Tenant::new(fair(500), Load::saturating(MS))];
+    let report = run(&Setup::new(tenants), GAME);
+    let (thinks, saturates) = (report.percent(0), report.percent(1));
+    assert!(thinks >= 44.0, "of the 50 % that it can use it got {thinks:.1} %");
+    assert!(thinks + saturates >= 90.0, "{thinks:.1} % and {saturates:.1} %");
+}
+
+#[test]
+fn a_lone_tenant_runs_as_if_it_had_no_slice() {
+    for load in [Load::saturating(50 * US), Load::saturating(MS), Load::synchronous(100 * US, 50 * US)] {
+        let mut tenants = vec![Tenant::new(fair(500), load)];
+        tenants.push(Tenant::new(fair(500), load).lives(100 * S, 100 * S));
+        let setup = Setup::new(tenants);
+        let (report, bare) = (run(&setup, 5 * S), run(&setup.under(Policy::Unscheduled), 5 * S));
+        let part = report.throughput() / bare.throughput();
+        assert!(part >= 0.98, "{load:?}: {part:.3}");
+    }
+}
+
+#[test]
+fn the_same_game_is_played_twice_alike() {
+    let setup = all(&[500, 300, 200], Load::synchronous(300 * US, 100 * US));
+    let (one, other) = (run(&setup, 5 * S), run(&setup, 5 * S));
+    assert_eq!((one.kernels, one.looks, one.leases), (other.kernels, other.looks, other.leases));
+    assert_eq!(one.rounds, other.rounds);
+}
