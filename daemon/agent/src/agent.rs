@@ -20,6 +20,7 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
+use crate::compute::Governor;
 use crate::config::OverCap;
 use crate::context::Contexts;
 use crate::failure::Failure;
@@ -46,6 +47,7 @@ pub(crate) struct Agent {
     pub(crate) over_cap: OverCap,
     pub(crate) last_look: Mutex<LastLook>,
     pub(crate) listings: Listings,
+    pub(crate) governor: Arc<Governor>,
     core: Mutex<Core>,
     /// Moves whenever room may have appeared.
     pub(crate) room: watch::Sender<u64>,
@@ -77,6 +79,7 @@ impl Agent {
         driver: Arc<dyn Driver>,
         contexts: Contexts,
         over_cap: OverCap,
+        governor: Arc<Governor>,
     ) -> Self {
         let (facts, gpus) = (driver.facts(), driver.gpus());
         let mut notes = contexts.notes.clone();
@@ -105,6 +108,7 @@ impl Agent {
             over_cap,
             last_look: Mutex::default(),
             listings: Listings::default(),
+            governor,
             core: Mutex::new(core),
             room: watch::Sender::new(0),
         }
@@ -158,13 +162,18 @@ impl Agent {
         let directory = self.layout.make_slice(&slice.name)?;
         let regions = Regions::create(&directory, core.generation, slice.parts.len())
             .map_err(|cause| Failure::regions(&slice.name, cause))?;
-        let tenancy = self.open(core, slice, regions);
+        let tenancy = self.open(core, slice, regions)?;
         self.listen(&tenancy)?;
         core.save(&self.layout)
     }
 
     /// Brings a slice into being over its regions; nobody can join it yet.
-    pub(crate) fn open(&self, core: &mut Core, slice: &Slice, regions: Regions) -> Arc<Tenancy> {
+    pub(crate) fn open(
+        &self,
+        core: &mut Core,
+        slice: &Slice,
+        regions: Regions,
+    ) -> Result<Arc<Tenancy>, Failure> {
         let deadline = now_unix_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
         let tenancy = Arc::new(Tenancy::new(
@@ -174,8 +183,9 @@ impl Agent {
             &parts,
             deadline,
         ));
+        self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
-        tenancy
+        Ok(tenancy)
     }
 
     /// Opens a slice's socket: whoever belongs there can join.
@@ -186,6 +196,7 @@ impl Agent {
 
     /// Makes as if a slice had never been.
     fn forget(&self, core: &mut Core, name: &SliceName) {
+        self.governor.leave(name);
         if let Some(tenancy) = core.live.remove(name) {
             tenancy.close();
         }
@@ -205,12 +216,13 @@ impl Agent {
         let mut core = self.core();
         core.authorise(name, caller, "resize")?;
         let before = core.node.clone();
-        let parts = core.node.resize(name, resize)?.parts.clone();
+        let slice = core.node.resize(name, resize)?.clone();
         if let Err(failure) = core.save(&self.layout) {
             core.node = before;
             return Err(failure);
         }
-        let parts = core.contexts.with_reserve(&parts);
+        self.governor.change(&slice);
+        let parts = core.contexts.with_reserve(&slice.parts);
         let tenancy = core.live.get(name).cloned();
         drop(core);
         if let Some(tenancy) = tenancy {

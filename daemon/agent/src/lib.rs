@@ -11,6 +11,7 @@
 mod agent;
 mod attach;
 pub mod cli;
+mod compute;
 mod config;
 mod context;
 mod failure;

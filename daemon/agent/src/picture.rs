@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::slice::{Part, ProcessId, Slice};
 use tranche_domain::units::{Bytes, Permille};
-use tranche_domain::view::{ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView};
+use tranche_domain::view::{
+    ComputeState, ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView,
+};
 use tranche_inventory::GpuFacts;
 use tranche_shm::DeviceSlot;
 
@@ -92,16 +94,22 @@ fn served(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {
 /// A slice with everybody in it.
 pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceView {
     let held = tenancy.held();
+    let compute = agent.governor.show(&slice.name).unwrap_or_default();
+    let (compute_state, waits_for) = ComputeState::of(compute.why);
     let (tier, tier_reason) = tier(agent, tenancy.regions.protection());
     SliceView {
         name: slice.name.clone(),
         share: slice.share,
-        devices: devices(agent, slice, tenancy, &held),
+        devices: devices(agent, slice, tenancy, &held, &compute.used),
         compute: slice.compute,
         limit: slice.limit,
         mode: slice.mode,
         priority: slice.priority,
         frozen: slice.frozen,
+        compute_state,
+        waits_for,
+        launches_passed: compute.passes,
+        launches_degraded: compute.degraded,
         tier,
         tier_reason,
         ephemeral: slice.ephemeral,
@@ -117,11 +125,13 @@ fn devices(
     slice: &Slice,
     tenancy: &Tenancy,
     held: &BTreeMap<ProcessId, Vec<Bytes>>,
+    used: &[(Permille, Permille)],
 ) -> Vec<SliceDeviceView> {
     let parts = slice.parts.iter().zip(tenancy.devices());
     let view = |(part, (device, gpu)): (&Part, (DeviceSlot, GpuUuid))| {
         let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
         let beside = tenancy.beside(device);
+        let (compute_used_1s, compute_used_60s) = used.get(device.index()).copied().unwrap_or_default();
         SliceDeviceView {
             gpu_index: agent.gpus.iter().find(|facts| facts.uuid == gpu).map_or(0, |facts| facts.index),
             gpu_uuid: gpu,
@@ -130,6 +140,8 @@ fn devices(
             shared: beside.shared,
             over_cap: beside.over,
             utilization_percent: tenancy.utilization(device),
+            compute_used_1s,
+            compute_used_60s,
         }
     };
     parts.map(view).collect()

@@ -33,6 +33,8 @@ pub(crate) fn watch_member(
             wait_for_end(&process).await;
         }
         point("reap: ended");
+        tenancy.abandon_work(seat);
+        agent.governor.wake();
         let ended = Instant::now();
         if wait_until_unlisted(&agent, &tenancy, id.pid).await == Listed::Still {
             tracing::warn!(

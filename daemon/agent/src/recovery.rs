@@ -83,11 +83,11 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
                 .map_err(|cause| Failure::regions(&slice.name, cause)),
         }
     };
-    let regions = again();
-    if regions.is_err() {
+    let opened = again().and_then(|regions| agent.open(core, slice, regions));
+    if opened.is_err() {
         let _ = core.node.delete(&slice.name);
     }
-    Ok(agent.open(core, slice, regions?))
+    opened
 }
 
 /// Finds the slice's roots and processes again.

@@ -1,4 +1,4 @@
-//! What has to be looked at again and again: signs of life, utilisation, slices over their caps, GPUs lost.
+//! What has to be looked at again and again: utilisation, slices over their caps, GPUs lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::config::OverCap;
 use crate::tenancy::Tenancy;
 use crate::trueup;
 
-/// Time between two samples. Tenants take a daemon for dead after five.
+/// Time between two samples.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Time between two looks at slices that are over their caps.
 const TRIM: Duration = Duration::from_millis(20);
@@ -41,7 +41,6 @@ pub(crate) async fn run(agent: Arc<Agent>) {
 fn look_after(agent: &Arc<Agent>) -> Vec<Arc<Tenancy>> {
     let tenancies = agent.tenancies();
     for tenancy in &tenancies {
-        tenancy.beat();
         if tenancy.regions.were_damaged() {
             agent.note(format!(
                 "a tenant truncated the usage region of slice {}: what it holds is not known any more; delete it",

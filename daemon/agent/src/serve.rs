@@ -14,6 +14,7 @@ use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
 
 use crate::agent::Agent;
+use crate::compute::Governor;
 use crate::config::OverCap;
 use crate::context::{Contexts, Outstanding};
 use crate::service::Door;
@@ -47,6 +48,8 @@ pub struct Settings {
 pub enum StartError {
     #[error("cannot take over what an earlier daemon left: {0}")]
     Recovery(io::Error),
+    #[error("cannot govern compute: {0}")]
+    Compute(io::Error),
     #[error("cannot serve at the gRPC socket: {0}")]
     Door(io::Error),
     #[error("the gRPC server failed: {0}")]
@@ -64,12 +67,14 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
     let Settings { layout, shim, driver, contexts, over_cap, outstanding } = settings;
-    let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap));
+    let governor = Arc::new(Governor::new().map_err(StartError::Compute)?);
+    let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap, Arc::clone(&governor)));
     for note in &agent.core().notes {
         tracing::warn!("{note}");
     }
     allow_descriptors(&agent);
     recovery::recover(&agent).map_err(StartError::Recovery)?;
+    let _governing = governor.start().map_err(StartError::Compute)?;
     if let Some(outstanding) = outstanding.filter(|outstanding| !outstanding.is_empty()) {
         let agent = Arc::clone(&agent);
         tokio::task::spawn_blocking(move || take_late(&agent, outstanding));

@@ -209,6 +209,13 @@ pub(crate) fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Wakes everybody who waits for the lower half of a word to change, in whatever process.
+pub(crate) fn futex_wake_all(word: &AtomicU64) {
+    const _: () = assert!(cfg!(target_endian = "little"), "the lower half is where the word is");
+    // SAFETY: the kernel only takes the address for the name of a queue; the word outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
 /// Opens a file for reading through a mount of its own that nobody can write through: whoever gets the
 /// descriptor cannot open the file writable again by way of `/proc/self/fd`, as root in a container either.
 /// Needs CAP_SYS_ADMIN and Linux 5.12.

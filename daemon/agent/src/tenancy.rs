@@ -126,7 +126,7 @@ impl Tenancy {
             over_since: Mutex::new(None),
         };
         tenancy.set_limits(parts);
-        tenancy.beat();
+        tenancy.beat(monotonic_ns());
         tenancy
     }
 
@@ -152,8 +152,8 @@ impl Tenancy {
     // Time and limits
 
     /// Says to the tenants that the daemon is alive.
-    pub(crate) fn beat(&self) {
-        self.regions.control().beat(monotonic_ns());
+    pub(crate) fn beat(&self, now_ns: u64) {
+        self.regions.control().beat(now_ns);
     }
 
     /// Publishes caps and context reserves, then takes back what is granted beyond them and not in use.
@@ -195,6 +195,11 @@ impl Tenancy {
     pub(crate) fn set_utilization(&self, device: DeviceSlot, gpu: u32, memory: u32) {
         self.regions.control().set_utilization(device, gpu, memory);
         self.utilization[device.index()].store(gpu.into(), Ordering::Relaxed);
+    }
+
+    /// Forgets what a process that has ended had outstanding: nobody waits for that any more.
+    pub(crate) fn abandon_work(&self, seat: Seat) {
+        self.regions.compute().clear(slot(seat));
     }
 
     /// What the slice uses of a device in percent, once it has been measured.
@@ -420,7 +425,7 @@ fn ledger_cap(cap: Bytes) -> Bytes {
     Bytes::new(Units::within(cap.get()).bytes())
 }
 
-fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
     now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{
-    ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView, WaitingView,
+    ComputeState, ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView, WaitingView,
 };
 
 pub(crate) fn node() -> NodeView {
@@ -26,6 +26,9 @@ pub(crate) fn node() -> NodeView {
             SliceView {
                 ephemeral: true,
                 processes: vec![trainer()],
+                compute_state: ComputeState::OverShare,
+                waits_for: Some("frac03".parse().unwrap()),
+                launches_passed: 3,
                 ..slice("frac05", 500, &[(0, 16255, 8500)])
             },
             slice("pair", 0, &[(1, 32510, 0), (2, 32510, 64)]),
@@ -97,6 +100,8 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         shared: Bytes::ZERO,
         over_cap: Bytes::mib(used.saturating_sub(cap)),
         utilization_percent: (used > 64).then_some(40),
+        compute_used_1s: Permille::try_from(if used > 64 { 412 } else { 0 }).unwrap(),
+        compute_used_60s: Permille::try_from(if used > 64 { 390 } else { 0 }).unwrap(),
     };
     SliceView {
         name: name.parse().unwrap(),
@@ -107,6 +112,10 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         mode: ComputeMode::Fair,
         priority: Priority::DEFAULT,
         frozen: false,
+        compute_state: ComputeState::NoWork,
+        waits_for: None,
+        launches_passed: 0,
+        launches_degraded: 0,
         tier: "preload".into(),
         tier_reason: "the daemon serves one user".into(),
         ephemeral: false,

@@ -157,6 +157,19 @@ fn describe(slice: &SliceView) -> String {
     }
     line("compute", format!("{} guaranteed, at most {}, {}", slice.compute, slice.limit, slice.mode));
     line("priority", slice.priority.to_string());
+    for device in &slice.devices {
+        let (second, minute) = (device.compute_used_1s, device.compute_used_60s);
+        line(
+            "used",
+            format!("{second} of GPU {} in the last second, {minute} in the last minute", device.gpu_index),
+        );
+    }
+    let behind = slice.waits_for.iter().map(|name| format!(" (waits for {name})"));
+    line("state", slice.compute_state.to_string() + &behind.collect::<String>());
+    if (slice.launches_passed, slice.launches_degraded) != (0, 0) {
+        let (passed, degraded) = (slice.launches_passed, slice.launches_degraded);
+        line("launches", format!("{passed} let through out of turn, {degraded} while the daemon was away"));
+    }
     if slice.frozen {
         line("frozen", format!("until `tranche slice thaw {}`", slice.name));
     }
@@ -218,6 +231,9 @@ mod tests {
              memory    8500 of 16255 MiB used on GPU 0 (GPU-00000000-0000-0000-0000-000000000000)\n\
              compute   50 % guaranteed, at most 100 %, fair\n\
              priority  0\n\
+             used      41.2 % of GPU 0 in the last second, 39 % in the last minute\n\
+             state     over its share (waits for frac03)\n\
+             launches  3 let through out of turn, 0 while the daemon was away\n\
              tier      preload (the daemon serves one user)\n\
              owner     user 1000\n\
              created   2026-01-02T03:04:05Z\n\

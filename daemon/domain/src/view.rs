@@ -4,13 +4,60 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use serde::Serialize;
 
-use crate::compute::Priority;
+use crate::compute::{Priority, Why};
 use crate::id::{GpuUuid, HostPid, InnerPid, SliceName};
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
+
+/// What a slice does with its compute, or why it does nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComputeState {
+    /// It may launch, and does.
+    Running,
+    /// It asks for nothing.
+    #[default]
+    NoWork,
+    /// It used more of its share than another, who has the GPU.
+    OverShare,
+    /// It has used what it may use at most.
+    LimitReached,
+    /// It is frozen.
+    Frozen,
+    /// Another goes first.
+    BehindPriority,
+}
+
+impl ComputeState {
+    /// What the arbiter says, and the slice that is waited for.
+    pub fn of(why: Option<Why>) -> (Self, Option<SliceName>) {
+        match why {
+            Some(Why::Running) => (Self::Running, None),
+            None | Some(Why::NoWork) => (Self::NoWork, None),
+            Some(Why::OverShare { holder }) => (Self::OverShare, Some(holder)),
+            Some(Why::LimitReached) => (Self::LimitReached, None),
+            Some(Why::Frozen) => (Self::Frozen, None),
+            Some(Why::BehindPriority { slice }) => (Self::BehindPriority, Some(slice)),
+        }
+    }
+}
+
+impl fmt::Display for ComputeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Running => "running",
+            Self::NoWork => "no work",
+            Self::OverShare => "over its share",
+            Self::LimitReached => "limit reached",
+            Self::Frozen => "frozen",
+            Self::BehindPriority => "behind priority",
+        })
+    }
+}
 
 /// The whole node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -114,6 +161,14 @@ pub struct SliceView {
     pub priority: Priority,
     /// Whether its programs' launches are held.
     pub frozen: bool,
+    /// What it does with its compute, or why it does nothing.
+    pub compute_state: ComputeState,
+    /// The slice that it waits for, where it waits for one.
+    pub waits_for: Option<SliceName>,
+    /// Launches let through though it was not its turn, because nothing that was outstanding made progress.
+    pub launches_passed: u64,
+    /// Launches let through though it was not its turn, because the daemon was away.
+    pub launches_degraded: u64,
     /// Its enforcement tier.
     pub tier: String,
     /// Why it has that tier.
@@ -146,8 +201,12 @@ pub struct SliceDeviceView {
     pub shared: Bytes,
     /// By how much it is over its cap, as it may be after a shrink: until that is freed it gets nothing new.
     pub over_cap: Bytes,
-    /// Utilisation of the GPU by this slice in percent, where known.
+    /// Utilisation of the GPU by this slice in percent as NVML tells, where it does.
     pub utilization_percent: Option<u32>,
+    /// What it used of the GPU's time over the last second.
+    pub compute_used_1s: Permille,
+    /// What it used of the GPU's time over the last minute.
+    pub compute_used_60s: Permille,
 }
 
 /// A process in a slice.

@@ -6,6 +6,7 @@ use tranche_domain::compute::Priority;
 use tranche_domain::id::{BadName, BadUuid};
 use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{AboveWhole, Bytes, Permille};
+use tranche_domain::view::ComputeState;
 
 use crate::v1;
 
@@ -27,6 +28,8 @@ pub enum BadMessage {
     NoMemory,
     #[error("compute mode {0} is not known to this version")]
     Mode(i32),
+    #[error("compute state {0} is not known to this version")]
+    State(i32),
     #[error(
         "the resize changes nothing: give a fraction, a memory size, a compute share, a limit or a priority"
     )]
@@ -139,6 +142,36 @@ impl TryFrom<v1::ResizeSliceRequest> for Resize {
         };
         if resize == Self::default() { Err(BadMessage::NoChange) } else { Ok(resize) }
     }
+}
+
+impl From<v1::ComputeState> for ComputeState {
+    fn from(state: v1::ComputeState) -> Self {
+        match state {
+            v1::ComputeState::Running => Self::Running,
+            v1::ComputeState::Unspecified | v1::ComputeState::NoWork => Self::NoWork,
+            v1::ComputeState::OverShare => Self::OverShare,
+            v1::ComputeState::LimitReached => Self::LimitReached,
+            v1::ComputeState::Frozen => Self::Frozen,
+            v1::ComputeState::BehindPriority => Self::BehindPriority,
+        }
+    }
+}
+
+impl From<ComputeState> for v1::ComputeState {
+    fn from(state: ComputeState) -> Self {
+        match state {
+            ComputeState::Running => Self::Running,
+            ComputeState::NoWork => Self::NoWork,
+            ComputeState::OverShare => Self::OverShare,
+            ComputeState::LimitReached => Self::LimitReached,
+            ComputeState::Frozen => Self::Frozen,
+            ComputeState::BehindPriority => Self::BehindPriority,
+        }
+    }
+}
+
+pub(crate) fn state(number: i32) -> Result<ComputeState, BadMessage> {
+    v1::ComputeState::try_from(number).map(Into::into).map_err(|_| BadMessage::State(number))
 }
 
 pub(crate) fn mode(number: i32) -> Result<ComputeMode, BadMessage> {

@@ -5,7 +5,7 @@ use tranche_domain::request::BadShare;
 use tranche_domain::units::Bytes;
 use tranche_domain::view;
 
-use crate::convert::{BadMessage, mode};
+use crate::convert::{BadMessage, mode, state};
 use crate::v1;
 
 impl From<view::NodeView> for v1::NodeView {
@@ -132,6 +132,10 @@ impl From<view::SliceView> for v1::SliceView {
             limit_permille: slice.limit.get(),
             priority: slice.priority.get().into(),
             frozen: slice.frozen,
+            compute_state: v1::ComputeState::from(slice.compute_state).into(),
+            waits_for: slice.waits_for.map(String::from),
+            launches_passed: slice.launches_passed,
+            launches_degraded: slice.launches_degraded,
         }
     }
 }
@@ -149,6 +153,10 @@ impl TryFrom<v1::SliceView> for view::SliceView {
             limit: wire.limit_permille.try_into()?,
             priority: wire.priority.try_into().map_err(BadMessage::Priority)?,
             frozen: wire.frozen,
+            compute_state: state(wire.compute_state)?,
+            waits_for: wire.waits_for.map(|name| name.parse()).transpose()?,
+            launches_passed: wire.launches_passed,
+            launches_degraded: wire.launches_degraded,
             tier: wire.tier,
             tier_reason: wire.tier_reason,
             ephemeral: wire.ephemeral,
@@ -170,6 +178,8 @@ impl From<view::SliceDeviceView> for v1::SliceDeviceView {
             shared_bytes: device.shared.get(),
             over_cap_bytes: device.over_cap.get(),
             utilization_percent: device.utilization_percent,
+            compute_used_1s_permille: device.compute_used_1s.get(),
+            compute_used_60s_permille: device.compute_used_60s.get(),
         }
     }
 }
@@ -186,6 +196,8 @@ impl TryFrom<v1::SliceDeviceView> for view::SliceDeviceView {
             shared: Bytes::new(wire.shared_bytes),
             over_cap: Bytes::new(wire.over_cap_bytes),
             utilization_percent: wire.utilization_percent,
+            compute_used_1s: wire.compute_used_1s_permille.try_into()?,
+            compute_used_60s: wire.compute_used_60s_permille.try_into()?,
         })
     }
 }

@@ -30,7 +30,7 @@ macro_rules! fields {
 }
 
 /// What `--query-slice` knows.
-pub static SLICE_FIELDS: [Field<OfSlice>; 19] = fields! {
+pub static SLICE_FIELDS: [Field<OfSlice>; 27] = fields! {
     "name", "name of the slice", |slice, _| Some(slice.name.to_string());
     "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
     "gpu.uuid", "UUID of the GPU", |_, device| Some(device.gpu_uuid.to_string());
@@ -40,8 +40,16 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 19] = fields! {
     "memory.shared" ["MiB"], "of that, held by several of its processes", |_, device| mib(device.shared);
     "memory.over_cap" ["MiB"], "beyond its cap, after a shrink", |_, device| mib(device.over_cap);
     "memory.free" ["MiB"], "total less used", |_, device| mib(device.cap.saturating_sub(device.used));
-    "utilization.gpu" ["%"], "use of the GPU by this slice", |_, device| text(device.utilization_percent);
+    "utilization.gpu" ["%"], "use of the GPU by this slice, as NVML tells", |_, device| text(device.utilization_percent);
     "compute" ["%"], "its compute request", |slice, _| percent(slice.compute);
+    "compute.limit" ["%"], "the most compute it may have", |slice, _| percent(slice.limit);
+    "compute.used" ["%"], "its part of the GPU's time in the last second", |_, device| percent(device.compute_used_1s);
+    "compute.used_60s" ["%"], "and in the last minute", |_, device| percent(device.compute_used_60s);
+    "compute.state", "what it does with its compute, or why nothing", |slice, _| Some(slice.compute_state.to_string());
+    "compute.waits_for", "the slice that it waits for", |slice, _| slice.waits_for.as_ref().map(ToString::to_string);
+    "compute.passed", "launches let through for want of progress", |slice, _| Some(slice.launches_passed.to_string());
+    "compute.degraded", "launches let through while the daemon was away", |slice, _| Some(slice.launches_degraded.to_string());
+    "priority", "who goes first: the higher", |slice, _| Some(slice.priority.to_string());
     "mode", "how its compute is bounded", |slice, _| Some(slice.mode.to_string());
     "tier", "its enforcement tier", |slice, _| Some(slice.tier.clone());
     "tier.reason", "why it has that tier", |slice, _| Some(slice.tier_reason.clone());

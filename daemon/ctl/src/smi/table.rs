@@ -100,14 +100,17 @@ fn percent(share: Option<u32>) -> String {
 }
 
 fn slices(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
-    const COLUMNS: [(&str, Side); 8] = [
+    const COLUMNS: [(&str, Side); 11] = [
         ("GPU", Side::Right),
         ("Slice", Side::Left),
         ("Share", Side::Right),
         ("Memory", Side::Right),
-        ("Util", Side::Right),
         ("Compute", Side::Right),
+        ("1 s", Side::Right),
+        ("60 s", Side::Right),
         ("Mode", Side::Left),
+        ("Prio", Side::Right),
+        ("State", Side::Left),
         ("Tier", Side::Left),
     ];
     let rows = by_gpu(node).into_iter().map(|(slice, _, device)| {
@@ -116,13 +119,22 @@ fn slices(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>
             slice.name.to_string(),
             slice.share.to_string(),
             held_of(device),
-            percent(device.utilization_percent),
-            slice.compute.to_string(),
+            compute(slice),
+            device.compute_used_1s.to_string(),
+            device.compute_used_60s.to_string(),
             slice.mode.to_string(),
+            slice.priority.to_string(),
+            slice.compute_state.to_string(),
             slice.tier.clone(),
         ]
     });
     (&COLUMNS, rows.collect())
+}
+
+/// What a slice is guaranteed, and the most it may have: `30 / 100 %`.
+fn compute(slice: &SliceView) -> String {
+    let request = slice.compute.to_string();
+    format!("{} / {}", request.trim_end_matches(" %"), slice.limit)
 }
 
 /// What a slice holds of what it may, and whether that is too much.

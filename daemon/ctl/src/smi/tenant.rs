@@ -43,6 +43,7 @@ fn inside(slice: &SliceView) -> SliceView {
         devices: devices.collect(),
         processes: slice.processes.iter().map(as_it_knows_itself).collect(),
         root_pids: Vec::new(),
+        waits_for: None,
         ..slice.clone()
     }
 }

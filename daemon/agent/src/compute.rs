@@ -1,0 +1,211 @@
+//! Who may use a GPU now: the arbiter of `tranche-domain`, driven by what the slices' processes ring and write.
+//!
+//! One thread of its own does nothing else: it sleeps until a slice rings, a slice changes, or the arbiter wants
+//! to look again, reads the compute records of those that may want something, asks the arbiter, and writes the
+//! leases that change. While nobody is busy it wakes only to say that the daemon is alive.
+
+mod account;
+mod bells;
+mod member;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Why, Window};
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::slice::Slice;
+use tranche_domain::units::Permille;
+
+use crate::tenancy::{Tenancy, monotonic_ns};
+use bells::{Bells, Number};
+use member::Member;
+
+/// How compute is bounded, in the words of [`tranche_domain::view::NodeView::compute_enforcement`].
+#[expect(dead_code, reason = "said once the gate stands")]
+pub(crate) const TECHNIQUE: &str =
+    "GPU time, by a gate before each launch; a running kernel is not interrupted";
+
+/// Time between two signs of life; a gate takes a daemon for gone after one second.
+const BEAT: Nanos = Nanos::millis(200);
+/// The least time between two decisions that nobody asked for.
+const BREATH: Nanos = Nanos::micros(50);
+
+/// The slices whose compute is governed, and the thread that does it.
+pub(crate) struct Governor {
+    state: Mutex<State>,
+    bells: Bells,
+    stopping: AtomicBool,
+}
+
+/// What there is to see of a slice's compute.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    /// What it used of each of its devices over a second and over a minute.
+    pub(crate) used: Vec<(Permille, Permille)>,
+    /// Nothing where it is not known.
+    pub(crate) why: Option<Why>,
+    /// Launches let through because nothing that was outstanding made progress.
+    pub(crate) passes: u64,
+    /// Launches let through because there was no daemon.
+    pub(crate) degraded: u64,
+}
+
+struct State {
+    arbiter: Arbiter,
+    members: BTreeMap<SliceName, Member>,
+    next_number: Number,
+    next_beat: Instant,
+}
+
+/// The thread; it ends with this.
+pub(crate) struct Running {
+    governor: Arc<Governor>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Governor {
+    pub(crate) fn new() -> io::Result<Self> {
+        let state = State {
+            arbiter: Arbiter::new(Rules::default()),
+            members: BTreeMap::new(),
+            next_number: Number::FIRST,
+            next_beat: Instant::default(),
+        };
+        Ok(Self { state: Mutex::new(state), bells: Bells::new()?, stopping: AtomicBool::new(false) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the state")
+    }
+
+    /// Begins to govern.
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<Running> {
+        let governor = Arc::clone(self);
+        let thread = thread::Builder::new().name("compute".into()).spawn(move || governor.run())?;
+        Ok(Running { governor: Arc::clone(self), thread: Some(thread) })
+    }
+
+    /// Governs a slice from now on; one of the same name is forgotten.
+    pub(crate) fn admit(&self, slice: &Slice, tenancy: &Arc<Tenancy>) -> io::Result<()> {
+        let mut state = self.state();
+        let number = state.next_number.take();
+        self.bells.watch(tenancy.regions.bell(), number)?;
+        let before = state.members.insert(slice.name.clone(), Member::new(number, Arc::clone(tenancy)));
+        if let Some(before) = before {
+            self.bells.forget(before.bell());
+        }
+        state.arbiter.admit(now(), slice.name.clone(), terms(slice));
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// A slice's terms changed.
+    pub(crate) fn change(&self, slice: &Slice) {
+        self.state().arbiter.change(now(), &slice.name, terms(slice));
+        self.wake();
+    }
+
+    /// A slice ended.
+    pub(crate) fn leave(&self, name: &SliceName) {
+        let mut state = self.state();
+        if let Some(member) = state.members.remove(name) {
+            self.bells.forget(member.bell());
+            state.arbiter.leave(now(), name);
+        }
+        drop(state);
+        self.wake();
+    }
+
+    /// Somebody left a slice, and what it had outstanding counts no more.
+    pub(crate) fn wake(&self) {
+        self.bells.wake();
+    }
+
+    /// What a slice used lately and why it waits, if it does; nothing if it is not governed.
+    pub(crate) fn show(&self, name: &SliceName) -> Option<Shown> {
+        let state = self.state();
+        let member = state.members.get(name)?;
+        let (now, arbiter) = (now(), &state.arbiter);
+        let used = |gpu: &GpuUuid| {
+            let over = |window| arbiter.used(now, name, *gpu, window);
+            (over(Window::Second), over(Window::Minute))
+        };
+        let (passes, degraded) = member.let_through();
+        let used = member.gpus().iter().map(used).collect();
+        let why = Some(arbiter.why_waiting(name));
+        Some(Shown { used, why, passes, degraded })
+    }
+
+    fn run(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            let rung = self.bells.wait();
+            let deadline = self.round(&rung);
+            self.bells.alarm(deadline);
+        }
+    }
+
+    /// Looks at those who may want something and decides; says when to look again.
+    fn round(&self, rung: &[Number]) -> Instant {
+        let mut state = self.state();
+        let state = &mut *state;
+        let now = now();
+        let beat = now >= state.next_beat;
+        if beat {
+            state.next_beat = now + BEAT;
+        }
+        for (name, member) in &mut state.members {
+            if rung.contains(&member.number()) {
+                member.rang(now, &self.bells);
+            }
+            if beat || member.wants_a_look(rung) {
+                state.arbiter.observe(now, name, member.look(now));
+            }
+        }
+        let decision = state.arbiter.decide(now);
+        for (name, lease) in decision.leases {
+            if let Some(member) = state.members.get_mut(&name) {
+                member.tell(lease);
+            }
+        }
+        let mut deadline = state.next_beat;
+        for member in state.members.values_mut() {
+            member.keep_up();
+            if beat {
+                member.tenancy().beat(now.nanos());
+            }
+            deadline = member.unmute(now, &self.bells).map_or(deadline, |at| deadline.min(at));
+        }
+        let again = decision.look_again.map_or(deadline, |at| at.max(now + BREATH));
+        deadline.min(again)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.governor.stopping.store(true, Ordering::Release);
+        self.governor.wake();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, it has said why.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn terms(slice: &Slice) -> Terms {
+    let mut gpus: Vec<GpuUuid> = slice.parts.iter().map(|part| part.gpu).collect();
+    gpus.sort_unstable();
+    let (request, limit) = (slice.guaranteed(), slice.limit);
+    Terms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen }
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(monotonic_ns())
+}
+
+#[cfg(test)]
+#[path = "compute_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+use super::*;
+use proptest::prelude::*;
+use std::sync::atomic::AtomicU64;
+use tranche_shm::compute::{Mark, RECORD_WORDS};
+
+const MS: u64 = 1_000_000;
+
+struct Page(Vec<AtomicU64>);
+
+impl Page {
+    fn new() -> Self {
+        Self((0..RECORD_WORDS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record::over(self.0.first_chunk().unwrap())
+    }
+
+    fn begin(&self, at_ms: u64, sequence: u32, estimate_ms: u32) {
+        self.record().busy_since_ns(first()).store(at_ms * MS, Relaxed);
+        self.submit(sequence, estimate_ms);
+    }
+
+    fn submit(&self, sequence: u32, estimate_ms: u32) {
+        self.record().marks().submit(Mark { sequence, device: first(), estimate_us: estimate_ms * 1000 });
+    }
+
+    fn learn(&self, busy_ms: u64) {
+        self.record().busy_ns(first()).store(busy_ms * MS, Relaxed);
+        self.record().busy_since_ns(first()).store(0, Relaxed);
+    }
+}
+
+fn first() -> DeviceSlot {
+    DeviceSlot::new(0).unwrap()
+}
+
+fn account() -> Account {
+    Account::new(&[GpuUuid::from_bytes([1; 16])])
+}
+
+fn look(account: &mut Account, at_ms: u64, pages: &[&Page]) -> Observed {
+    let records = pages.iter().zip(1..).map(|(page, pid)| {
+        let identity = Identity { pid, start_time: 1, inner_pid: pid };
+        (Slot::new(pid as usize).unwrap(), identity, page.record())
+    });
+    account.look(Instant::from_nanos(at_ms * MS), records)
+}
+
+fn busy_ms(seen: &Observed) -> u64 {
+    seen.busy[0].get() / MS
+}
+
+#[test]
+fn a_program_that_waits_for_its_work_is_charged_by_its_own_stamps() {
+    let (page, mut account) = (Page::new(), account());
+    look(&mut account, 100, &[&page]);
+    page.begin(101, 1, 1);
+    let seen = look(&mut account, 102, &[&page]);
+    assert_eq!((busy_ms(&seen), seen.outstanding), (1, Nanos::millis(1)));
+    assert!(account.is_active());
+    page.record().marks().finish(1);
+    page.learn(2);
+    let seen = look(&mut account, 110, &[&page]);
+    assert_eq!((busy_ms(&seen), seen.outstanding), (2, Nanos::ZERO), "two of the ten");
+    assert!(!account.is_active());
+}
+
+#[test]
+fn a_program_that_never_learns_that_its_work_is_done_is_not_charged_for_idleness() {
+    let (page, mut account) = (Page::new(), account());
+    look(&mut account, 100, &[&page]);
+    page.begin(100, 1, 3);
+    look(&mut account, 101, &[&page]);
+    page.record().marks().finish(1);
+    assert_eq!(busy_ms(&look(&mut account, 150, &[&page])), 4, "three were outstanding at the last look");
+    assert_eq!(busy_ms(&look(&mut account, 200, &[&page])), 4);
+    page.submit(2, 3);
+    assert_eq!(busy_ms(&look(&mut account, 202, &[&page])), 6, "it goes on in the same stretch");
+}
+
+#[test]
+fn a_stretch_that_turns_out_to_have_been_shorter_leaves_the_next_one_whole() {
+    let (page, mut account) = (Page::new(), account());
+    look(&mut account, 100, &[&page]);
+    page.begin(100, 1, 3);
+    look(&mut account, 101, &[&page]);
+    page.record().marks().finish(1);
+    assert_eq!(busy_ms(&look(&mut account, 150, &[&page])), 4);
+    page.learn(4);
+    page.begin(151, 2, 3);
+    assert_eq!(busy_ms(&look(&mut account, 153, &[&page])), 6);
+}
+
+#[test]
+fn processes_that_are_busy_at_the_same_time_are_busy_once() {
+    let (pages, mut account) = ([Page::new(), Page::new(), Page::new()], account());
+    let pages: Vec<&Page> = pages.iter().collect();
+    look(&mut account, 100, &pages);
+    pages.iter().for_each(|page| page.begin(100, 1, 50));
+    let seen = look(&mut account, 110, &pages);
+    assert_eq!((busy_ms(&seen), seen.outstanding), (10, Nanos::millis(150)));
+    assert_eq!(account.launching(), 3);
+}
+
+#[test]
+fn what_was_before_the_first_look_is_not_charged_again() {
+    let (page, mut account) = (Page::new(), account());
+    page.learn(5000);
+    page.begin(50, 1, 9);
+    assert_eq!(busy_ms(&look(&mut account, 100, &[&page])), 0);
+    assert_eq!(busy_ms(&look(&mut account, 101, &[&page])), 1);
+}
+
+#[test]
+fn a_process_in_another_s_place_begins_with_nothing() {
+    let (page, mut account) = (Page::new(), account());
+    page.learn(5000);
+    look(&mut account, 100, &[&page]);
+    let fresh = Page::new();
+    fresh.learn(3);
+    let other = Identity { pid: 9, start_time: 9, inner_pid: 9 };
+    let records = [(Slot::new(1).unwrap(), other, fresh.record())];
+    let seen = account.look(Instant::from_nanos(110 * MS), records.into_iter());
+    assert_eq!(busy_ms(&seen), 3);
+}
+
+#[test]
+fn each_mark_submitted_and_each_mark_reached_is_progress() {
+    let (page, mut account) = (Page::new(), account());
+    let mut seen = vec![look(&mut account, 1, &[&page]).progress];
+    for sequence in 1..=3 {
+        page.submit(sequence, 1);
+        seen.push(look(&mut account, 1, &[&page]).progress);
+    }
+    for sequence in 1..=3 {
+        page.record().marks().finish(sequence);
+        seen.push(look(&mut account, 1, &[&page]).progress);
+    }
+    assert!(seen.windows(2).all(|pair| pair[0] != pair[1]), "{seen:?}");
+}
+
+#[test]
+fn gpus_are_told_in_sorted_order() {
+    let gpus = [GpuUuid::from_bytes([9; 16]), GpuUuid::from_bytes([1; 16])];
+    let (page, mut account) = (Page::new(), Account::new(&gpus));
+    look(&mut account, 100, &[&page]);
+    page.begin(100, 1, 50);
+    let seen = look(&mut account, 103, &[&page]);
+    assert_eq!(seen.busy, [Nanos::ZERO, Nanos::millis(3)], "the first device is the second GPU");
+}
+
+proptest! {
+    #[test]
+    fn hostile_records_never_panic_and_never_charge_more_than_the_time(
+        rounds in prop::collection::vec((0u64..5000, prop::collection::vec(any::<(usize, u64)>(), 0..40)), 1..20),
+    ) {
+        let (pages, mut account) = ([Page::new(), Page::new()], account());
+        let (mut at, mut before) = (1000, None);
+        for (pause, words) in rounds {
+            at += pause;
+            for (place, word) in words {
+                pages[place % 2].0[place / 2 % RECORD_WORDS].store(word, Relaxed);
+            }
+            let seen = look(&mut account, at, &[&pages[0], &pages[1]]);
+            if let Some((busy, then)) = before {
+                prop_assert!(seen.busy[0].get() - busy <= (at - then) * MS);
+            }
+            before = Some((seen.busy[0].get(), at));
+        }
+    }
+}

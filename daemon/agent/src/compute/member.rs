@@ -1,0 +1,136 @@
+//! A slice as the loop knows it: its records, its bell, and the lease that it has.
+
+use std::sync::Arc;
+
+use nix::sys::eventfd::EventFd;
+use tranche_domain::compute::{Instant, Lease, Nanos, Observed};
+use tranche_domain::id::GpuUuid;
+use tranche_shm::Slot;
+use tranche_shm::lease;
+
+use super::account::Account;
+use super::bells::{Bells, Number};
+use crate::sys;
+use crate::tenancy::Tenancy;
+
+/// Rings that a slice may have saved up. A program that waits for each of its kernels rings twice for each.
+const BURST: u64 = 256;
+/// For each ring beyond, so much time has to pass: one slice costs at most so many decisions a second.
+const PER_RING: Nanos = Nanos::micros(100);
+/// A slice that rings too much is not heard for so long; then its records are looked at all the same.
+const MUTED: Nanos = Nanos::millis(1);
+
+/// A slice that is governed.
+pub(super) struct Member {
+    number: Number,
+    tenancy: Arc<Tenancy>,
+    account: Account,
+    /// What the arbiter said last.
+    lease: Option<Lease>,
+    /// What stands in the control region.
+    written: Option<lease::Lease>,
+    /// When its last ring would have come, had they come as seldom as they may.
+    spent: Instant,
+    muted_until: Option<Instant>,
+}
+
+impl Member {
+    pub(super) fn new(number: Number, tenancy: Arc<Tenancy>) -> Self {
+        let account = Account::new(&tenancy.gpus);
+        let (lease, written, muted_until) = (None, None, None);
+        Self { number, tenancy, account, lease, written, spent: Instant::default(), muted_until }
+    }
+
+    pub(super) const fn number(&self) -> Number {
+        self.number
+    }
+
+    pub(super) fn tenancy(&self) -> &Tenancy {
+        &self.tenancy
+    }
+
+    pub(super) fn bell(&self) -> &EventFd {
+        self.tenancy.regions.bell()
+    }
+
+    /// Its GPUs in the order of its devices.
+    pub(super) fn gpus(&self) -> &[GpuUuid] {
+        &self.tenancy.gpus
+    }
+
+    /// Launches let through because nothing made progress, and because there was no daemon.
+    pub(super) const fn let_through(&self) -> (u64, u64) {
+        self.account.let_through()
+    }
+
+    /// It rang: if that is too much, it is not heard for a while.
+    pub(super) fn rang(&mut self, now: Instant, bells: &Bells) {
+        let saved = PER_RING.scaled(BURST, 1);
+        let earliest = Instant::from_nanos(now.nanos().saturating_sub(saved.get()));
+        self.spent = self.spent.max(earliest) + PER_RING;
+        if self.spent > now && self.muted_until.is_none() {
+            bells.mute(self.bell(), self.number);
+            self.muted_until = Some(now + MUTED);
+        }
+    }
+
+    /// Hears it again when the time has come; says when it will.
+    pub(super) fn unmute(&mut self, now: Instant, bells: &Bells) -> Option<Instant> {
+        let until = self.muted_until?;
+        if now < until {
+            return Some(until);
+        }
+        bells.unmute(self.bell(), self.number);
+        self.muted_until = None;
+        None
+    }
+
+    /// Whether it may have changed since the last look.
+    pub(super) fn wants_a_look(&self, rung: &[Number]) -> bool {
+        self.account.is_active() || self.muted_until.is_some() || rung.contains(&self.number)
+    }
+
+    /// Reads the records of all who are there.
+    pub(super) fn look(&mut self, now: Instant) -> Observed {
+        let control = self.tenancy.regions.control().reader();
+        let compute = self.tenancy.regions.compute();
+        let seated = (0..control.slots_high()).filter_map(Slot::new);
+        let seated = seated.filter_map(|slot| Some((slot, control.identity(slot)?, compute.record(slot))));
+        self.account.look(now, seated)
+    }
+
+    /// Takes note of a decision.
+    pub(super) fn tell(&mut self, lease: Lease) {
+        self.lease = Some(lease);
+    }
+
+    /// Writes its lease, if what stands there is another, and wakes who waits for that.
+    pub(super) fn keep_up(&mut self) {
+        let Some(lease) = self.lease.map(|lease| on_the_wall(lease, self.account.launching())) else {
+            return;
+        };
+        if self.written == Some(lease) {
+            return;
+        }
+        let control = self.tenancy.regions.control();
+        control.set_lease(lease);
+        self.written = Some(lease);
+        if lease.open {
+            sys::futex_wake_all(control.reader().lease_word());
+        }
+    }
+}
+
+/// A lease as the gate reads it. The depth is the slice's; the gate of each process sees its own work alone, so
+/// that those who launch have a part of the depth each.
+fn on_the_wall(lease: Lease, launching: u64) -> lease::Lease {
+    let depth_us = lease.depth.get() / 1000 / launching.max(1);
+    lease::Lease {
+        open: lease.open,
+        governed: true,
+        frozen: lease.frozen,
+        bell: lease.bell,
+        depth_us: u32::try_from(depth_us).unwrap_or(u32::MAX).min(lease::Lease::MOST_DEPTH_US),
+        least: lease.least.min(lease::Lease::MOST_LEAST),
+    }
+}

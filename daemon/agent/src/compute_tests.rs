@@ -1,0 +1,180 @@
+use super::*;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tranche_domain::compute::Priority;
+use tranche_domain::request::ComputeMode;
+use tranche_domain::slice::Part;
+use tranche_domain::units::Bytes;
+use tranche_shm::compute::{Mark, Tally};
+use tranche_shm::control::Identity;
+use tranche_shm::lease::Lease;
+use tranche_shm::{DeviceSlot, Slot};
+
+use crate::regions::Regions;
+
+const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Place {
+    directory: TempDir,
+    governor: Arc<Governor>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory, governor: Arc::new(Governor::new().unwrap()) }
+    }
+
+    /// A slice with one process in it.
+    fn slice(&self, name: &str, permille: u32) -> (Slice, Arc<Tenancy>) {
+        let directory = self.directory.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let part = Part { gpu: GPU, cap: Bytes::mib(100) };
+        let slice = slice(name, permille, part);
+        let regions = Regions::create(&directory, 1, 1).unwrap();
+        let tenancy = Tenancy::new(slice.name.clone(), &directory, regions, &[(part, Bytes::ZERO)], 0);
+        let tenancy = Arc::new(tenancy);
+        tenancy.regions.control().occupy(seat(), Identity { pid: 7, start_time: 7, inner_pid: 7 });
+        self.governor.admit(&slice, &tenancy).unwrap();
+        (slice, tenancy)
+    }
+}
+
+fn slice(name: &str, permille: u32, part: Part) -> Slice {
+    Slice {
+        name: name.parse().unwrap(),
+        share: "0.5".parse().unwrap(),
+        parts: vec![part],
+        compute: Permille::try_from(permille).unwrap(),
+        limit: Permille::WHOLE,
+        mode: ComputeMode::Fair,
+        priority: Priority::DEFAULT,
+        frozen: false,
+        ephemeral: false,
+        owner_uid: 0,
+        created_unix_ms: 0,
+    }
+}
+
+fn seat() -> Slot {
+    Slot::new(0).unwrap()
+}
+
+fn lease(tenancy: &Tenancy) -> Lease {
+    tenancy.regions.control().reader().lease()
+}
+
+/// One launch of that length is outstanding from now on.
+fn launch(tenancy: &Tenancy, sequence: u32, estimate_us: u32) {
+    let record = tenancy.regions.compute().record(seat());
+    let device = DeviceSlot::new(0).unwrap();
+    record.busy_since_ns(device).store(monotonic_ns(), Relaxed);
+    record.marks().submit(Mark { sequence, device, estimate_us });
+}
+
+fn eventually(what: &str, mut look: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !look() {
+        assert!(start.elapsed() < PATIENCE, "still not so: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_slice_alone_is_open_and_governed_and_the_daemon_shows_that_it_lives() {
+    let place = Place::new();
+    let (_, tenancy) = place.slice("a", 500);
+    let _running = place.governor.start().unwrap();
+    eventually("it may launch", || lease(&tenancy).governed && lease(&tenancy).open);
+    let control = tenancy.regions.control().reader();
+    let before = control.heartbeat_ns();
+    eventually("the heart beats", || control.heartbeat_ns() > before + 2 * BEAT.get());
+}
+
+#[test]
+fn a_frozen_slice_is_closed_until_it_is_thawed() {
+    let place = Place::new();
+    let (slice, tenancy) = place.slice("a", 500);
+    let _running = place.governor.start().unwrap();
+    eventually("it may launch", || lease(&tenancy).open);
+    place.governor.change(&Slice { frozen: true, ..slice.clone() });
+    eventually("it is frozen", || lease(&tenancy).frozen && !lease(&tenancy).open);
+    tenancy.regions.compute().record(seat()).tally(Tally::Waiting).store(1, Relaxed);
+    tenancy.regions.bell().write(1).unwrap();
+    eventually("it is said", || place.governor.show(&slice.name).unwrap().why == Some(Why::Frozen));
+    place.governor.change(&slice);
+    eventually("it is thawed", || !lease(&tenancy).frozen && lease(&tenancy).open);
+}
+
+#[test]
+fn whoever_waits_and_rings_gets_its_turn_though_the_holder_never_says_a_word() {
+    let place = Place::new();
+    let (_, holder) = place.slice("holder", 500);
+    let (_, other) = place.slice("other", 500);
+    let _running = place.governor.start().unwrap();
+    launch(&holder, 1, 1_000_000);
+    holder.regions.bell().write(1).unwrap();
+    other.regions.compute().record(seat()).tally(Tally::Waiting).store(1, Relaxed);
+    other.regions.bell().write(1).unwrap();
+    eventually("the other may launch", || lease(&other).open);
+}
+
+/// What the thread that governs has used of a processor so far.
+fn processor_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let governs = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "idle-node\n")
+    };
+    let used = tasks.filter(governs).map(|task| {
+        let stat = std::fs::read_to_string(task.join("schedstat")).unwrap();
+        Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+    });
+    used.sum()
+}
+
+#[test]
+fn sixty_four_idle_slices_with_four_processes_each_cost_less_than_a_hundredth_of_a_processor() {
+    let place = Place::new();
+    for number in 0..64 {
+        let (_, tenancy) = place.slice(&format!("s{number}"), 10);
+        for pid in 1..4 {
+            let identity = Identity { pid, start_time: 7, inner_pid: pid };
+            tenancy.regions.control().occupy(Slot::new(pid as usize).unwrap(), identity);
+        }
+    }
+    let governor = Arc::clone(&place.governor);
+    let thread = thread::Builder::new().name("idle-node".into()).spawn(move || governor.run()).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let before = processor_time();
+    thread::sleep(Duration::from_secs(2));
+    let used = processor_time() - before;
+    place.governor.stopping.store(true, Ordering::Release);
+    place.governor.wake();
+    thread.join().unwrap();
+    assert!(used < Duration::from_millis(20), "{used:?} in two seconds");
+    println!("{used:?} in two seconds");
+}
+
+#[test]
+fn a_slice_that_rings_without_end_is_not_heard_for_a_while() {
+    let place = Place::new();
+    let (_, tenancy) = place.slice("a", 500);
+    let bells = Bells::new().unwrap();
+    let number = Number::FIRST;
+    bells.watch(tenancy.regions.bell(), number).unwrap();
+    let mut member = Member::new(number, tenancy);
+    let at = |us: u64| Instant::from_nanos(1_000_000_000 + us * 1000);
+    for _ in 0..256 {
+        member.rang(at(0), &bells);
+    }
+    assert_eq!(member.unmute(at(0), &bells), None, "what may be saved up is heard");
+    member.rang(at(0), &bells);
+    assert_eq!(member.unmute(at(0), &bells), Some(at(1000)));
+    assert!(member.wants_a_look(&[]), "it is looked at instead");
+    assert_eq!(member.unmute(at(1000), &bells), None);
+    member.rang(at(1000), &bells);
+    assert_eq!(member.unmute(at(1000), &bells), None, "a millisecond is worth ten rings");
+}
