@@ -117,6 +117,8 @@ hooks! {
         11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free_ptsz;
         11020 cuMemPoolCreate(pool: *mut u64, properties: *const pool::Properties) => pool::create;
         11020 cuMemPoolDestroy(pool: u64) => pool::destroy;
+        11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer;
+        11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => shared::import_pointer;
         11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim;
         10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate;
         11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate;
@@ -153,6 +155,7 @@ hooks! {
         4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle;
         10000 cuImportExternalMemory(memory: *mut u64, import: *const shared::Import) => shared::import_external;
         10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const shared::View) => shared::view_external;
+        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => shared::array_external;
         10000 cuDestroyExternalMemory(memory: u64) => shared::destroy_external;
         12010 cuMulticastCreate(object: *mut u64, properties: *const c_void) => multicast::create;
         12010 cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory;
@@ -160,7 +163,13 @@ hooks! {
         13010 cuMulticastBindMem_v2(object: u64, device: c_int, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory_on;
         13010 cuMulticastBindAddr_v2(object: u64, device: c_int, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address_on;
         12010 cuMulticastUnbind(object: u64, device: c_int, offset: usize, bytes: usize) => multicast::unbind;
+        13030 cuLogicalEndpointBindMem(id: u32, device: c_int, offset: u64, memory: u64, from: u64, bytes: u64, flags: u64) => multicast::bind_to_endpoint;
+        13030 cuLogicalEndpointBindAddr(id: u32, device: c_int, offset: u64, address: u64, bytes: u64, flags: u64) => multicast::bind_address_to_endpoint;
+        13030 cuLogicalEndpointUnbind(id: u32, device: c_int, offset: u64, bytes: u64) => multicast::unbind_from_endpoint;
+        13030 cuLogicalEndpointDestroy(id: u32) => multicast::destroy_endpoint;
 
+        11010 cuMemMapArrayAsync(list: *const array::MapInfo, count: u32, stream: u64) => array::map;
+        11010 cuMemMapArrayAsync_ptsz(list: *const array::MapInfo, count: u32, stream: u64) => array::map_ptsz;
         2000 cuArrayCreate(array: *mut u64, shape: *const array::Flat<u32>) => array::create;
         3020 cuArrayCreate_v2(array: *mut u64, shape: *const array::Flat<usize>) => array::create;
         2000 cuArray3DCreate(array: *mut u64, shape: *const array::Solid<u32>) => array::create;

@@ -138,6 +138,8 @@ impl<'a> Ledger<'a> {
                 self.leave_blocks(entry.device, key, entry.detail);
             }
             Kind::Mapping => self.drop_mapping(entry),
+            // It has no memory of its own, but may have others'.
+            Kind::Array if entry.units == Units::ZERO => self.unbind_all(key),
             Kind::Module if entry.detail != 0 => self.return_allowance(entry.device),
             _ => {}
         }

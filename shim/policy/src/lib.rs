@@ -14,12 +14,14 @@
 #[cfg(test)]
 extern crate std;
 
+mod binding;
 mod charge;
 mod context;
 mod extent;
 mod graph;
 mod image;
 mod ledger;
+mod lend;
 mod limit;
 mod lock;
 mod mark;
@@ -32,6 +34,7 @@ mod table;
 pub mod uuid;
 mod visible;
 
+pub use binding::{Bound, Tile};
 pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
 pub use graph::GraphUse;
@@ -40,7 +43,6 @@ pub use ledger::{Claim, Denied, Ledger, Owner};
 pub use limit::limit_cost;
 pub use lock::{Guard, Lock, Pause};
 pub use mark::{Hush, Mark, Marks};
-pub use physical::Bound;
 pub use pool::PoolUse;
 pub use table::{Entry, Full, Kind, Table};
 pub use visible::{ENTRY_BYTES, VARIABLE, Visible};

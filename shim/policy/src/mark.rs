@@ -109,7 +109,7 @@ impl<'a> Ledger<'a> {
     pub(crate) fn leave_behind(&self, what: Behind, device: DeviceSlot, mark: Mark, marks: &impl Marks) {
         if mark.event != 0 && marks.passed(mark.event) {
             marks.end(mark.event);
-            return self.left(what);
+            return self.left(what, self.table.stamp());
         }
         let _turn = self.marking().acquire();
         let entry = Entry { detail: mark.event, link: mark.context, ..self.entry(device, Units::ZERO) };
@@ -127,7 +127,7 @@ impl<'a> Ledger<'a> {
             if !self.is_hushed() && marks.passed(entry.detail) {
                 self.table.take(Kind::Mark, key, entry.serial);
                 marks.end(entry.detail);
-                self.left(Behind::of_key(key));
+                self.left(Behind::of_key(key), entry.serial);
             }
         }
     }
@@ -137,18 +137,19 @@ impl<'a> Ledger<'a> {
         let _turn = self.marking().acquire();
         let of_context = |kind: Kind, entry: &Entry| kind == Kind::Mark && entry.link == context;
         let mut cursor = Cursor::default();
-        while let Some((_, key, _)) = self.table.take_next(&mut cursor, of_context) {
-            self.left(Behind::of_key(key));
+        while let Some((_, key, entry)) = self.table.take_next(&mut cursor, of_context) {
+            self.left(Behind::of_key(key), entry.serial);
         }
     }
 
-    fn left(&self, what: Behind) {
+    /// What was marked at `stamp` has left; what is there since is something else.
+    fn left(&self, what: Behind, stamp: u64) {
         match what {
             Behind::Memory(pointer) => {
                 let gone = self.table.take(Kind::Leaving, pointer, u64::MAX);
                 gone.into_iter().for_each(|gone| self.forget(Kind::Leaving, pointer, gone));
             }
-            Behind::Opened(pointer) => self.close_opened(pointer, u64::MAX),
+            Behind::Opened(pointer) => self.close_opened(pointer, stamp),
             Behind::Tile(key) => {
                 self.few
                     .take(Kind::Binding, key, u64::MAX)

@@ -3,6 +3,7 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
+use crate::binding::MULTICAST;
 use crate::charge::Daemon;
 use crate::extent::{BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Denied, Ledger};
@@ -11,22 +12,10 @@ use crate::table::{Cursor, Entry, Full, Kind};
 
 /// An entry of [`Kind::Physical`] counts in its detail: references in the upper half, mappings in the lower.
 pub(crate) const REFERENCE: u64 = 1 << 32;
-const MAPPING: u64 = 1;
+pub(crate) const MAPPING: u64 = 1;
 /// What an entry's link says of a handle that came from elsewhere: how large it is shows when it is mapped.
 /// Otherwise the link is zero or the handle that this one is another name of.
 const IMPORTED: u64 = 1 << 62;
-/// What an entry's link says of a multicast object.
-const MULTICAST: u64 = 1 << 61;
-
-/// What is bound to a multicast object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// Physical memory by its handle.
-    Handle(u64),
-    /// What is mapped around an address.
-    Address(u64),
-}
-
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
     pub fn create<E>(
@@ -74,7 +63,7 @@ impl Ledger<'_> {
         matches!(self.table.change(Kind::Physical, handle, |entry| entry.map(more)), Ok(Some(_)))
     }
 
-    fn mapping_around(&self, address: u64) -> Option<Entry> {
+    pub(crate) fn mapping_around(&self, address: u64) -> Option<Entry> {
         let exact = self.table.find(Kind::Mapping, address);
         let mut cursor = Cursor::default();
         let mut rest = core::iter::from_fn(|| self.table.next(&mut cursor, |kind, _| kind == Kind::Mapping));
@@ -112,12 +101,7 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<u64, E>,
     ) -> Result<u64, Denied<E>> {
         self.charge_import(handle, bytes, daemon)?;
-        let mut found = None;
-        // Counted before the driver maps it, or a release in between would give the charge back too early.
-        let _ = self.table.change(Kind::Physical, handle, |entry| {
-            found = entry;
-            entry.map(|entry| Entry { detail: entry.detail.saturating_add(MAPPING), ..entry })
-        });
+        let found = self.pin(handle);
         let mapped = driver().map_err(Denied::Driver);
         let Some(physical) = found else { return mapped };
         let address = mapped.inspect_err(|_| self.drop_part(handle, physical.serial, MAPPING))?;
@@ -142,65 +126,14 @@ impl Ledger<'_> {
         }
     }
 
-    /// A multicast object is there. It takes nothing itself, and keeps what is bound to it.
-    pub fn multicast_made(&self, object: u64) {
-        let Some(device) = DeviceSlot::new(0) else { return };
-        let entry = Entry { detail: REFERENCE, link: MULTICAST, ..self.entry(device, Units::ZERO) };
-        if let Ok(Some(gone)) = self.table.put(Kind::Physical, object, entry) {
-            self.forget(Kind::Physical, object, gone);
-        }
-    }
-
-    /// Lets `driver` bind memory to a place in a multicast object: by its handle or, with none, by where it is
-    /// mapped.
-    pub fn bind<E>(
-        &self,
-        (object, offset): (u64, u64),
-        memory: Bound,
-        driver: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
-        let handle = match memory {
-            Bound::Handle(handle) => Some(handle),
-            Bound::Address(address) => self.mapping_around(address).map(|mapping| mapping.link),
-        };
-        let Some(handle) = handle else { return driver() };
+    /// Counts memory as mapped before it is, or a release in between would give the charge back too early.
+    pub(crate) fn pin(&self, handle: u64) -> Option<Entry> {
         let mut found = None;
         let _ = self.table.change(Kind::Physical, handle, |entry| {
             found = entry;
             entry.map(|entry| Entry { detail: entry.detail.saturating_add(MAPPING), ..entry })
         });
-        let Some(physical) = found else { return driver() };
-        driver().inspect_err(|_| self.drop_part(handle, physical.serial, MAPPING))?;
-        let entry = Entry { detail: object, link: handle, ..self.entry(physical.device, Units::ZERO) };
-        // A binding that finds no room in the table keeps its memory charged: too much, never too little.
-        let place = place(object, offset, physical.device);
-        if let Ok(Some(gone)) = self.few.put(Kind::Binding, place, entry) {
-            self.drop_mapping(gone);
-        }
-        Ok(())
-    }
-
-    /// Lets `driver` unbind what is at a place in a multicast object.
-    pub fn unbind<E>(
-        &self,
-        (object, offset): (u64, u64),
-        device: DeviceSlot,
-        driver: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
-        let stamp = self.table.stamp();
-        driver()?;
-        if let Some(gone) = self.few.take(Kind::Binding, place(object, offset, device), stamp) {
-            self.drop_mapping(gone);
-        }
-        Ok(())
-    }
-
-    fn unbind_all(&self, object: u64) {
-        let bound = |kind: Kind, entry: &Entry| kind == Kind::Binding && entry.detail == object;
-        let mut cursor = Cursor::default();
-        while let Some((_, _, gone)) = self.few.take_next(&mut cursor, bound) {
-            self.drop_mapping(gone);
-        }
+        found
     }
 
     fn charge_import<E>(&self, handle: u64, bytes: u64, daemon: &impl Daemon) -> Result<(), Denied<E>> {
@@ -251,7 +184,7 @@ impl Ledger<'_> {
     }
 
     /// Takes a reference or a mapping from physical memory entered by `stamp`; the last one ends the charge.
-    fn drop_part(&self, handle: u64, stamp: u64, part: u64) {
+    pub(crate) fn drop_part(&self, handle: u64, stamp: u64, part: u64) {
         let mut last = None;
         let _ = self.table.change(Kind::Physical, handle, |entry| {
             let entry = entry?;
@@ -273,9 +206,4 @@ impl Ledger<'_> {
             }
         }
     }
-}
-
-/// A place in a multicast object. Offsets are multiples of a block, so they mix well with a handle.
-fn place(object: u64, offset: u64, device: DeviceSlot) -> u64 {
-    object.rotate_left(40) ^ (offset / BLOCK_BYTES) ^ (device.index() as u64) << 32
 }

@@ -24,10 +24,29 @@ impl<F: Fn(u64) -> Option<u64>> PoolUse for F {
     }
 }
 
-/// An entry of [`Kind::Pool`]: charged in units; live units in its detail; calls begun in the upper half of its
-/// link, calls under way in the lower.
-const BEGUN: u64 = 1 << 32;
+/// An entry of [`Kind::Pool`]: charged in units; in its detail live units in the lower half and what is lent to other
+/// processes in the upper; calls begun in the upper half of its link, calls under way in the lower.
+pub(crate) const BEGUN: u64 = 1 << 32;
 const UNDER_WAY: u64 = 1;
+
+/// Live units of a pool.
+const fn live(entry: &Entry) -> u32 {
+    entry.detail as u32
+}
+
+/// What of a pool is charged as shared with other processes.
+pub(crate) const fn lent(entry: &Entry) -> Units {
+    Units::new((entry.detail >> 32) as u32)
+}
+
+/// The same pool with so much lent.
+pub(crate) fn with_lent(entry: Entry, lent: Units) -> Entry {
+    Entry {
+        detail: u64::from(lent.get()) << 32 | u64::from(live(&entry)),
+        link: entry.link.wrapping_add(BEGUN),
+        ..entry
+    }
+}
 
 impl<'a> Ledger<'a> {
     /// Charges, lets `driver` allocate from `pool`, and charges what the pool grew beyond that. `undo` frees
@@ -84,8 +103,11 @@ impl<'a> Ledger<'a> {
         driver()?;
         if let Some(entry) = self.table.take(Kind::Streamed, pointer, stamp) {
             match self.few.find(Kind::Pool, entry.link).filter(|pool| pool.serial < entry.serial) {
-                Some(_) => {
+                Some(pool) => {
                     self.shrink_live(entry.link, entry.detail);
+                    if lent(&pool) > Units::ZERO {
+                        self.end_loan(pointer, &entry);
+                    }
                     self.settle_pool(entry.link, keeps);
                 }
                 None => self.shrink_gone(entry.link, entry.detail),
@@ -131,8 +153,11 @@ impl<'a> Ledger<'a> {
         driver()?;
         self.pool_gone(Kind::HostPool, pool, stamp);
         match self.few.take(Kind::Pool, pool, stamp) {
-            Some(entry) if entry.detail > 0 => self.keep_gone(pool, entry),
-            Some(entry) => self.forget(Kind::Pool, pool, entry),
+            Some(entry) if live(&entry) > 0 => self.keep_gone(pool, entry),
+            Some(entry) => {
+                self.forget(Kind::Pool, pool, entry);
+                self.drop_lent(pool, entry.serial);
+            }
             None => {}
         }
         Ok(())
@@ -142,9 +167,9 @@ impl<'a> Ledger<'a> {
     fn keep_gone(&self, pool: u64, gone: Entry) {
         // What finds no room in the table stays charged: too much, never too little.
         let _ = self.few.change(Kind::GonePool, pool, |before| {
-            let (units, live) = before.map_or((Units::ZERO, 0), |before| (before.units, before.detail));
+            let (units, other) = before.map_or((Units::ZERO, 0), |before| (before.units, before.detail));
             let units = gone.units.saturating_add(units);
-            Some(Entry { units, detail: gone.detail.saturating_add(live), ..gone })
+            Some(Entry { units, detail: other.saturating_add(live(&gone).into()), ..gone })
         });
     }
 
@@ -155,7 +180,10 @@ impl<'a> Ledger<'a> {
             last = left.filter(|entry| entry.detail == 0);
             left.filter(|entry| entry.detail > 0)
         });
-        last.into_iter().for_each(|gone| self.forget(Kind::GonePool, pool, gone));
+        if let Some(gone) = last {
+            self.forget(Kind::GonePool, pool, gone);
+            self.drop_lent(pool, 0);
+        }
     }
 
     fn pool_gone(&self, kind: Kind, pool: u64, stamp: u64) {
@@ -194,7 +222,8 @@ impl<'a> Ledger<'a> {
         let _turn = self.device_lock(reserved.device()).acquire();
         let grown = |entry: Entry| entry.detail.saturating_add(u64::from(live.get()));
         let entry = self.few.find(Kind::Pool, pool).ok_or(Refused)?;
-        let owed = target(grown(entry), kept).saturating_sub(entry.units);
+        let grown_entry = Entry { detail: grown(entry), ..entry };
+        let owed = target(&grown_entry, kept).saturating_sub(entry.units);
         // Between looking and writing only `settle_pool` might lower the charge, and it leaves pools alone
         // whose calls are under way, as ours is.
         let reserved = reserved.grow(owed, daemon);
@@ -212,7 +241,7 @@ impl<'a> Ledger<'a> {
     fn shrink_live(&self, pool: u64, live: u64) {
         let _ = self.few.change(Kind::Pool, pool, |entry| {
             entry.map(|entry| Entry {
-                detail: entry.detail.saturating_sub(live),
+                detail: entry.detail - live.min(self::live(&entry).into()),
                 link: entry.link.wrapping_add(BEGUN),
                 ..entry
             })
@@ -229,7 +258,7 @@ impl<'a> Ledger<'a> {
             if entry.link != seen.link || entry.link as u32 > 0 || entry.serial != seen.serial {
                 return Some(entry);
             }
-            let units = entry.units.min(target(entry.detail, kept));
+            let units = entry.units.min(target(&entry, kept));
             back = entry.units.saturating_sub(units);
             Some(Entry { units, ..entry })
         });
@@ -239,7 +268,8 @@ impl<'a> Ledger<'a> {
     }
 }
 
-fn target(live: u64, kept: Option<u64>) -> Units {
-    let live = Units::new(u32::try_from(live).unwrap_or(u32::MAX));
-    kept.map_or(live, |bytes| Units::covering(bytes).unwrap_or(Units::MAX))
+/// What a pool is to be charged: what it keeps, but for what is charged as shared.
+pub(crate) fn target(entry: &Entry, kept: Option<u64>) -> Units {
+    let all = kept.map_or(Units::new(live(entry)), |bytes| Units::covering(bytes).unwrap_or(Units::MAX));
+    all.saturating_sub(lent(entry))
 }

@@ -47,13 +47,23 @@ impl Ledger<'_> {
             return Ok(()); // freed meanwhile
         }
         extra.keep(packed);
-        // Nobody answers, or nobody wants to know: it stays charged to us, and to others in full.
-        if self.say(Share::Export(entry.device, share, units), daemon) == Shared::Noted {
+        self.say_exported(entry.device, share, units, daemon);
+        Ok(())
+    }
+
+    /// Nobody answers, or nobody wants to know: it stays charged to us, and to others in full.
+    pub(crate) fn say_exported(
+        &self,
+        device: DeviceSlot,
+        share: ShareKey,
+        units: Units,
+        daemon: &impl Daemon,
+    ) {
+        if self.say(Share::Export(device, share, units), daemon) == Shared::Noted {
             let _ = self.table.change(Kind::Shared, share.0, |held| {
                 held.map(|held| Entry { units: held.units.saturating_sub(units), link: NOTED, ..held })
             });
         }
-        Ok(())
     }
 
     /// Opens what others may have exported: at a pointer ([`Kind::Opened`]) or as physical memory
@@ -256,6 +266,6 @@ fn blocks(pointer: u64, bytes: u64) -> Units {
 }
 
 /// Pointers and handles are less than 2^57, so neither is taken for the other.
-const fn alias(kind: Kind, key: u64) -> u64 {
+pub(crate) const fn alias(kind: Kind, key: u64) -> u64 {
     key | (kind as u64) << 58
 }

@@ -1,13 +1,20 @@
 //! Arrays: device memory with a shape. Programs never see its layout; here it is rows after rows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
 use crate::memory::alloc::{allocate, drop_range};
 use crate::memory::ranges::{Kind, Place};
+use crate::memory::virt;
+use crate::op::Op;
 use crate::status::{Outcome, Status};
+use crate::stream::{DefaultStream, select};
 use crate::wall::{In, Out};
+
+/// Where the memory of an array is that has none.
+const NOWHERE: u64 = 0;
 
 /// An array, or all levels of a mipmapped one.
 #[derive(Clone)]
@@ -18,7 +25,35 @@ pub(crate) struct Array {
     memory: u64,
     offset: u64,
     role: Role,
+    /// What is mapped into it where, if it has no memory of its own.
+    tiles: BTreeMap<Region, u64>,
 }
+
+/// Where in an array: what stands between the array and the operation in [`MapInfo`].
+type Region = [u64; 5];
+
+/// `CUarrayMapInfo`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct MapInfo {
+    resource: u64,
+    array: u64,
+    region: Region,
+    operation: i32,
+    handle_type: i32,
+    memory: u64,
+    offset: u64,
+    devices: u32,
+    flags: u32,
+    reserved: [u32; 2],
+}
+
+/// `CU_MEM_OPERATION_TYPE_MAP`.
+const MAP: i32 = 1;
+/// `CU_MEM_OPERATION_TYPE_UNMAP`.
+const UNMAP: i32 = 2;
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`.
+const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
 
 #[derive(Clone, PartialEq)]
 enum Role {
@@ -68,6 +103,10 @@ impl Shape {
         }
     }
 
+    fn has_memory(&self) -> bool {
+        self.flags & WITHOUT_MEMORY == 0
+    }
+
     fn rows(&self) -> u64 {
         self.height.max(1) as u64
     }
@@ -91,6 +130,10 @@ impl Shape {
 }
 
 impl Array {
+    fn new(context: u64, shape: Shape, memory: u64, offset: u64, role: Role) -> Self {
+        Self { context, shape, memory, offset, role, tiles: BTreeMap::new() }
+    }
+
     /// Where its bytes are, from its first element on, with bytes from row to row and slice to slice.
     pub(crate) fn place(&self, table: &Table) -> Outcome<(Place, u64, u64)> {
         let range = table.ranges.at(self.memory).ok_or(Status::InvalidHandle)?;
@@ -119,10 +162,13 @@ fn make(out: Out<u64>, shape: Shape) -> Outcome {
     let bytes = shape.bytes()?;
     let driver = driver()?;
     let mut table = driver.table();
-    let memory = allocate(driver, &mut table, bytes, Kind::Owned)?;
     let context = table.current()?.0;
+    let memory = match shape.has_memory() {
+        true => allocate(driver, &mut table, bytes, Kind::Owned)?,
+        false => NOWHERE,
+    };
     let handle = table.handle();
-    table.arrays.insert(handle, Array { context, shape, memory, offset: 0, role: Role::Whole });
+    table.arrays.insert(handle, Array::new(context, shape, memory, 0, Role::Whole));
     out.put(handle)
 }
 
@@ -151,6 +197,7 @@ pub(crate) fn destroy(handle: u64) -> Outcome {
 
 fn end(driver: &Driver, table: &mut Table, handle: u64) {
     let Some(array) = table.arrays.remove(&handle) else { return };
+    array.tiles.values().for_each(|memory| virt::unpin(driver, table, *memory));
     match array.role {
         Role::Level => return,
         Role::Mipmapped(levels) => levels.iter().for_each(|level| drop(table.arrays.remove(level))),
@@ -170,27 +217,99 @@ pub(crate) fn end_all(driver: &Driver, table: &mut Table, context: u64) {
 
 pub(crate) fn create_mipmapped(out: Out<u64>, shape: In<Shape>, levels: u32) -> Outcome {
     out.check()?;
-    let shape = shape.get()?;
-    let longest = shape.width.max(shape.height).max(shape.depth).max(1);
-    let shapes: Vec<Shape> = std::iter::successors(Some(shape), |shape| Some(shape.halved()))
-        .take(levels.clamp(1, longest.ilog2() + 1) as usize)
-        .collect();
-    let sizes: Vec<u64> = shapes.iter().map(Shape::bytes).collect::<Outcome<_>>()?;
+    let levels = Levels::of(shape.get()?, levels)?;
     let driver = driver()?;
     let mut table = driver.table();
-    let memory = allocate(driver, &mut table, sizes.iter().sum(), Kind::Owned)?;
     let context = table.current()?.0;
-    let (mut offset, mut handles) = (0, Vec::new());
-    for (shape, size) in shapes.into_iter().zip(sizes) {
-        let handle = table.handle();
-        table.arrays.insert(handle, Array { context, shape, memory, offset, role: Role::Level });
-        handles.push(handle);
-        offset += size;
+    let memory = match levels.shape.has_memory() {
+        true => allocate(driver, &mut table, levels.bytes(), Kind::Owned)?,
+        false => NOWHERE,
+    };
+    out.put(levels.insert(&mut table, context, memory))
+}
+
+/// The levels of a mipmapped array, largest first, with what they take.
+pub(crate) struct Levels {
+    shape: Shape,
+    each: Vec<(Shape, u64)>,
+}
+
+impl Levels {
+    /// As many as asked for and as there can be.
+    pub(crate) fn of(shape: Shape, levels: u32) -> Outcome<Self> {
+        let longest = shape.width.max(shape.height).max(shape.depth).max(1);
+        let each = std::iter::successors(Some(shape), |shape| Some(shape.halved()))
+            .take(levels.clamp(1, longest.ilog2() + 1) as usize)
+            .map(|shape| Ok((shape, shape.bytes()?)))
+            .collect::<Outcome<_>>()?;
+        Ok(Self { shape, each })
     }
-    let handle = table.handle();
-    let role = Role::Mipmapped(Arc::new(handles));
-    table.arrays.insert(handle, Array { context, shape, memory, offset: 0, role });
-    out.put(handle)
+
+    /// What they take together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.each.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Makes them a mipmapped array over this memory.
+    pub(crate) fn insert(self, table: &mut Table, context: u64, memory: u64) -> u64 {
+        let (mut offset, mut handles) = (0, Vec::new());
+        for (shape, bytes) in self.each {
+            let handle = table.handle();
+            table.arrays.insert(handle, Array::new(context, shape, memory, offset, Role::Level));
+            handles.push(handle);
+            offset += bytes;
+        }
+        let handle = table.handle();
+        let role = Role::Mipmapped(Arc::new(handles));
+        table.arrays.insert(handle, Array::new(context, self.shape, memory, 0, role));
+        handle
+    }
+}
+
+/// Maps memory into arrays that have none of their own, or takes it out, in the order of a stream.
+pub(crate) fn map(default: DefaultStream, list: In<MapInfo>, count: u32, stream: u64) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    stream.must_not_capture()?;
+    let list = list.list(count as usize)?;
+    list.iter().try_for_each(|info| info.check(&driver.table()))?;
+    for info in list {
+        let mut table = driver.table();
+        if info.operation == MAP {
+            virt::pin(&mut table, info.memory)?;
+        }
+        let tiles = &mut table.arrays.get_mut(&info.array).ok_or(Status::InvalidValue)?.tiles;
+        let before = match info.operation {
+            MAP => tiles.insert(info.region(), info.memory),
+            _ => tiles.remove(&info.region()),
+        };
+        drop(table);
+        // Work before it in the stream may use it still.
+        before.into_iter().try_for_each(|memory| stream.run(driver, &Op::Unpin(memory)))?;
+    }
+    Ok(())
+}
+
+impl MapInfo {
+    /// The upper half of the first word is padding.
+    fn region(&self) -> Region {
+        let mut region = self.region;
+        region[0] &= 0xffff_ffff;
+        region
+    }
+
+    fn check(&self, table: &Table) -> Outcome {
+        let array = table.arrays.get(&self.array).ok_or(Status::InvalidValue)?;
+        let plain = self.handle_type == 0 && self.devices == 1 && self.flags == 0 && self.reserved == [0; 2];
+        if !plain || array.shape.has_memory() || array.role == Role::Level {
+            return Err(Status::InvalidValue);
+        }
+        match self.operation {
+            MAP => virt::facts(table, self.memory).map(|_| ()),
+            UNMAP => Ok(()),
+            _ => Err(Status::InvalidValue),
+        }
+    }
 }
 
 pub(crate) fn level(out: Out<u64>, handle: u64, level: u32) -> Outcome {

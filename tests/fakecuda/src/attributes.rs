@@ -98,15 +98,15 @@ const COMMON: &[(i32, i32)] = &[
     (107, 0), // no compressible memory
     (109, 0), // no access-policy windows
     (110, 0), // no GPUDirect RDMA
-    (112, 0), // no sparse arrays
+    (112, 1), // sparse arrays
     (113, 0),
     (114, 0), // no timeline semaphores
     (115, 1), // memory pools
     (116, 0),
     (117, 0),
     (118, 0),
-    (119, 0), // pools are not shareable
-    (121, 0), // no deferred arrays
+    (119, 1), // pools are shareable by descriptor
+    (121, 1), // deferred arrays
     (122, 1), // stream memory operations, second form
     (123, 1),
     (124, 0), // no DMA-BUF

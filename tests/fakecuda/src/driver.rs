@@ -59,6 +59,8 @@ pub(crate) struct Table {
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) links: BTreeMap<u64, Link>,
     pub(crate) pools: BTreeMap<u64, Pool>,
+    /// Pools of other processes, and whose they are.
+    pub(crate) imported_pools: BTreeMap<u64, u64>,
     pub(crate) physical: BTreeMap<u64, Physical>,
     pub(crate) pieces: Pieces,
     pub(crate) external: BTreeMap<u64, External>,

@@ -188,6 +188,13 @@ exports! {
         cuDeviceSetMemPool(device: i32, pool: u64) = pool::set_current(device, pool);
         cuMemPoolCreate(out: Out<u64>, properties: In<pool::PoolProperties>) = pool::create(out, properties);
         cuMemPoolDestroy(pool: u64) = pool::destroy(pool);
+        cuMemPoolExportToShareableHandle(out: Host, pool: u64, kind: i32, flags: u64) =
+            ipc::export_pool(out, pool, kind, flags);
+        cuMemPoolImportFromShareableHandle(out: Out<u64>, shared: Host, kind: i32, flags: u64) =
+            ipc::import_pool(out, shared, kind, flags);
+        cuMemPoolExportPointer(out: Out<ipc::Handle>, address: u64) = ipc::export_pointer(out, address);
+        cuMemPoolImportPointer(out: Out<u64>, pool: u64, shared: In<ipc::Handle>) =
+            ipc::import_pointer(out, pool, shared);
         cuMemPoolTrimTo(pool: u64, keep: usize) = pool::trim_to(pool, keep);
         cuMemPoolGetAttribute(pool: u64, attribute: i32, out: Host) = pool::attribute(pool, attribute, out);
         cuMemPoolSetAttribute(pool: u64, attribute: i32, value: Host) = pool::set_attribute(pool, attribute, value);
@@ -240,6 +247,8 @@ exports! {
         cuImportExternalMemory(out: Out<u64>, asked: In<external::Import>) = external::import(out, asked);
         cuExternalMemoryGetMappedBuffer(out: Out<u64>, external: u64, view: In<external::View>) =
             external::view(out, external, view);
+        cuExternalMemoryGetMappedMipmappedArray(out: Out<u64>, external: u64, view: In<external::ArrayView>) =
+            external::array(out, external, view);
         cuDestroyExternalMemory(external: u64) = external::destroy(external);
 
         // Arrays.
@@ -511,6 +520,10 @@ exports! {
         ) = managed::prefetch_to(default, address, size, location, flags, stream);
         cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz(stream: u64, address: u64, size: usize, flags: u32) =
             managed::attach(default, stream, address, size, flags);
+
+        // Memory of arrays.
+        cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz(list: In<array::MapInfo>, count: u32, stream: u64) =
+            array::map(default, list, count, stream);
 
         // Stream-ordered memory.
         cuMemAllocAsync / cuMemAllocAsync_ptsz(out: Out<u64>, size: usize, stream: u64) =

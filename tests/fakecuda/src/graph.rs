@@ -185,7 +185,7 @@ pub(crate) fn node_type(node: u64, out: Out<i32>) -> Outcome {
         Op::WaitEvent(_) => 6,
         Op::Record(_) => 7,
         Op::Alloc(_) => 10,
-        Op::Free(_) | Op::Leave(..) => 11,
+        Op::Free(_) | Op::Leave(..) | Op::Unpin(_) => 11,
         Op::WaitValue(_) | Op::WriteValue(_) => 12,
     })
 }

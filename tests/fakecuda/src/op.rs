@@ -37,6 +37,8 @@ pub(crate) enum Op {
     Free(u64),
     /// Plain memory at this address, with this number, goes.
     Leave(u64, u64),
+    /// Physical memory is in an array no more.
+    Unpin(u64),
     /// Another graph's operations, in order.
     Child(Vec<Op>),
 }
@@ -226,6 +228,7 @@ impl Op {
             Self::Host(callee) => callee.call(),
             Self::WriteValue(write) => drop(write.run()),
             Self::Leave(base, id) => crate::memory::alloc::leave(*base, *id),
+            Self::Unpin(memory) => crate::memory::virt::unpin_in_turn(*memory),
             Self::WaitValue(wait) if !wait.holds().unwrap_or(true) => return Progress::NotYet,
             _ => {}
         }

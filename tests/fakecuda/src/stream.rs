@@ -126,7 +126,7 @@ impl Stream {
             return Ok(());
         }
         // Others may look at what memory is free before this stream's turn comes.
-        let in_turn = matches!(op, Op::Leave(..)) && !driver.node().is_done(ticket);
+        let in_turn = matches!(op, Op::Leave(..) | Op::Unpin(_)) && !driver.node().is_done(ticket);
         if in_turn || self.is_behind(driver) {
             self.defer(driver, op.clone(), ticket, None);
         } else {

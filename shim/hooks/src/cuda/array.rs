@@ -2,9 +2,10 @@
 
 use core::ffi::c_int;
 
-use tranche_policy::{ArrayShape, Claim, Extent, Kind};
+use tranche_policy::{ArrayShape, Claim, Extent, Kind, Tile};
 
-use super::{Width, checked, code, current, driver, refused, with_reclaim};
+use super::mark::{self, Events};
+use super::{OUT_OF_MEMORY, Width, checked, code, current, driver, pool, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -104,7 +105,77 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, array: u6
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(array) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.free(Kind::Array, array, driver)),
+        Ok(ledger) => {
+            let freed = ledger
+                .free(Kind::Array, array, || shared::free_view(&ledger, shared::in_array(array), driver));
+            ledger.flush_shares(&Line);
+            code(freed)
+        }
         Err(attach::Outside) => code(driver()),
     }
+}
+
+/// `CUarrayMapInfo`
+#[repr(C)]
+pub(crate) struct MapInfo {
+    resource: u64,
+    array: u64,
+    region: [u64; 5],
+    operation: c_int,
+    handle_type: c_int,
+    memory: u64,
+    rest: [u64; 3],
+}
+
+/// `CU_MEM_OPERATION_TYPE_MAP`
+const MAP: c_int = 1;
+
+impl MapInfo {
+    fn tile(&self) -> Tile {
+        let memory = (self.operation == MAP).then_some(self.memory);
+        Tile { array: self.array, region: self.region, memory }
+    }
+}
+
+pub(crate) unsafe fn map(
+    real: unsafe extern "C" fn(*const MapInfo, u32, u64) -> c_int,
+    list: *const MapInfo,
+    count: u32,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call; the list is as long as it says.
+    unsafe { mapped(list, count, stream, || real(list, count, stream)) }
+}
+
+/// The variant in which stream 0 is the calling thread's own.
+pub(crate) unsafe fn map_ptsz(
+    real: unsafe extern "C" fn(*const MapInfo, u32, u64) -> c_int,
+    list: *const MapInfo,
+    count: u32,
+    stream: u64,
+) -> c_int {
+    // SAFETY: as in `map`.
+    unsafe { mapped(list, count, pool::own(stream), || real(list, count, stream)) }
+}
+
+/// Lets `real` map memory into arrays or take it out.
+///
+/// # Safety
+/// `list` is null or has `count` entries.
+unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
+    let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+    if list.is_null() {
+        return real();
+    }
+    // SAFETY: not null, and the caller's promise.
+    let list = unsafe { core::slice::from_raw_parts(list, count as usize) };
+    mark::used();
+    let mapped = ledger.map_tiles(
+        list.iter().map(MapInfo::tile),
+        &Events,
+        || mark::behind(stream),
+        || checked(real()),
+    );
+    ledger.flush_shares(&Line);
+    code(mapped)
 }

@@ -116,7 +116,10 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
     }
     match attach::ledger() {
         Ok(ledger) if pool::is_from_one(&ledger, pointer.wide()) => {
-            code(ledger.free_to_pool(pointer.wide(), &pool::kept, driver))
+            code(pool::free_one(&ledger, pointer.wide(), driver))
+        }
+        Ok(ledger) if shared::is_import(&ledger, pointer.wide()) => {
+            code(ledger.drop_import(pointer.wide(), &Line, driver))
         }
         Ok(ledger) => {
             let freed = ledger

@@ -1,4 +1,4 @@
-//! Multicast objects: what is bound to one stays until it is unbound, whoever has released it.
+//! Multicast objects and logical endpoints: what is bound to one stays until it is unbound, whoever has released it.
 
 use core::ffi::{c_int, c_void};
 
@@ -6,6 +6,7 @@ use tranche_policy::Bound;
 
 use super::{SUCCESS, checked, code};
 use crate::attach;
+use crate::connection::Line;
 
 pub(crate) unsafe fn create(
     real: unsafe extern "C" fn(*mut u64, *const c_void) -> c_int,
@@ -101,10 +102,76 @@ pub(crate) unsafe fn unbind(
     bytes: usize,
 ) -> c_int {
     // SAFETY: the program's own call.
-    let driver = || checked(unsafe { real(object, device, offset, bytes) });
+    unbound(object, offset as u64, device, || unsafe { real(object, device, offset, bytes) })
+}
+
+fn unbound(object: u64, offset: u64, device: c_int, real: impl FnOnce() -> c_int) -> c_int {
+    let driver = || checked(real());
     let Ok(ledger) = attach::ledger() else { return code(driver()) };
-    match super::device::slot(&ledger, device) {
-        Ok(device) => code(ledger.unbind((object, offset as u64), device, driver)),
-        Err(_) => code(driver()),
+    let unbound = match super::device::slot(&ledger, device) {
+        Ok(device) => ledger.unbind((object, offset), device, driver),
+        Err(_) => driver(),
+    };
+    ledger.flush_shares(&Line);
+    code(unbound)
+}
+
+/// The name of a logical endpoint in the books, which no handle has.
+const fn endpoint(id: u32) -> u64 {
+    id as u64 | 1 << 54
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's function has as many")]
+pub(crate) unsafe fn bind_to_endpoint(
+    real: unsafe extern "C" fn(u32, c_int, u64, u64, u64, u64, u64) -> c_int,
+    id: u32,
+    device: c_int,
+    offset: u64,
+    memory: u64,
+    from: u64,
+    bytes: u64,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    bound(endpoint(id), offset as usize, Bound::Handle(memory), || unsafe {
+        real(id, device, offset, memory, from, bytes, flags)
+    })
+}
+
+pub(crate) unsafe fn bind_address_to_endpoint(
+    real: unsafe extern "C" fn(u32, c_int, u64, u64, u64, u64) -> c_int,
+    id: u32,
+    device: c_int,
+    offset: u64,
+    address: u64,
+    bytes: u64,
+    flags: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    bound(endpoint(id), offset as usize, Bound::Address(address), || unsafe {
+        real(id, device, offset, address, bytes, flags)
+    })
+}
+
+pub(crate) unsafe fn unbind_from_endpoint(
+    real: unsafe extern "C" fn(u32, c_int, u64, u64) -> c_int,
+    id: u32,
+    device: c_int,
+    offset: u64,
+    bytes: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    unbound(endpoint(id), offset, device, || unsafe { real(id, device, offset, bytes) })
+}
+
+pub(crate) unsafe fn destroy_endpoint(real: unsafe extern "C" fn(u32) -> c_int, id: u32) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { real(id) };
+    if result == SUCCESS
+        && let Ok(ledger) = attach::ledger()
+    {
+        ledger.unbind_all(endpoint(id));
+        ledger.flush_shares(&Line);
     }
+    result
 }

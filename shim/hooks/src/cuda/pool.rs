@@ -7,7 +7,7 @@ use tranche_policy::{Claim, Extent, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 
 use super::mark::{self, Events};
-use super::{SUCCESS, checked, code, current, device, driver, refused, with_reclaim};
+use super::{SUCCESS, checked, code, current, device, driver, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -24,6 +24,9 @@ const CAPTURING: c_int = 1;
 
 /// Whether this program ever allocated from a pool: most do not, and then nothing need be looked after.
 static USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a pointer of a pool was ever exported.
+static LENT: AtomicBool = AtomicBool::new(false);
 
 /// The head of `CUmemPoolProps`.
 #[repr(C)]
@@ -57,8 +60,28 @@ pub(crate) fn kept(pool: u64) -> Option<u64> {
 /// Gives back what pools let go by themselves.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if USED.load(Relaxed) {
+        return_lent(ledger);
         ledger.settle_pools(&kept, |_| {});
     }
+}
+
+/// Takes back into their pools' charge what other processes cannot open any more.
+fn return_lent(ledger: &Ledger<'static>) {
+    if LENT.load(Relaxed) {
+        ledger.return_lent(&Line, &kept);
+        ledger.flush_shares(&Line);
+    }
+}
+
+/// Lets `driver` free a pointer that came from a pool.
+pub(crate) fn free_one(
+    ledger: &Ledger<'static>,
+    pointer: u64,
+    driver: impl FnOnce() -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    let freed = ledger.free_to_pool(pointer, &kept, driver);
+    return_lent(ledger);
+    freed
 }
 
 /// Whether the pointer came from a pool. Whoever frees it has it from whoever allocated it, and with it the
@@ -76,6 +99,7 @@ pub(crate) fn is_used() -> bool {
 pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
+        return_lent(ledger);
         ledger.settle_pools(&kept, |pool| {
             // SAFETY: the pool is one that the program allocated from; it is told to keep nothing unused.
             let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
@@ -106,7 +130,7 @@ pub(crate) unsafe fn allocate_ptsz(
 }
 
 /// What stream 0 is to the variants for it.
-const fn own(stream: u64) -> u64 {
+pub(crate) const fn own(stream: u64) -> u64 {
     if stream == 0 { PER_THREAD } else { stream }
 }
 
@@ -217,7 +241,13 @@ fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
     let driver = || checked(real());
     match attach::ledger() {
         Ok(_) if is_capturing(stream) => code(driver()),
-        Ok(ledger) if is_from_one(&ledger, pointer) => code(ledger.free_to_pool(pointer, &kept, driver)),
+        Ok(ledger) if is_from_one(&ledger, pointer) => code(free_one(&ledger, pointer, driver)),
+        Ok(ledger) if shared::is_import(&ledger, pointer) => {
+            mark::used();
+            let closed = ledger.close_in_order(pointer, &Events, || mark::behind(stream), driver);
+            ledger.flush_shares(&Line);
+            code(closed)
+        }
         Ok(ledger) => {
             // What is not from a pool goes when the stream has come to it, and is charged until then.
             mark::used();
@@ -256,7 +286,11 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, pool: u64
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(pool) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.destroy_pool(pool, driver)),
+        Ok(ledger) => {
+            let destroyed = ledger.destroy_pool(pool, driver);
+            ledger.flush_shares(&Line);
+            code(destroyed)
+        }
         Err(attach::Outside) => code(driver()),
     }
 }
@@ -268,4 +302,19 @@ pub(crate) unsafe fn trim(real: unsafe extern "C" fn(u64, usize) -> c_int, pool:
         settle(&ledger);
     }
     result
+}
+
+pub(crate) unsafe fn export_pointer(
+    real: unsafe extern "C" fn(*mut shared::IpcHandle, u64) -> c_int,
+    out: *mut shared::IpcHandle,
+    pointer: u64,
+) -> c_int {
+    // SAFETY: the program's own call; the driver was content with `out` before it is read.
+    let (result, share) = unsafe {
+        let result = real(out, pointer);
+        (result, (result == SUCCESS).then(|| shared::key_of(&*out)))
+    };
+    let (Some(share), Ok(ledger)) = (share, attach::ledger()) else { return result };
+    LENT.store(true, Relaxed);
+    code(ledger.export_streamed(pointer, share, &Line).map_err(|_| refused(&ledger)))
 }

@@ -34,7 +34,7 @@ pub(crate) type IpcHandle = [u64; 8];
 #[derive(Clone, Copy)]
 pub(crate) struct ByValue(IpcHandle);
 
-fn key_of(words: &[u64]) -> ShareKey {
+pub(crate) fn key_of(words: &[u64]) -> ShareKey {
     let mix = |hash: u64, word: &u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
     ShareKey(words.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
@@ -113,6 +113,49 @@ pub(crate) unsafe fn open_handle(
             // SAFETY: closes what the driver has just opened and nobody has seen.
             let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
             place.ledger.import(Kind::Opened, place.device, key_of(&handle.0), &Line, driver, undo)
+        })
+    };
+    code(open().map(|made| {
+        // SAFETY: not null, and the program promises that it can be written.
+        unsafe { *pointer = made }
+    }))
+}
+
+/// Whether this program ever imported a pointer of a pool: only then frees are looked at for it.
+static IMPORTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a pointer that is to be freed is of another process's pool.
+#[inline(always)]
+pub(crate) fn is_import(ledger: &Ledger<'static>, pointer: u64) -> bool {
+    IMPORTED.load(Relaxed) && ledger.is_opened(pointer)
+}
+
+/// A pointer of another process's pool: its end is a free.
+pub(crate) unsafe fn import_pointer(
+    real: unsafe extern "C" fn(*mut u64, u64, *mut IpcHandle) -> c_int,
+    pointer: *mut u64,
+    pool: u64,
+    shared: *mut IpcHandle,
+) -> c_int {
+    if pointer.is_null() || shared.is_null() {
+        // SAFETY: the driver refuses null pointers itself.
+        return unsafe { real(pointer, pool, shared) };
+    }
+    let open = || {
+        // SAFETY: not null, and the program promises that it can be read.
+        let key = key_of(unsafe { &*shared });
+        let place = current()?;
+        IMPORTED.store(true, Relaxed);
+        with_reclaim(&place.ledger, || {
+            let driver = || {
+                let mut made = 0;
+                // SAFETY: the program's own call with a local for the answer.
+                checked(unsafe { real(&mut made, pool, shared) })?;
+                Ok((made, Extent::blocks(size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
+            };
+            // SAFETY: frees what the driver has just opened and nobody has seen.
+            let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
+            place.ledger.import(Kind::Opened, place.device, key, &Line, driver, undo)
         })
     };
     code(open().map(|made| {
@@ -251,6 +294,31 @@ pub(crate) unsafe fn view_external(
         VIEWED.store(true, Relaxed);
         let driver = || checked(real(pointer, memory, view)).map(|()| *pointer);
         code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &Line, driver)).map(drop))
+    }
+}
+
+/// What an array is called as a view of external memory, which no address is.
+pub(crate) const fn in_array(array: u64) -> u64 {
+    array | 1 << 56
+}
+
+/// The same as an array.
+pub(crate) unsafe fn array_external(
+    real: unsafe extern "C" fn(*mut u64, u64, *const c_void) -> c_int,
+    array: *mut u64,
+    memory: u64,
+    view: *const c_void,
+) -> c_int {
+    // SAFETY: the program's own call; what is read of it was checked for null.
+    unsafe {
+        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+        if array.is_null() {
+            return real(array, memory, view);
+        }
+        VIEWED.store(true, Relaxed);
+        let driver = || checked(real(array, memory, view)).map(|()| in_array(*array));
+        // How long it is does not matter: it has no addresses.
+        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &Line, driver)).map(drop))
     }
 }
 

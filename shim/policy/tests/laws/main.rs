@@ -1,6 +1,7 @@
 //! The laws of charging, against a driver and a daemon of the test's own.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod lending;
 mod routes;
 mod sharing;
 mod slice;

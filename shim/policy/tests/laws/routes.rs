@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tranche_policy::{
     BLOCK, BLOCK_BYTES, Bound, Claim, Denied, Extent, GraphUse, ImageSize, Kind, Ledger, Mark, Marks, Owner,
-    limit_cost,
+    Tile, limit_cost,
 };
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -339,6 +339,87 @@ fn what_is_bound_to_a_multicast_object_stays_until_it_is_unbound_or_the_object_e
     assert_eq!(slice.used(), 4 * MIB);
     ledger.release(50, ok).unwrap();
     assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn what_is_bound_to_an_endpoint_is_free_of_it_when_that_is_destroyed() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    let endpoint = 7 | 1 << 54;
+    for (handle, offset) in [(9, 0), (10, 4096)] {
+        physical(&slice, handle);
+        ledger.bind((endpoint, offset), Bound::Handle(handle), ok).unwrap();
+        ledger.release(handle, ok).unwrap();
+    }
+    assert_eq!(slice.used(), 8 * MIB, "offsets may be finer than blocks");
+    assert_eq!(ledger.unbind((endpoint, 0), device(), || Err(1)), Err(1));
+    assert_eq!(slice.used(), 8 * MIB);
+    ledger.unbind_all(endpoint);
+    assert_eq!(slice.used(), 0);
+}
+
+/// A sparse array, which has no memory of its own.
+fn sparse(slice: &Slice, array: u64) {
+    let owner = slice.ledger().owner(CONTEXT, device(), &slice.daemon()).unwrap();
+    let claim = Claim { device: device(), extent: Extent::blocks(0).unwrap(), owner };
+    let driver = || Ok::<_, i32>((array, claim.extent));
+    slice.ledger().allocate(Kind::Array, claim, &slice.daemon(), driver, |_| {}).unwrap();
+}
+
+fn tile(array: u64, at: u64, memory: Option<u64>) -> Tile {
+    Tile { array, region: [0, at, 0, 0, 0], memory }
+}
+
+#[test]
+fn memory_stays_while_it_is_in_an_array() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    let map = |tiles: &[Tile]| {
+        ledger.map_tiles(tiles.iter().copied(), &behind, || behind.mark(), ok).unwrap();
+    };
+    sparse(&slice, 70);
+    for handle in [9, 10, 11] {
+        physical(&slice, handle);
+    }
+    map(&[tile(70, 0, Some(9)), tile(70, 1, Some(10))]);
+    let refused = ledger.map_tiles([tile(70, 2, Some(11))].into_iter(), &behind, || behind.mark(), || Err(1));
+    assert_eq!(refused, Err(1));
+    for handle in [9, 10, 11] {
+        ledger.release(handle, ok).unwrap();
+    }
+    assert_eq!(slice.used(), 8 * MIB, "what was not mapped is gone");
+    map(&[tile(70, 0, None)]);
+    ledger.settle_marks(&behind);
+    assert_eq!(slice.used(), 8 * MIB, "the stream may not have come to it");
+    behind.finish();
+    ledger.settle_marks(&behind);
+    assert_eq!(slice.used(), 4 * MIB);
+    ledger.free(Kind::Array, 70, ok).unwrap();
+    assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn a_tile_that_is_replaced_leaves_in_its_turn() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let (ledger, behind) = (slice.ledger(), Behind::default());
+    sparse(&slice, 70);
+    for handle in 9..13 {
+        physical(&slice, handle);
+        let tiles = [tile(70, 0, Some(handle))];
+        ledger.map_tiles(tiles.into_iter(), &behind, || behind.mark(), ok).unwrap();
+        ledger.release(handle, ok).unwrap();
+    }
+    assert_eq!(slice.used(), 16 * MIB);
+    behind.finish();
+    ledger.settle_marks(&behind);
+    assert_eq!(slice.used(), 4 * MIB);
+    ledger
+        .close(CONTEXT, || {
+            behind.marks.borrow_mut().clear();
+            ok()
+        })
+        .unwrap();
+    assert_eq!(slice.used(), 0, "arrays end with their context");
 }
 
 /// Graphs as the driver runs them: what each holds, and whether that is still to come.

@@ -162,6 +162,107 @@ static void shareable_from_the_dead_to_the_full(void) {
     full();
 }
 
+/* ---- pools ---- */
+
+struct pool_pointer { char bytes[64]; };
+
+/* Gives out a pool and then pieces of it, and takes them back. */
+static void lend_by_pool(int line) {
+    struct pool_properties properties = {.type = 1, .handle_types = 1, .location_type = 1};
+    struct pool_pointer pointer;
+    int fd = -1;
+    char go;
+    begin();
+    MUST(CUDA("cuMemPoolCreate", (Handle *, void *), &pool, &properties));
+    keep_everything(pool);
+    MUST(CUDA("cuMemPoolExportToShareableHandle", (void *, Handle, int, uint64_t), &fd, pool, 1, 0));
+    send_descriptor(line, fd);
+    for (;;) {
+        hear(line, &go, 1);
+        if (go == 'b') { /* the last one is back */
+            MUST(free_async(held[--count]));
+            MUST(synchronize());
+            tell(line, &go, 1);
+            continue;
+        }
+        int answer = from_pool(16 * MIB, &held[count]);
+        tell(line, &answer, sizeof answer);
+        if (answer) continue; /* lives on, and holds what it has */
+        MUST(CUDA("cuMemPoolExportPointer", (void *, Address), &pointer, held[count++]));
+        tell(line, &pointer, sizeof pointer);
+    }
+}
+
+static Handle import_pool(struct child lender) {
+    Handle imported, refused;
+    int fd = receive_descriptor(lender.line);
+    MUST(CUDA("cuMemPoolImportFromShareableHandle", (Handle *, void *, int, uint64_t), &imported, (void *)(intptr_t)fd, 1, 0));
+    close(fd);
+    if (CUDA("cuMemAllocFromPoolAsync", (Handle *, size_t, Handle, Handle), &refused, MIB, imported, 0) == 0) MUST(1);
+    return imported;
+}
+
+static int import_piece(struct child lender, Handle imported, Handle *out) {
+    struct pool_pointer pointer;
+    int answer;
+    tell(lender.line, "g", 1);
+    hear(lender.line, &answer, sizeof answer);
+    if (answer) return answer;
+    hear(lender.line, &pointer, sizeof pointer);
+    return CUDA("cuMemPoolImportPointer", (Handle *, Handle, void *), out, imported, &pointer);
+}
+
+static int import_pieces(struct child lender, Handle imported, int most) {
+    int opened = 0, answer = 0;
+    Handle piece;
+    while (opened < most && (answer = import_piece(lender, imported, &piece)) == 0) opened++;
+    if (answer && answer != OUT_OF_MEMORY) MUST(answer);
+    return opened;
+}
+
+static void pool_shared_by_both(void) {
+    struct child lender = beget(lend_by_pool);
+    begin();
+    import_pieces(lender, import_pool(lender), 1000);
+    fill(plain);
+    full();
+}
+
+/* The memory of a dead exporter is the openers' now. */
+static void pool_shared_from_the_dead(void) {
+    struct child lenders[4];
+    for (int at = 0; at < 4; at++) lenders[at] = beget(lend_by_pool);
+    begin();
+    for (int at = 0; at < 4; at++) {
+        import_pieces(lenders[at], import_pool(lenders[at]), 8);
+        kill(lenders[at].pid, 9);
+        waitpid(lenders[at].pid, NULL, 0);
+    }
+    fill_until_quiet();
+    full();
+}
+
+/* Taken, given back behind a kernel or plainly, and taken again: one piece of memory, however often. */
+static void pool_shared_and_returned(void) {
+    struct child lender = beget(lend_by_pool);
+    Handle piece, stream;
+    char done;
+    begin();
+    stream = new_stream();
+    Handle imported = import_pool(lender);
+    for (int round = 0; round < 300; round++) {
+        MUST(import_piece(lender, imported, &piece));
+        if (round % 2) MUST(release_plain(piece)); else MUST(free_in(piece, stream));
+        if (release_plain(piece) == 0) MUST(1);
+        MUST(synchronize());
+        tell(lender.line, "b", 1);
+        hear(lender.line, &done, 1);
+    }
+    MUST(CUDA("cuMemPoolDestroy", (Handle), imported));
+    fill(plain);
+    full();
+}
+
 /* ---- families ---- */
 
 static void fill_until_told(int line) {

@@ -121,6 +121,77 @@ static void external_memory(void) {
     full();
 }
 
+struct solid { size_t width, height, depth; int format; unsigned channels, flags; };
+enum { FLOATS = 0x20, SPARSE = 0x40 };
+struct external_array { uint64_t offset; struct solid shape; unsigned levels, reserved[16]; };
+
+/* An array over external memory keeps that when the object it came from is no more. */
+static void external_memory_as_arrays(void) {
+    size_t bytes = 16 * MIB;
+    Handle handle, external;
+    begin();
+    for (count = 0; count < 200 && create(bytes, &handle) == 0; count++) {
+        int fd = export_handle(handle);
+        struct external_import import = {.type = 1, .handle = {(unsigned)fd}, .size = bytes};
+        struct external_array view = {.shape = {1024, 1024, 0, FLOATS, 1, 0}, .levels = 3};
+        int answer = CUDA("cuImportExternalMemory", (Handle *, void *), &external, &import);
+        MUST(release(handle));
+        if (answer == OUT_OF_MEMORY) { close(fd); break; }
+        MUST(answer);
+        MUST(CUDA("cuExternalMemoryGetMappedMipmappedArray", (Handle *, Handle, void *), &held[count], external, &view));
+        MUST(CUDA("cuDestroyExternalMemory", (Handle), external));
+    }
+    fill(plain);
+    full();
+    while (count > 0) MUST(CUDA("cuMipmappedArrayDestroy", (Handle), held[--count]));
+    fill(plain);
+    full();
+}
+
+struct map_info { /* CUarrayMapInfo */
+    int resource, pad;
+    Handle array;
+    int subresource, pad_too;
+    struct { unsigned level, layer, x, y, z, width, height, depth; } region;
+    int operation, handle_type;
+    Handle memory;
+    uint64_t offset;
+    unsigned devices, flags, reserved[2];
+};
+enum { MAP = 1, UNMAP = 2 };
+
+/* All of a sparse array of 16 MiB. */
+static int map_array(Handle array, int operation, Handle memory, Handle stream) {
+    struct map_info info = {.array = array, .region = {.width = 2048, .height = 2048, .depth = 1}, .operation = operation,
+                            .memory = memory, .devices = 1};
+    return CUDA("cuMemMapArrayAsync", (void *, unsigned, Handle), &info, 1, stream);
+}
+
+/* Memory stays while it is in an array: until a stream has come to its unmapping, or the array ends. */
+static void tiles_of_sparse_arrays(void) {
+    struct solid shape = {2048, 2048, 0, FLOATS, 1, SPARSE};
+    Handle stream, memory;
+    begin();
+    stream = new_stream();
+    launch_spin(stream, 1000);
+    for (count = 0; count < 200 && create(16 * MIB, &memory) == 0; count++) {
+        MUST(CUDA("cuArray3DCreate_v2", (Handle *, void *), &held[count], &shape));
+        MUST(map_array(held[count], MAP, memory, stream));
+        MUST(release(memory));
+    }
+    fill(plain);
+    full();
+    launch_spin(stream, 60000000);
+    for (int at = 0; at < count; at += 2) MUST(map_array(held[at], UNMAP, 0, stream));
+    fill(plain);
+    MUST(CUDA("cuStreamSynchronize", (Handle), stream));
+    fill(plain);
+    full();
+    for (int at = 0; at < count; at++) MUST(CUDA("cuArrayDestroy", (Handle), held[at]));
+    fill(plain);
+    full();
+}
+
 struct multicast { unsigned devices; size_t size; uint64_t handle_types, flags; };
 
 static void bound_to_multicast(void) {
@@ -144,8 +215,6 @@ static void bound_to_multicast(void) {
 /* ---- arrays ---- */
 
 struct flat { size_t width, height; int format; unsigned channels; };
-struct solid { size_t width, height, depth; int format; unsigned channels, flags; };
-enum { FLOATS = 0x20 };
 
 static int array(size_t bytes, Handle *out) {
     struct flat shape = {4096, bytes / 16384, FLOATS, 1};

@@ -86,7 +86,7 @@ pub(crate) fn drop_range(driver: &Driver, table: &mut Table, base: u64) {
         Kind::Device | Kind::Leaving | Kind::Owned => device.heap.vacate(base, range.size),
         Kind::Low => device.low.vacate(base, range.size),
         Kind::Managed => whole_blocks(range.size).unwrap_or(0),
-        Kind::Ipc(piece) => {
+        Kind::Ipc(piece) | Kind::Lent(piece) | Kind::LentLeaving(piece) => {
             table.reserved.give(base, range.backing.size());
             return crate::memory::shared::leave(driver, table, piece);
         }
@@ -187,7 +187,13 @@ pub(crate) fn free(address: u64) -> Outcome {
         let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
         let freeable = matches!(
             range.kind,
-            Kind::Device | Kind::Low | Kind::Managed | Kind::Pool(_) | Kind::Graph | Kind::External(_)
+            Kind::Device
+                | Kind::Low
+                | Kind::Managed
+                | Kind::Pool(_)
+                | Kind::Graph
+                | Kind::External(_)
+                | Kind::Lent(_)
         );
         if !freeable {
             return Err(Status::InvalidValue);

@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::os::fd::FromRawFd;
 
-use crate::driver::driver;
+use crate::array::{Levels, Shape};
+use crate::driver::{Table, driver};
 use crate::lookup::find;
 use crate::memory::heap::BLOCK;
 use crate::memory::ranges::{Kind, Range};
@@ -39,6 +40,16 @@ pub(crate) struct View {
     offset: u64,
     size: u64,
     flags: u32,
+    reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArrayView {
+    offset: u64,
+    shape: Shape,
+    levels: u32,
     reserved: [u32; 16],
 }
 
@@ -81,14 +92,35 @@ pub(crate) fn view(out: Out<u64>, external: u64, view: In<View>) -> Outcome {
     if view.size == 0 || !fits || view.flags != 0 || view.reserved != [0; 16] {
         return Err(Status::InvalidValue);
     }
-    let (device, _, backing) = virt::facts(&table, memory)?;
-    let length = view.size.next_multiple_of(BLOCK);
-    let base = table.reserved.take(length, BLOCK).ok_or(Status::OutOfMemory)?;
-    virt::pin(&mut table, memory)?;
-    let (id, kind) = (table.handle(), Kind::External(memory));
     let View { offset, size, .. } = view;
+    out.put(show(&mut table, context, memory, offset, size)?)
+}
+
+/// A mipmapped array over a part of it; its end is `cuMipmappedArrayDestroy`.
+pub(crate) fn array(out: Out<u64>, external: u64, view: In<ArrayView>) -> Outcome {
+    out.check()?;
+    let view = view.get()?;
+    let levels = Levels::of(view.shape, view.levels)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let (context, _) = table.current_device()?;
+    let External { memory, size } = *find(&table.external, external)?;
+    let fits = view.offset.checked_add(levels.bytes()).is_some_and(|end| end <= size);
+    if !fits || view.reserved != [0; 16] {
+        return Err(Status::InvalidValue);
+    }
+    let at = show(&mut table, context, memory, view.offset, levels.bytes())?;
+    out.put(levels.insert(&mut table, context, at))
+}
+
+/// A range over a part of memory, which stays while the range does.
+fn show(table: &mut Table, context: u64, memory: u64, offset: u64, size: u64) -> Outcome<u64> {
+    let (device, _, backing) = virt::facts(table, memory)?;
+    let base = table.reserved.take(size.next_multiple_of(BLOCK), BLOCK).ok_or(Status::OutOfMemory)?;
+    virt::pin(table, memory)?;
+    let (id, kind) = (table.handle(), Kind::External(memory));
     table.ranges.insert(Range { base, size, kind, device, context, id, backing, offset });
-    out.put(base)
+    Ok(base)
 }
 
 /// Ends the object; views of it keep the memory until they are freed.

@@ -15,6 +15,8 @@ use crate::status::{Outcome, Status};
 use crate::stream::{DefaultStream, Stream, select};
 use crate::wall::{Host, In, Out, copy};
 
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const POSIX_FILE: i32 = 1;
 /// `CUmemPool_attribute`, as numbers.
 const REUSE: std::ops::RangeInclusive<i32> = 1..=3;
 const RELEASE_THRESHOLD: i32 = 4;
@@ -43,6 +45,8 @@ pub(crate) struct Pool {
     reuse: [i32; 3],
     /// Destroyed: it ends with the last of its allocations.
     gone: bool,
+    /// Other processes may open it: each allocation has whole blocks to itself.
+    shareable: bool,
 }
 
 impl Pool {
@@ -60,12 +64,23 @@ impl Pool {
             threshold: 0,
             reuse: [1; 3],
             gone: false,
+            shareable: false,
         }
     }
 
     /// The pool behind graphs' memory nodes: keeps what it has until it is trimmed.
     pub(crate) fn graphs(device: usize, start: u64, length: u64) -> Self {
         Self { threshold: u64::MAX, ..Self::new(device, start, length) }
+    }
+
+    /// Whether other processes may open it.
+    pub(crate) fn is_shareable(&self) -> bool {
+        self.shareable && !self.gone
+    }
+
+    /// What an allocation of so many bytes takes of the heap.
+    fn size_of(&self, size: u64) -> Option<u64> {
+        if self.shareable { whole_blocks(size) } else { Some(size) }
     }
 
     fn used(&self) -> u64 {
@@ -95,6 +110,7 @@ impl Pool {
     }
 
     fn place(&mut self, size: u64, charge: impl FnOnce(u64) -> Outcome) -> Outcome<Placement> {
+        let size = self.size_of(size).ok_or(Status::OutOfMemory)?;
         let (resting, reserved) = (&mut self.resting, &mut self.reserved);
         let placement = self.heap.place(size, |bytes| Self::pay(resting, reserved, bytes, charge))?;
         self.note();
@@ -147,8 +163,14 @@ pub(crate) fn trim_at_sync(driver: &Driver) {
 
 /// Ends an allocation of a pool; its blocks rest.
 pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, base: u64, size: u64) {
+    let exported = crate::memory::shared::part(driver, table, base);
     if let Some(pool) = table.pools.get_mut(&handle) {
-        pool.resting += pool.heap.vacate(base, size);
+        let freed = pool.heap.vacate(base, pool.size_of(size).unwrap_or(size));
+        // What others may hold the pool does not keep.
+        match exported {
+            true => pool.reserved -= freed,
+            false => pool.resting += freed,
+        }
     }
     end_if_unused(driver, table, handle);
 }
@@ -165,7 +187,7 @@ fn end_if_unused(driver: &Driver, table: &mut Table, handle: u64) {
 }
 
 /// The pool that a handle means.
-fn known(table: &Table, handle: u64) -> Outcome<&Pool> {
+pub(crate) fn known(table: &Table, handle: u64) -> Outcome<&Pool> {
     find(&table.pools, handle).ok().filter(|pool| !pool.gone).ok_or(Status::InvalidHandle)
 }
 
@@ -241,6 +263,12 @@ pub(crate) fn free_async(default: DefaultStream, address: u64, stream: u64) -> O
         Kind::Pool(_) | Kind::Graph => drop_range(driver, &mut table, address),
         Kind::Device => {
             range.kind = Kind::Leaving;
+            let op = Op::Leave(address, range.id);
+            drop(table);
+            stream.run(driver, &op)?;
+        }
+        Kind::Lent(piece) => {
+            range.kind = Kind::LentLeaving(piece);
             let op = Op::Leave(address, range.id);
             drop(table);
             stream.run(driver, &op)?;
@@ -363,12 +391,13 @@ pub(crate) fn create(out: Out<u64>, properties: In<PoolProperties>) -> Outcome {
     let mut table = driver.table();
     let device = properties.device()?;
     table.device(device)?;
-    if properties.handle_types != 0 {
-        // Pools that other processes can open are not among what this driver can do.
+    if properties.handle_types & !POSIX_FILE != 0 {
         return Err(Status::NotSupported);
     }
     let start = table.reserved.take(POOL_ADDRESSES, 1 << 30).ok_or(Status::OutOfMemory)?;
-    let pool = Pool { reserved_at: Some(start), ..Pool::new(device as usize, start, POOL_ADDRESSES) };
+    let shareable = properties.handle_types == POSIX_FILE;
+    let pool =
+        Pool { reserved_at: Some(start), shareable, ..Pool::new(device as usize, start, POOL_ADDRESSES) };
     let handle = table.handle();
     table.pools.insert(handle, pool);
     out.put(handle)
@@ -377,6 +406,9 @@ pub(crate) fn create(out: Out<u64>, properties: In<PoolProperties>) -> Outcome {
 pub(crate) fn destroy(handle: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
+    if table.imported_pools.remove(&handle).is_some() {
+        return Ok(());
+    }
     known(&table, handle)?.reserved_at.ok_or(Status::InvalidValue)?;
     if let Some(pool) = table.pools.get_mut(&handle) {
         pool.gone = true;

@@ -30,6 +30,10 @@ pub(crate) enum Kind {
     Virtual(u64),
     /// Another process's memory.
     Ipc(simgpu::Shared),
+    /// Of another process's pool.
+    Lent(simgpu::Shared),
+    /// The same, freed in a stream that has not come to it.
+    LentLeaving(simgpu::Shared),
     /// A view of this external memory.
     External(u64),
     /// `cuMemHostAlloc`, with its flags.

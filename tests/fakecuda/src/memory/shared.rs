@@ -66,3 +66,10 @@ pub(crate) fn refund(driver: &Driver, table: &mut Table, gpu: Gpu, block: u64, b
         None => driver.refund(gpu, bytes),
     }
 }
+
+/// Lets go of an exported block, if it is one.
+pub(crate) fn part(driver: &Driver, table: &mut Table, block: u64) -> bool {
+    let exported = table.pieces.exported.remove(&block);
+    exported.into_iter().for_each(|piece| leave(driver, table, piece));
+    exported.is_some()
+}

@@ -341,13 +341,21 @@ pub(crate) fn unpin(driver: &Driver, table: &mut Table, handle: u64) {
     settle(driver, table, handle);
 }
 
+/// The same from a stream that has come to it.
+pub(crate) fn unpin_in_turn(handle: u64) {
+    if let Ok(driver) = driver() {
+        unpin(driver, &mut driver.table(), handle);
+    }
+}
+
 /// Device, size and bytes of memory.
 pub(crate) fn facts(table: &Table, handle: u64) -> Outcome<(usize, u64, Arc<Backing>)> {
     let physical = table.physical.get(&handle).ok_or(Status::InvalidValue)?;
     Ok((physical.device, physical.size, physical.backing.clone()))
 }
 
-fn duplicate(fd: i32) -> Outcome<File> {
+/// Another descriptor of the same file.
+pub(crate) fn duplicate(fd: i32) -> Outcome<File> {
     // SAFETY: duplicating any number is harmless; one that is no descriptor is refused.
     let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     if own < 0 {

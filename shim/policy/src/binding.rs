@@ -1,0 +1,149 @@
+//! What physical memory is bound to besides addresses: multicast objects, logical endpoints, arrays that have no memory
+//! of their own. It stays charged while it is, whoever has released its handle.
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::credit::Units;
+
+use crate::ledger::Ledger;
+use crate::mark::{Behind, Mark, Marks};
+use crate::physical::{MAPPING, REFERENCE};
+use crate::table::{Cursor, Entry, Kind};
+
+/// What an entry's link says of a multicast object.
+pub(crate) const MULTICAST: u64 = 1 << 61;
+
+/// A place in an array, with the physical memory that is to be there or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// The array.
+    pub array: u64,
+    /// Where in it, as the driver is told.
+    pub region: [u64; 5],
+    /// The handle of the memory.
+    pub memory: Option<u64>,
+}
+
+/// What is bound to a multicast object or an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Physical memory by its handle.
+    Handle(u64),
+    /// What is mapped around an address.
+    Address(u64),
+}
+
+impl Ledger<'_> {
+    /// A multicast object is there. It takes nothing itself, and keeps what is bound to it.
+    pub fn multicast_made(&self, object: u64) {
+        let Some(device) = DeviceSlot::new(0) else { return };
+        let entry = Entry { detail: REFERENCE, link: MULTICAST, ..self.entry(device, Units::ZERO) };
+        if let Ok(Some(gone)) = self.table.put(Kind::Physical, object, entry) {
+            self.forget(Kind::Physical, object, gone);
+        }
+    }
+
+    /// Lets `driver` bind memory to a place in a multicast object or an endpoint.
+    pub fn bind<E>(
+        &self,
+        (object, offset): (u64, u64),
+        memory: Bound,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let handle = match memory {
+            Bound::Handle(handle) => Some(handle),
+            Bound::Address(address) => self.mapping_around(address).map(|mapping| mapping.link),
+        };
+        let Some(physical) = handle.and_then(|handle| self.pin(handle)) else { return driver() };
+        let handle = handle.unwrap_or_default();
+        driver().inspect_err(|_| self.drop_part(handle, physical.serial, MAPPING))?;
+        let place = place(&[object, offset, physical.device.index() as u64]);
+        self.enter_binding(place, object, handle, physical.device)
+            .into_iter()
+            .for_each(|gone| self.drop_mapping(gone));
+        Ok(())
+    }
+
+    /// Memory is at a place; gives what was there before. A binding that finds no room in the table keeps its memory
+    /// charged: too much, never too little.
+    fn enter_binding(&self, place: u64, object: u64, handle: u64, device: DeviceSlot) -> Option<Entry> {
+        let entry = Entry { detail: object, link: handle, ..self.entry(device, Units::ZERO) };
+        self.few.put(Kind::Binding, place, entry).unwrap_or(None)
+    }
+
+    /// Lets `driver` map physical memory into arrays that have none of their own, or take it out of them, in the
+    /// order of a stream. What is taken out or replaced stays charged until the stream has come to it, which `mark`
+    /// shows.
+    pub fn map_tiles<E>(
+        &self,
+        tiles: impl Iterator<Item = Tile> + Clone,
+        marks: &impl Marks,
+        mark: impl Fn() -> Mark,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let memory = || tiles.clone().filter_map(|tile| tile.memory);
+        let stamp = self.table.stamp();
+        memory().for_each(|handle| _ = self.pin(handle));
+        driver().inspect_err(|_| memory().for_each(|handle| self.drop_part(handle, stamp, MAPPING)))?;
+        for tile in tiles {
+            let place = tile.place();
+            let known =
+                tile.memory.and_then(|handle| Some((handle, self.table.find(Kind::Physical, handle)?)));
+            let before = match known {
+                Some((handle, physical)) => self.enter_binding(place, tile.array, handle, physical.device),
+                None => self.few.take(Kind::Binding, place, u64::MAX),
+            };
+            before.into_iter().for_each(|gone| self.tile_leaves(place, gone, marks, &mark));
+        }
+        Ok(())
+    }
+
+    /// It has another name from now on, as there may be something at its place again before it has left.
+    fn tile_leaves(&self, place: u64, gone: Entry, marks: &impl Marks, mark: impl Fn() -> Mark) {
+        let name = self::place(&[place, gone.serial]);
+        if self.few.put(Kind::Binding, name, gone).is_ok() {
+            self.leave_behind(Behind::Tile(name), gone.device, mark(), marks);
+        }
+    }
+
+    /// An array or an endpoint is no more, and what was bound to it is free of it.
+    pub fn unbind_all(&self, object: u64) {
+        let bound = |kind: Kind, entry: &Entry| kind == Kind::Binding && entry.detail == object;
+        let mut cursor = Cursor::default();
+        while let Some((_, _, gone)) = self.few.take_next(&mut cursor, bound) {
+            self.drop_mapping(gone);
+        }
+    }
+
+    /// Lets `driver` unbind what is at a place in a multicast object.
+    pub fn unbind<E>(
+        &self,
+        (object, offset): (u64, u64),
+        device: DeviceSlot,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        let place = place(&[object, offset, device.index() as u64]);
+        if let Some(gone) = self.few.take(Kind::Binding, place, stamp) {
+            self.drop_mapping(gone);
+        }
+        Ok(())
+    }
+}
+
+impl Tile {
+    /// The upper half of the first word is padding, which may hold anything.
+    fn place(self) -> u64 {
+        let [kind, rest @ ..] = self.region;
+        place(&[self.array, kind & 0xffff_ffff, rest[0], rest[1], rest[2], rest[3]])
+    }
+}
+
+/// The key of a place in something that memory is bound to: so many bits of a hash that no two are ever alike.
+fn place(words: &[u64]) -> u64 {
+    let mix = |hash: u64, word: &u64| {
+        let hash = (hash ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash ^ hash >> 29
+    };
+    words.iter().fold(0x9e37_79b9_7f4a_7c15, mix) >> 2
+}

@@ -1,0 +1,140 @@
+//! Memory of pools in other processes: what an exported pointer takes is lent out of its pool's charge and charged to
+//! the slice once, like all that is shared, until its last holder is gone.
+//!
+//! An entry of [`Kind::Alias`] among the few says by its detail as what a pointer is shared, by its units how much is
+//! lent for it and by its link out of which pool. When the pointer is freed its pool may keep the memory, and somebody
+//! who imported it may hold it too. So the loan ends at once, but the share is let go only when the pool's charge covers
+//! all that the pool keeps.
+
+use tranche_shm::credit::Units;
+use tranche_shm::message::ShareKey;
+
+use crate::charge::{Daemon, Refused};
+use crate::ledger::Ledger;
+use crate::mark::{Behind, Mark, Marks};
+use crate::pool::{PoolUse, lent, target, with_lent};
+use crate::share::alias;
+use crate::table::{Cursor, Entry, Kind};
+
+impl Ledger<'_> {
+    /// Others may open, by `share`, what is known here by a pointer out of a pool. Call it when the driver has
+    /// exported it. What cannot be lent is left as it is: whoever opens it pays for it in full.
+    ///
+    /// # Errors
+    /// There is no room to remember it.
+    pub fn export_streamed(
+        &self,
+        pointer: u64,
+        share: ShareKey,
+        daemon: &impl Daemon,
+    ) -> Result<(), Refused> {
+        let _turn = self.sharing().acquire();
+        let name = alias(Kind::Streamed, pointer);
+        let known =
+            self.few.find(Kind::Alias, name).is_some() || self.table.find(Kind::Shared, share.0).is_some();
+        let Some(entry) = self.table.find(Kind::Streamed, pointer).filter(|_| !known) else { return Ok(()) };
+        let (pool, units) = (entry.link, Units::new(entry.detail as u32));
+        let held = Entry { detail: 1, ..self.entry(entry.device, units) };
+        let loan = Entry { detail: share.0, link: pool, ..self.entry(entry.device, units) };
+        self.table.put(Kind::Shared, share.0, held).map_err(|_| Refused)?;
+        let lent = self.few.put(Kind::Alias, name, loan).is_ok() && self.lend(pool, units);
+        if !lent {
+            self.few.take(Kind::Alias, name, u64::MAX);
+            self.table.take(Kind::Shared, share.0, u64::MAX);
+            return Ok(());
+        }
+        self.say_exported(entry.device, share, units, daemon);
+        Ok(())
+    }
+
+    /// Moves units from a pool's charge to what it has lent, if it is charged as much.
+    fn lend(&self, pool: u64, units: Units) -> bool {
+        let mut done = false;
+        let _ = self.few.change(Kind::Pool, pool, |entry| {
+            let entry = entry?;
+            done = entry.units >= units && units > Units::ZERO;
+            if !done {
+                return Some(entry);
+            }
+            let left = Entry { units: entry.units.saturating_sub(units), ..entry };
+            Some(with_lent(left, lent(&entry).saturating_add(units)))
+        });
+        done
+    }
+
+    /// A pointer was freed: its pool answers for all that it keeps again.
+    pub(crate) fn end_loan(&self, pointer: u64, freed: &Entry) {
+        let Some(loan) = self.few.find(Kind::Alias, alias(Kind::Streamed, pointer)) else { return };
+        let _ = self.few.change(Kind::Pool, freed.link, |entry| {
+            let entry = entry?;
+            let ended = loan.serial > freed.serial && entry.serial < loan.serial;
+            Some(if ended { with_lent(entry, lent(&entry).saturating_sub(loan.units)) } else { entry })
+        });
+    }
+
+    /// Lets go of what was lent for pointers that are freed, as far as their pools' charge can be raised to cover
+    /// what they keep.
+    pub fn return_lent(&self, daemon: &impl Daemon, keeps: &impl PoolUse) {
+        let mut cursor = Cursor::default();
+        while let Some((_, name, loan)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Alias) {
+            let pointer = name & !alias(Kind::Streamed, 0);
+            // It may have been given out again since.
+            let is_freed =
+                self.table.find(Kind::Streamed, pointer).is_none_or(|now| now.serial > loan.serial);
+            if is_freed && self.cover(&loan, daemon, keeps) {
+                self.few.take(Kind::Alias, name, loan.serial);
+                self.let_go(ShareKey(loan.detail));
+            }
+        }
+    }
+
+    /// Raises the charge of the pool that a loan came from to what it keeps; says whether that is so now.
+    fn cover(&self, loan: &Entry, daemon: &impl Daemon, keeps: &impl PoolUse) -> bool {
+        let _turn = self.device_lock(loan.device).acquire();
+        let of_loan = |pool: &Entry| pool.serial < loan.serial;
+        let Some(entry) = self.few.find(Kind::Pool, loan.link).filter(of_loan) else { return false };
+        let owed = target(&entry, keeps.reserved(loan.link)).saturating_sub(entry.units);
+        let Ok(reserved) = self.tenant.charge(loan.device, owed, daemon) else { return false };
+        let _ = self.few.change(Kind::Pool, loan.link, |entry| {
+            entry.map(|entry| {
+                with_lent(Entry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
+            })
+        });
+        reserved.keep(owed);
+        true
+    }
+
+    /// A pool is no more that was made at `stamp` or later: what was lent out of it is held by others alone, if by
+    /// anybody.
+    pub(crate) fn drop_lent(&self, pool: u64, stamp: u64) {
+        let present = self.few.find(Kind::Pool, pool).map_or(u64::MAX, |pool| pool.serial);
+        let of_gone = |kind: Kind, loan: &Entry| {
+            kind == Kind::Alias && loan.link == pool && (stamp..present).contains(&loan.serial)
+        };
+        let mut cursor = Cursor::default();
+        while let Some((_, _, loan)) = self.few.take_next(&mut cursor, of_gone) {
+            self.let_go(ShareKey(loan.detail));
+        }
+    }
+
+    /// Whether memory of others is open at a pointer.
+    pub fn is_opened(&self, pointer: u64) -> bool {
+        self.table.find(Kind::Opened, pointer).is_some()
+    }
+
+    /// Lets `driver` close what was opened at `pointer` in the order of a stream, which `mark` shows.
+    pub fn close_in_order<E>(
+        &self,
+        pointer: u64,
+        marks: &impl Marks,
+        mark: impl FnOnce() -> Mark,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let opened = self.table.find(Kind::Opened, pointer);
+        driver()?;
+        if let Some(opened) = opened {
+            self.leave_behind(Behind::Opened(pointer), opened.device, mark(), marks);
+        }
+        Ok(())
+    }
+}
