@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-use e2e::{Node, Outcome, compile, skip};
+use e2e::{Node, Outcome, Stage, compile, scratch, skip};
 
 use super::{BEYOND, Column, Program};
 
@@ -134,6 +135,7 @@ impl Ground {
         match kind {
             Program::Linked => program(CLIENT, &["-DLINKED", &self.linked(), "-lcuda"]),
             Program::Static => program(CLIENT, &["-DSTATIC", "-static", "-w"]),
+            Program::Go => go_program().expect("it was asked for before"),
             Program::SetUid => self.set_uid(&program(CLIENT, &[])),
             _ => program(CLIENT, &[]),
         }
@@ -151,7 +153,7 @@ impl Ground {
                 let flags = ["-DLINKED", "-DPLUGIN", &self.linked(), "-lcuda"];
                 Some(text(&shared_object(CLIENT, &flags)))
             }
-            Program::ByPath => Some(text(&driver.join(file))),
+            Program::ByPath | Program::Static => Some(text(&driver.join(file))),
             Program::ByVersion => Some(file),
             Program::ByAlias if self.column == Column::Mounted => {
                 Some("/run/tranche/driver/libcuda-real.so.1".into())
@@ -169,6 +171,25 @@ impl Ground {
         self.node.run(install.args(["-m", "4755"]).args([program, &copy])).success();
         copy
     }
+}
+
+/// The program in Go with cgo, built once, where there is Go.
+pub(super) fn go_program() -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| build_go("tests/e2e/clients/route.go")).clone()
+}
+
+fn build_go(source: &str) -> Option<PathBuf> {
+    Command::new("go").arg("version").output().ok().filter(|output| output.status.success())?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let program = scratch().join("route-go");
+    let libraries = format!("-L{}", text(&Stage::find().libraries()));
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(&program).arg(root.join(source)).current_dir(scratch());
+    go.env("CGO_ENABLED", "1").env("CGO_LDFLAGS", libraries).env("GOCACHE", scratch().join("go"));
+    let output = go.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
 }
 
 /// What starts the program as it is to be.
