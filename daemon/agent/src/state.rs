@@ -60,8 +60,9 @@ impl State {
         let path = directory.join(FILE);
         let write = || {
             let mut file = tempfile::NamedTempFile::new_in(directory)?;
-            serde_json::to_writer_pretty(&mut file, self)?;
-            file.write_all(b"\n")?;
+            let mut text = serde_json::to_vec_pretty(self)?;
+            text.push(b'\n');
+            file.write_all(&text)?;
             file.as_file().sync_all()?;
             file.persist(&path)?;
             File::open(directory)?.sync_all()

@@ -151,7 +151,10 @@ impl Ledger {
     /// is over its cap. A word that holds *more* is not believed; the difference is returned.
     pub fn observe(&mut self, seat: Seat, in_word: Bytes) -> Bytes {
         let granted = self.granted(seat);
-        self.give_back(seat, granted.saturating_sub(in_word));
+        // Mostly it does not, and everybody's word is looked at each time.
+        if in_word < granted {
+            self.give_back(seat, granted.saturating_sub(in_word));
+        }
         in_word.saturating_sub(granted)
     }
 
