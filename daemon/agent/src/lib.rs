@@ -15,6 +15,7 @@ mod compute;
 mod config;
 mod context;
 mod failure;
+mod kin;
 mod picture;
 pub mod privileges;
 mod process;

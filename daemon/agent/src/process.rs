@@ -2,11 +2,13 @@
 //!
 //! Nothing here believes a process about itself.
 
-use std::collections::BTreeSet;
-use std::io;
+use std::borrow::Borrow;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tranche_domain::id::{HostPid, InnerPid};
@@ -22,7 +24,11 @@ const MOST_ANCESTORS: usize = 1024;
 pub(crate) struct Process {
     /// Who.
     pub(crate) id: ProcessId,
-    handle: OwnedFd,
+    /// Whose child it was when it was looked at.
+    pub(crate) parent: HostPid,
+    /// Just before that.
+    pub(crate) looked: Instant,
+    handle: Arc<OwnedFd>,
 }
 
 impl Process {
@@ -49,8 +55,9 @@ impl Process {
     /// The start time is read between taking the handle and finding it still alive, hence it is that of the
     /// process that the handle names.
     fn with_handle(pid: HostPid, handle: OwnedFd) -> io::Result<Self> {
-        let start_time = Lineage::read(pid).ok_or_else(gone)?.id.start_time;
-        let process = Self { id: ProcessId { pid, start_time }, handle };
+        let looked = Instant::now();
+        let Lineage { id, parent } = Lineage::read(pid).ok_or_else(gone)?;
+        let process = Self { id, parent, looked, handle: Arc::new(handle) };
         if process.is_alive() { Ok(process) } else { Err(gone()) }
     }
 
@@ -60,23 +67,34 @@ impl Process {
         matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
     }
 
+    /// Its pid in its own pid namespace, where that is another: by the handle, and by its name where the kernel is too
+    /// old to say.
+    pub(crate) fn inner_pid(&self) -> Option<InnerPid> {
+        let mut buffer = [0; ENOUGH];
+        let of_handle = start_of(&format!("/proc/self/fdinfo/{}", self.handle.as_raw_fd()), &mut buffer);
+        let of_handle = of_handle.and_then(|text| std::str::from_utf8(text).ok());
+        match of_handle.and_then(pids_by_namespace) {
+            Some(pids) => innermost(pids),
+            None => inner_pid(self.id.pid),
+        }
+    }
+
     /// Ends it.
     pub(crate) fn kill(&self) -> io::Result<()> {
         sys::kill(self.handle.as_fd())
     }
 
-    /// Returns when it has ended.
+    /// Returns when it has ended. Only one at a time can wait for that.
     pub(crate) async fn ended(&self) -> io::Result<()> {
-        // A handle of its own: the runtime watches each descriptor number at most once.
-        let watched = sys::watch(self.handle.try_clone()?)?;
+        let watched = sys::watch(Arc::clone(&self.handle))?;
         watched.readable().await.map(drop)
     }
 }
 
 /// Whether any of these has ended: one question for all of them.
-pub(crate) fn any_ended(processes: &[Arc<Process>]) -> bool {
-    let mut polled: Vec<PollFd<'_>> =
-        processes.iter().map(|process| PollFd::new(process.handle.as_fd(), PollFlags::POLLIN)).collect();
+pub(crate) fn any_ended(processes: &[impl Borrow<Process>]) -> bool {
+    let handles = processes.iter().map(|process| process.borrow().handle.as_fd());
+    let mut polled: Vec<PollFd<'_>> = handles.map(|handle| PollFd::new(handle, PollFlags::POLLIN)).collect();
     !polled.is_empty() && !matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
 }
 
@@ -98,10 +116,11 @@ struct Lineage {
 }
 
 impl Lineage {
-    /// Two of the fields of `/proc/PID/stat`. Somebody who attaches is looked at several times, so the other
-    /// fifty are not parsed.
+    /// Two of the fields of `/proc/PID/stat`. Everybody who attaches is looked at, so the other fifty are not
+    /// parsed.
     fn read(pid: HostPid) -> Option<Self> {
-        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let mut buffer = [0; ENOUGH];
+        let stat = start_of(&format!("/proc/{pid}/stat"), &mut buffer)?;
         // The name before them is the program's own choice and ends with the last parenthesis.
         let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace().skip(1);
@@ -109,6 +128,15 @@ impl Lineage {
         let start_time = fields.nth(17)?.parse().ok()?;
         Some(Self { id: ProcessId { pid, start_time }, parent })
     }
+}
+
+/// The first twenty fields of `/proc/PID/stat` and all of a pidfd's `fdinfo` are shorter, however long their numbers.
+const ENOUGH: usize = 1024;
+
+/// The beginning of one of the kernel's files, which it gives whole to the first read.
+fn start_of<'a>(path: &str, buffer: &'a mut [u8; ENOUGH]) -> Option<&'a [u8]> {
+    let count = File::open(path).ok()?.read(buffer).ok()?;
+    Some(&buffer[..count])
 }
 
 fn proc_of(pid: HostPid) -> Option<procfs::process::Process> {
@@ -140,16 +168,19 @@ fn parent_of(mut child: Lineage) -> Option<Lineage> {
     None
 }
 
-/// Whether a process is one of `roots` or descends from one.
-pub(crate) fn descends(pid: HostPid, roots: &BTreeSet<ProcessId>) -> bool {
-    ancestry(pid).any(|ancestor| roots.contains(&ancestor))
-}
-
 /// Its pid in its own pid namespace, where that is another.
 pub(crate) fn inner_pid(pid: HostPid) -> Option<InnerPid> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let mut names = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace();
-    let (_host, innermost) = (names.next()?, names.next_back()?);
+    innermost(pids_by_namespace(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?)
+}
+
+/// A process's pids from our namespace inwards, as the kernel's files have them.
+fn pids_by_namespace(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("NSpid:"))
+}
+
+fn innermost(pids: &str) -> Option<InnerPid> {
+    let mut pids = pids.split_ascii_whitespace();
+    let (_host, innermost) = (pids.next()?, pids.next_back()?);
     innermost.parse().ok().map(InnerPid::new)
 }
 
@@ -184,18 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn a_child_descends_from_us_and_we_not_from_it() {
-        let mut child = sleeper();
-        let pid = HostPid::new(child.id());
-        let own = BTreeSet::from([Process::open(me()).unwrap().id]);
-        assert!(descends(pid, &own) && descends(me(), &own));
-        let its = BTreeSet::from([Process::open(pid).unwrap().id]);
-        assert!(!descends(me(), &its));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    #[test]
     fn a_lineage_is_what_the_kernel_says() {
         let stat = proc_of(me()).unwrap().stat().unwrap();
         let read = Lineage::read(me()).unwrap();
@@ -204,11 +223,19 @@ mod tests {
     }
 
     #[test]
+    fn the_innermost_pid_is_told_where_it_is_another_than_ours() {
+        let inner = |text| pids_by_namespace(text).and_then(innermost);
+        assert_eq!(inner("Pid:\t70\nNSpid:\t70\t12\t1\n"), Some(InnerPid::new(1)));
+        assert_eq!(inner("Pid:\t70\nNSpid:\t70\n"), None);
+        assert_eq!(Process::open(me()).unwrap().inner_pid(), None);
+        assert!(pids_by_namespace("Pid:\t70\n").is_none());
+    }
+
+    #[test]
     fn a_pid_with_another_start_time_is_another_process() {
         let id = Process::open(me()).unwrap().id;
         let other = ProcessId { start_time: id.start_time + 1, ..id };
         assert!(Process::reopen(id).is_ok() && Process::reopen(other).is_err());
-        assert!(!descends(me(), &BTreeSet::from([other])));
     }
 
     #[test]

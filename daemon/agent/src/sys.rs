@@ -9,8 +9,10 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use nix::sys::mman::{MapFlags, ProtFlags};
@@ -192,11 +194,23 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Lets the runtime watch a descriptor for becoming readable.
-pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` gives the same descriptor whenever it is asked, keeps it open until dropped, and
-    // `AsyncFd` never hands it out mutably here.
-    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+/// What owns a descriptor.
+///
+/// # Safety
+/// It gives the same descriptor whenever it is asked and keeps it open until it is dropped.
+pub(crate) unsafe trait Owner: AsRawFd {}
+
+// SAFETY: the standard library says so of all three.
+unsafe impl Owner for Arc<OwnedFd> {}
+// SAFETY: as above.
+unsafe impl Owner for UnixListener {}
+// SAFETY: as above.
+unsafe impl Owner for UnixStream {}
+
+/// Lets the runtime watch a descriptor for becoming readable. Nobody is woken because it can be written.
+pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: `Owner` promises it, and `AsyncFd` never hands it out mutably here.
+    unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(Into::into)
 }
 
 /// Kills the process that the handle names, and no other.

@@ -9,7 +9,7 @@ mod sharing;
 
 pub(crate) use sharing::Still;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,7 +28,8 @@ use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::Refusal;
 use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
 
-use crate::process::{self, Process};
+use crate::kin::Kin;
+use crate::process::Process;
 use crate::regions::Regions;
 use crate::shares::{Beyond, Shares};
 
@@ -47,6 +48,7 @@ pub(crate) struct Tenancy {
     books: Mutex<Books>,
     listener: Mutex<Option<AbortHandle>>,
     over_since: Mutex<Option<Instant>>,
+    kin: Kin,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -124,6 +126,7 @@ impl Tenancy {
             }),
             listener: Mutex::new(None),
             over_since: Mutex::new(None),
+            kin: Kin::default(),
         };
         tenancy.set_limits(parts);
         tenancy.beat(monotonic_ns());
@@ -220,12 +223,11 @@ impl Tenancy {
 
     /// Lets a process in, if it belongs here, and gives it a seat.
     pub(crate) fn join(&self, who: &Arc<Process>) -> Result<Joined, Refusal> {
-        let roots = self.occupants().roots;
         // Looked at in this order, the process that is alive is the one whose parents were followed.
-        if !process::descends(who.id.pid, &roots) || !who.is_alive() {
+        if !self.kin.descends(who, &self.roots()) || !who.is_alive() {
             return Err(Refusal::NotAMember);
         }
-        let inner = process::inner_pid(who.id.pid);
+        let inner = who.inner_pid();
         let mut books = self.books();
         if let Some(seat) = seat_of(&books, who.id) {
             return Ok(Joined::Again(seat));
@@ -360,6 +362,10 @@ impl Tenancy {
     /// Who is there.
     pub(crate) fn occupants(&self) -> Occupants {
         self.books().life.occupants().cloned().unwrap_or_default()
+    }
+
+    fn roots(&self) -> BTreeSet<ProcessId> {
+        self.books().life.occupants().map(|here| here.roots.clone()).unwrap_or_default()
     }
 
     /// What each member says it holds, per device.
