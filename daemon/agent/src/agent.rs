@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
@@ -48,6 +49,8 @@ pub(crate) struct Agent {
     pub(crate) last_look: Mutex<LastLook>,
     pub(crate) listings: Listings,
     pub(crate) governor: Arc<Governor>,
+    /// Where tenants are looked after.
+    pub(crate) attendant: Handle,
     core: Mutex<Core>,
     /// Moves whenever room may have appeared.
     pub(crate) room: watch::Sender<u64>,
@@ -80,6 +83,7 @@ impl Agent {
         contexts: Contexts,
         over_cap: OverCap,
         governor: Arc<Governor>,
+        attendant: Handle,
     ) -> Self {
         let (facts, gpus) = (driver.facts(), driver.gpus());
         let mut notes = contexts.notes.clone();
@@ -109,6 +113,7 @@ impl Agent {
             last_look: Mutex::default(),
             listings: Listings::default(),
             governor,
+            attendant,
             core: Mutex::new(core),
             room: watch::Sender::new(0),
         }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::net::UnixListener as BlockingListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::{UnixListener, UnixStream};
+use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, recv, sendmsg, sockopt};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tranche_domain::id::HostPid;
@@ -22,6 +22,7 @@ use tranche_shm::{ABI, DeviceSlot, MAX_SLOTS, Slot};
 use crate::agent::Agent;
 use crate::process::Process;
 use crate::reaper;
+use crate::sys;
 use crate::tenancy::{Joined, Member, Tenancy};
 
 /// How long somebody who knocks may take to say hello.
@@ -32,18 +33,16 @@ const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
 const DEPARTURE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Listens at a slice's socket until the tenancy closes.
-pub(crate) fn listen(
-    agent: &Arc<Agent>,
-    tenancy: &Arc<Tenancy>,
-    listener: BlockingListener,
-) -> io::Result<()> {
-    let listener = UnixListener::from_std(listener)?;
+pub(crate) fn listen(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, listener: UnixListener) -> io::Result<()> {
+    let here = agent.attendant.enter();
+    let listener = sys::watch(listener)?;
+    drop(here);
     // Weak, or the task that a tenancy ends would keep it from ending.
-    let (agent, weak) = (Arc::clone(agent), Arc::downgrade(tenancy));
-    let task = tokio::spawn(async move {
+    let (attendant, agent, weak) = (&agent.attendant, Arc::clone(agent), Arc::downgrade(tenancy));
+    let task = attendant.spawn(async move {
         let mut connections = JoinSet::new();
         loop {
-            match listener.accept().await {
+            match listener.async_io(Interest::READABLE, UnixListener::accept).await {
                 Ok((stream, _)) if connections.len() < MOST_CONNECTIONS => {
                     let Some(tenancy) = weak.upgrade() else { return };
                     connections.spawn(converse(Arc::clone(&agent), tenancy, stream));
@@ -59,14 +58,15 @@ pub(crate) fn listen(
     Ok(())
 }
 
-async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, mut stream: UnixStream) {
-    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &mut stream)).await {
+async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, stream: UnixStream) {
+    let Ok(line) = Line::to(stream) else { return };
+    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &line)).await {
         Ok(Ok(Ok(member))) => {
-            let _ = serve(&tenancy, &mut stream, member).await; // it hung up; its end is the reaper's business
+            let _ = serve(&tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
             tracing::info!(slice = %tenancy.name, ?refusal, "turned a process away");
-            let _ = stream.write_all(&Reply::Refused(refusal).encode()).await;
+            let _ = line.say(Reply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // it went, or said nothing
     }
@@ -76,10 +76,10 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, mut stream: UnixStre
 async fn greet(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
-    stream: &mut UnixStream,
+    line: &Line,
 ) -> io::Result<Result<Member, Refusal>> {
-    let Some(who) = peer(stream) else { return Ok(Err(Refusal::NotAMember)) };
-    let known = match Request::decode(&hear(stream).await?) {
+    let Some(who) = line.peer() else { return Ok(Err(Refusal::NotAMember)) };
+    let known = match Request::decode(&line.hear().await?) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
         Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
         _ => return Ok(Err(Refusal::Malformed)),
@@ -101,49 +101,16 @@ async fn greet(
         Joined::Again(_) => {}
     }
     point("attach: answer");
-    welcome(tenancy, stream, slot).await?;
+    let descriptors = tenancy.regions.descriptors().map(|fd| fd.as_raw_fd());
+    line.say(Reply::Welcome { slot, generation: tenancy.generation }, &descriptors)?;
     point("attach: welcome sent");
     Ok(Ok(Member { seat, id }))
 }
 
-/// Who connected, by the kernel's word; nobody if it has ended or lives where we cannot see it.
-fn peer(stream: &UnixStream) -> Option<Arc<Process>> {
-    let pid =
-        stream.peer_cred().ok()?.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0)?;
-    Process::peer(stream.as_fd(), HostPid::new(pid)).ok().map(Arc::new)
-}
-
-async fn hear(stream: &mut UnixStream) -> io::Result<Frame> {
-    let mut frame = [0; FRAME_BYTES];
-    stream.read_exact(&mut frame).await?;
-    Ok(frame)
-}
-
-/// Sends the welcome with its descriptors, in one message.
-async fn welcome(tenancy: &Tenancy, stream: &UnixStream, slot: Slot) -> io::Result<()> {
-    let frame = Reply::Welcome { slot, generation: tenancy.generation }.encode();
-    let descriptors = tenancy.regions.descriptors().map(|fd| fd.as_raw_fd());
-    loop {
-        stream.writable().await?;
-        match stream.try_io(Interest::WRITABLE, || send(stream.as_raw_fd(), &frame, &descriptors)) {
-            Ok(FRAME_BYTES) => return Ok(()),
-            Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn send(socket: RawFd, frame: &Frame, descriptors: &[RawFd]) -> io::Result<usize> {
-    let rights = [ControlMessage::ScmRights(descriptors)];
-    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    Ok(sendmsg::<()>(socket, &[IoSlice::new(frame)], &rights, flags, None)?)
-}
-
 /// Answers requests until the process hangs up.
-async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, member: Member) -> io::Result<()> {
+async fn serve(tenancy: &Tenancy, line: &Line, member: Member) -> io::Result<()> {
     loop {
-        let reply = match Request::decode(&hear(stream).await?) {
+        let reply = match Request::decode(&line.hear().await?) {
             Ok(Request::Credit { device, want }) => credit(tenancy, member, device, want).await,
             Ok(Request::Export { device, key, units }) => tenancy.export(member.seat, device, key, units),
             Ok(Request::Import { key }) => tenancy.import(member.seat, key),
@@ -151,7 +118,7 @@ async fn serve(tenancy: &Tenancy, stream: &mut UnixStream, member: Member) -> io
             Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
         point("credit: answer");
-        stream.write_all(&reply.encode()).await?;
+        line.say(reply, &[])?;
     }
 }
 
@@ -177,5 +144,56 @@ async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Uni
             continue;
         }
         let _ = timeout(LOOK_AGAIN, tenancy.left.notified()).await;
+    }
+}
+
+/// The connection of one process.
+struct Line(AsyncFd<UnixStream>);
+
+impl Line {
+    fn to(stream: UnixStream) -> io::Result<Self> {
+        sys::watch(stream).map(Self)
+    }
+
+    /// Who connected, by the kernel's word; nobody if it has ended or lives where we cannot see it.
+    fn peer(&self) -> Option<Arc<Process>> {
+        let pid = getsockopt(self.0.get_ref(), sockopt::PeerCredentials).ok()?.pid();
+        let pid = u32::try_from(pid).ok().filter(|pid| *pid != 0)?;
+        Process::peer(self.0.get_ref().as_fd(), HostPid::new(pid)).ok().map(Arc::new)
+    }
+
+    async fn hear(&self) -> io::Result<Frame> {
+        let mut frame = [0; FRAME_BYTES];
+        let mut got = 0;
+        while got < FRAME_BYTES {
+            // Most have said it before we ask, and then nothing has to be waited for.
+            got += match self.hear_part(&mut frame[got..]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.0.async_io(Interest::READABLE, |_| self.hear_part(&mut frame[got..])).await?
+                }
+                part => part?,
+            };
+        }
+        Ok(frame)
+    }
+
+    fn hear_part(&self, rest: &mut [u8]) -> io::Result<usize> {
+        match recv(self.0.as_raw_fd(), rest, MsgFlags::MSG_DONTWAIT)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => Ok(count),
+        }
+    }
+
+    /// Says it at once, with the descriptors. Who asks one thing at a time and hears the answer always has room for the
+    /// next; nobody waits for anybody else.
+    fn say(&self, reply: Reply, descriptors: &[RawFd]) -> io::Result<()> {
+        let frame = reply.encode();
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        match sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&frame)], rights, flags, None)? {
+            FRAME_BYTES => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
     }
 }

@@ -10,6 +10,7 @@
 
 mod agent;
 mod attach;
+mod attendant;
 pub mod cli;
 mod compute;
 mod config;

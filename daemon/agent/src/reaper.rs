@@ -18,6 +18,8 @@ const LISTED_AT_MOST: Duration = Duration::from_secs(3);
 /// The first pause between two looks; each is half as long again as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The least time between two looks at the same GPU, which take the driver longer than all else at a process's end.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// Frees a member's seat when it has ended. Without a handle it has ended already.
 pub(crate) fn watch_member(
@@ -27,8 +29,8 @@ pub(crate) fn watch_member(
     id: ProcessId,
     handle: Option<Arc<Process>>,
 ) {
-    let (agent, tenancy) = (Arc::clone(agent), Arc::clone(tenancy));
-    tokio::spawn(async move {
+    let (attendant, agent, tenancy) = (&agent.attendant, Arc::clone(agent), Arc::clone(tenancy));
+    attendant.spawn(async move {
         if let Some(process) = handle {
             wait_for_end(&process).await;
         }
@@ -43,11 +45,17 @@ pub(crate) fn watch_member(
             );
         }
         point("reap: free");
+        let was_over = tenancy.is_over();
         let freed = tenancy.vacate(seat, id);
         let after_us = ended.elapsed().as_micros();
         tracing::info!(slice = %tenancy.name, pid = %id.pid, %freed, after_us, "reclaimed");
-        agent.note_excess(&tenancy);
-        agent.end_if_over(&tenancy);
+        // What is beyond the slice may have to wait for the disk.
+        if was_over || tenancy.is_deserted() {
+            tokio::task::spawn_blocking(move || {
+                agent.note_excess(&tenancy);
+                agent.end_if_over(&tenancy);
+            });
+        }
     });
 }
 
@@ -62,14 +70,16 @@ pub(crate) async fn begin_anew(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid
 
 /// Forgets a root when it has ended.
 pub(crate) fn watch_root(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, root: Arc<Process>) {
-    let (agent, tenancy) = (Arc::clone(agent), Arc::clone(tenancy));
-    tokio::spawn(async move {
+    let (attendant, agent, tenancy) = (&agent.attendant, Arc::clone(agent), Arc::clone(tenancy));
+    attendant.spawn(async move {
         wait_for_end(&root).await;
         tenancy.root_gone(root.id);
         tenancy.left.notify_waiters();
-        if !agent.end_if_over(&tenancy) {
-            agent.save();
-        }
+        tokio::task::spawn_blocking(move || {
+            if !agent.end_if_over(&tenancy) {
+                agent.save();
+            }
+        });
     });
 }
 
@@ -142,6 +152,11 @@ impl Listings {
         };
         let mut listing = listing.lock().await;
         if listing.asked.is_none_or(|asked| asked < since) {
+            // Where many end one after the other, those who come meanwhile are answered with the first of them.
+            let rest = listing.asked.map(|asked| BETWEEN_LOOKS.saturating_sub(asked.elapsed()));
+            if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
+                tokio::time::sleep(rest).await;
+            }
             let (driver, asked) = (Arc::clone(driver), Instant::now());
             let ask = move || {
                 let listed = driver.processes(gpu).ok()?;

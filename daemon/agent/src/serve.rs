@@ -14,6 +14,7 @@ use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
 
 use crate::agent::Agent;
+use crate::attendant::Attendant;
 use crate::compute::Governor;
 use crate::config::OverCap;
 use crate::context::{Contexts, Outstanding};
@@ -50,6 +51,8 @@ pub enum StartError {
     Recovery(io::Error),
     #[error("cannot govern compute: {0}")]
     Compute(io::Error),
+    #[error("cannot start a thread for the tenants: {0}")]
+    Attendant(io::Error),
     #[error("cannot serve at the gRPC socket: {0}")]
     Door(io::Error),
     #[error("the gRPC server failed: {0}")]
@@ -68,7 +71,9 @@ pub async fn serve(
 ) -> Result<(), StartError> {
     let Settings { layout, shim, driver, contexts, over_cap, outstanding } = settings;
     let governor = Arc::new(Governor::new().map_err(StartError::Compute)?);
-    let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap, Arc::clone(&governor)));
+    let attendant = Attendant::start().map_err(StartError::Attendant)?;
+    let (governing, work) = (Arc::clone(&governor), attendant.work());
+    let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap, governing, work));
     for note in &agent.core().notes {
         tracing::warn!("{note}");
     }

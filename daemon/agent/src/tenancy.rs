@@ -364,6 +364,16 @@ impl Tenancy {
         self.books().life.occupants().cloned().unwrap_or_default()
     }
 
+    /// Whether nobody is there.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.books().life.occupants().is_none_or(Occupants::is_empty)
+    }
+
+    /// Whether it was over its cap somewhere when its books were last settled.
+    pub(crate) fn is_over(&self) -> bool {
+        self.devices().any(|(device, _)| self.regions.control().reader().over_cap(device))
+    }
+
     fn roots(&self) -> BTreeSet<ProcessId> {
         self.books().life.occupants().map(|here| here.roots.clone()).unwrap_or_default()
     }
