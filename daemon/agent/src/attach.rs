@@ -94,6 +94,7 @@ async fn greet(
         Joined::New(seat) => {
             tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
             reaper::watch_member(agent, tenancy, seat, who.id, Some(who));
+            tenancy.advance(Member { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
             reaper::begin_anew(agent, tenancy, seat, who.id.pid).await;

@@ -118,6 +118,23 @@ fn processes_of_a_slice_share_its_cap_and_not_a_byte_more() {
 }
 
 #[test]
+fn whoever_comes_has_credit_for_a_context_and_the_first_allocations_as_far_as_there_is_some() {
+    let (place, driver) = (Place::new(), one_gpu());
+    let calls = &mut place.start(&driver).calls;
+    calls.create(fraction("a", 500)).unwrap();
+    let socket = calls.enter("a").unwrap().socket_path;
+    let [mut one, mut other, mut third] = [(); 3].map(|()| Tenant::spawn(&socket));
+    one.tell("attach");
+    assert_eq!(one.tell("unused"), "16255", "nobody else is there");
+    other.tell("attach");
+    assert_eq!((one.tell("unused"), other.tell("unused")), ("15883".into(), "372".into()), "308 and 64");
+    assert_eq!(calls.snapshot().slices.remove(0).devices[0].used_bytes, 0);
+    assert_eq!((one.tell("alloc 15883"), other.tell("alloc 372")), ("ok".into(), "ok".into()));
+    assert_eq!(third.tell("attach"), "slot 2");
+    assert_eq!(third.tell("unused"), "0");
+}
+
+#[test]
 fn what_a_killed_process_held_is_back_once_the_driver_has_let_go_of_it() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;

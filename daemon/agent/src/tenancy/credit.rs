@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tranche_domain::ledger::RECALL_STEP;
 use tranche_domain::slice::{ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
@@ -31,6 +32,14 @@ impl Tenancy {
             true => Reply::Granted,
             false => Reply::Exhausted,
         }
+    }
+
+    /// Credit for the context and the first allocations of somebody who has just come, where there is so much to be had:
+    /// it would ask for that next. On the first device, which most programs use first.
+    pub(crate) fn advance(&self, member: Member) {
+        let Some(device) = DeviceSlot::new(0) else { return };
+        let context = self.regions.control().reader().limits(device).context;
+        self.credit(member, device, context.saturating_add(Units::within(RECALL_STEP.get())));
     }
 
     /// Whether a member has ended whose memory is not free yet: then a refusal may be hasty.

@@ -280,6 +280,7 @@ pub(crate) fn play_tenant() {
             ["drop", key] => {
                 seat.as_mut().unwrap().say(Request::Drop { key: ShareKey(key.parse().unwrap()) })
             }
+            ["unused"] => seat.as_ref().unwrap().unused(),
             ["cap"] => seat.as_ref().unwrap().cap(),
             ["write-control"] => seat.as_ref().unwrap().write_control(),
             ["truncate-usage"] => seat.as_ref().unwrap().truncate_usage(),
@@ -389,6 +390,12 @@ impl Attached {
             word.release(units);
         }
         "ok".into()
+    }
+
+    /// Credit in hand, in MiB.
+    fn unused(&self) -> String {
+        let word = Usage::attach(self.usage).unwrap().credit(self.slot, Self::device());
+        (word.load().unused().bytes() >> 20).to_string()
     }
 
     fn cap(&self) -> String {
