@@ -1,8 +1,11 @@
 //! Programs that try to hold more device memory than their slice may, each by a route of its own, while the simulated
 //! devices are watched: 0 bytes over the cap at every instant, and still all of the slice usable.
 //!
-//! Each is tried on a GPU that is handed out to the last MiB and whose other slices are full. Two figures are taken
-//! when a route can get no more. What the slice is charged is to be all of its cap: then nothing is out of its reach
+//! Each is tried twice. Alone on its GPU, where there is memory beyond its slice to be had, it shows whether it exceeds
+//! its cap: on a GPU that is full, the GPU itself would stop it. And on a GPU that is handed out to the last MiB and
+//! whose other slices are full, it shows whether it gets what it was promised, and leaves the others what is theirs.
+//!
+//! Two figures are taken when a route can get no more. What the slice is charged is to be all of its cap: then nothing is out of its reach
 //! but by what was charged. What the device counts may be less where a charge has to err upwards; how much less is
 //! stated by each such route, with the reason, and must not become less than that.
 //!
@@ -25,27 +28,34 @@ use neighbours::Neighbours;
 use routes::{Family, ROUTES, Route};
 use trial::Trial;
 
-/// Tries all routes of a family, each in a slice of its own, while the rest of the GPU is full.
+/// Tries all routes of a family, each in a slice of its own: first with nobody else on the GPU, then while the rest
+/// of it is full.
 #[track_caller]
 fn hold(family: Family) {
     let node = Node::simulated(if family == Family::Multicast { "h200x1" } else { "v100x8" });
     let mut routes: Vec<&Route> = ROUTES.iter().filter(|route| route.family == family).collect();
-    routes.sort_by_key(|route| (route.whole_gpus, route.cap));
+    routes.sort_by_key(|route| route.cap);
     let mut broken = Vec::new();
-    for alike in routes.chunk_by(|one, next| (one.whole_gpus, one.cap) == (next.whole_gpus, next.cap)) {
-        let neighbours = match alike[0] {
-            // Its slice is all there is of its GPUs.
-            Route { whole_gpus: true, .. } => Neighbours::default(),
-            Route { cap, .. } => Neighbours::around(&node, *cap),
-        };
-        for route in alike {
-            let trial = Trial::of(&node, route, &neighbours);
-            println!("{trial}{}", Trial::slack(route));
-            broken.extend(trial.verdict(route).err());
+    for alike in routes.chunk_by(|one, next| one.cap == next.cap) {
+        broken.extend(try_beside(&node, alike, &Neighbours::default()));
+        // A slice of whole GPUs has no neighbours.
+        if !alike[0].whole_gpus {
+            let neighbours = Neighbours::around(&node, alike[0].cap);
+            broken.extend(try_beside(&node, alike, &neighbours));
+            neighbours.end(&node);
         }
-        neighbours.end(&node);
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Tries routes, one after the other; what is wrong with them.
+fn try_beside(node: &Node, routes: &[&Route], neighbours: &Neighbours) -> Vec<String> {
+    let verdict = |route: &&Route| {
+        let trial = Trial::of(node, route, neighbours);
+        println!("{trial}, {neighbours}{}", Trial::slack(route));
+        trial.verdict(route).err().map(|fault| format!("{fault}, {neighbours}"))
+    };
+    routes.iter().filter_map(verdict).collect()
 }
 
 macro_rules! families {

@@ -1,5 +1,7 @@
 //! Whoever has the rest of the GPU on which a route is tried: two slices that are full all the while.
 
+use std::fmt;
+
 use e2e::{Node, Process, eventually};
 use tranche_domain::units::Bytes;
 
@@ -38,6 +40,12 @@ pub(crate) struct Neighbours {
     all: Vec<Neighbour>,
     /// What they held when they were full.
     full: Bytes,
+}
+
+impl fmt::Display for Neighbours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.all.is_empty() { "alone" } else { "the rest full" })
+    }
 }
 
 impl Neighbours {
