@@ -138,12 +138,16 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Where a pool has its memory: nothing in host memory, `current` if we did not see it made.
-    pub fn pool_device(&self, pool: u64, current: DeviceSlot) -> Option<DeviceSlot> {
+    /// Where a pool has its memory: nothing in host memory, where `unseen` finds it if we did not see it made.
+    pub fn pool_device<E>(
+        &self,
+        pool: u64,
+        unseen: impl FnOnce() -> Result<DeviceSlot, E>,
+    ) -> Result<Option<DeviceSlot>, E> {
         if self.few.find(Kind::HostPool, pool).is_some() {
-            return None;
+            return Ok(None);
         }
-        Some(self.few.find(Kind::Pool, pool).map_or(current, |entry| entry.device))
+        self.few.find(Kind::Pool, pool).map_or_else(unseen, |entry| Ok(entry.device)).map(Some)
     }
 
     /// Lets `driver` destroy a pool. While something of it is in use the driver keeps what it has, and it stays

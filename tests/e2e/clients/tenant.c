@@ -95,6 +95,14 @@ static int create_on(int device, size_t bytes, Address *handle) {
     return CUDA("cuMemCreate", (Address *, size_t, void *, unsigned long long), handle, whole, &pinned, 0);
 }
 
+/* From the default pool of any device, in a stream of the current one. */
+static int take_from_pool(int device, size_t bytes, Address *handle) {
+    void *pool = NULL;
+    int failed = CUDA("cuDeviceGetDefaultMemPool", (void **, int), &pool, device);
+    return failed ? failed
+                  : CUDA("cuMemAllocFromPoolAsync", (Address *, size_t, void *, void *), handle, bytes, pool, NULL);
+}
+
 static int allocate(enum kind kind, size_t bytes, Address *handle) {
     *handle = 0;
     switch (kind) {
@@ -109,12 +117,8 @@ static int allocate(enum kind kind, size_t bytes, Address *handle) {
     }
     case ASYNC:
         return CUDA("cuMemAllocAsync", (Address *, size_t, void *), handle, bytes, NULL);
-    case POOL: {
-        void *pool = NULL;
-        int failed = CUDA("cuDeviceGetDefaultMemPool", (void **, int), &pool, current_device);
-        return failed ? failed
-                      : CUDA("cuMemAllocFromPoolAsync", (Address *, size_t, void *, void *), handle, bytes, pool, NULL);
-    }
+    case POOL:
+        return take_from_pool(current_device, bytes, handle);
     case VIRTUAL:
         return create_on(current_device, bytes, handle);
     case ARRAY: {
@@ -453,6 +457,11 @@ static void obey(FILE *out, char *line) {
         Address handle = 0;
         int failed = create_on((int)a, b, &handle);
         int at = failed ? 0 : keep(VIRTUAL, handle, b);
+        answer(out, failed, " %llu", (unsigned long long)at, 0);
+    } else if (sscanf(line, "pooled %llu %llu", &a, &b) == 2) {
+        Address handle = 0;
+        int failed = take_from_pool((int)a, b, &handle);
+        int at = failed ? 0 : keep(POOL, handle, b);
         answer(out, failed, " %llu", (unsigned long long)at, 0);
     } else if (sscanf(line, "peer %llu %llu", &a, &b) == 2) {
         int failed = CUDA("cuCtxSetCurrent", (void *), contexts[a & 63]);

@@ -76,6 +76,7 @@ real_functions! {
         cuDeviceGetCount(count: *mut c_int);
         cuDeviceGet(device: *mut c_int, ordinal: c_int);
         cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int);
+        cuDeviceGetDefaultMemPool(pool: *mut u64, device: c_int);
         cuDeviceGetMemPool(pool: *mut u64, device: c_int);
         cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
         cuStreamGetCtx(stream: u64, context: *mut u64);

@@ -175,12 +175,18 @@ fn charged(
         return checked(real(pointer));
     }
     let place = current()?;
-    let device = stream_device(&place.ledger, stream)?;
-    let pool = match pool {
-        Some(pool) => pool,
-        None => current_pool(stream)?,
+    let by_stream = || stream_device(&place.ledger, stream);
+    let (pool, device) = match pool {
+        Some(pool) => {
+            let by_device = || default_pool_device(&place.ledger, pool).map_or_else(by_stream, Ok);
+            (pool, place.ledger.pool_device(pool, by_device)?)
+        }
+        None => {
+            let pool = current_pool(stream)?;
+            (pool, place.ledger.pool_device(pool, by_stream)?)
+        }
     };
-    let Some(device) = place.ledger.pool_device(pool, device) else { return checked(real(pointer)) };
+    let Some(device) = device else { return checked(real(pointer)) };
     let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&place.ledger)) };
     USED.store(true, Relaxed);
     let claim = Claim { device, extent, owner: Owner::NOBODY };
@@ -212,6 +218,20 @@ fn driver_device(stream: u64) -> Result<c_int, c_int> {
 
 fn stream_device(ledger: &Ledger<'static>, stream: u64) -> Result<DeviceSlot, c_int> {
     device::slot(ledger, driver_device(stream)?)
+}
+
+/// The device whose default pool this is, where a slice has several: a program may use it from another's stream.
+fn default_pool_device(ledger: &Ledger<'static>, pool: u64) -> Option<DeviceSlot> {
+    if ledger.tenant().control.device_count() == 1 {
+        return None;
+    }
+    let has_it = |device: &c_int| {
+        let mut default = 0;
+        // SAFETY: writes one value into a local.
+        let result = unsafe { driver::cuDeviceGetDefaultMemPool(&mut default, *device) };
+        result == SUCCESS && default == pool
+    };
+    driver::devices().ok()?.find(has_it).and_then(|device| device::slot(ledger, device).ok())
 }
 
 /// The pool that plain stream-ordered allocations come from.

@@ -269,7 +269,7 @@ fn the_environment_survives_many_threads_that_begin_and_change_it_at_once() {
 }
 
 #[test]
-fn each_gpu_of_a_slice_has_a_cap_and_an_account_of_its_own() {
+fn each_gpu_of_a_slice_has_an_account_of_its_own() {
     let (node, slice) = pair();
     let mut tenant = tenant(&node, Preloaded, &[]);
     tenant.init().unwrap();
@@ -278,37 +278,65 @@ fn each_gpu_of_a_slice_has_a_cap_and_an_account_of_its_own() {
         assert_eq!(tenant.info().1, WHOLE_V100);
         assert_eq!(tenant.number(&format!("total {device}")), Ok(WHOLE_V100.get()));
     }
+    tenant.ask("peer 0 1").unwrap();
     let pid = tenant.pid();
-    let contexts = node.slice("pair").devices.iter().map(|device| device.used).collect::<Vec<_>>();
     let gib = Bytes::mib(1024);
-    // The first device is current. Memory goes to the one that it is asked of, also while they are peers.
-    for (step, (owner, line)) in
-        [(1, "physical 1"), (1, "physical 1"), (0, "physical 0"), (0, "alloc plain")].into_iter().enumerate()
-    {
-        if step == 1 {
-            tenant.ask("peer 0 1").unwrap();
-        }
+    // The first device is current. Memory is charged where it lies.
+    for (owner, line) in [
+        (0, "alloc plain"),
+        (0, "alloc managed"),
+        (0, "physical 0"),
+        (1, "physical 1"),
+        (0, "pooled 0"),
+        (1, "pooled 1"),
+    ] {
         let before = node.slice("pair");
         tenant.ask(&format!("{line} {}", gib.get())).unwrap();
         let after = node.slice("pair");
-        let grown: Vec<Bytes> =
-            (0..2).map(|at| after.devices[at].used.saturating_sub(before.devices[at].used)).collect();
-        let expected = if owner == 1 { [Bytes::ZERO, gib] } else { [gib, Bytes::ZERO] };
+        let grown = [0, 1].map(|at| after.devices[at].used.saturating_sub(before.devices[at].used));
+        let expected = [0, 1].map(|at| if at == owner { gib } else { Bytes::ZERO });
         assert_eq!(grown, expected, "{line}");
     }
-    // One is full, and the other is as before.
+    for (device, account) in slice.devices.iter().zip(&node.slice("pair").devices) {
+        let held = node.device().held_by(device.gpu_index as usize, &[pid]);
+        // The reserve for a context is a little more than this one takes.
+        let spare = account.used.saturating_sub(held);
+        assert!(
+            held <= account.used && spare <= Bytes::mib(16),
+            "GPU {}: {held}, {account:?}",
+            device.gpu_index
+        );
+    }
+    tenant.drop_all();
+}
+
+#[test]
+fn a_gpu_that_is_full_leaves_the_slices_other_one_as_it_was() {
+    let (node, _) = pair();
+    let mut tenant = tenant(&node, Preloaded, &[]);
+    tenant.init().unwrap();
+    for device in [1, 0] {
+        tenant.ask(&format!("context {device}")).unwrap();
+    }
+    let before = node.slice("pair").devices[1].used;
     tenant.fill();
+    let gib = Bytes::mib(1024);
     assert_eq!(tenant.alloc(Kind::Plain, gib), Err(CudaError::OUT_OF_MEMORY));
-    assert_eq!(tenant.ask(&format!("physical 0 {}", gib.get())), Err(CudaError::OUT_OF_MEMORY));
-    let full = node.slice("pair");
-    assert_eq!(full.devices[1].used, contexts[1].saturating_add(gib).saturating_add(gib));
-    tenant.ask("physical 1 1073741824").expect("there is room on the other device");
-    for (device, held) in slice.devices.iter().zip(&node.slice("pair").devices) {
-        let on_the_gpu = node.device().held_by(device.gpu_index as usize, &[pid]);
-        assert!(on_the_gpu <= held.used && held.used <= device.cap, "{on_the_gpu} {held:?}");
+    for line in ["physical 0", "pooled 0"] {
+        assert_eq!(tenant.ask(&format!("{line} {}", gib.get())), Err(CudaError::OUT_OF_MEMORY), "{line}");
+    }
+    assert_eq!(node.slice("pair").devices[1].used, before);
+    for line in ["physical 1", "pooled 1"] {
+        tenant.ask(&format!("{line} {}", gib.get())).expect("there is room on the other device");
+    }
+    let pid = tenant.pid();
+    let (slice, device) = (node.slice("pair"), node.device());
+    for account in &slice.devices {
+        let held = device.held_by(account.gpu_index as usize, &[pid]);
+        assert!(held <= account.used && account.used <= account.cap, "{held} {account:?}");
     }
     tenant.ask("context 1").unwrap();
-    let (free, _) = tenant.info();
-    let third = full.devices[1].used.saturating_add(gib);
-    assert_eq!(free, WHOLE_V100.saturating_sub(third));
+    let (free, total) = tenant.info();
+    assert_eq!(total.saturating_sub(free), slice.devices[1].used);
+    assert_eq!(slice.devices[1].used, before.saturating_add(gib).saturating_add(gib));
 }
