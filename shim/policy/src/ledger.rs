@@ -12,8 +12,9 @@ use crate::share::SHARED;
 use crate::table::{Entry, Full, Kind, Table};
 
 /// Words in front of the table: one lock and one charge for contexts per device, then the lock about shares and
-/// the number of shares to tell the daemon of, then the lock about marks and how many contexts are about to end.
-const HEAD: usize = MARKING + 2;
+/// the number of shares to tell the daemon of, then the lock about marks, how many there are, and how many contexts
+/// are about to end.
+const HEAD: usize = MARKING + 3;
 const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 const MARKING: usize = SHARING + 2;
 /// Words for contexts and pools.
@@ -118,9 +119,14 @@ impl<'a> Ledger<'a> {
         Lock::at(&self.head[MARKING], self.pause)
     }
 
+    /// How many marks there are.
+    pub(crate) fn marks(&self) -> &'a AtomicU64 {
+        &self.head[MARKING + 1]
+    }
+
     /// How many contexts are about to end.
     pub(crate) fn hushes(&self) -> &'a AtomicU64 {
-        &self.head[MARKING + 1]
+        &self.head[MARKING + 2]
     }
 
     pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {

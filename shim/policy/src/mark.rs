@@ -10,7 +10,7 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use crate::ledger::Ledger;
-use crate::table::{Cursor, Entry, Kind};
+use crate::table::{Cursor, Entry, Full, Kind};
 
 /// Where a mark is, in what the driver is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,19 +113,26 @@ impl<'a> Ledger<'a> {
         }
         let _turn = self.marking().acquire();
         let entry = Entry { detail: mark.event, link: mark.context, ..self.entry(device, Units::ZERO) };
-        if let Ok(Some(before)) = self.table.put(Kind::Mark, what.key(), entry) {
-            end(before, marks);
+        match self.table.put(Kind::Mark, what.key(), entry) {
+            Ok(Some(before)) => end(before, marks),
+            Ok(None) => _ = self.marks().fetch_add(1, AcqRel),
+            // What is behind it stays charged: too much, never too little.
+            Err(Full) => end(entry, marks),
         }
     }
 
-    /// Gives back what has left by now.
+    /// Gives back what has left by now. Where nothing is on its way, that is one load.
     pub fn settle_marks(&self, marks: &impl Marks) {
+        if self.marks().load(Acquire) == 0 {
+            return;
+        }
         let _turn = self.marking().acquire();
         let waiting = |kind: Kind, entry: &Entry| kind == Kind::Mark && entry.detail != 0;
         let mut cursor = Cursor::default();
         while let Some((_, key, entry)) = self.table.next(&mut cursor, waiting) {
             if !self.is_hushed() && marks.passed(entry.detail) {
                 self.table.take(Kind::Mark, key, entry.serial);
+                self.marks().fetch_sub(1, AcqRel);
                 marks.end(entry.detail);
                 self.left(Behind::of_key(key), entry.serial);
             }
@@ -134,10 +141,14 @@ impl<'a> Ledger<'a> {
 
     /// A context is no more, and all that was under way in it is over. Its marks are gone with it.
     pub(crate) fn marks_gone(&self, context: u64) {
+        if self.marks().load(Acquire) == 0 {
+            return;
+        }
         let _turn = self.marking().acquire();
         let of_context = |kind: Kind, entry: &Entry| kind == Kind::Mark && entry.link == context;
         let mut cursor = Cursor::default();
         while let Some((_, key, entry)) = self.table.take_next(&mut cursor, of_context) {
+            self.marks().fetch_sub(1, AcqRel);
             self.left(Behind::of_key(key), entry.serial);
         }
     }
