@@ -205,7 +205,8 @@ mod tests {
         let started = until(PATIENCE, || if names(child, &mark) { Ok(()) } else { Err(String::new()) });
         assert_eq!(started, Ok(()));
         sweep(&mark);
-        assert!(!names(child, &mark));
+        let gone = until(PATIENCE, || if names(child, &mark) { Err(String::new()) } else { Ok(()) });
+        assert_eq!(gone, Ok(()), "a killed process takes a moment to end");
     }
 
     /// Whether it is there and not just waiting to be buried.
