@@ -5,6 +5,7 @@
 
 mod arbiter;
 mod charge;
+mod gpu;
 mod history;
 mod member;
 mod rules;

@@ -114,6 +114,33 @@ fn one_that_thinks_between_kernels_gets_its_half_beside_one_that_never_does() {
 }
 
 #[test]
+fn tenants_that_launch_a_little_now_and_then_are_left_alone() {
+    for (kernel, gap) in [(20 * US, 500 * US), (50 * US, 2 * MS), (200 * US, MS)] {
+        let setup = all(&[500, 300, 200], Load::synchronous(kernel, gap));
+        let (report, bare) = (run(&setup, 5 * S), run(&setup.under(Policy::Unscheduled), 5 * S));
+        let part = report.throughput() / bare.throughput();
+        assert!(part >= 0.99, "{} us each {} us: {part:.3}", kernel / US, gap / US);
+        assert!(report.looks <= 5 * 300, "{} decisions in 5 s", report.looks);
+    }
+}
+
+#[test]
+fn who_saturates_beside_two_that_launch_a_little_gets_what_they_leave() {
+    let little = Load::synchronous(50 * US, 200 * US);
+    let setup = Setup::new(vec![
+        Tenant::new(fair(300), little),
+        Tenant::new(fair(300), little),
+        Tenant::new(fair(400), Load::saturating(MS)).lives(2 * S, 4 * S),
+    ]);
+    let report = run(&setup, 6 * S);
+    assert!(report.ran(2, 2 * S + 100 * MS, 4 * S) >= 1900 * 6 / 10 * MS, "{}", report.ran(2, 2 * S, 4 * S));
+    for tenant in 0..2 {
+        let (before, after) = (report.ran(tenant, S, 2 * S), report.ran(tenant, 5 * S, 6 * S));
+        assert!(before >= 155 * MS && after >= 155 * MS, "{before} {after}");
+    }
+}
+
+#[test]
 fn a_lone_tenant_runs_as_if_it_had_no_slice() {
     for load in [Load::saturating(50 * US), Load::saturating(MS), Load::synchronous(100 * US, 50 * US)] {
         let mut tenants = vec![Tenant::new(fair(500), load)];

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::compute::charge;
+use crate::compute::gpu::Gpu;
 use crate::compute::member::Member;
 use crate::compute::rules::Rules;
 use crate::compute::terms::{Decision, Lease, Observed, Terms, Why, Window};
@@ -20,8 +21,7 @@ pub struct Arbiter {
     rules: Rules,
     /// Sorted by name.
     slices: Vec<(SliceName, Member)>,
-    /// The virtual time below which nobody begins.
-    floors: BTreeMap<GpuUuid, u128>,
+    gpus: BTreeMap<GpuUuid, Gpu>,
     now: Instant,
     charged: Instant,
 }
@@ -30,7 +30,7 @@ impl Arbiter {
     /// An arbiter of no slices.
     pub const fn new(rules: Rules) -> Self {
         let beginning = Instant::from_nanos(0);
-        Self { rules, slices: Vec::new(), floors: BTreeMap::new(), now: beginning, charged: beginning }
+        Self { rules, slices: Vec::new(), gpus: BTreeMap::new(), now: beginning, charged: beginning }
     }
 
     /// A slice begins. One that is known already begins anew.
@@ -81,7 +81,8 @@ impl Arbiter {
         let now = self.pass(now);
         self.charge(now);
         self.foretell(now);
-        let outcome = Round::new(now, &self.rules, &self.slices).decide();
+        let relaxed: Vec<bool> = self.slices.iter().map(|(_, member)| self.is_relaxed(member)).collect();
+        let outcome = Round::new(now, &self.rules, &self.slices, &relaxed).decide();
         let mut decision = Decision { leases: Vec::new(), look_again: outcome.look_again };
         for ((name, member), verdict) in self.slices.iter_mut().zip(outcome.verdicts) {
             if member.obey(now, verdict) {
@@ -134,7 +135,7 @@ impl Arbiter {
 
     /// The virtual time of the least served on the GPUs of a slice.
     fn floor(&self, of: &Member) -> u128 {
-        of.terms.gpus.iter().filter_map(|gpu| self.floors.get(gpu)).max().copied().unwrap_or(0)
+        of.terms.gpus.iter().filter_map(|gpu| Some(self.gpus.get(gpu)?.floor)).max().unwrap_or(0)
     }
 
     /// Charges everybody for what was used since the last time.
@@ -161,7 +162,7 @@ impl Arbiter {
         for ((_, member), used) in self.slices.iter_mut().zip(&used) {
             member.charge(now, passed, used, &self.rules);
         }
-        self.raise_floors(&gpus);
+        self.weigh(&gpus, &used);
     }
 
     /// What was launched while others had work outstanding comes after that.
@@ -199,18 +200,25 @@ impl Arbiter {
         self.slices.iter().enumerate().filter_map(busy)
     }
 
-    fn raise_floors(&mut self, gpus: &BTreeMap<GpuUuid, Vec<(usize, usize)>>) {
-        self.floors.retain(|gpu, _| gpus.contains_key(gpu));
-        for (gpu, places) in gpus {
-            let active = places.iter().map(|(at, _)| &self.slices[*at].1).filter(|member| {
-                member.terms.request > Permille::ZERO
-                    && !member.terms.frozen
-                    && member.wanted_within(self.now, self.rules.hysteresis)
-            });
-            let least = active.map(|member| member.clock).min().unwrap_or(0);
-            let floor = self.floors.entry(*gpu).or_default();
-            *floor = (*floor).max(least);
+    /// What the charges mean for each GPU: from where newcomers begin, and whether there is time to spare.
+    fn weigh(&mut self, shares: &BTreeMap<GpuUuid, Vec<(usize, usize)>>, used: &[Vec<Nanos>]) {
+        self.gpus.retain(|gpu, _| shares.contains_key(gpu));
+        for (gpu, places) in shares {
+            let members: Vec<&Member> = places.iter().map(|(at, _)| &self.slices[*at].1).collect();
+            let used = places.iter().map(|(at, device)| used[*at][*device]).sum();
+            let state = self.gpus.entry(*gpu).or_insert_with(|| Gpu::new(self.now));
+            state.raise_floor(self.now, &members, &self.rules);
+            if state.weigh(self.now, used, &members, &self.rules) {
+                // Nobody owes anybody for time that nobody lacked.
+                let most = members.iter().map(|member| member.clock).max().unwrap_or(0);
+                places.iter().for_each(|(at, _)| self.slices[*at].1.clock = most);
+            }
         }
+    }
+
+    fn is_relaxed(&self, member: &Member) -> bool {
+        let gpu = |gpu| self.gpus.get(gpu).is_some_and(Gpu::is_relaxed);
+        member.terms.gpus.len() == 1 && member.terms.gpus.iter().all(gpu)
     }
 
     /// Under new terms a slice neither owes nor is owed more than it can be by idling.
@@ -220,3 +228,7 @@ impl Arbiter {
         member.clock = member.clock.max(floor);
     }
 }
+
+#[cfg(test)]
+#[path = "arbiter_tests.rs"]
+mod tests;

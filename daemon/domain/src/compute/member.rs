@@ -48,6 +48,8 @@ pub(super) struct Member {
     idle_since: Instant,
     /// For how long it is idle each time.
     gap: Nanos,
+    /// For how long it is busy each time.
+    stint: Nanos,
     /// How surely it is one that waits for its own work: it was found idle in so many of its last turns, up to 4.
     dries: u8,
     /// It runs in the gaps of another that is to have the GPU back as soon as it asks.
@@ -84,6 +86,7 @@ impl Member {
             launched: false,
             idle_since: now,
             gap: Nanos::ZERO,
+            stint: Nanos::ZERO,
             dries: 0,
             fills: false,
             spared: false,
@@ -124,6 +127,8 @@ impl Member {
         let (wanted, wants) = (self.wants(), seen.waiting || !idle);
         if wanted && !wants {
             self.idle_since = now.min(self.ends);
+            let stint = self.idle_since.since(self.busy_since);
+            self.stint = self.stint.scaled(3, 4) + stint.scaled(1, 4);
         }
         if !wanted && wants {
             self.woke = true;
@@ -269,17 +274,21 @@ impl Member {
 
     /// Whether it has the GPU and nothing to do with it, or will in a moment.
     pub(super) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
-        let last = self.dries > 0 && self.seen.outstanding <= self.seen.kernel && self.is_predictable();
         let left = self.ends.since(now);
+        let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace;
         if !self.wants() {
-            let idle = self.wanted_at.map_or(Nanos::MAX, |at| now.since(at));
-            return self.turn >= rules.least_turn || idle >= rules.grace;
+            return worth_it || now.since(self.idle_since) >= rules.grace;
         }
-        last && !self.seen.waiting && left <= rules.overlap && self.turn + left >= rules.least_turn
+        let last = self.dries > 0 && self.seen.outstanding <= self.seen.kernel && self.is_predictable();
+        last && !self.seen.waiting && left <= rules.overlap && worth_it
     }
 
-    /// How long it should still be idle, if it comes back as it uses to; nothing if that is not to be expected.
+    /// How long it should still be idle, if it comes back as it uses to. Nothing if that is not to be expected, or
+    /// if it is idle for much longer than it runs: the GPU does not wait for such a one.
     pub(super) fn returns_in(&self, now: Instant, rules: &Rules) -> Option<Nanos> {
+        if self.gap > self.stint.scaled(2, 1) {
+            return None;
+        }
         let from = if self.wants() { self.ends } else { self.idle_since };
         let idle = now.since(from);
         let late = self.gap.scaled(2, 1) + rules.grace;

@@ -51,7 +51,7 @@ impl Default for Rules {
             round: Nanos::millis(30),
             least_quantum: Nanos::millis(3),
             least_turn: Nanos::micros(250),
-            grace: Nanos::micros(150),
+            grace: Nanos::micros(100),
             width: 1,
             depth: Nanos::millis(4),
             lone_depth: Nanos::millis(20),

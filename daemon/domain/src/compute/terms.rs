@@ -71,9 +71,11 @@ pub struct Observed {
     pub busy: Vec<Nanos>,
     /// GPU time that it has submitted and that is not known to be done, estimated. Zero means that it is idle.
     pub outstanding: Nanos,
-    /// Whether a thread of it waits at the gate.
+    /// Whether a thread of it waits at the gate, be it for its turn or because too much is outstanding. Whoever waits
+    /// there has marked the end of what it launched before, so that this becomes known.
     pub waiting: bool,
-    /// What one launch of it typically takes; zero if that is not known yet.
+    /// What one launch of it typically takes; zero if that is not known yet, and then the gate lets no more than the
+    /// lease's least through at a time.
     pub kernel: Nanos,
     /// The longest launch seen lately.
     pub longest: Nanos,

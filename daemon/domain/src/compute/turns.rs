@@ -3,6 +3,8 @@
 //! Each decision is made anew from what is known, in three steps: who keeps its turn, who gets one, and who of these
 //! may begin because what the former holder left is nearly done.
 
+mod leases;
+
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -15,13 +17,6 @@ use crate::units::Permille;
 
 /// The shortest time for which it is worth setting an alarm.
 const GLANCE: Nanos = Nanos::micros(50);
-/// How often a slice that has the GPU to itself is looked at.
-const LEISURE: Nanos = Nanos::millis(100);
-/// Kernels longer than this are launched one by one while others wait: a gap between them costs little, another
-/// of them in the queue much.
-const LONG: Nanos = Nanos::millis(5);
-/// The same while a slice of higher priority is about, which would have to wait for both.
-const SHORT: Nanos = Nanos::millis(1);
 
 /// What is decided on one slice.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +50,8 @@ pub(super) struct Round<'a> {
     now: Instant,
     rules: &'a Rules,
     slices: &'a [(SliceName, Member)],
+    /// Whose GPU has time to spare.
+    relaxed: &'a [bool],
     /// Who may have a turn, the first first.
     order: Vec<usize>,
     /// Who has one.
@@ -65,16 +62,14 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(now: Instant, rules: &'a Rules, slices: &'a [(SliceName, Member)]) -> Self {
-        Self {
-            now,
-            rules,
-            slices,
-            order: Vec::new(),
-            chosen: Vec::new(),
-            leavers: Vec::new(),
-            look_again: None,
-        }
+    pub(super) fn new(
+        now: Instant,
+        rules: &'a Rules,
+        slices: &'a [(SliceName, Member)],
+        relaxed: &'a [bool],
+    ) -> Self {
+        let (order, chosen, leavers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { now, rules, slices, relaxed, order, chosen, leavers, look_again: None }
     }
 
     pub(super) fn decide(mut self) -> Outcome {
@@ -256,212 +251,5 @@ impl Round<'_> {
         let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt;
         let over = mine.turn >= self.quantum(at) || mine.fills || self.rules.width > 1;
         passed_over || behind && (over || woke)
-    }
-}
-
-/// What each is told.
-impl Round<'_> {
-    fn judge(&mut self, at: usize) -> Verdict {
-        let member = self.at(at);
-        let reason = self.reason(at);
-        let chosen = self.chosen.contains(&at);
-        if member.terms.frozen || member.limited && !chosen {
-            self.watch_limit(at);
-            return self.closed(at, reason);
-        }
-        if !member.wants() {
-            return self.judge_idle(at, chosen, reason);
-        }
-        if member.is_stalled(self.now, self.rules) {
-            // It may go on whenever it can. Nobody waits for it.
-            let lease = Lease { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
-            return Verdict { lease, fills: true, spared: false, reason };
-        }
-        if !chosen {
-            self.watch_starving(at);
-            return self.closed(at, reason);
-        }
-        if !member.is_open() && !self.is_clear(at) {
-            return self.closed(at, reason);
-        }
-        self.watch_holder(at);
-        self.opened(at)
-    }
-
-    /// Who is idle keeps what it has until somebody else gets it; who is above all others stays open.
-    fn judge_idle(&mut self, at: usize, chosen: bool, reason: Reason) -> Verdict {
-        let member = self.at(at);
-        let alone = self.others(at).next().is_none();
-        let stays = member.is_open() && !self.others(at).any(|other| self.chosen.contains(&other));
-        if chosen {
-            self.look_in(self.rules.grace);
-        }
-        if alone || chosen || stays || self.is_above_all(at) {
-            return Verdict { reason, ..self.opened(at) };
-        }
-        self.closed(at, reason)
-    }
-
-    /// Whether it is of a higher priority than everybody who might want its GPUs, and has not used up what it was
-    /// promised: then it is never closed, so that its launches never wait.
-    fn is_above_all(&self, at: usize) -> bool {
-        let mine = self.at(at);
-        let above = self.others(at).all(|other| {
-            let other = self.at(other);
-            other.terms.priority < mine.terms.priority
-        });
-        above && (mine.is_owed() || mine.terms.request == Permille::ZERO)
-    }
-
-    fn is_away(&self, at: usize) -> bool {
-        !self.at(at).wants() || self.leavers.contains(&at)
-    }
-
-    fn closed(&self, at: usize, reason: Reason) -> Verdict {
-        let member = self.at(at);
-        let lease = Lease {
-            open: false,
-            depth: self.rules.depth,
-            least: 2,
-            bell: member.seen.outstanding > Nanos::ZERO,
-            frozen: member.terms.frozen,
-        };
-        Verdict { lease, fills: false, spared: false, reason }
-    }
-
-    fn opened(&self, at: usize) -> Verdict {
-        let member = self.at(at);
-        let now = self.now;
-        let kernel = member.seen.kernel;
-        let mut others = self.others(at).map(|other| self.at(other)).peekable();
-        let (sole, rules) = (others.peek().is_none(), self.rules);
-        let others: Vec<&Member> = others.collect();
-        let contended = others.iter().any(|other| other.wanted_within(now, rules.hysteresis));
-        let below = others.iter().any(|other| {
-            other.terms.priority > member.terms.priority
-                && other.waits_for_itself()
-                && other.wanted_within(now, rules.about)
-        });
-        let fills = self.others(at).any(|other| {
-            let away = self.is_away(other);
-            let other = self.at(other);
-            away && !other.terms.frozen
-                && !other.limited
-                && other.wanted_within(now, rules.hysteresis)
-                && other.clock < member.clock
-        });
-        let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
-        let long = if below { SHORT } else { LONG };
-        let singly = contended && (kernel >= long || member.is_erratic(rules));
-        let depth = match () {
-            () if spared => Nanos::ZERO,
-            () if below && singly => Nanos::ZERO,
-            () if below => kernel.scaled(2, 1).max(GLANCE + GLANCE).min(rules.depth),
-            () if fills => kernel.max(rules.overlap).min(rules.depth),
-            () if contended && member.is_erratic(rules) => Nanos::ZERO,
-            () if contended => rules.depth,
-            () if sole => Nanos::millis(1000),
-            () => rules.lone_depth,
-        };
-        let least = if spared || fills || singly { 1 } else { 2 };
-        let above = others.iter().any(|other| other.terms.priority < member.terms.priority);
-        let lease = Lease { open: true, depth, least, bell: contended || above, frozen: false };
-        Verdict { lease, fills, spared, reason: Reason::Running }
-    }
-
-    fn reason(&self, at: usize) -> Reason {
-        let member = self.at(at);
-        let holder = self.chosen.iter().find(|other| self.at(**other).shares_gpu_with(member));
-        match holder.copied() {
-            _ if member.terms.frozen => Reason::Frozen,
-            _ if !member.wants() => Reason::NoWork,
-            _ if member.limited => Reason::Limit,
-            Some(holder) if holder == at => Reason::Running,
-            Some(holder) if self.at(holder).terms.priority > member.terms.priority => Reason::Behind(holder),
-            Some(holder) => Reason::Over(holder),
-            None => Reason::Running,
-        }
-    }
-}
-
-/// When to look again.
-impl Round<'_> {
-    /// Whether what others left on the GPUs of a chosen slice is nearly done. If not, that is looked at again.
-    fn is_clear(&mut self, at: usize) -> bool {
-        let left: Vec<usize> = self
-            .others(at)
-            .filter(|other| !self.chosen.contains(other))
-            .filter(|other| self.at(*other).seen.outstanding > Nanos::ZERO)
-            .filter(|other| !self.at(*other).is_stalled(self.now, self.rules))
-            .collect();
-        let mut clear = true;
-        for other in left {
-            let wait = self.still_busy(other);
-            if wait > Nanos::ZERO {
-                clear = false;
-                let member = self.at(other);
-                let last = member.is_predictable() && member.seen.outstanding <= member.seen.kernel;
-                self.look_in(if last { wait } else { wait.scaled(1, 2) });
-            }
-        }
-        clear
-    }
-
-    /// For how long a slice should be waited for; nothing if the next may begin.
-    fn still_busy(&self, at: usize) -> Nanos {
-        let member = self.at(at);
-        let left = member.ends.since(self.now);
-        if self.rules.strict_drain {
-            return left.max(GLANCE);
-        }
-        let overdue = self.now.since(member.ends);
-        if member.is_predictable() && overdue <= self.rules.overlap {
-            let early = self.rules.overlap.min(member.seen.kernel.scaled(1, 2).max(GLANCE + GLANCE));
-            return left - early;
-        }
-        // Nobody knows how long the last kernel is: look more seldom the longer it lasts.
-        let since = if member.is_predictable() { overdue } else { self.now.since(member.closed_at) };
-        since.scaled(1, 8).max(GLANCE + GLANCE)
-    }
-
-    fn watch_holder(&mut self, at: usize) {
-        let member = self.at(at);
-        if let Some(turns) = member.limit_turns_in(self.rules) {
-            self.look_in(turns);
-        }
-        let Some(challenger) = self.challenger(at) else { return self.look_in(LEISURE) };
-        let rival = self.at(challenger);
-        let behind = rival.clock.saturating_sub(member.clock) * u128::from(member.weight()) / 1000;
-        let behind = Nanos::new(u64::try_from(behind).unwrap_or(u64::MAX));
-        let left = if member.fills { Nanos::ZERO } else { self.quantum(at) - member.turn };
-        let spared = if member.spared { GLANCE + GLANCE } else { Nanos::MAX };
-        self.look_in(behind.max(left).min(LEISURE).min(spared).max(self.rules.overlap));
-        if member.waits_for_itself() && member.seen.outstanding <= member.seen.kernel {
-            let short = self.rules.least_turn - member.turn;
-            self.look_in((member.ends.since(self.now) - self.rules.overlap).max(short));
-        }
-    }
-
-    /// Whoever was closed is looked at when it should be done: what is seen later is charged to it meanwhile.
-    fn watch_tails(&mut self) {
-        for at in 0..self.slices.len() {
-            let member = self.at(at);
-            let left = member.seen.outstanding > Nanos::ZERO && !self.chosen.contains(&at);
-            if left && member.is_predictable() && !member.is_stalled(self.now, self.rules) {
-                let overdue = self.now.since(member.ends.max(member.closed_at));
-                self.look_in(member.ends.since(self.now).max(overdue.scaled(1, 4)));
-            }
-        }
-    }
-
-    fn watch_limit(&mut self, at: usize) {
-        let member = self.at(at);
-        if let (true, Some(turns)) = (member.wants(), member.limit_turns_in(self.rules)) {
-            self.look_in(turns);
-        }
-    }
-
-    fn watch_starving(&mut self, _at: usize) {
-        self.look_in(LEISURE);
     }
 }
