@@ -1,0 +1,250 @@
+//! The gate before launches: who may launch now, what is outstanding, and how long it takes.
+//!
+//! A launch is let through by a comparison and a countdown (the *fast path*, which is the hooks' business) as long
+//! as the lease is the one under which the countdown was granted. All else comes here.
+//!
+//! Laws:
+//! - *Nobody hangs.* A thread waits for a closed lease no longer than the daemon lives, and for its own work no
+//!   longer than that makes progress. What is frozen stays so until it is thawed.
+//! - No lock of ours is held while the driver runs or while a thread waits.
+//! - What is captured is neither delayed nor counted: it does not run.
+//! - A completion is believed when the GPU has written it or the program has waited for it, not before.
+
+mod pace;
+mod state;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::compute::{Record, Tally};
+use tranche_shm::control::Control;
+use tranche_shm::lease::Lease;
+
+use crate::lock::Pause;
+use state::State;
+
+/// Words that a gate needs, zero before its first use.
+pub const GATE_WORDS: usize = state::WORDS;
+/// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted.
+const AWAY_NS: u64 = 1_000_000_000;
+/// Work that makes no progress for so long may wait for a launch that waits for it.
+const STALLED_NS: u64 = 50_000_000;
+/// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
+const GLANCE_NS: u64 = 50_000_000;
+/// A mark stands behind at least so much GPU time: more often, they would cost more than they tell.
+const SPACING_NS: u64 = 200_000;
+/// As often as this a mark stands behind what may be outstanding.
+const MARKS_IN_DEPTH: u64 = 16;
+/// What may be outstanding while the daemon is away, should its last word have been nothing.
+const AWAY_DEPTH_US: u32 = 4_000;
+/// Launches that may be outstanding as long as nobody knows how long they take.
+const UNKNOWN_LAUNCHES: u64 = 4;
+/// The most launches that a thread makes before it comes here again.
+const MOST_GRANTED: u64 = 4096;
+
+/// The thread and the machine around it.
+pub trait Host {
+    /// CLOCK_MONOTONIC in nanoseconds.
+    fn now_ns(&self) -> u64;
+    /// Sleeps about so long, or less.
+    fn sleep_ns(&self, nanoseconds: u64);
+    /// Sleeps until the lease's turn is another than this, at most so long, or less.
+    fn wait_for_turn(&self, turn: u32, nanoseconds: u64);
+    /// Rings the slice's bell.
+    fn ring(&self);
+    /// Where the GPU does not write its marks, finds out which are reached and finishes them.
+    fn refresh(&self) {}
+}
+
+/// One launch, and the driver that does it.
+pub trait Launch {
+    /// Whether it is recorded instead of done.
+    fn is_captured(&self) -> bool;
+    /// Where it runs; nothing if the driver will refuse it.
+    fn place(&self) -> Option<Place>;
+    /// Does it: 0, or the driver's error.
+    fn launch(&self) -> i32;
+    /// Asks the GPU to write the number of a mark once what is before it is done. Says whether it will.
+    fn mark(&self, sequence: u32) -> bool;
+}
+
+/// Where work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The device.
+    pub device: DeviceSlot,
+    /// The context.
+    pub context: u64,
+}
+
+/// What is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A kernel, or what takes as long as one.
+    Kernel,
+    /// A graph, by its executable's handle: what it takes is learnt for each.
+    Graph(u64),
+}
+
+/// What a thread may launch without coming here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// As long as the lease has this turn.
+    pub turn: u32,
+    /// So many launches.
+    pub launches: u32,
+}
+
+impl Grant {
+    /// Every launch comes here.
+    pub const NONE: Self = Self { turn: 0, launches: 0 };
+
+    const fn free(word: u64) -> Self {
+        Self { turn: Lease::turn(word), launches: i32::MAX as u32 }
+    }
+}
+
+/// What was pending when a wait began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    any: bool,
+    last: u32,
+}
+
+/// What the program has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// All work of the context.
+    Context,
+    /// All work of a stream, or as good as.
+    Stream,
+    /// Some work.
+    Event,
+}
+
+/// The gate of one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a> {
+    control: Control<'a>,
+    record: Record<'a>,
+    state: State<'a>,
+}
+
+impl<'a> Gate<'a> {
+    /// The gate over a process's record and words of its own.
+    #[inline]
+    pub fn over(
+        control: Control<'a>,
+        record: Record<'a>,
+        words: &'a [core::sync::atomic::AtomicU64],
+        pause: Pause,
+    ) -> Option<Self> {
+        Some(Self { control, record, state: State::over(words, pause)? })
+    }
+
+    /// Whether there is a gate at all.
+    pub fn is_governed(&self) -> bool {
+        self.control.lease().governed
+    }
+
+    /// Lets one launch through when it may, and gives what came of it. `spent` is what the thread has launched by
+    /// itself since it was here last.
+    pub fn launch(&self, spent: u32, work: Work, host: &impl Host, launch: &impl Launch) -> (i32, Grant) {
+        let word = self.control.lease_word().load(Acquire);
+        if !Lease::decode(word).governed {
+            return (launch.launch(), Grant::free(word));
+        }
+        if launch.is_captured() {
+            return (launch.launch(), Grant::NONE);
+        }
+        let Some(place) = launch.place() else { return (launch.launch(), Grant::NONE) };
+        self.count(place.device, spent);
+        let word = self.admit(place.device, host);
+        let fresh = self.begin(place.device, word, host);
+        let result = launch.launch();
+        if result != 0 {
+            if fresh {
+                self.end(place.device, host);
+            }
+            return (result, Grant::NONE);
+        }
+        (result, self.enter(place, work, word, fresh, launch))
+    }
+
+    /// Waits until the lease is open and there is room in its depth, and gives the word that said so.
+    fn admit(&self, device: DeviceSlot, host: &impl Host) -> u64 {
+        let mut progress: Option<(u64, u64)> = None;
+        loop {
+            let Opened { word, lease, away } = self.opened(host);
+            let (waiting, now) = (self.look(device, host, progress.is_some()), host.now_ns());
+            if !lease.governed || waiting.fits(lease) {
+                self.record.tally(Tally::Degraded).fetch_add(away.into(), Relaxed);
+                return word;
+            }
+            let since = match progress {
+                Some((launches, since)) if launches == waiting.done => since,
+                _ => now,
+            };
+            progress = Some((waiting.done, since));
+            if now.saturating_sub(since) >= STALLED_NS {
+                self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
+                return word;
+            }
+            host.sleep_ns((waiting.excess_ns(lease) / 2).clamp(50_000, 1_000_000));
+        }
+    }
+
+    /// Waits until the lease is open, or the daemon away.
+    fn opened(&self, host: &impl Host) -> Opened {
+        self.look_up(host).unwrap_or_else(|_| self.wait_until_open(host))
+    }
+
+    /// What the lease says now; `Err` holds its word if it says that nothing passes.
+    fn look_up(&self, host: &impl Host) -> Result<Opened, u64> {
+        let word = self.control.lease_word().load(Acquire);
+        let lease = Lease::decode(word);
+        let away = lease.governed && host.now_ns().saturating_sub(self.control.heartbeat_ns()) > AWAY_NS;
+        if away && !lease.frozen {
+            let depth_us = if lease.depth_us == 0 { AWAY_DEPTH_US } else { lease.depth_us };
+            return Ok(Opened { word, lease: Lease { depth_us, ..lease }, away });
+        }
+        if passes(lease) { Ok(Opened { word, lease, away: false }) } else { Err(word) }
+    }
+
+    #[cold]
+    fn wait_until_open(&self, host: &impl Host) -> Opened {
+        let began = host.now_ns();
+        let waiting = self.record.tally(Tally::Waiting);
+        waiting.fetch_add(1, Relaxed);
+        let opened = loop {
+            match self.look_up(host) {
+                Ok(opened) => break opened,
+                Err(word) => {
+                    host.ring();
+                    host.wait_for_turn(Lease::turn(word), GLANCE_NS);
+                }
+            }
+        };
+        // Another process of the slice may have written there; below zero would be very many.
+        let _ = waiting.fetch_update(Relaxed, Relaxed, |threads| Some(threads.saturating_sub(1)));
+        let waited = host.now_ns().saturating_sub(began);
+        self.record.tally(Tally::WaitedNs).fetch_add(waited, Relaxed);
+        opened
+    }
+}
+
+/// A lease under which launches pass.
+#[derive(Clone, Copy)]
+struct Opened {
+    word: u64,
+    lease: Lease,
+    /// It is the absent daemon's last word, and what passes is counted.
+    away: bool,
+}
+
+const fn passes(lease: Lease) -> bool {
+    lease.open && !lease.frozen || !lease.governed
+}
+
+#[cfg(test)]
+mod tests;

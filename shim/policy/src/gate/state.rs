@@ -1,0 +1,127 @@
+//! What a gate remembers, in words that a forked child finds zeroed.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tranche_shm::compute::MARKS;
+use tranche_shm::{DeviceSlot, MAX_DEVICES};
+
+use crate::lock::{Guard, Lock, Pause};
+
+const HEAD: usize = 16;
+const DEVICE_WORDS: usize = 16;
+const MARK_WORDS: usize = 8;
+const GRAPHS: usize = 256;
+const FIRST_MARK: usize = HEAD + MAX_DEVICES * DEVICE_WORDS;
+const FIRST_GRAPH: usize = FIRST_MARK + MARKS * MARK_WORDS;
+pub(super) const WORDS: usize = FIRST_GRAPH + 2 * GRAPHS;
+
+/// Where a graph's cost may be kept, from where its handle says on.
+const PROBES: usize = 8;
+
+/// What is remembered of a device. Order is layout.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Of {
+    /// Launches that no mark stands behind yet.
+    Unmarked,
+    /// When the present measurement began, by the clock; 0 if there is none.
+    Start,
+    /// Under which turn of the lease, which must not change meanwhile.
+    Turn,
+    /// Kernels done since then.
+    Kernels,
+    /// Graphs done since then.
+    Graphs,
+    /// Which graph that was; [`SEVERAL`] if there were several.
+    Graph,
+    /// Launches done since the process began.
+    Done,
+    /// GPU time estimated for what was launched since the device was idle last.
+    Stretch,
+}
+
+/// More than one graph.
+pub(super) const SEVERAL: u64 = u64::MAX;
+
+/// What is remembered of a pending mark. Order is layout.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum About {
+    /// Its number.
+    Sequence,
+    /// The device, as the slice counts.
+    Device,
+    /// The context.
+    Context,
+    /// Kernels that it stands behind.
+    Kernels,
+    /// The graph that it stands behind, or 0.
+    Graph,
+    /// Estimated GPU time of all that, in nanoseconds.
+    Estimate,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State<'a> {
+    words: &'a [AtomicU64; WORDS],
+    pause: Pause,
+}
+
+impl<'a> State<'a> {
+    #[inline]
+    pub(super) fn over(words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
+        Some(Self { words: words.first_chunk()?, pause })
+    }
+
+    /// One thread at a time keeps these books.
+    pub(super) fn turn(self) -> Guard<'a> {
+        Lock::at(&self.words[0], self.pause).acquire()
+    }
+
+    /// Which places of the ring hold pending marks, a bit each.
+    pub(super) fn pending(self) -> &'a AtomicU64 {
+        &self.words[1]
+    }
+
+    /// The number of the last mark.
+    pub(super) fn sequence(self) -> &'a AtomicU64 {
+        &self.words[2]
+    }
+
+    pub(super) fn device(self, device: DeviceSlot, of: Of) -> &'a AtomicU64 {
+        &self.words[HEAD + device.index() * DEVICE_WORDS + of as usize]
+    }
+
+    pub(super) fn get(self, device: DeviceSlot, of: Of) -> u64 {
+        self.device(device, of).load(Relaxed)
+    }
+
+    pub(super) fn set(self, device: DeviceSlot, of: Of, value: u64) {
+        self.device(device, of).store(value, Relaxed);
+    }
+
+    pub(super) fn mark(self, place: usize, about: About) -> &'a AtomicU64 {
+        &self.words[FIRST_MARK + place % MARKS * MARK_WORDS + about as usize]
+    }
+
+    /// What a graph takes, in nanoseconds, if that is known.
+    pub(super) fn graph_ns(self, graph: u64) -> Option<u64> {
+        let place = self.places(graph).find(|(key, _)| key.load(Relaxed) == graph)?;
+        Some(place.1.load(Relaxed)).filter(|cost| *cost > 0)
+    }
+
+    /// Remembers what a graph takes, perhaps instead of another. 0 forgets it.
+    pub(super) fn set_graph_ns(self, graph: u64, cost: u64) {
+        let known = self.places(graph).find(|(key, _)| key.load(Relaxed) == graph);
+        let free = || self.places(graph).find(|(key, _)| key.load(Relaxed) == 0);
+        let Some((key, place)) = known.or_else(free).or_else(|| self.places(graph).next()) else { return };
+        key.store(if cost == 0 { 0 } else { graph }, Relaxed);
+        place.store(cost, Relaxed);
+    }
+
+    fn places(self, graph: u64) -> impl Iterator<Item = (&'a AtomicU64, &'a AtomicU64)> {
+        let start = (graph.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
+        (start..start + PROBES).map(move |at| {
+            let at = FIRST_GRAPH + 2 * (at % GRAPHS);
+            (&self.words[at], &self.words[at + 1])
+        })
+    }
+}

@@ -1,0 +1,462 @@
+use core::cell::{Cell, RefCell};
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+use tranche_shm::compute::{RECORD_WORDS, Record};
+use tranche_shm::control::{self, ControlWriter};
+
+use super::*;
+use core::sync::atomic::AtomicU64;
+
+const DEVICE: usize = 0;
+const MS: u64 = 1_000_000;
+
+/// A GPU with one stream, a clock that moves when somebody sleeps, and a daemon that does as it was told.
+struct World {
+    control: Vec<AtomicU64>,
+    record: Vec<AtomicU64>,
+    words: Vec<AtomicU64>,
+    now: Cell<u64>,
+    /// When the GPU is through with all it has.
+    free_at: Cell<u64>,
+    kernel_ns: Cell<u64>,
+    marks: RefCell<VecDeque<(u64, u32)>>,
+    launched: Cell<u64>,
+    rung: Cell<u64>,
+    captured: Cell<bool>,
+    daemon_lives: Cell<bool>,
+    can_mark: Cell<bool>,
+    orders: RefCell<Vec<(u64, Lease)>>,
+}
+
+impl World {
+    fn new(lease: Lease) -> Self {
+        let zeroed = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let world = Self {
+            control: zeroed(control::WORDS),
+            record: zeroed(RECORD_WORDS),
+            words: zeroed(GATE_WORDS),
+            now: Cell::new(1_000 * MS),
+            free_at: Cell::new(0),
+            kernel_ns: Cell::new(MS),
+            marks: RefCell::default(),
+            launched: Cell::new(0),
+            rung: Cell::new(0),
+            captured: Cell::new(false),
+            daemon_lives: Cell::new(true),
+            can_mark: Cell::new(true),
+            orders: RefCell::default(),
+        };
+        ControlWriter::init(&world.control, 1, 1).unwrap().set_lease(lease);
+        world.pass(0);
+        world
+    }
+
+    fn daemon(&self) -> ControlWriter<'_> {
+        ControlWriter::attach(&self.control).unwrap()
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record::over(self.record.first_chunk().unwrap())
+    }
+
+    fn gate(&self) -> Gate<'_> {
+        Gate::over(self.daemon().reader(), self.record(), &self.words, || {}).unwrap()
+    }
+
+    fn tally(&self, tally: Tally) -> u64 {
+        self.record().tally(tally).load(Relaxed)
+    }
+
+    /// Time passes: the GPU writes its marks, the daemon beats and changes leases.
+    fn pass(&self, nanoseconds: u64) {
+        self.now.set(self.now.get() + nanoseconds);
+        let now = self.now.get();
+        while let Some((_, sequence)) = self.marks.borrow_mut().pop_front_if(|(at, _)| *at <= now) {
+            self.record().marks().done(sequence).store(sequence.into(), Relaxed);
+        }
+        self.orders.borrow_mut().retain(|(at, lease)| {
+            let due = *at <= now;
+            if due {
+                self.daemon().set_lease(*lease);
+            }
+            !due
+        });
+        if self.daemon_lives.get() {
+            self.daemon().beat(now);
+        }
+    }
+
+    /// One launch after `spent` that did not come to the gate.
+    fn launch_after(&self, spent: u32) -> Grant {
+        self.gate().launch(spent, Work::Kernel, self, self).1
+    }
+
+    /// A program that launches so often as fast as it can.
+    fn saturate(&self, launches: u64) {
+        let (mut grant, mut left) = (Grant::NONE, 0);
+        for _ in 0..launches {
+            let turn = Lease::turn(self.daemon().reader().lease_word().load(Relaxed));
+            if left > 0 && grant.turn == turn {
+                left -= 1;
+                self.launch();
+            } else {
+                grant = self.launch_after(grant.launches - left);
+                left = grant.launches;
+            }
+            self.pass(2_000);
+        }
+    }
+
+    fn outstanding_ns(&self) -> u64 {
+        self.free_at.get().saturating_sub(self.now.get())
+    }
+
+    fn wait(&self, what: Awaited) {
+        let before = self.gate().pending();
+        self.pass(self.outstanding_ns());
+        self.gate().waited(0, what, self.place().unwrap(), before, self);
+    }
+}
+
+impl Host for World {
+    fn now_ns(&self) -> u64 {
+        self.now.get()
+    }
+    fn sleep_ns(&self, nanoseconds: u64) {
+        self.pass(nanoseconds);
+    }
+    fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
+        let mut left = nanoseconds;
+        while left > 0 && Lease::turn(self.daemon().reader().lease_word().load(Relaxed)) == turn {
+            self.pass(left.min(MS));
+            left -= left.min(MS);
+        }
+    }
+    fn ring(&self) {
+        self.rung.set(self.rung.get() + 1);
+    }
+}
+
+impl Launch for World {
+    fn is_captured(&self) -> bool {
+        self.captured.get()
+    }
+    fn place(&self) -> Option<Place> {
+        Some(Place { device: DeviceSlot::new(DEVICE).unwrap(), context: 77 })
+    }
+    fn launch(&self) -> i32 {
+        self.launched.set(self.launched.get() + 1);
+        self.free_at.set(self.free_at.get().max(self.now.get()).saturating_add(self.kernel_ns.get()));
+        0
+    }
+    fn mark(&self, sequence: u32) -> bool {
+        if self.can_mark.get() {
+            self.marks.borrow_mut().push_back((self.free_at.get(), sequence));
+        }
+        self.can_mark.get()
+    }
+}
+
+const OPEN: Lease =
+    Lease { open: true, governed: true, frozen: false, bell: false, depth_us: 4_000, least: 1 };
+const CLOSED: Lease = Lease { open: false, ..OPEN };
+
+#[test]
+fn without_a_gate_nothing_is_counted_and_everything_passes() {
+    let world = World::new(Lease::UNGOVERNED);
+    let grant = world.launch_after(0);
+    assert!(grant.launches > 1_000_000);
+    assert_eq!((world.tally(Tally::Launches), world.marks.borrow().len()), (0, 0));
+}
+
+#[test]
+fn a_closed_gate_holds_a_launch_until_it_is_opened_and_rings() {
+    let world = World::new(CLOSED);
+    world.orders.borrow_mut().push((world.now.get() + 120 * MS, OPEN));
+    let before = world.now.get();
+    world.launch_after(0);
+    assert!((120 * MS..125 * MS).contains(&(world.now.get() - before)));
+    assert!(world.rung.get() >= 2, "once at first, and again as nobody came");
+    assert_eq!((world.tally(Tally::Waiting), world.launched.get()), (0, 1));
+    assert!(world.tally(Tally::WaitedNs) >= 120 * MS);
+}
+
+#[test]
+fn what_is_outstanding_stays_within_the_depth_and_one_launch() {
+    for kernel in [5_000, 50_000, 300_000, MS, 7 * MS] {
+        let world = World::new(OPEN);
+        world.kernel_ns.set(kernel);
+        world.saturate(400);
+        for _ in 0..2_000 {
+            world.saturate(1);
+            let most = 4 * MS + 2 * kernel + MS / 2;
+            assert!(world.outstanding_ns() <= most, "{kernel}: {} outstanding", world.outstanding_ns());
+        }
+        assert_eq!(world.tally(Tally::Passes), 0);
+    }
+}
+
+#[test]
+fn a_saturating_program_keeps_the_gpu_busy_at_a_depth_of_four_milliseconds() {
+    for kernel in [5_000, 50_000, MS] {
+        let world = World::new(OPEN);
+        world.kernel_ns.set(kernel);
+        world.saturate(100);
+        let (began, before) = (world.now.get(), world.launched.get());
+        world.saturate(3_000);
+        let ran = (world.launched.get() - before) * kernel;
+        let passed = world.now.get() - began;
+        assert!(ran * 100 >= passed.max(1) * 99 - 4 * MS * 100, "{kernel}: {ran} of {passed}");
+    }
+}
+
+#[test]
+fn how_long_a_kernel_takes_is_learnt() {
+    for kernel in [20_000, 50_000, MS] {
+        let world = World::new(OPEN);
+        world.kernel_ns.set(kernel);
+        world.saturate(3_000);
+        let learnt = world.tally(Tally::KernelNs);
+        assert!(learnt.abs_diff(kernel) <= kernel / 5, "{kernel} taken for {learnt}");
+        world.kernel_ns.set(kernel / 4);
+        world.saturate(3_000);
+        let learnt = world.tally(Tally::KernelNs);
+        assert!(learnt.abs_diff(kernel / 4) <= kernel / 16, "{} taken for {learnt}", kernel / 4);
+    }
+}
+
+#[test]
+fn a_program_that_waits_for_each_launch_is_busy_for_as_long_as_they_take() {
+    let world = World::new(OPEN);
+    for _ in 0..100 {
+        world.launch_after(0);
+        world.wait(Awaited::Stream);
+        world.pass(3 * MS);
+    }
+    let device = DeviceSlot::new(DEVICE).unwrap();
+    let busy = world.record().busy_ns(device).load(Relaxed);
+    assert!(busy.abs_diff(100 * MS) < 2 * MS, "{busy}");
+    assert_eq!(world.record().busy_since_ns(device).load(Relaxed), 0);
+    let learnt = world.tally(Tally::KernelNs);
+    assert!(learnt.abs_diff(MS) < MS / 10, "{learnt}");
+}
+
+#[test]
+fn a_program_that_never_waits_is_not_charged_for_its_gaps() {
+    let world = World::new(OPEN);
+    for _ in 0..100 {
+        world.launch_after(0);
+        world.pass(20 * MS);
+    }
+    let busy = world.record().busy_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed);
+    assert!((80 * MS..400 * MS).contains(&busy), "{busy} for 100 ms of work within 2 s");
+}
+
+#[test]
+fn a_kernel_that_never_ends_lets_one_more_launch_pass_each_fiftieth_of_a_second() {
+    let world = World::new(OPEN);
+    world.kernel_ns.set(MS);
+    world.saturate(100);
+    world.wait(Awaited::Context);
+    // It spins until the third launch from now has begun.
+    world.kernel_ns.set(1 << 60);
+    world.saturate(1);
+    let began = world.now.get();
+    let mut grants = 0;
+    for _ in 0..6 {
+        grants += world.launch_after(0).launches;
+    }
+    assert!(world.now.get() - began <= 6 * 60 * MS, "{}", world.now.get() - began);
+    assert!(world.tally(Tally::Passes) >= 2, "{}", world.tally(Tally::Passes));
+    assert_eq!(grants, 0);
+}
+
+#[test]
+fn what_is_captured_passes_a_closed_gate_and_is_not_counted() {
+    let world = World::new(CLOSED);
+    world.captured.set(true);
+    let before = world.now.get();
+    assert_eq!(world.launch_after(0), Grant::NONE);
+    assert_eq!((world.now.get(), world.tally(Tally::Launches)), (before, 0));
+}
+
+#[test]
+fn without_a_daemon_launches_pass_counted_and_bounded_until_it_is_back() {
+    let world = World::new(CLOSED);
+    world.daemon_lives.set(false);
+    world.launch_after(0);
+    assert!((1_000 * MS..1_060 * MS).contains(&(world.now.get() - 1_000 * MS)));
+    for _ in 0..50 {
+        world.launch_after(0);
+        assert!(world.outstanding_ns() <= 8 * MS, "{}", world.outstanding_ns());
+    }
+    assert_eq!(world.tally(Tally::Degraded), 51);
+    world.daemon_lives.set(true);
+    world.pass(MS);
+    let now = world.now.get();
+    world.orders.borrow_mut().push((now + 30 * MS, OPEN));
+    world.launch_after(0);
+    assert!(world.now.get() >= now + 30 * MS, "the gate is closed again");
+    assert_eq!(world.tally(Tally::Degraded), 51);
+}
+
+#[test]
+fn what_is_frozen_waits_until_it_is_thawed_with_or_without_a_daemon() {
+    let world = World::new(Lease { frozen: true, ..OPEN });
+    world.daemon_lives.set(false);
+    world.orders.borrow_mut().push((world.now.get() + 5_000 * MS, OPEN));
+    let before = world.now.get();
+    world.launch_after(0);
+    assert!(world.now.get() - before >= 5_000 * MS);
+    assert_eq!(world.tally(Tally::Passes), 0);
+}
+
+#[test]
+fn with_a_bell_it_rings_when_work_begins_and_when_there_is_none_any_more() {
+    let world = World::new(Lease { bell: true, ..OPEN });
+    world.launch_after(0);
+    assert_eq!(world.rung.get(), 1);
+    world.launch_after(0);
+    assert_eq!(world.rung.get(), 1);
+    world.wait(Awaited::Context);
+    assert_eq!(world.rung.get(), 2);
+}
+
+#[test]
+fn a_refused_launch_leaves_no_trace() {
+    struct Refusing<'a>(&'a World);
+    impl Launch for Refusing<'_> {
+        fn is_captured(&self) -> bool {
+            false
+        }
+        fn place(&self) -> Option<Place> {
+            self.0.place()
+        }
+        fn launch(&self) -> i32 {
+            719
+        }
+        fn mark(&self, _: u32) -> bool {
+            panic!("there is nothing to mark")
+        }
+    }
+    let world = World::new(OPEN);
+    let (result, grant) = world.gate().launch(0, Work::Kernel, &world, &Refusing(&world));
+    assert_eq!((result, grant), (719, Grant::NONE));
+    assert_eq!(world.record().busy_since_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed), 0);
+    assert_eq!(world.tally(Tally::Launches), 0);
+}
+
+#[test]
+fn graphs_are_learnt_each_by_itself() {
+    let world = World::new(OPEN);
+    let run = |graph: u64, takes: u64| {
+        world.kernel_ns.set(takes);
+        world.gate().launch(0, Work::Graph(graph), &world, &world);
+        world.wait(Awaited::Stream);
+    };
+    for _ in 0..20 {
+        run(0x1000, 3 * MS);
+        run(0x2000, MS / 2);
+    }
+    let cost = |graph| world.gate().state.graph_ns(graph).unwrap();
+    assert!(cost(0x1000).abs_diff(3 * MS) < MS / 4 && cost(0x2000).abs_diff(MS / 2) < MS / 10);
+    world.gate().graph_gone(0x1000);
+    assert_eq!(world.gate().state.graph_ns(0x1000), None);
+    assert_eq!(world.tally(Tally::Graphs), 40);
+}
+
+#[test]
+fn a_lost_context_leaves_nothing_outstanding() {
+    let world = World::new(OPEN);
+    world.saturate(3);
+    assert!(world.gate().pending().any);
+    world.gate().context_gone(77);
+    let device = DeviceSlot::new(DEVICE).unwrap();
+    assert_eq!(world.record().marks().outstanding(device).marks, 0);
+}
+
+#[test]
+fn a_driver_that_writes_no_marks_is_governed_by_what_the_program_waits_for() {
+    let world = World::new(OPEN);
+    world.can_mark.set(false);
+    for _ in 0..10 {
+        world.launch_after(0);
+        world.wait(Awaited::Stream);
+    }
+    assert_eq!(world.tally(Tally::Launches), 10);
+    assert_eq!(world.record().marks().pending().count(), 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Launch(u8),
+    Graph(u64),
+    Wait(u8),
+    Pass(u32),
+    Takes(u32),
+    Lease(u64),
+    Capture(bool),
+    Daemon(bool),
+    Mark(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => any::<u8>().prop_map(Step::Launch),
+        2 => (0u64..4).prop_map(Step::Graph),
+        2 => any::<u8>().prop_map(Step::Wait),
+        3 => (0u32..30_000_000).prop_map(Step::Pass),
+        1 => (100u32..50_000_000).prop_map(Step::Takes),
+        2 => any::<u64>().prop_map(Step::Lease),
+        1 => any::<bool>().prop_map(Step::Capture),
+        1 => any::<bool>().prop_map(Step::Daemon),
+        1 => any::<bool>().prop_map(Step::Mark),
+    ]
+}
+
+impl World {
+    fn take(&self, step: &Step) {
+        match *step {
+            Step::Launch(spent) => drop(self.launch_after(spent.into())),
+            Step::Graph(graph) => drop(self.gate().launch(0, Work::Graph(graph + 1), self, self)),
+            Step::Wait(what) => {
+                self.wait([Awaited::Context, Awaited::Stream, Awaited::Event][usize::from(what) % 3]);
+            }
+            Step::Pass(nanoseconds) => self.pass(nanoseconds.into()),
+            Step::Takes(nanoseconds) => self.kernel_ns.set(nanoseconds.into()),
+            Step::Lease(word) => {
+                self.daemon().set_lease(Lease { frozen: false, ..Lease::decode(word) });
+                // No daemon leaves a slice closed for ever.
+                self.orders.borrow_mut().push((self.now.get() + 100 * MS, OPEN));
+            }
+            Step::Capture(captured) => self.captured.set(captured),
+            Step::Daemon(lives) => self.daemon_lives.set(lives),
+            Step::Mark(can) => self.can_mark.set(can),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_no_launch_waits_long_and_nobody_is_charged_more_than_time_passed(
+        steps in proptest::collection::vec(step(), 1..120)
+    ) {
+        let world = Box::new(World::new(OPEN));
+        let began = world.now.get();
+        for step in &steps {
+            let before = world.now.get();
+            world.take(step);
+            if matches!(step, Step::Launch(_) | Step::Graph(_)) {
+                // The daemon gone, the lease closed and its own work stuck, one after the other.
+                prop_assert!(world.now.get() - before <= 1_400 * MS, "{step:?}");
+            }
+            prop_assert!(world.tally(Tally::Waiting) == 0);
+            prop_assert!(world.record().marks().pending().count() <= 32);
+        }
+        let busy = world.record().busy_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed);
+        prop_assert!(busy <= world.now.get() - began);
+    }
+}
