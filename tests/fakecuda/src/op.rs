@@ -208,7 +208,13 @@ pub(crate) enum Progress {
 impl Op {
     /// Whether it must wait for its turn before it acts, and hold up what follows until it has.
     pub(crate) const fn acts_in_turn(&self) -> bool {
-        matches!(self, Self::Host(_) | Self::WaitValue(_) | Self::WriteValue(_))
+        matches!(self, Self::Host(_) | Self::WaitValue(_))
+    }
+
+    /// Whether any thread may do it once its turn has come: whoever waits for the stream need not wait for the worker
+    /// then.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        matches!(self, Self::WriteValue(_))
     }
 
     /// What kind of work it is for the engine.

@@ -49,6 +49,8 @@ pub(crate) struct Stream {
     /// The last thing submitted; held while submitting, so that lane and list have one order.
     last: Mutex<Option<Ticket>>,
     deferred: Mutex<VecDeque<Deferred>>,
+    /// Held by whoever does what is deferred, so that each is done once and in order.
+    acting: Mutex<()>,
     capture: Mutex<Option<Capture>>,
 }
 
@@ -78,6 +80,7 @@ impl Stream {
             lane,
             last: Mutex::default(),
             deferred: Mutex::default(),
+            acting: Mutex::default(),
             capture: Mutex::default(),
         }
     }
@@ -125,8 +128,9 @@ impl Stream {
         if matches!(op, Op::Kernel(_) | Op::Empty) {
             return Ok(());
         }
-        // Others may look at what memory is free before this stream's turn comes.
-        let in_turn = matches!(op, Op::Leave(..) | Op::Unpin(_)) && !driver.node().is_done(ticket);
+        // Others may look at what memory is free, or at a value, before this stream's turn comes.
+        let waits = matches!(op, Op::Leave(..) | Op::Unpin(_) | Op::WriteValue(_));
+        let in_turn = waits && !driver.node().is_done(ticket);
         if in_turn || self.is_behind(driver) {
             self.defer(driver, op.clone(), ticket, None);
         } else {
@@ -211,12 +215,24 @@ impl Stream {
 
     /// Does everything whose turn has come. Called by the worker alone.
     pub(crate) fn act(&self, driver: &Driver) {
+        self.act_on(driver, |_| true);
+    }
+
+    /// Does what any thread may do of that.
+    fn act_quietly(&self, driver: &Driver) {
+        self.act_on(driver, Op::is_quiet);
+    }
+
+    fn act_on(&self, driver: &Driver, mine: impl Fn(&Op) -> bool) {
         loop {
+            // A program called back may wait for its own stream: nothing is held while it runs.
+            let acting = lock(&self.acting);
             let next = lock(&self.deferred).front().map(|next| (next.op.clone(), next.ready, next.gate));
-            let Some((op, ready, gate)) = next else { return };
+            let Some((op, ready, gate)) = next.filter(|(op, ..)| mine(op)) else { return };
             if !driver.node().is_done(ready) {
                 return;
             }
+            let _acting = op.is_quiet().then_some(acting);
             if let Progress::NotYet = op.act() {
                 return;
             }
@@ -227,8 +243,20 @@ impl Stream {
         }
     }
 
+    /// When the worker had better look again; nothing if there is nothing to look at.
+    pub(crate) fn look_again(&self, driver: &Driver) -> Option<Duration> {
+        /// How often a value in memory is compared, which rings no bell.
+        const TICK: Duration = Duration::from_micros(50);
+        /// How often it is asked about what is not foreseen, because it is far away or hangs on others.
+        const GLANCE: Duration = Duration::from_millis(1);
+        let (ready, quiet) = lock(&self.deferred).front().map(|next| (next.ready, next.op.is_quiet()))?;
+        let foreseen = driver.node().foreseen(ready).unwrap_or(GLANCE);
+        Some(if quiet { foreseen } else { foreseen.max(TICK) })
+    }
+
     /// Whether everything that came before a mark that is done has acted too.
     pub(crate) fn has_acted_until(&self, driver: &Driver, _mark: Ticket) -> bool {
+        self.act_quietly(driver);
         lock(&self.deferred)
             .front()
             .is_none_or(|next| !driver.node().is_done(next.ready) || next.gate.is_some())
@@ -243,6 +271,7 @@ impl Stream {
 
     /// Whether everything in it is done.
     pub(crate) fn is_idle(&self, driver: &Driver) -> bool {
+        self.act_quietly(driver);
         let last = *lock(&self.last);
         last.is_none_or(|ticket| driver.node().is_done(ticket)) && !self.has_deferred()
     }

@@ -1,15 +1,13 @@
 //! The thread that runs host functions, value waits and what follows them, when their turn comes.
 //!
-//! It starts with the first such thing. Streams it has work in are polled; a value in memory rings no bell.
+//! It starts with the first such thing and sleeps until the next is foreseen; only a value in memory, which rings no
+//! bell, is looked at again and again.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::driver::driver;
 use crate::stream::Stream;
-
-/// How often streams with something to do are looked at.
-const TICK: Duration = Duration::from_micros(50);
 
 /// Streams that have something to do.
 #[derive(Default)]
@@ -34,9 +32,10 @@ impl Worker {
     /// Looks after a stream from now on, until it has nothing left to do.
     pub(crate) fn look_after(&self, stream: Arc<Stream>) {
         let mut inner = self.inner();
-        if !inner.streams.iter().any(|known| Arc::ptr_eq(known, &stream)) {
-            inner.streams.push(stream);
+        if inner.streams.iter().any(|known| Arc::ptr_eq(known, &stream)) {
+            return;
         }
+        inner.streams.push(stream);
         if !inner.started {
             inner.started = true;
             std::thread::Builder::new()
@@ -69,14 +68,19 @@ impl Worker {
         for stream in &streams {
             stream.act(driver);
         }
-        self.inner().streams.retain(|stream| stream.has_deferred());
+        let length = streams.iter().filter_map(|stream| stream.look_again(driver)).min();
+        let mut inner = self.inner();
+        let nobody_came = inner.streams.len() == streams.len();
+        inner.streams.retain(|stream| stream.has_deferred());
         self.acted.notify_all();
+        if let Some(length) = length.filter(|_| nobody_came) {
+            drop(self.wanted.wait_timeout(inner, length));
+        }
     }
 }
 
 fn run() {
     while let Ok(driver) = driver() {
         driver.worker.round();
-        std::thread::sleep(TICK);
     }
 }

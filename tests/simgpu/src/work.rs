@@ -128,6 +128,20 @@ impl Node {
         Some(time.map_or_else(|| self.now(), Time))
     }
 
+    /// How long it takes until work is done if nothing else is submitted; nothing if that is farther away than anybody
+    /// should rely on, or if it waits for something elsewhere.
+    pub fn foreseen(&self, ticket: Ticket) -> Option<Duration> {
+        let gpu = ticket.context.gpu;
+        let (ground, timeline) = self.bring(gpu);
+        if !self.is_queued(ticket) {
+            return Some(Duration::ZERO);
+        }
+        drop(ground);
+        let horizon = timeline.now + HORIZON.as_nanos() as u64;
+        let at = timeline.foresee(ticket.sequence, horizon, self.rules(gpu))?;
+        Some(Time(at).since(self.now()))
+    }
+
     /// Sleeps until work is done. Fails if its GPU is lost. In another world than the machine's own, this would wait
     /// for its time to move.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Refusal> {
