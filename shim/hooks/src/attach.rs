@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
 use tranche_shm::Slot;
-use tranche_shm::compute;
+use tranche_shm::compute::{self, Compute, Record};
 use tranche_shm::control::{self, Control};
 use tranche_shm::crash::point;
 use tranche_shm::usage::Usage;
@@ -50,6 +50,9 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     let control = sys::map_shared(&welcome.control, control::WORDS, sys::Access::Read);
     let usage = sys::map_shared(&welcome.usage, compute::REGION_WORDS, sys::Access::ReadWrite);
     let (Ok(control), Ok(usage)) = (control, usage) else { return Err(Failure::Refused) };
+    if let Ok(control) = Control::attach(control) {
+        root.word(Word::Daemon).store(control.daemon(), Relaxed);
+    }
     let generations =
         (Control::attach(control).map(Control::generation), Usage::attach(usage).map(Usage::generation));
     if generations != (Ok(welcome.generation), Ok(welcome.generation)) {
@@ -63,6 +66,27 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     root.word(Word::Ready).store(1, Release);
     point("attach: ready");
     Ok(())
+}
+
+/// What launches need of a process in its slice.
+pub(crate) struct Inside {
+    pub(crate) root: Root,
+    pub(crate) control: Control<'static>,
+    pub(crate) record: Record<'static>,
+}
+
+/// This process in its slice, if it is in one already: a launch needs a context, and that one has attached.
+pub(crate) fn inside() -> Option<Inside> {
+    let root = Root::get()?;
+    if root.word(Word::Ready).load(Acquire) == 0 {
+        return None;
+    }
+    let usage = region(root.word(Word::Usage), compute::REGION_WORDS);
+    Some(Inside {
+        root,
+        control: Control::known(region(root.word(Word::Control), control::WORDS))?,
+        record: Compute::known(usage)?.record(Slot::new(root.word(Word::Slot).load(Relaxed) as usize)?),
+    })
 }
 
 #[inline(always)]

@@ -20,7 +20,6 @@ pub(crate) fn hang(bell: Fd) {
     BELL.store(bell.into_raw(), Relaxed);
 }
 
-#[allow(dead_code, reason = "whoever waits at the gate rings it")]
 /// Rings; says whether there was anything to ring.
 pub(crate) fn ring() -> bool {
     raw().is_some_and(|bell| sys::ring(bell).is_ok())

@@ -1,6 +1,6 @@
 //! The line to the daemon: one per process, one request at a time, made anew when it is lost.
 
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use tranche_policy::{Answer, Daemon, Share, Shared};
 use tranche_shm::crash::point;
@@ -169,6 +169,19 @@ fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
     point("ask: connected anew");
     socket(root).ok_or(Failure::Away)
 }
+
+/// Attaches again, to the daemon that looks after the slice now, so that its bell is ours.
+#[cold]
+pub(crate) fn renew(root: Root, daemon: u64) {
+    let deadline_ns = sys::now_ns() + RENEWAL_NS;
+    let Some(_turn) = root.turn(deadline_ns) else { return };
+    if root.word(Word::Daemon).load(Relaxed) != daemon && reopen(root, deadline_ns).is_ok() {
+        root.word(Word::Daemon).store(daemon, Release);
+    }
+}
+
+/// How long a thread at the gate is kept by a daemon that does not answer.
+const RENEWAL_NS: u64 = 100_000_000;
 
 fn left_ms(deadline_ns: u64) -> u64 {
     (deadline_ns.saturating_sub(sys::now_ns()) / 1_000_000).max(1)

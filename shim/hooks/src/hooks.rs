@@ -5,8 +5,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::cuda::{
-    array, context, device, doors, driver, graph, limit, memory, module, multicast, physical, pool, shared,
-    wait,
+    array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
+    physical, pool, shared, wait,
 };
 use crate::libraries::{Library, Symbol};
 use crate::nvml::{self, process, topology, usage};
@@ -17,7 +17,7 @@ const KNOWN_VERSION: c_int = 13_050;
 const PER_THREAD: u64 = 2;
 
 macro_rules! hooks {
-    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $body:path;)* })*) => {
+    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $([$how:ident])? $body:path;)* })*) => {
         /// A governed function.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Hook { $($($name,)*)* }
@@ -45,17 +45,48 @@ macro_rules! hooks {
         mod exported {
             use super::*;
             $($(
-                #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
-                pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-                    let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
-                    // SAFETY: the driver's function of this name has the type of this row, which is its
-                    // published one; the arguments are the program's own, passed on or checked by the body.
-                    unsafe {
-                        let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
-                        $body(real, $($argument),*)
-                    }
-                }
+                export! { $([$how])? $library $feature $name($($argument: $type),*) => $body }
             )*)*
+        }
+    };
+}
+
+/// One row's function. A launch, `[jump]`, is of a few instructions and goes on to the driver as long as it may, or else to
+/// what would be its function without that.
+macro_rules! export {
+    ([jump] $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
+        #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            mod slow {
+                use super::*;
+                with_real! { $library $name($($argument: $type),*) => $body }
+            }
+            crate::jump!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
+        }
+    };
+    ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+        with_real! {
+            #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
+            $library $name($($argument: $type),*) => $body
+        }
+    };
+}
+
+/// A function that finds the real one and hands it to the body, with the program's arguments.
+macro_rules! with_real {
+    ($(#[$exported:meta])? $library:ident $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
+        $(#[$exported])?
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
+            // SAFETY: the driver's function of this name has the type of this row, which is its
+            // published one; the arguments are the program's own, passed on or checked by the body.
+            unsafe {
+                let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
+                $body(real, $($argument),*)
+            }
         }
     };
 }
@@ -125,21 +156,41 @@ hooks! {
         11040 cuGraphInstantiateWithFlags(ready: *mut u64, graph: u64, flags: u64) => graph::instantiate_with_flags;
         12000 cuGraphInstantiateWithParams(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
         12000 cuGraphInstantiateWithParams_ptsz(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
-        11010 cuGraphUpload(graph: u64, stream: u64) => graph::launch;
-        11010 cuGraphUpload_ptsz(graph: u64, stream: u64) => graph::launch_ptsz;
+        11010 cuGraphUpload(graph: u64, stream: u64) => graph::upload;
+        11010 cuGraphUpload_ptsz(graph: u64, stream: u64) => graph::upload_ptsz;
         10000 cuGraphLaunch(graph: u64, stream: u64) => graph::launch;
         10000 cuGraphLaunch_ptsz(graph: u64, stream: u64) => graph::launch_ptsz;
         10000 cuGraphExecDestroy(graph: u64) => graph::destroy;
         11040 cuDeviceGraphMemTrim(device: c_int) => graph::trim;
 
+        4000 cuLaunchKernel(f: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64, p: *mut *mut c_void, e: *mut *mut c_void) => [jump] launch::kernel;
+        7000 cuLaunchKernel_ptsz(f: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64, p: *mut *mut c_void, e: *mut *mut c_void) => [jump] launch::kernel_ptsz;
+        11060 cuLaunchKernelEx(config: *const launch::Config, f: u64, p: *mut *mut c_void, e: *mut *mut c_void) => [jump] launch::configured;
+        11060 cuLaunchKernelEx_ptsz(config: *const launch::Config, f: u64, p: *mut *mut c_void, e: *mut *mut c_void) => [jump] launch::configured_ptsz;
+        9000 cuLaunchCooperativeKernel(f: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64, p: *mut *mut c_void) => [jump] launch::cooperative;
+        9000 cuLaunchCooperativeKernel_ptsz(f: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64, p: *mut *mut c_void) => [jump] launch::cooperative_ptsz;
+        9000 cuLaunchCooperativeKernelMultiDevice(list: *mut c_void, count: u32, flags: u32) => [jump] launch::several;
+        2000 cuLaunch(f: u64) => [jump] launch::plain;
+        2000 cuLaunchGrid(f: u64, width: c_int, height: c_int) => [jump] launch::grid;
+        2000 cuLaunchGridAsync(f: u64, width: c_int, height: c_int, stream: u64) => [jump] launch::grid_async;
+
+        10000 cuStreamBeginCapture(stream: u64) => capture::begin;
+        10000 cuStreamBeginCapture_ptsz(stream: u64) => capture::begin;
+        10010 cuStreamBeginCapture_v2(stream: u64, mode: c_int) => capture::begin_in_mode;
+        10010 cuStreamBeginCapture_v2_ptsz(stream: u64, mode: c_int) => capture::begin_in_mode;
+        12030 cuStreamBeginCaptureToGraph(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin_to_graph;
+        12030 cuStreamBeginCaptureToGraph_ptsz(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin_to_graph;
+        10000 cuStreamEndCapture(stream: u64, graph: *mut u64) => capture::end;
+        10000 cuStreamEndCapture_ptsz(stream: u64, graph: *mut u64) => capture::end;
+
         2000 cuCtxSynchronize() => wait::for_context;
-        13000 cuCtxSynchronize_v2(context: u64) => wait::for_one;
-        2000 cuStreamSynchronize(stream: u64) => wait::for_one;
-        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_one;
-        2000 cuStreamQuery(stream: u64) => wait::for_one;
-        7000 cuStreamQuery_ptsz(stream: u64) => wait::for_one;
-        2000 cuEventSynchronize(event: u64) => wait::for_one;
-        2000 cuEventQuery(event: u64) => wait::for_one;
+        13000 cuCtxSynchronize_v2(context: u64) => wait::for_stream;
+        2000 cuStreamSynchronize(stream: u64) => wait::for_stream;
+        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_stream;
+        2000 cuStreamQuery(stream: u64) => wait::ask_stream;
+        7000 cuStreamQuery_ptsz(stream: u64) => wait::ask_stream;
+        2000 cuEventSynchronize(event: u64) => wait::for_event;
+        2000 cuEventQuery(event: u64) => wait::ask_event;
 
         10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const physical::Properties, flags: u64) => physical::create;
         10020 cuMemRelease(handle: u64) => physical::release;
@@ -282,7 +333,7 @@ mod tests {
         for hook in Hook::all() {
             assert_eq!(Hook::named(hook.symbol().name), Some(hook));
         }
-        assert_eq!(Hook::named(c"cuLaunchKernel"), None);
+        assert_eq!(Hook::named(c"cuFuncGetAttribute"), None);
     }
 
     #[test]

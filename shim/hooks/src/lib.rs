@@ -41,12 +41,15 @@ mod cuda;
 mod elf;
 mod environment;
 mod hooks;
+mod launch;
 mod libraries;
 mod link_map;
 mod lookup;
 mod nvml;
+mod progress;
 mod root;
 mod sys;
+mod thread;
 
 /// What a program without the standard library has to bring along.
 #[cfg(panic = "abort")]

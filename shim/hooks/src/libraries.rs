@@ -112,6 +112,9 @@ impl Symbol {
         Self { library, name, real: AtomicPtr::new(ptr::null_mut()) }
     }
 
+    /// How many bytes behind a symbol's beginning the real function's address is, once it was looked for.
+    pub(crate) const REAL: usize = core::mem::offset_of!(Self, real);
+
     /// The real function.
     #[inline(always)]
     pub(crate) fn real(&self) -> Option<*mut c_void> {

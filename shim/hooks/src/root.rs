@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
-use tranche_policy::{Guard, Lock};
+use tranche_policy::{GATE_WORDS, Guard, Lock};
 
 use crate::sys;
 
@@ -18,6 +18,9 @@ use crate::sys;
 const WORDS: usize = 32 << 20;
 const ROOT_WORDS: usize = 128;
 const FIRST_DEVICE: usize = 64;
+const FIRST_MARK: usize = ROOT_WORDS + GATE_WORDS;
+const FIRST_OF_LEDGER: usize = FIRST_MARK + MARK_WORDS;
+const MARK_WORDS: usize = 256;
 
 /// Words of the root, by what they hold.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,8 @@ pub(crate) enum Word {
     Beginners,
     /// Address of the program's own entry for the variable that is ours meanwhile; 0 where it has none.
     OwnEntry,
+    /// Which daemon let us in, as the control region counts them.
+    Daemon,
 }
 
 /// The name under which the library in the place of the driver and the one in the place of NVML find each
@@ -150,6 +155,16 @@ impl Root {
     /// Words for the ledger.
     #[inline(always)]
     pub(crate) fn ledger(self) -> &'static [AtomicU64] {
-        &self.0[ROOT_WORDS..]
+        &self.0[FIRST_OF_LEDGER..]
+    }
+
+    /// Words for the gate.
+    pub(crate) fn gate(self) -> &'static [AtomicU64] {
+        &self.0[ROOT_WORDS..FIRST_MARK]
+    }
+
+    /// Words about who writes its marks.
+    pub(crate) fn marks(self) -> &'static [AtomicU64] {
+        &self.0[FIRST_MARK..FIRST_OF_LEDGER]
     }
 }

@@ -138,7 +138,6 @@ pub(crate) fn send(fd: c_int, frame: &Frame) -> Result<(), Errno> {
     Ok(())
 }
 
-#[allow(dead_code, reason = "whoever waits at the gate rings it")]
 /// Adds one to an eventfd. One that is full has been rung and not heard, which will do.
 pub(crate) fn ring(fd: c_int) -> Result<(), Errno> {
     let one = 1u64;
@@ -319,6 +318,32 @@ pub(crate) fn sleep_ms(milliseconds: u64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: (milliseconds.min(999) * 1_000_000) as i64 };
     // SAFETY: the kernel reads one timespec.
     let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
+}
+
+/// Sleeps about so many nanoseconds, below a second, or less when a signal comes.
+pub(crate) fn sleep_ns(nanoseconds: u64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) as i64 };
+    // SAFETY: the kernel reads one timespec.
+    let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
+}
+
+/// Sleeps as long as the lower half of a shared word is `seen` and nobody wakes us, at most so long, below a second.
+pub(crate) fn wait_while(word: &AtomicU64, seen: u32, nanoseconds: u64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) as i64 };
+    let address = core::ptr::from_ref(word) as c_long;
+    // SAFETY: the kernel reads four bytes of a live word, which on x86-64 are its lower half, and one timespec.
+    let _ = unsafe {
+        let timeout = (&raw const time) as c_long;
+        call(libc::SYS_futex, [address, libc::FUTEX_WAIT as c_long, seen as c_long, timeout, 0, 0])
+    };
+}
+
+/// CLOCK_MONOTONIC in nanoseconds, without a system call where the kernel offers that.
+pub(crate) fn quick_now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec. It fails for no clock that is there since Linux 2.6, and so leaves `errno` alone.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Lets another thread run.

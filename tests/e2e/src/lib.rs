@@ -10,6 +10,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 mod device;
+mod lease;
 mod node;
 mod outcome;
 mod process;
@@ -21,6 +22,7 @@ mod view;
 mod wait;
 
 pub use device::{Device, Gpu, Holding};
+pub use lease::{Counted, Held};
 pub use node::Node;
 pub use outcome::Outcome;
 pub use process::Process;

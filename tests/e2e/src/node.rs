@@ -14,7 +14,7 @@ use crate::process::{Process, sweep};
 use crate::stage::Stage;
 use crate::tenant::Tenant;
 use crate::view::Snapshot;
-use crate::wait::until;
+use crate::wait::{eventually, until};
 use crate::{PATIENCE, SliceView};
 
 /// The machine: made for one test, gone with it.
@@ -110,6 +110,25 @@ impl Node {
     #[track_caller]
     pub fn stop_daemon(&mut self) -> Outcome {
         self.end_daemon(Signal::SIGTERM)
+    }
+
+    /// Stops the daemon where it is, until [`Node::resume_daemon`].
+    #[track_caller]
+    pub fn pause_daemon(&self) {
+        let daemon = self.daemon.as_ref().expect("the daemon was started");
+        daemon.signal(Signal::SIGSTOP);
+        eventually("the daemon stands still", || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
+            if state == Some(Some('T')) { Ok(()) } else { Err(stat) }
+        });
+    }
+
+    /// Lets a paused daemon go on; one that is gone stays so.
+    pub fn resume_daemon(&self) {
+        if let Some(daemon) = &self.daemon {
+            daemon.signal(Signal::SIGCONT);
+        }
     }
 
     #[track_caller]

@@ -7,6 +7,7 @@ use tranche_policy::Hush;
 use super::{INVALID_VALUE, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
+use crate::launch;
 
 pub(crate) unsafe fn create(
     real: unsafe extern "C" fn(*mut u64, u32, c_int) -> c_int,
@@ -152,6 +153,9 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: 
     match attach::ledger() {
         Ok(ledger) => {
             let closed = ledger.close(context, driver);
+            if closed.is_ok() {
+                launch::context_ended(context);
+            }
             ledger.flush_shares(&Line);
             code(closed)
         }
@@ -181,6 +185,7 @@ fn end_if_inactive(device: c_int) {
         && let Ok(slot) = device::slot(&ledger, device)
         && !is_active(device)
     {
+        launch::primary_ended(device);
         ledger.primary_closed(slot);
         ledger.flush_shares(&Line);
     }

@@ -70,6 +70,9 @@ real_functions! {
         cuModuleUnload(module: u64);
         cuLibraryUnload(library: u64);
         cuStreamIsCapturing(stream: u64, status: *mut c_int);
+        cuStreamWriteValue32_v2(stream: u64, address: u64, value: u32, flags: u32);
+        cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: u32);
+        cuMemHostGetDevicePointer_v2(address: *mut u64, start: *mut c_void, flags: u32);
         cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, pointer: u64);
         cuIpcCloseMemHandle(pointer: u64);
         cuDestroyExternalMemory(memory: u64);

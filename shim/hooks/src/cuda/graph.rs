@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{Extent, GraphUse, Ledger};
+use tranche_policy::{Extent, GraphUse, Ledger, Work};
 use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
@@ -12,6 +12,7 @@ use super::mark::{self, Events};
 use super::{OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, ledger, pool, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
+use crate::launch::{Stream, graph_gone, through};
 use crate::sys;
 
 /// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`
@@ -232,7 +233,8 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
 
 pub(crate) unsafe fn launch(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
     // SAFETY: the program's own call.
-    unsafe { launched(graph, stream, || real(graph, stream)) }
+    let run = || unsafe { real(graph, stream) };
+    through(Some(Stream(stream)), Work::Graph(graph), || launched(graph, stream, run))
 }
 
 /// The variant in which stream 0 is the calling thread's own.
@@ -241,9 +243,26 @@ pub(crate) unsafe fn launch_ptsz(
     graph: u64,
     stream: u64,
 ) -> c_int {
-    let named = if stream == 0 { pool::PER_THREAD } else { stream };
+    let named = Stream::per_thread(stream);
     // SAFETY: the program's own call.
-    unsafe { launched(graph, named, || real(graph, stream)) }
+    let run = || unsafe { real(graph, stream) };
+    through(Some(named), Work::Graph(graph), || launched(graph, named.0, run))
+}
+
+/// Making ready what is launched later takes memory and hardly any time.
+pub(crate) unsafe fn upload(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
+    // SAFETY: the program's own call.
+    launched(graph, stream, || unsafe { real(graph, stream) })
+}
+
+/// The variant in which stream 0 is the calling thread's own.
+pub(crate) unsafe fn upload_ptsz(
+    real: unsafe extern "C" fn(u64, u64) -> c_int,
+    graph: u64,
+    stream: u64,
+) -> c_int {
+    // SAFETY: the program's own call.
+    launched(graph, Stream::per_thread(stream).0, || unsafe { real(graph, stream) })
 }
 
 fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
@@ -262,6 +281,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, graph: u6
     // SAFETY: the program's own call.
     let result = unsafe { real(graph) };
     if result == SUCCESS {
+        graph_gone(graph);
         forget(graph);
     }
     result

@@ -32,7 +32,7 @@ impl Marks for Events {
 }
 
 /// Calls the driver so that no capture of the program's takes offence.
-fn unnoticed<T>(call: impl FnOnce() -> T) -> T {
+pub(crate) fn unnoticed<T>(call: impl FnOnce() -> T) -> T {
     let mut mode = RELAXED;
     // SAFETY: exchanges the calling thread's mode with a local.
     let changed = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) } == SUCCESS;

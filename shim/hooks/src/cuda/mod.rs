@@ -1,11 +1,13 @@
 //! The governed functions of `libcuda.so.1`. Each gets the real function first, then the program's arguments.
 
 pub(crate) mod array;
+pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod doors;
 pub(crate) mod driver;
 pub(crate) mod graph;
+pub(crate) mod launch;
 pub(crate) mod limit;
 pub(crate) mod mark;
 pub(crate) mod memory;

@@ -3,24 +3,51 @@
 
 use core::ffi::c_int;
 
+use tranche_policy::{Awaited, Pending};
+
 use super::{SUCCESS, pool, settle};
-use crate::attach;
+use crate::{attach, launch};
 
 pub(crate) unsafe fn for_context(real: unsafe extern "C" fn() -> c_int) -> c_int {
     // SAFETY: the program's own call.
-    after(unsafe { real() })
+    waited(Awaited::Context, || unsafe { real() })
 }
 
-/// A wait for a context, a stream or an event, or the question whether it is over.
-pub(crate) unsafe fn for_one(real: unsafe extern "C" fn(u64) -> c_int, which: u64) -> c_int {
+/// A wait for a stream, or for a context other than the current one.
+pub(crate) unsafe fn for_stream(real: unsafe extern "C" fn(u64) -> c_int, which: u64) -> c_int {
     // SAFETY: the program's own call.
-    after(unsafe { real(which) })
+    waited(Awaited::Stream, || unsafe { real(which) })
+}
+
+pub(crate) unsafe fn for_event(real: unsafe extern "C" fn(u64) -> c_int, event: u64) -> c_int {
+    // SAFETY: the program's own call.
+    waited(Awaited::Event, || unsafe { real(event) })
+}
+
+/// The question whether a stream's work is over.
+pub(crate) unsafe fn ask_stream(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
+    // SAFETY: the program's own call.
+    after(unsafe { real(stream) }, Pending::default(), Awaited::Stream)
+}
+
+/// The question whether an event has come.
+pub(crate) unsafe fn ask_event(real: unsafe extern "C" fn(u64) -> c_int, event: u64) -> c_int {
+    // SAFETY: the program's own call.
+    after(unsafe { real(event) }, Pending::default(), Awaited::Event)
+}
+
+fn waited(what: Awaited, real: impl FnOnce() -> c_int) -> c_int {
+    let before = launch::before_wait();
+    after(real(), before, what)
 }
 
 /// The program has waited for the device, or learnt that it need not.
-fn after(result: c_int) -> c_int {
-    if result == SUCCESS
-        && is_needed()
+fn after(result: c_int, before: Pending, what: Awaited) -> c_int {
+    if result != SUCCESS {
+        return result;
+    }
+    launch::after_wait(before, what);
+    if is_needed()
         && let Ok(ledger) = attach::ledger()
     {
         settle(&ledger);

@@ -9,6 +9,7 @@ mod chaos;
 mod clients;
 mod doctor;
 mod families;
+mod gate;
 mod harmless;
 mod identity;
 mod recovery;

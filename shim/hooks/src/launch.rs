@@ -1,0 +1,215 @@
+//! Launches: the door that each comes through, and what the gate needs of this thread, machine and driver.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+
+use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Work};
+
+use crate::attach::{self, Inside};
+use crate::connection;
+use crate::cuda::{SUCCESS, device, driver, mark, pool};
+use crate::progress;
+use crate::root::Word;
+use crate::{bell, sys, thread};
+
+/// The turn that no thread holds.
+static SHUT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// What each launch compares: the slice's lease, or, where every launch must be looked at, what no thread holds.
+pub(crate) static LEASE: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const SHUT).cast_mut());
+
+/// Captures that have begun and not ended, as far as the program has said so.
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// A governed launch: goes on to the driver's function, with the program's arguments where they are, as long as the
+/// thread has launches left under the present lease. All others go to `$slow`, with the same arguments.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! jump {
+    ($slow:path, $symbols:path, $offset:expr) => {
+        core::arch::naked_asm!(
+            "endbr64",
+            "mov rax, qword ptr [rip + {lease}]",
+            "mov r11, qword ptr [rip + tranche_thread@GOTTPOFF]",
+            "mov eax, dword ptr [rax]",
+            "cmp eax, dword ptr fs:[r11]",
+            "jne 2f",
+            "sub dword ptr fs:[r11 + 4], 1",
+            "js 2f",
+            "mov rax, qword ptr [rip + {symbols} + {offset}]",
+            "test rax, rax",
+            "jz 2f",
+            "jmp rax",
+            "2:",
+            "jmp {slow}",
+            lease = sym $crate::launch::LEASE,
+            symbols = sym $symbols,
+            offset = const $offset,
+            slow = sym $slow,
+        )
+    };
+}
+
+/// A stream, as the driver is to be asked about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream(pub(crate) u64);
+
+impl Stream {
+    /// Of a function in whose name stream 0 is the calling thread's own.
+    pub(crate) const fn per_thread(stream: u64) -> Self {
+        Self(if stream == 0 { pool::PER_THREAD } else { stream })
+    }
+
+    fn is_captured(self) -> bool {
+        let mut status = 0;
+        // SAFETY: writes one value into a local.
+        let asked = unsafe { driver::cuStreamIsCapturing(self.0, &mut status) };
+        // The legacy stream may not even be asked while another captures: then the driver has its say on the launch.
+        asked == STREAM_CAPTURE_IMPLICIT || asked == SUCCESS && status != 0
+    }
+}
+
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
+const STREAM_CAPTURE_IMPLICIT: c_int = 906;
+
+/// Lets one launch through the gate, and then the thread launch by itself as often as the gate says.
+pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_int) -> c_int {
+    let spent = thread::spend();
+    let Some(inside) = attach::inside() else { return real() };
+    let Some(gate) = gate(&inside) else { return real() };
+    let machine = Machine { inside: &inside, gate };
+    let (result, grant) = gate.launch(spent, work, &machine, &One { inside: &inside, stream, real });
+    thread::grant(grant);
+    let open = if CAPTURES.load(Relaxed) > 0 { &SHUT } else { inside.control.lease_word() };
+    LEASE.store(core::ptr::from_ref(open).cast_mut(), Relaxed);
+    result
+}
+
+fn gate(inside: &Inside) -> Option<Gate<'static>> {
+    Gate::over(inside.control, inside.record, inside.root.gate(), sys::pause)
+}
+
+/// The gate, if there is one to be told of what the program does besides launching.
+fn governed() -> Option<(Inside, Gate<'static>)> {
+    let inside = attach::inside()?;
+    let gate = gate(&inside)?;
+    gate.is_governed().then_some((inside, gate))
+}
+
+/// To be handed to [`after_wait`].
+pub(crate) fn before_wait() -> Pending {
+    governed().map(|(_, gate)| gate.pending()).unwrap_or_default()
+}
+
+/// The program has waited for its work.
+pub(crate) fn after_wait(before: Pending, what: Awaited) {
+    let Some((inside, gate)) = governed() else { return };
+    let Some(place) = place() else { return };
+    let machine = Machine { inside: &inside, gate };
+    gate.waited(thread::spend(), what, place, before, &machine);
+}
+
+/// A context has ended, and with it all that it had outstanding and was given.
+pub(crate) fn context_ended(context: u64) {
+    let Some(inside) = attach::inside() else { return };
+    progress::forget(inside.root, context);
+    if let Some(gate) = gate(&inside) {
+        gate.context_gone(context);
+    }
+}
+
+/// A device's primary context has ended.
+pub(crate) fn primary_ended(device: c_int) {
+    let root = attach::inside().map(|inside| inside.root);
+    if let Some(context) = root.and_then(|root| progress::context_on(root, device)) {
+        context_ended(context);
+    }
+}
+
+/// An executable graph is no more.
+pub(crate) fn graph_gone(graph: u64) {
+    if let Some(gate) = attach::inside().and_then(|inside| gate(&inside)) {
+        gate.graph_gone(graph);
+    }
+}
+
+/// From now on every launch asks whether it is captured.
+pub(crate) fn capture_begins() {
+    CAPTURES.fetch_add(1, Relaxed);
+    LEASE.store((&raw const SHUT).cast_mut(), Relaxed);
+}
+
+/// A capture is over, or never began.
+pub(crate) fn capture_ends() {
+    let _ = CAPTURES.fetch_update(Relaxed, Relaxed, |captures| captures.checked_sub(1));
+}
+
+/// Calls into the driver that are ours and not the program's, and must not disturb its captures.
+pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
+    if CAPTURES.load(Relaxed) == 0 { call() } else { mark::unnoticed(call) }
+}
+
+/// Where the calling thread's work runs.
+fn place() -> Option<Place> {
+    let (device, context) = driver::current().ok()?;
+    let device = device::slot(&attach::ledger().ok()?, device).ok()?;
+    Some(Place { device, context })
+}
+
+/// The thread and the machine around it.
+struct Machine<'a> {
+    inside: &'a Inside,
+    gate: Gate<'static>,
+}
+
+impl Host for Machine<'_> {
+    fn now_ns(&self) -> u64 {
+        sys::quick_now_ns()
+    }
+
+    fn sleep_ns(&self, nanoseconds: u64) {
+        sys::sleep_ns(nanoseconds);
+    }
+
+    fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
+        sys::wait_while(self.inside.control.lease_word(), turn, nanoseconds);
+    }
+
+    fn ring(&self) {
+        let daemon = self.inside.control.daemon();
+        if self.inside.root.word(Word::Daemon).load(Acquire) != daemon {
+            connection::renew(self.inside.root, daemon);
+        }
+        bell::ring();
+    }
+
+    fn refresh(&self) {
+        progress::refresh(self.inside, self.gate.pending_marks());
+    }
+}
+
+/// One launch of the program's.
+struct One<'a, F> {
+    inside: &'a Inside,
+    stream: Option<Stream>,
+    real: F,
+}
+
+impl<F: Fn() -> c_int> Launch for One<'_, F> {
+    fn is_captured(&self) -> bool {
+        self.stream.is_some_and(Stream::is_captured)
+    }
+
+    fn place(&self) -> Option<Place> {
+        place()
+    }
+
+    fn launch(&self) -> i32 {
+        (self.real)()
+    }
+
+    fn mark(&self, sequence: u32) -> bool {
+        let Some(Stream(stream)) = self.stream else { return false };
+        undisturbed(|| progress::place(self.inside, stream, sequence))
+    }
+}

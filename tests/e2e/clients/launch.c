@@ -1,0 +1,253 @@
+/* Launches in all the ways that could hang behind a gate, one way for each name. Says "ready" when it has a context and
+ * a kernel, waits for a line, does it, and says "done" with how many launches that were and how many ms they took. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef uint64_t handle;
+
+#define FUNCTIONS(X)                                                                                                    \
+    X(cuInit, (unsigned))                                                                                               \
+    X(cuDevicePrimaryCtxRetain, (handle *, int))                                                                        \
+    X(cuCtxSetCurrent, (handle))                                                                                        \
+    X(cuCtxSynchronize, (void))                                                                                         \
+    X(cuModuleLoadData, (handle *, const void *))                                                                       \
+    X(cuModuleGetFunction, (handle *, handle, const char *))                                                            \
+    X(cuStreamCreate, (handle *, unsigned))                                                                             \
+    X(cuStreamDestroy_v2, (handle))                                                                                     \
+    X(cuStreamSynchronize, (handle))                                                                                    \
+    X(cuStreamBeginCapture_v2, (handle, int))                                                                           \
+    X(cuStreamEndCapture, (handle, handle *))                                                                           \
+    X(cuStreamWaitValue32_v2, (handle, uint64_t, uint32_t, unsigned))                                                   \
+    X(cuStreamWriteValue32_v2, (handle, uint64_t, uint32_t, unsigned))                                                  \
+    X(cuMemHostRegister_v2, (void *, size_t, unsigned))                                                                 \
+    X(cuMemAlloc_v2, (uint64_t *, size_t))                                                                              \
+    X(cuMemcpyDtoH_v2, (void *, uint64_t, size_t))                                                                      \
+    X(cuEventCreate, (handle *, unsigned))                                                                              \
+    X(cuEventRecord, (handle, handle))                                                                                  \
+    X(cuEventSynchronize, (handle))                                                                                     \
+    X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long))                                              \
+    X(cuGraphLaunch, (handle, handle))                                                                                  \
+    X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))
+
+#define DECLARE(name, arguments) static int(*name) arguments;
+FUNCTIONS(DECLARE)
+
+static const char code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                           ".visible .entry spin_us_50() { ret; }\n"
+                           ".visible .entry spin_us_1000() { ret; }\n"
+                           ".visible .entry spin_ms_40() { ret; }\n";
+static handle context, quick, long_one, longest, first, second;
+static long launches;
+
+#define CHECK(call)                                                                                                     \
+    do {                                                                                                                \
+        int result_ = (call);                                                                                           \
+        if (result_) printf("failed %d %s\n", result_, #call), fflush(stdout), _exit(1);                                 \
+    } while (0)
+
+static double ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+static void launch(handle kernel, handle stream)
+{
+    CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    __atomic_fetch_add(&launches, 1, __ATOMIC_RELAXED);
+}
+
+static void begin(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) printf("failed 0 %s\n", dlerror()), exit(1);
+#define FIND(name, arguments) if (!(name = (int(*) arguments)dlsym(driver, #name))) printf("failed 0 no %s\n", #name), exit(1);
+    FUNCTIONS(FIND)
+    handle module;
+    CHECK(cuInit(0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuModuleLoadData(&module, code));
+    CHECK(cuModuleGetFunction(&quick, module, "spin_us_50"));
+    CHECK(cuModuleGetFunction(&long_one, module, "spin_us_1000"));
+    CHECK(cuModuleGetFunction(&longest, module, "spin_ms_40"));
+    CHECK(cuStreamCreate(&first, 1));
+    CHECK(cuStreamCreate(&second, 1));
+}
+
+/* As fast as it can, for so long. */
+static void saturate(double length)
+{
+    for (double end = ms() + length; ms() < end;) launch(long_one, first);
+    CHECK(cuStreamSynchronize(first));
+}
+
+/* One launch, one wait, for so long. */
+static void synchronous(double length)
+{
+    for (double end = ms() + length; ms() < end;) {
+        launch(quick, first);
+        CHECK(cuStreamSynchronize(first));
+    }
+}
+
+static uint32_t *word;
+
+/* Launches that wait for a value, which a launch after them brings. */
+static void value(void)
+{
+    uint64_t at = (uint64_t)(uintptr_t)word;
+    CHECK(cuStreamWaitValue32_v2(first, at, 1, 0));
+    for (int i = 0; i < 12; i++) launch(long_one, first);
+    launch(quick, second);
+    CHECK(cuStreamWriteValue32_v2(second, at, 1, 0));
+    CHECK(cuStreamSynchronize(first));
+}
+
+/* A kernel that spins until another process of the slice has launched as much: who is second lets both go. */
+static void meet(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, 4096)) printf("failed 0 %s\n", path), _exit(1);
+    uint32_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    uint64_t at = (uint64_t)(uintptr_t)shared;
+    CHECK(cuMemHostRegister_v2(shared, 4096, 2));
+    uint32_t mine = __atomic_fetch_add(&shared[2], 1, __ATOMIC_SEQ_CST) & 1;
+    for (uint32_t round = 1; round <= 20; round++) {
+        launch(long_one, first);
+        CHECK(cuStreamWriteValue32_v2(first, at + 4 * mine, round, 0));
+        CHECK(cuStreamWaitValue32_v2(first, at + 4 * !mine, round, 0));
+        launch(long_one, first);
+    }
+    CHECK(cuStreamSynchronize(first));
+}
+
+static void record(handle stream, handle *graph)
+{
+    for (int i = 0; i < 3; i++) CHECK(cuLaunchKernel(long_one, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    if (graph) CHECK(cuStreamEndCapture(stream, graph));
+}
+
+/* A capture, with work beside it in another stream, and then the graph. */
+static void capture(int mode)
+{
+    handle graph, ready;
+    CHECK(cuStreamBeginCapture_v2(first, mode));
+    launch(quick, second);
+    record(first, &graph);
+    CHECK(cuGraphInstantiateWithFlags(&ready, graph, 0));
+    for (int i = 0; i < 5; i++, launches++) CHECK(cuGraphLaunch(ready, first));
+    CHECK(cuStreamSynchronize(first));
+}
+
+/* A capture alone. */
+static void record_only(void)
+{
+    handle graph;
+    CHECK(cuStreamBeginCapture_v2(first, 0));
+    record(first, &graph);
+}
+
+/* A capture that nobody ends. */
+static void abandon(int mode)
+{
+    handle stream;
+    CHECK(cuStreamCreate(&stream, 1));
+    CHECK(cuStreamBeginCapture_v2(stream, mode));
+    record(stream, NULL);
+    CHECK(cuStreamDestroy_v2(stream));
+    for (int i = 0; i < 20; i++) launch(quick, second);
+    CHECK(cuStreamSynchronize(second));
+}
+
+/* Waits of all kinds for what was launched before the line came. */
+static handle event;
+static uint64_t memory;
+static void waits(void)
+{
+    char byte;
+    CHECK(cuEventSynchronize(event));
+    CHECK(cuStreamSynchronize(first));
+    CHECK(cuMemcpyDtoH_v2(&byte, memory, 1));
+    CHECK(cuCtxSynchronize());
+}
+
+static void forks(void)
+{
+    launch(quick, first);
+    pid_t child = fork();
+    if (child == 0) {
+        /* The driver is of no use here, and says so or not; coming back at all is what counts. */
+        cuLaunchKernel(quick, 1, 1, 1, 1, 1, 1, 0, first, NULL, NULL);
+        cuInit(0);
+        _exit(42);
+    }
+    int how = 0;
+    waitpid(child, &how, 0);
+    if (!WIFEXITED(how) || WEXITSTATUS(how) != 42) printf("failed %d the child\n", how), _exit(1);
+    for (int i = 0; i < 20; i++) launch(quick, first);
+    CHECK(cuStreamSynchronize(first));
+}
+
+static void *one_thread(void *unused)
+{
+    handle stream;
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuStreamCreate(&stream, 1));
+    for (int i = 0; i < 200; i++) launch(quick, stream);
+    CHECK(cuStreamSynchronize(stream));
+    return unused;
+}
+
+static void threads(void)
+{
+    pthread_t all[4];
+    for (int i = 0; i < 4; i++) pthread_create(&all[i], NULL, one_thread, NULL);
+    for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
+}
+
+int main(int count, char **words)
+{
+    const char *what = count > 1 ? words[1] : "";
+    const char *detail = count > 2 ? words[2] : "0";
+    begin();
+    CHECK(cuMemAlloc_v2(&memory, 4096));
+    CHECK(cuEventCreate(&event, 2));
+    word = aligned_alloc(4096, 4096);
+    memset(word, 0, 4096);
+    CHECK(cuMemHostRegister_v2(word, 4096, 2));
+    if (!strcmp(what, "waits")) {
+        for (int i = 0; i < 3; i++) launch(longest, first);
+        CHECK(cuEventRecord(event, first));
+    }
+    printf("ready %d\n", getpid()), fflush(stdout);
+    char line[64];
+    if (!fgets(line, sizeof line, stdin)) return 1;
+    double start = ms();
+    if (!strcmp(what, "saturate")) saturate(atof(detail));
+    else if (!strcmp(what, "synchronous")) synchronous(atof(detail));
+    else if (!strcmp(what, "value")) value();
+    else if (!strcmp(what, "meet")) meet(detail);
+    else if (!strcmp(what, "capture")) capture(atoi(detail));
+    else if (!strcmp(what, "record")) record_only();
+    else if (!strcmp(what, "abandon")) abandon(atoi(detail));
+    else if (!strcmp(what, "waits")) waits();
+    else if (!strcmp(what, "fork")) forks();
+    else if (!strcmp(what, "threads")) threads();
+    else synchronous(0.001);
+    printf("done %ld %.3f\n", launches, ms() - start), fflush(stdout);
+    /* Stays until it is told to go, so that its record can be read. */
+    if (!fgets(line, sizeof line, stdin)) return 1;
+    return 0;
+}

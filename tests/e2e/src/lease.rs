@@ -1,0 +1,117 @@
+//! A slice's lease in the hands of a test, and what its processes say of their launches.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use tranche_shm::compute::{RECORD_WORDS, REGION_BYTES, Tally};
+use tranche_shm::lease::Lease;
+use tranche_shm::{MAX_SLOTS, control};
+
+use crate::node::Node;
+
+/// Where heartbeat and lease lie in the control region, in bytes.
+const HEARTBEAT_AT: u64 = 4 * 8;
+const LEASE_AT: u64 = 8 * 8;
+const RECORDS_AT: u64 = (REGION_BYTES - MAX_SLOTS * RECORD_WORDS * 8) as u64;
+
+/// A slice whose daemon the test plays: the real one is stopped, and goes on when this is dropped.
+#[derive(Debug)]
+pub struct Held<'a> {
+    node: &'a Node,
+    over: Arc<AtomicBool>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl<'a> Held<'a> {
+    /// Gives the slice a lease and beats for its daemon.
+    #[track_caller]
+    pub fn hold(node: &'a Node, slice: &str, lease: Lease) -> Self {
+        let mut held = Self::abandon(node, slice, lease);
+        let (region, told) = (control_of(node, slice), Arc::clone(&held.over));
+        beat(&region);
+        held.keeper = Some(std::thread::spawn(move || {
+            while !told.load(Relaxed) {
+                beat(&region);
+                sleep(Duration::from_millis(20));
+            }
+        }));
+        held
+    }
+
+    /// Gives the slice a lease, and no sign of life.
+    #[track_caller]
+    pub fn abandon(node: &'a Node, slice: &str, lease: Lease) -> Self {
+        node.pause_daemon();
+        put(&control_of(node, slice), lease);
+        Self { node, over: Arc::new(AtomicBool::new(false)), keeper: None }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        let _ = self.keeper.take().map(JoinHandle::join);
+        self.node.resume_daemon();
+    }
+}
+
+/// The folder of a slice's regions.
+fn folder(node: &Node, slice: &str) -> PathBuf {
+    node.dir().join("run/slices").join(slice)
+}
+
+#[track_caller]
+fn control_of(node: &Node, slice: &str) -> File {
+    let region = File::options().read(true).write(true).open(folder(node, slice).join("control"));
+    let region = region.expect("the slice has a control region");
+    assert_eq!(region.metadata().map(|data| data.len()).ok(), Some(control::BYTES as u64));
+    region
+}
+
+/// Says that a daemon is alive.
+fn beat(region: &File) {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos());
+    let beat = u64::try_from(now).unwrap_or(0).to_le_bytes();
+    region.write_all_at(&beat, HEARTBEAT_AT).expect("the region can be written");
+}
+
+/// Writes the lease under a new turn, unless it is there already. Nobody is woken: a gate looks by itself.
+fn put(region: &File, lease: Lease) {
+    let mut bytes = [0; 8];
+    region.read_exact_at(&mut bytes, LEASE_AT).expect("the region can be read");
+    let word = u64::from_le_bytes(bytes);
+    if Lease::decode(word) != lease {
+        let next = lease.encode(Lease::turn(word).wrapping_add(1));
+        region.write_all_at(&next.to_le_bytes(), LEASE_AT).expect("the region can be written");
+    }
+}
+
+/// What the processes of a slice count, by the record of the given seat.
+#[derive(Debug)]
+pub struct Counted {
+    usage: PathBuf,
+    seat: u64,
+}
+
+impl Counted {
+    /// The record of a seat in a slice.
+    pub fn of(node: &Node, slice: &str, seat: u64) -> Self {
+        Self { usage: folder(node, slice).join("usage"), seat }
+    }
+
+    /// One of its numbers.
+    #[track_caller]
+    pub fn tally(&self, tally: Tally) -> u64 {
+        let mut bytes = [0; 8];
+        let at = RECORDS_AT + (self.seat * RECORD_WORDS as u64 + tally as u64) * 8;
+        let region = File::open(&self.usage).expect("the slice has a usage region");
+        region.read_exact_at(&mut bytes, at).expect("the record can be read");
+        u64::from_le_bytes(bytes)
+    }
+}

@@ -1,0 +1,212 @@
+//! No gate hangs a program: whatever it waits for, it goes on, within a bounded time, and what passed is counted.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use e2e::{Counted, Held, Node, Process, compile, eventually};
+use tranche_shm::compute::Tally;
+use tranche_shm::lease::Lease;
+
+const OPEN: Lease =
+    Lease { open: true, governed: true, frozen: false, bell: true, depth_us: 4_000, least: 1 };
+const SHALLOW: Lease = Lease { depth_us: 200, ..OPEN };
+const CLOSED: Lease = Lease { open: false, ..OPEN };
+const FROZEN: Lease = Lease { frozen: true, ..CLOSED };
+
+/// A node with a slice.
+fn ground() -> Node {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "work", "-g", "0.5", "--gpu", "0"]).success();
+    node
+}
+
+fn hold(node: &Node, lease: Lease) -> Held<'_> {
+    Held::hold(node, "work", lease)
+}
+
+/// What the first process of the slice counts.
+fn counted(node: &Node) -> Counted {
+    Counted::of(node, "work", 0)
+}
+
+/// The program of `clients/launch.c`, which has a context and waits for the word.
+#[track_caller]
+fn launcher(node: &Node, what: &[&str]) -> Process {
+    let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
+    let mut words = vec![program.to_string_lossy().into_owned()];
+    words.extend(what.iter().map(|word| word.to_string()));
+    let mut process = Process::start(&mut node.run_in_slice(&["--slice", "work"], &words));
+    let line = process.line().unwrap_or_default();
+    assert!(line.starts_with("ready"), "{line:?}");
+    process
+}
+
+/// What a launcher says when it is through: launches, and milliseconds.
+#[track_caller]
+fn done(launcher: &mut Process) -> (u64, f64) {
+    let line = launcher.line().unwrap_or_default();
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        ["done", launches, ms] => (launches.parse().expect("a number"), ms.parse().expect("a time")),
+        _ => panic!("{line:?}"),
+    }
+}
+
+#[test]
+fn a_closed_gate_holds_a_launch_and_lets_it_go_when_it_opens() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["one"]);
+    let closed = hold(&node, CLOSED);
+    launcher.say("go");
+    eventually("it waits", || match counted(&node).tally(Tally::Waiting) {
+        1 => Ok(()),
+        other => Err(format!("{other} wait")),
+    });
+    sleep(Duration::from_millis(200));
+    assert_eq!((counted(&node).tally(Tally::Waiting), counted(&node).tally(Tally::Launches)), (1, 0));
+    drop(closed);
+    let (launches, ms) = done(&mut launcher);
+    assert!(launches >= 1 && ms >= 200.0, "{launches} in {ms} ms");
+    assert_eq!((counted(&node).tally(Tally::Waiting), counted(&node).tally(Tally::Launches)), (0, launches));
+}
+
+#[test]
+fn waits_and_blocking_copies_do_not_wait_at_a_closed_gate() {
+    let node = ground();
+    // Three kernels of 40 ms are on their way when it says that it is ready.
+    let mut launcher = launcher(&node, &["waits"]);
+    let _closed = hold(&node, CLOSED);
+    launcher.say("go");
+    let (_, ms) = done(&mut launcher);
+    assert!(ms < 1_000.0, "{ms} ms for waits of 120 ms at most");
+}
+
+#[test]
+fn launches_behind_a_value_that_a_later_launch_brings_come_through() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["value"]);
+    let _open = hold(&node, SHALLOW);
+    launcher.say("go");
+    let (launches, ms) = done(&mut launcher);
+    // Each of thirteen may be held for 50 ms, and this machine be slow.
+    assert!(launches == 13 && ms < 3_000.0, "{launches} in {ms} ms");
+    assert!(counted(&node).tally(Tally::Passes) > 0, "nothing was stuck, so nothing was tested");
+}
+
+#[test]
+fn two_processes_that_spin_on_each_other_meet() {
+    let node = ground();
+    let place = node.dir().join("meet").to_string_lossy().into_owned();
+    let mut both = [launcher(&node, &["meet", &place]), launcher(&node, &["meet", &place])];
+    let _open = hold(&node, SHALLOW);
+    both.iter_mut().for_each(|one| assert!(one.say("go")));
+    for one in &mut both {
+        assert_eq!(done(one).0, 40);
+    }
+}
+
+#[test]
+fn captures_in_every_mode_used_or_abandoned_disturb_nobody() {
+    let node = ground();
+    for mode in ["0", "1", "2"] {
+        for what in ["capture", "abandon"] {
+            let mut launcher = launcher(&node, &[what, mode]);
+            let _open = hold(&node, SHALLOW);
+            launcher.say("go");
+            // One launch beside the capture and the graph five times; or twenty after a capture that nobody ended.
+            let expected = if what == "capture" { 6 } else { 20 };
+            assert_eq!(done(&mut launcher).0, expected, "{what} in mode {mode}");
+        }
+    }
+}
+
+#[test]
+fn what_is_captured_is_neither_held_nor_counted() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["record"]);
+    let _closed = hold(&node, CLOSED);
+    launcher.say("go");
+    assert!(done(&mut launcher).1 < 1_000.0);
+    assert_eq!(counted(&node).tally(Tally::Launches), 0);
+}
+
+#[test]
+fn a_fork_after_use_leaves_parent_and_child_going() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["fork"]);
+    launcher.say("go");
+    assert_eq!(done(&mut launcher).0, 21);
+}
+
+#[test]
+fn threads_share_a_gate_and_every_launch_is_counted() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["threads"]);
+    let _open = hold(&node, SHALLOW);
+    launcher.say("go");
+    assert_eq!(done(&mut launcher).0, 800);
+    assert_eq!(counted(&node).tally(Tally::Launches), 800);
+}
+
+#[test]
+fn the_first_launch_of_a_lazily_loaded_module_comes_through() {
+    let node = ground();
+    let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
+    let words = [program.to_string_lossy().into_owned(), "one".into()];
+    let mut command = node.run_in_slice(&["--slice", "work"], &words);
+    let mut lazy = Process::start(command.env("CUDA_MODULE_LOADING", "LAZY"));
+    assert!(lazy.line().is_some_and(|line| line.starts_with("ready")));
+    let _open = hold(&node, SHALLOW);
+    lazy.say("go");
+    assert!(done(&mut lazy).0 >= 1);
+}
+
+#[test]
+fn a_frozen_slice_waits_until_it_is_thawed_with_a_daemon_or_without() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["one"]);
+    let frozen = Held::abandon(&node, "work", FROZEN);
+    launcher.say("go");
+    // Longer than an absent daemon is waited for.
+    sleep(Duration::from_millis(1_500));
+    assert_eq!((counted(&node).tally(Tally::Launches), counted(&node).tally(Tally::Passes)), (0, 0));
+    drop(frozen);
+    let _open = hold(&node, OPEN);
+    assert!(done(&mut launcher).1 >= 1_500.0);
+}
+
+#[test]
+fn behind_a_stopped_daemon_launches_pass_counted_until_it_goes_on() {
+    let node = ground();
+    let (mut passing, mut held) = (launcher(&node, &["saturate", "1000"]), launcher(&node, &["one"]));
+    let stopped = Held::abandon(&node, "work", CLOSED);
+    let began = Instant::now();
+    passing.say("go");
+    let (launches, _) = done(&mut passing);
+    assert!(launches > 0 && began.elapsed() < Duration::from_secs(5), "{launches} in {:?}", began.elapsed());
+    assert_eq!(counted(&node).tally(Tally::Degraded), launches);
+    drop(stopped);
+    // Somebody beats again, and the gate is a gate again.
+    let _closed = hold(&node, CLOSED);
+    held.say("go");
+    let second = Counted::of(&node, "work", 1);
+    eventually("a launch is held", || match second.tally(Tally::Waiting) {
+        1 => Ok(()),
+        other => Err(format!("{other} wait")),
+    });
+    assert_eq!((second.tally(Tally::Launches), second.tally(Tally::Degraded)), (0, 0));
+}
+
+#[test]
+fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
+    let mut node = ground();
+    let mut launcher = launcher(&node, &["saturate", "2000"]);
+    // It leaves a closed lease behind.
+    std::mem::forget(Held::abandon(&node, "work", CLOSED));
+    node.kill_daemon();
+    launcher.say("go");
+    let (launches, ms) = done(&mut launcher);
+    assert!(launches > 0 && counted(&node).tally(Tally::Degraded) == launches);
+    // A launch is of 1 ms, and 4 ms may be outstanding.
+    assert!(launches as f64 <= ms + 20.0, "{launches} in {ms} ms");
+}
