@@ -89,7 +89,8 @@ pub struct Observed {
 pub struct Lease {
     /// Whether it may launch.
     pub open: bool,
-    /// How much GPU time it may have outstanding while it may launch.
+    /// How much GPU time it may have outstanding while it may launch, the launch it is about to make included. Its
+    /// processes mark the end of their work at least every quarter of this, or nobody knows when there is room again.
     pub depth: Nanos,
     /// How many launches it may have outstanding however long they take, 1 to 15.
     pub least: u8,
