@@ -28,6 +28,7 @@ int cuCtxSetCurrent(void *);
 int cuMemAlloc_v2(address *, size_t);
 int cuMemFree_v2(address);
 int cuMemGetInfo_v2(size_t *, size_t *);
+int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 #define MOST_LIVE 100000
 #define MOST_WORKERS 1024
@@ -478,6 +479,12 @@ int main(int count, char **words)
         int error = begin();
         return error ? error : pairs(strtoull(words[2], 0, 10), strtoull(words[3], 0, 10), strtoull(words[4], 0, 10), &ns);
     }
+    if (!strcmp(form, "launches") && count == 3) { /* under callgrind: ITERATIONS */
+        int error = begin();
+        for (uint64_t left = strtoull(words[2], 0, 10); left > 0 && !error; left--)
+            error = cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        return error;
+    }
     if (count == 5) {
         int fd = atoi(words[2]), index = atoi(words[3]);
         struct room *room = fd >= 0 ? enter(fd) : NULL;
@@ -491,6 +498,6 @@ int main(int count, char **words)
         if (!strcmp(form, "race") && room)
             return worker_race(room, index);
     }
-    fprintf(stderr, "usage: client serve | pairs BYTES LIVE ITERATIONS\n");
+    fprintf(stderr, "usage: client serve | pairs BYTES LIVE ITERATIONS | launches ITERATIONS\n");
     return 2;
 }

@@ -1,4 +1,4 @@
-//! Instructions per allocation and its release, counted by callgrind: the figure that no busy machine disturbs.
+//! Instructions per allocation and its release, and per launch, counted by callgrind: the figure that no busy machine disturbs.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,16 +13,63 @@ pub(crate) fn possible() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
+/// The most that a slice may add to a launch for which its thread need not ask. Now and then one must, and how often
+/// that is hangs on the clock.
+const MOST_OF_A_LAUNCH: f64 = 40.0;
+/// So many launches, and so many more, that what is done once in thousands counts.
+const LAUNCHES: u64 = 20_000;
+
 /// Instructions of one pair.
 pub(crate) fn of_a_pair(node: &Node, stage: &Stage, variant: &Variant) -> Result<f64> {
-    let (few, many) = (count(node, stage, variant, FEW)?, count(node, stage, variant, MANY)?);
-    Ok((many - few) as f64 / (MANY - FEW) as f64)
+    of_each(node, stage, variant, &["pairs", "2097152", "1000"], (FEW, MANY))
 }
 
-fn count(node: &Node, stage: &Stage, variant: &Variant, pairs: u64) -> Result<u64> {
+/// Instructions of one launch: of all that it comes to, and of the functions of its name alone.
+fn of_a_launch(node: &Node, stage: &Stage, variant: &Variant) -> Result<[f64; 2]> {
+    let each = of_each(node, stage, variant, &["launches"], (LAUNCHES, 11 * LAUNCHES))?;
+    let counted = std::env::temp_dir().join(format!("bench-launches-{}", std::process::id()));
+    let mut command = node.program(variant, Path::new("valgrind"));
+    command.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
+    command.arg(format!("--callgrind-out-file={}", counted.display())).arg(stage.client());
+    run(command.args(["launches", &LAUNCHES.to_string()]))?;
+    let text = std::fs::read_to_string(&counted).map_err(|error| format!("{}: {error}", counted.display()));
+    let _ = std::fs::remove_file(&counted);
+    Ok([each, own_cost(&text?, "cuLaunchKernel") as f64 / LAUNCHES as f64])
+}
+
+/// What functions of a name cost by themselves, in callgrind's words: a line of numbers after `fn=`, but not the one
+/// after `calls=`, which is what was called.
+fn own_cost(text: &str, name: &str) -> u64 {
+    let (mut inside, mut called, mut sum) = (false, false, 0);
+    for line in text.lines() {
+        if let Some(function) = line.strip_prefix("fn=") {
+            inside = function == name;
+        } else if line.starts_with("calls=") {
+            called = true;
+        } else if line.starts_with(|first: char| first.is_ascii_digit()) {
+            let cost = line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok());
+            sum += cost.filter(|_| inside && !called).unwrap_or(0);
+            called = false;
+        }
+    }
+    sum
+}
+
+fn of_each(
+    node: &Node,
+    stage: &Stage,
+    variant: &Variant,
+    form: &[&str],
+    (few, many): (u64, u64),
+) -> Result<f64> {
+    let more = count(node, stage, variant, form, many)? - count(node, stage, variant, form, few)?;
+    Ok(more as f64 / (many - few) as f64)
+}
+
+fn count(node: &Node, stage: &Stage, variant: &Variant, form: &[&str], times: u64) -> Result<u64> {
     let mut command = node.program(variant, Path::new("valgrind"));
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(stage.client());
-    command.args(["pairs", "2097152", "1000", &pairs.to_string()]);
+    command.args(form).arg(times.to_string());
     // Callgrind reports on the standard error.
     let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -42,5 +89,15 @@ pub(crate) fn gate(stage: &Stage, most: u64) -> Result<bool> {
     println!(
         "an allocation and its release: {native:.0} instructions bare, {added:.0} added, at most {most} allowed"
     );
-    Ok(added <= most as f64)
+    let [native, native_own] = of_a_launch(&node, stage, &Variant::Native)?;
+    let [ours, ours_own] = of_a_launch(&node, stage, &Variant::Ours)?;
+    let (mean, launch) = (ours - native, ours_own - native_own);
+    println!(
+        "a launch: {native:.0} instructions bare, {launch:.1} added, at most {MOST_OF_A_LAUNCH:.0} allowed; {mean:.1} \
+         added on average with all that is done now and then"
+    );
+    if launch <= 0.0 {
+        return Err("no launch came through the slice's function".to_string());
+    }
+    Ok(added <= most as f64 && launch <= MOST_OF_A_LAUNCH)
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 const MOST: &str = "1000";
 
 #[test]
-fn a_slice_adds_few_instructions_to_an_allocation() {
+fn a_slice_adds_few_instructions_to_an_allocation_and_to_a_launch() {
     let stage = std::env::var_os("TRANCHE_STAGE")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/stage"), PathBuf::from);
     let valgrind = Command::new("valgrind").arg("--version").output();
