@@ -176,7 +176,7 @@ impl<'a> Gate<'a> {
         let mut progress: Option<(u64, u64)> = None;
         loop {
             let Opened { word, lease, away } = self.opened(host);
-            let (waiting, now) = (self.look(device, host, progress.is_some()), host.now_ns());
+            let (waiting, now) = (self.look(device, host), host.now_ns());
             if !lease.governed || waiting.fits(lease) {
                 self.record.tally(Tally::Degraded).fetch_add(away.into(), Relaxed);
                 return word;

@@ -63,13 +63,14 @@ impl Gate<'_> {
         }
     }
 
-    /// What is outstanding on a device now. `exact` says that the caller had nothing to do but to wait for it.
-    pub(super) fn look(&self, device: DeviceSlot, host: &impl Host, exact: bool) -> Waiting {
+    /// What is outstanding on a device now.
+    pub(super) fn look(&self, device: DeviceSlot, host: &impl Host) -> Waiting {
         host.refresh();
         let _turn = self.state.turn();
-        self.look_held(device, host.now_ns(), exact)
+        self.look_held(device, host.now_ns(), false)
     }
 
+    /// `exact` says that the driver has just said so: whoever sleeps and looks comes late.
     fn look_held(&self, device: DeviceSlot, now: u64, exact: bool) -> Waiting {
         let before = self.state.get(device, Of::Done);
         let kernel = self.kernel_ns();
@@ -167,7 +168,8 @@ impl Gate<'_> {
         let now = host.now_ns();
         let guard = self.state.turn();
         let turn = u64::from(Lease::turn(word)) + 1;
-        if self.state.get(device, Of::Turn) != turn {
+        let same_turn = self.state.get(device, Of::Turn) == turn;
+        if !same_turn {
             self.state.set(device, Of::Turn, turn);
             self.begin_measuring(device, 0);
         }
@@ -176,7 +178,9 @@ impl Gate<'_> {
         if fresh {
             self.record.busy_since_ns(device).store(now.max(1), Release);
             self.state.set(device, Of::Stretch, 0);
-            self.begin_measuring(device, now);
+            // Whoever had the GPU before may be on it still: then the first completion is where to begin.
+            let alone = same_turn || self.kernel_ns() == 0;
+            self.begin_measuring(device, if alone { now } else { 0 });
         }
         drop(guard);
         if fresh && Lease::decode(word).bell {
