@@ -136,6 +136,38 @@ fn what_a_dead_process_held_is_there_for_the_next() {
 }
 
 #[test]
+fn the_dead_stay_for_as_long_as_they_are_told_to() {
+    let play = Play::on("v100x8");
+    let gpu = play.gpu(1);
+    let (dying, other) = (play.process(1), play.process(2));
+    play.node.set(gpu, Setting::Linger(Duration::from_millis(500)));
+    dying.take_blocks(gpu, Blocks(16000)).unwrap();
+    dying.take_blocks(play.gpu(0), Blocks(1)).unwrap();
+    play.kill(1);
+    let listed = || play.node.holdings(gpu).iter().map(|held| held.memory).collect::<Vec<_>>();
+    assert_eq!(listed(), [Blocks(16000)]);
+    play.pass(498 * MS);
+    assert!(other.take_blocks(gpu, Blocks(256)).is_err(), "they keep what they have");
+    play.pass(3 * MS);
+    other.take_blocks(gpu, Blocks(16255)).unwrap();
+    assert_eq!(play.node.used(play.gpu(0)), Blocks::ZERO);
+}
+
+#[test]
+fn what_the_driver_takes_for_a_process_goes_with_it() {
+    let play = Play::on("v100x8");
+    let gpu = play.gpu(0);
+    let process = play.process(1);
+    process.create_context(gpu).unwrap();
+    assert_eq!(play.node.take_for(gpu, 1, Blocks(10)), Some(Ok(())));
+    assert_eq!(play.node.take_for(gpu, 2, Blocks(10)), None);
+    assert!(play.node.take_for(gpu, 1, Blocks(16255)).unwrap().is_err());
+    assert_eq!(play.node.used(gpu), Blocks(164));
+    play.kill(1);
+    assert_eq!(play.node.used(gpu), Blocks::ZERO);
+}
+
+#[test]
 fn shared_memory_is_counted_once_until_its_last_holder_is_gone() {
     let play = Play::on("v100x8");
     let gpu = play.gpu(0);

@@ -71,6 +71,8 @@ pub struct Settings {
     /// What a context costs.
     #[serde(rename = "context_mib", serialize_with = "as_mib")]
     pub context: Blocks,
+    /// For how long dead processes keep what they hold and are listed, in milliseconds.
+    pub linger_ms: u64,
 }
 
 fn as_mib<S: serde::Serializer>(blocks: &Blocks, to: S) -> Result<S::Ok, S::Error> {
@@ -90,6 +92,9 @@ pub enum Setting {
     Mig(MigMode),
     /// What contexts made from now on cost.
     Context(Blocks),
+    /// For how long dead processes keep what they hold and are listed: as where something else still has their files
+    /// open.
+    Linger(Duration),
 }
 
 /// A fault that the driver reported.
@@ -120,6 +125,7 @@ impl Node {
             presence: if header.get(gpu::LOST) == 0 { Presence::Present } else { Presence::Lost },
             mig: if header.get(gpu::MIG) == 0 { MigMode::Disabled } else { MigMode::Enabled },
             context: Blocks(header.get(gpu::CONTEXT_BLOCKS)),
+            linger_ms: header.get(gpu::LINGER) / 1_000_000,
         }
     }
 
@@ -136,6 +142,7 @@ impl Node {
             Setting::Presence(presence) => (gpu::LOST, presence as u64),
             Setting::Mig(mode) => (gpu::MIG, mode as u64),
             Setting::Context(blocks) => (gpu::CONTEXT_BLOCKS, blocks.0),
+            Setting::Linger(span) => (gpu::LINGER, u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
         };
         let (ground, _) = self.bring(gpu);
         self.gpu_words(gpu).header().set(field, value);

@@ -11,7 +11,7 @@ use crate::lock::Lock;
 /// First word of a node's file ("SIMGPUND").
 pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"SIMGPUND");
 /// Moves with every change of this layout.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 
 /// Processes that a node can know at a time.
 pub(crate) const PROCESSES: usize = 512;
@@ -72,6 +72,8 @@ pub(crate) mod gpu {
     pub(crate) const SHARED_SERIAL: usize = 28;
     /// The most that was in use since somebody asked.
     pub(crate) const USED_HIGH: usize = 29;
+    /// For how long the dead keep what they hold, in nanoseconds.
+    pub(crate) const LINGER: usize = 30;
     pub(crate) const WORDS: usize = 32;
 }
 
@@ -92,6 +94,8 @@ pub(crate) mod holding {
     pub(crate) const BUSY_COPY: usize = 4;
     /// Of shared memory, what this process pays for; made anew from the shared pieces at every change of them.
     pub(crate) const SHARED_BLOCKS: usize = 5;
+    /// When its process was first seen dead; zero while it was not.
+    pub(crate) const DEAD_SINCE: usize = 6;
     pub(crate) const WINDOWS: usize = 8;
     pub(crate) const WORDS: usize = WINDOWS + super::WINDOWS * super::window::WORDS;
 }

@@ -6,6 +6,7 @@ mod tenant;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use simgpu::{
@@ -55,6 +56,8 @@ enum Command {
     },
     /// Change a GPU's modes or make it fail
     Set(Set),
+    /// Take memory for a process, as a driver does for purposes of its own
+    Take(Take),
     /// List the models and presets that are built in
     Models,
     /// Hold memory and keep a GPU busy: for tests
@@ -63,7 +66,8 @@ enum Command {
 }
 
 /// What can be changed; at least one must be.
-const CHANGES: [&str; 6] = ["mig", "compute_mode", "xid", "lost", "virtualization", "context_mib"];
+const CHANGES: [&str; 7] =
+    ["mig", "compute_mode", "xid", "lost", "virtualization", "context_mib", "linger_ms"];
 
 #[derive(Args)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
@@ -91,6 +95,24 @@ struct Set {
     /// What contexts made from now on cost
     #[arg(long, value_name = "MIB")]
     context_mib: Option<u64>,
+    /// For how long dead processes keep what they hold and are listed
+    #[arg(long, value_name = "MS")]
+    linger_ms: Option<u64>,
+}
+
+#[derive(Args)]
+struct Take {
+    /// The node's file
+    file: PathBuf,
+    /// Which GPU
+    #[arg(long, value_name = "INDEX")]
+    gpu: usize,
+    /// For which process
+    #[arg(long, value_name = "PID")]
+    pid: u32,
+    /// How much, in whole blocks of 2 MiB
+    #[arg(long, value_name = "MIB")]
+    mib: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -125,6 +147,8 @@ enum Failure {
     NoMig { gpu: Gpu, model: String },
     #[error("can't remove the old node {path}: {source}")]
     Remove { path: PathBuf, source: std::io::Error },
+    #[error("process {pid} is not known to the driver of {file}; it has to begin with CUDA first")]
+    NoProcess { file: PathBuf, pid: u32 },
     #[error("the simulated driver refused: {0}")]
     Refused(#[from] simgpu::Refusal),
     #[error("can't write the answer: {0}")]
@@ -148,6 +172,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Show { file, json } => show::node(&Node::attach(&file)?, json),
         Command::Log { file, gpu } => log(file, gpu),
         Command::Set(set) => apply(set),
+        Command::Take(take) => take.apply(),
         Command::Models => show::models(),
         Command::Tenant(tenant) => tenant.run(),
     }
@@ -195,6 +220,15 @@ fn apply(set: Set) -> Result<(), Failure> {
     Ok(())
 }
 
+impl Take {
+    fn apply(self) -> Result<(), Failure> {
+        let node = Node::attach(&self.file)?;
+        let gpu = find(&node, self.file.clone(), self.gpu)?;
+        let taken = node.take_for(gpu, self.pid, Blocks::holding_mib(self.mib));
+        Ok(taken.ok_or(Failure::NoProcess { file: self.file, pid: self.pid })??)
+    }
+}
+
 impl Set {
     fn settings(&self) -> impl Iterator<Item = Setting> {
         let mig = self.mig.map(|switch| match switch {
@@ -220,6 +254,7 @@ impl Set {
             compute_mode.map(Setting::ComputeMode),
             guest.map(Setting::Virtualization),
             self.context_mib.map(|mib| Setting::Context(Blocks::holding_mib(mib))),
+            self.linger_ms.map(|ms| Setting::Linger(Duration::from_millis(ms))),
         ]
         .into_iter()
         .flatten()

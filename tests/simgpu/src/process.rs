@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use thiserror::Error;
 
 use crate::faults::ComputeMode;
-use crate::layout::{PROCESSES, gpu, node};
+use crate::ground::memory;
+use crate::layout::{PROCESSES, gpu, holding, node};
 use crate::node::{Node, stamps};
 use crate::units::{Blocks, Gpu};
 use crate::world::Stamp;
@@ -91,13 +92,36 @@ impl Node {
         Ok(Process { node: self.clone(), slot, stamp })
     }
 
-    /// Takes away what dead processes held.
+    /// Takes away what dead processes held, unless a GPU was told to keep that for a while.
     pub(crate) fn reap(&self) {
-        for (_, stamp) in stamps(self.words()) {
-            if !self.world().is_alive(Stamp(stamp)) {
+        for (slot, stamp) in stamps(self.words()) {
+            if !self.world().is_alive(Stamp(stamp)) && !self.lingers(slot) {
                 self.forget(stamp);
             }
         }
+    }
+
+    /// Whether some GPU still keeps what a dead process holds of it.
+    fn lingers(&self, slot: usize) -> bool {
+        let now = self.now().0.max(1); // zero stands for a process that lives
+        let keeps = |gpu: Gpu| {
+            let span = self.gpu_words(gpu).header().get(gpu::LINGER);
+            let held = self.gpu_words(gpu).holding(slot);
+            if span == 0 || memory(held) == Blocks::ZERO {
+                return false;
+            }
+            let since = held.word(holding::DEAD_SINCE);
+            let since = since.compare_exchange(0, now, AcqRel, Acquire).map_or_else(|since| since, |_| now);
+            now.saturating_sub(since) < span
+        };
+        self.gpus().any(keeps)
+    }
+
+    /// Takes memory of a GPU for a process, as a driver does for purposes of its own. Nothing if it knows no such
+    /// process.
+    pub fn take_for(&self, gpu: Gpu, pid: u32, blocks: Blocks) -> Option<Result<(), Refusal>> {
+        let (slot, _) = stamps(self.words()).find(|(_, stamp)| Stamp(*stamp).id() == pid)?;
+        Some(self.ground(gpu).take(slot, blocks))
     }
 
     /// Does so if nobody did lately: for those who look again and again.

@@ -104,8 +104,11 @@ fn as_table(shown: &NodeShown) -> String {
 fn modes(gpu: &GpuShown) -> String {
     let normal = Settings { context: gpu.settings.context, ..Settings::default() };
     let settings = (gpu.settings != normal).then(|| {
-        let Settings { compute_mode, virtualization, presence, mig, .. } = gpu.settings;
-        format!("compute {compute_mode:?}, {presence:?}, MIG {mig:?}, virtualization {virtualization:?}")
+        let Settings { compute_mode, virtualization, presence, mig, linger_ms, .. } = gpu.settings;
+        format!(
+            "compute {compute_mode:?}, {presence:?}, MIG {mig:?}, virtualization {virtualization:?}, the dead stay \
+             {linger_ms} ms"
+        )
     });
     let xids = gpu.xids.iter().map(|xid| format!("Xid {}", xid.code));
     lines(settings.into_iter().chain(xids))

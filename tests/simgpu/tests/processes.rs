@@ -245,6 +245,8 @@ fn bad_input_says_what_is_wrong_and_what_there_is() {
     assert!(complaint(&["set", file, "--gpu", "8", "--lost", "on"]).contains("its GPUs are 0 to 7"));
     assert!(complaint(&["set", file, "--gpu", "1"]).contains("--lost"));
     assert!(complaint(&["set", file, "--gpu", "1", "--mig", "on"]).contains("has no MIG"));
+    let taken = complaint(&["take", file, "--gpu", "1", "--pid", "1", "--mib", "2"]);
+    assert!(taken.contains("process 1 is not known"), "{taken}");
     assert!(simgpu(&["create", "--force", "--preset", "h200x1", file]).status.success());
 }
 
