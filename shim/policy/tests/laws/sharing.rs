@@ -1,6 +1,7 @@
 //! What several processes hold is charged once, until the last of them lets go.
 
 use super::*;
+use tranche_shm::control::DeviceLimits;
 use tranche_shm::message::ShareKey;
 
 const KEY: ShareKey = ShareKey(77);
@@ -53,6 +54,19 @@ fn the_charge_outlives_the_exporter() {
     assert_eq!(slice.charged(), 40 * MIB);
     slice.bury(1);
     assert_eq!(slice.charged(), 0);
+}
+
+#[test]
+fn what_costs_nothing_is_not_refused_by_a_slice_that_is_over_its_cap() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    allocate_at(&slice, HERE, 40 * MIB).unwrap();
+    let limits = DeviceLimits { uuid: [1; 16], cap_bytes: 20 * MIB, context: Units::ZERO };
+    slice.writer().set_limits(device(), limits);
+    slice.writer().set_over_cap(device(), true);
+    export(&slice, Kind::Memory, HERE);
+    open(&slice, 1, Kind::Opened, THERE, 40 * MIB).unwrap();
+    assert_eq!((slice.used(), slice.charged()), (0, 40 * MIB));
+    assert!(allocate_at(&slice, 2 * THERE, 2 * MIB).is_err());
 }
 
 #[test]
