@@ -134,6 +134,11 @@ impl Agent {
         self.core().notes.push(note);
     }
 
+    /// What was noted is so no more.
+    pub(crate) fn withdraw(&self, note: &str) {
+        self.core().notes.retain(|known| known != note);
+    }
+
     pub(crate) fn room_appeared(&self) {
         self.room.send_modify(|turn| *turn += 1);
     }

@@ -29,8 +29,9 @@ use crate::tenancy::{Joined, Member, Tenancy};
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 /// The most connections to one slice: a seat each, and room for some who are turned away.
 const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
-/// How long a refusal waits for a dead sibling's memory to come free.
-const DEPARTURE_PATIENCE: Duration = Duration::from_secs(4);
+/// How long a refusal waits for a dead sibling's memory, which the driver may have let go of before we saw it. Where
+/// it has not, it would refuse a program without a slice at once.
+const DEPARTURE_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Listens at a slice's socket until the tenancy closes.
 pub(crate) fn listen(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, listener: UnixListener) -> io::Result<()> {
@@ -113,9 +114,9 @@ async fn serve(tenancy: &Tenancy, line: &Line, member: Member) -> io::Result<()>
     loop {
         let reply = match Request::decode(&line.hear().await?) {
             Ok(Request::Credit { device, want }) => credit(tenancy, member, device, want).await,
-            Ok(Request::Export { device, key, units }) => tenancy.export(member.seat, device, key, units),
-            Ok(Request::Import { key }) => tenancy.import(member.seat, key),
-            Ok(Request::Drop { key }) => tenancy.drop_share(member.seat, key),
+            Ok(Request::Export { device, key, units }) => tenancy.export(member, device, key, units),
+            Ok(Request::Import { key }) => tenancy.import(member, key),
+            Ok(Request::Drop { key }) => tenancy.drop_share(member, key),
             Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
         point("credit: answer");

@@ -19,7 +19,11 @@ pub(crate) enum Failure {
     TimedOut { refusal: Refusal, waited_ms: u64 },
     #[error("slice {name} is in use by {}: end them, or delete with --force to kill them", list(.pids))]
     InUse { name: SliceName, pids: Vec<HostPid> },
-    #[error("slice {name} is ending, but {} were killed and are still there; it goes when they do", list(.pids))]
+    #[error(
+        "slice {name} is ending, but {} were killed and are still there, or the driver still holds their memory; \
+         it goes when they do",
+        list(.pids)
+    )]
     Unkillable { name: SliceName, pids: Vec<HostPid> },
     #[error("slice {name} belongs to uid {owner}: uid {uid} may not {verb} it; ask its owner or root")]
     NotYours { name: SliceName, verb: &'static str, owner: u32, uid: u32 },

@@ -13,8 +13,10 @@ use crate::agent::Agent;
 use crate::process::Process;
 use crate::tenancy::Tenancy;
 
-/// How long NVML may list a process that has ended, or has become another program.
+/// How long the driver usually lists a process that has ended, or has become another program, and more.
 const LISTED_AT_MOST: Duration = Duration::from_secs(3);
+/// The pause where it lists a process that has ended for longer than that.
+const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// The first pause between two looks; each is half as long again as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -39,10 +41,7 @@ pub(crate) fn watch_member(
         agent.governor.wake();
         let ended = Instant::now();
         if wait_until_unlisted(&agent, &tenancy, id.pid).await == Listed::Still {
-            tracing::warn!(
-                slice = %tenancy.name, pid = %id.pid,
-                "the driver still lists a process that has ended; its memory is counted as free"
-            );
+            wait_out(&agent, &tenancy, id).await;
         }
         point("reap: free");
         let was_over = tenancy.is_over();
@@ -57,6 +56,25 @@ pub(crate) fn watch_member(
             });
         }
     });
+}
+
+/// Waits for as long as the driver lists a process that has ended. Its memory is not free, whatever the reason, and
+/// nobody else must be promised it. Where its pid is another process's by now, nothing follows from the listing.
+async fn wait_out(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId) {
+    let (pid, name) = (id.pid, &tenancy.name);
+    let note = format!(
+        "process {pid} of slice {name} has ended, but the driver still lists it: its memory stays charged until the \
+         driver lets go of it; end what the process left running, if anything"
+    );
+    // What is beyond the slice may have to wait for the disk.
+    let (teller, told) = (Arc::clone(agent), note.clone());
+    let _ = tokio::task::spawn_blocking(move || teller.note(told)).await;
+    let is_anothers = || Process::open(pid).is_ok_and(|now| now.id != id);
+    while look(agent, &tenancy.gpus, pid).await == Listed::Still && !is_anothers() {
+        tokio::time::sleep(LONG_PAUSE).await;
+    }
+    let teller = Arc::clone(agent);
+    let _ = tokio::task::spawn_blocking(move || teller.withdraw(&note)).await;
 }
 
 /// Gives a member that says it has become another program an empty account, if the GPUs bear it out: while the

@@ -4,31 +4,20 @@
 //! The file lies with the slice's regions and goes with them. A daemon that is killed may leave half a line at
 //! the end; it never took effect.
 
+mod change;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use tranche_domain::sharing::{DeviceIndex, Sharing};
-use tranche_domain::slice::Seat;
-use tranche_domain::units::Bytes;
+use tranche_domain::sharing::Sharing;
+
+pub(crate) use change::{Beyond, Change};
+use change::{replay, whole};
 
 pub(crate) const FILE: &str = "shared";
 /// Lines beyond which the file is written anew, if most of them are history.
 const MOST_LINES: usize = 4096;
-
-/// One change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Change {
-    Export { seat: u16, key: u64, device: DeviceIndex, bytes: Bytes },
-    Import { seat: u16, key: u64 },
-    Drop { seat: u16, key: u64 },
-    Leave { seat: u16 },
-    Beyond { seat: u16, device: DeviceIndex, bytes: Bytes },
-}
-
-/// What the driver took beyond reserves, last as it was known.
-pub(crate) type Beyond = Vec<(Seat, DeviceIndex, Bytes)>;
 
 /// The file.
 #[derive(Debug)]
@@ -102,43 +91,11 @@ fn line(change: &Change) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn replay(sharing: &mut Sharing, beyond: &mut Beyond, change: Change) {
-    match change {
-        Change::Export { seat, key, device, bytes } => sharing.export(Seat(seat), key, device, bytes),
-        Change::Import { seat, key } => drop(sharing.import(Seat(seat), key)),
-        Change::Drop { seat, key } => drop(sharing.drop_one(Seat(seat), key)),
-        Change::Leave { seat } => {
-            sharing.leave(Seat(seat));
-            beyond.retain(|(holder, ..)| *holder != Seat(seat));
-        }
-        Change::Beyond { seat, device, bytes } => {
-            beyond.retain(|(holder, at, _)| (*holder, *at) != (Seat(seat), device));
-            beyond.push((Seat(seat), device, bytes));
-        }
-    }
-}
-
-/// What there is, as changes from nothing. A name that stands for two things is opened, by those who hold the
-/// first, before it stands for the second.
-fn whole(sharing: &Sharing, beyond: &Beyond) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for (key, shared) in sharing.iter() {
-        let mut holders = shared.holders();
-        let Some(Seat(first)) = holders.next() else { continue };
-        changes.push(Change::Export { seat: first, key, device: shared.device, bytes: shared.bytes });
-        changes.extend(holders.map(|Seat(seat)| Change::Import { seat, key }));
-    }
-    changes.extend(beyond.iter().map(|(Seat(seat), device, bytes)| Change::Beyond {
-        seat: *seat,
-        device: *device,
-        bytes: *bytes,
-    }));
-    changes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tranche_domain::slice::Seat;
+    use tranche_domain::units::Bytes;
 
     const SOME: [Change; 4] = [
         Change::Export { seat: 1, key: u64::MAX, device: 0, bytes: Bytes::mib(5) },

@@ -4,6 +4,7 @@
 //! in the usage region is believed only as far as the books allow.
 
 mod account;
+mod common;
 mod credit;
 mod sharing;
 
@@ -49,6 +50,8 @@ pub(crate) struct Tenancy {
     listener: Mutex<Option<AbortHandle>>,
     over_since: Mutex<Option<Instant>>,
     kin: Kin,
+    /// Whom we killed last for holding too much.
+    condemned: Mutex<Option<ProcessId>>,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -127,8 +130,9 @@ impl Tenancy {
             listener: Mutex::new(None),
             over_since: Mutex::new(None),
             kin: Kin::default(),
+            condemned: Mutex::new(None),
         };
-        tenancy.set_limits(parts);
+        tenancy.publish_limits(&mut tenancy.books(), parts);
         tenancy.beat(monotonic_ns());
         tenancy
     }
@@ -162,6 +166,13 @@ impl Tenancy {
     /// Publishes caps and context reserves, then takes back what is granted beyond them and not in use.
     pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
         let mut books = self.books();
+        self.publish_limits(&mut books, parts);
+        self.settle(&mut books);
+    }
+
+    /// Publishes them and takes nothing back: before everybody has been seated again, nobody knows whether the slice
+    /// is over its cap.
+    fn publish_limits(&self, books: &mut Books, parts: &[(Part, Bytes)]) {
         for ((device, _), (part, context)) in self.devices().zip(parts) {
             let context = Units::covering(context.get()).unwrap_or(Units::MAX);
             let limits = DeviceLimits { uuid: part.gpu.bytes(), cap_bytes: part.cap.get(), context };
@@ -171,7 +182,6 @@ impl Tenancy {
             books.ledgers[device.index()].set_cap(ledger_cap(part.cap));
         }
         point("limits: written");
-        self.settle(&mut books);
     }
 
     /// Brings grants back within the caps as far as use allows; says by how much each device is over.
@@ -190,7 +200,7 @@ impl Tenancy {
             (gpu, excess)
         });
         let settled = settled.collect();
-        self.publish(books);
+        self.publish(&books.ledgers);
         settled
     }
 
@@ -330,7 +340,9 @@ impl Tenancy {
     /// Kills the process that holds the most where the slice is over its cap, unless one is dying already;
     /// returns whom.
     pub(crate) fn kill_largest(&self) -> Option<HostPid> {
-        if self.somebody_is_leaving() {
+        let mut condemned = self.condemned.lock().expect("nothing panics while it holds the condemned");
+        let still_here = |id: ProcessId| self.occupants().members.values().any(|member| *member == id);
+        if condemned.is_some_and(still_here) || !self.leaving().is_empty() {
             return None;
         }
         let over = |device: &DeviceSlot| self.beside(*device).over > Bytes::ZERO;
@@ -341,7 +353,9 @@ impl Tenancy {
         let holds =
             |(seat, _): &(&Seat, &ProcessId)| ledger.granted(**seat).saturating_add(ledger.beyond(**seat));
         let process = books.handles.get(members.max_by_key(holds)?.1)?;
-        process.kill().ok().map(|()| process.id.pid)
+        process.kill().ok()?;
+        *condemned = Some(process.id);
+        Some(process.id.pid)
     }
 
     /// Kills everybody who is there, by handles that cannot name anybody else; returns whom.

@@ -15,6 +15,7 @@
 
 extern crate self as tranche_shm;
 
+pub mod shared;
 pub mod word;
 pub mod world;
 
@@ -44,9 +45,57 @@ pub mod usage;
 
 #[path = "../../../daemon/agent/src/tenancy/account.rs"]
 mod account;
-#[allow(dead_code, reason = "the model charges, and looks at nothing")]
+#[path = "../../../daemon/agent/src/tenancy/common.rs"]
+mod common;
+#[allow(dead_code, reason = "the model's disk forgets nothing and needs no tidying")]
+#[path = "../../../daemon/agent/src/shares/change.rs"]
+mod shares;
+
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/charge.rs"]
 pub mod charge;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/context.rs"]
+pub mod context;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/extent.rs"]
+pub mod extent;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/graph.rs"]
+pub mod graph;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/image.rs"]
+pub mod image;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/ledger.rs"]
+pub mod ledger;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/limit.rs"]
+pub mod limit;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/lock.rs"]
+pub mod lock;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/mark.rs"]
+pub mod mark;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/memory.rs"]
+pub mod memory;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/module.rs"]
+pub mod module;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/physical.rs"]
+pub mod physical;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/pool.rs"]
+pub mod pool;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/share.rs"]
+pub mod share;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/table.rs"]
+pub mod table;
 
 pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};

@@ -149,6 +149,19 @@ impl AtomicU64 {
         }
     }
 
+    pub(crate) fn fetch_update(
+        &self,
+        set: Ordering,
+        fetch: Ordering,
+        next: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        match &self.0 {
+            Store::Plain(word) => word.fetch_update(set, fetch, next),
+            Store::Modelled(word) if alive() => word.fetch_update(set, fetch, next),
+            Store::Modelled(_) => Ok(0),
+        }
+    }
+
     pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         match &self.0 {
             Store::Plain(word) => word.fetch_max(value, order),

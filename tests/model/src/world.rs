@@ -4,13 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use loom::sync::Mutex;
 use tranche_domain::ledger::Ledger;
+use tranche_domain::sharing::Sharing;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 
 use crate::account::Account;
-use crate::charge::{Answer, Daemon, Reservation, Tenant};
+use crate::charge::{Answer, Daemon, Reservation, Share, Shared, Tenant};
 use crate::control::{self, Control, ControlWriter, DeviceLimits, Identity};
 use crate::credit::{Credit, CreditWord, Units};
+use crate::shared::Piece;
+use crate::shares::Change;
 use crate::usage::{self, Usage};
 use crate::word::{Actor, AtomicU64, live, step};
 use crate::{DeviceSlot, Slot};
@@ -24,15 +27,20 @@ pub struct World {
     usage: Vec<AtomicU64>,
     books: Mutex<Books>,
     /// What the driver has given to each process: the truth that the words are about.
-    held: [AtomicU32; 2],
-    variant: Variant,
+    pub(crate) held: [AtomicU32; 2],
+    /// And to several, once.
+    pub(crate) piece: Piece,
+    pub(crate) tables: [Vec<std::sync::atomic::AtomicU64>; 2],
+    pub(crate) variant: Variant,
 }
 
-/// The daemon's memory. A daemon that died has left nothing but the words.
-struct Books {
+/// The daemon's memory. A daemon that died has left nothing but the words and its notes.
+pub(crate) struct Books {
     cap: Bytes,
-    ledger: Option<Ledger>,
-    seated: [bool; 2],
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) sharing: Sharing,
+    pub(crate) notes: Vec<Change>,
+    pub(crate) seated: [bool; 2],
 }
 
 /// The protocol as it is, or with a mistake that the model must find.
@@ -50,6 +58,18 @@ pub enum Variant {
     ShrinksWithoutTrimming,
     /// A daemon's successor believes that nobody holds anything.
     ForgetsGrants,
+    /// An exporter's charge is given back before the slice is charged.
+    HandsOverInTwoSteps,
+    /// An export is written down when it has taken effect.
+    NotesExportsLast,
+    /// What is shared no more is written down before it is said to all.
+    SaysReleasesLast,
+    /// A daemon's successor believes that nothing is shared.
+    ForgetsShares,
+    /// The first holder who lets go ends the charge for all.
+    DropsForAll,
+    /// What the dead exported goes with them, whoever holds it.
+    BuriesShares,
 }
 
 impl World {
@@ -57,8 +77,8 @@ impl World {
     pub fn new(cap: u32, variant: Variant) -> Self {
         let credit_words = PROCESSES.map(|process| 16 + process * 48);
         let word = |races: bool| if races { AtomicU64::modelled() } else { AtomicU64::plain() };
-        // Of the control region, the device's cap and whether it is exceeded.
-        let control: Vec<_> = (0..control::WORDS).map(|at| word([18, 20].contains(&at))).collect();
+        // Of the control region, the device's cap, whether it is exceeded, and what is charged to all.
+        let control: Vec<_> = (0..control::WORDS).map(|at| word([18, 20, 23].contains(&at))).collect();
         let usage: Vec<_> = (0..usage::WORDS).map(|at| word(credit_words.contains(&at))).collect();
         let writer = ControlWriter::init(&control, 1, 1).expect("as long as the region");
         let cap_bytes = Units::new(cap).bytes();
@@ -68,26 +88,34 @@ impl World {
         }
         Usage::init(&usage, 1).expect("as long as the region");
         let cap = Bytes::new(cap_bytes);
-        let books = Books { cap, ledger: Some(Ledger::new(cap)), seated: [true; 2] };
+        let books = Books {
+            cap,
+            ledger: Some(Ledger::new(cap)),
+            sharing: Sharing::default(),
+            notes: Vec::new(),
+            seated: [true; 2],
+        };
         Self {
             control,
             usage,
             books: Mutex::new(books),
             held: [AtomicU32::new(0), AtomicU32::new(0)],
+            piece: Piece::default(),
+            tables: PROCESSES.map(|_| Vec::new()),
             variant,
         }
     }
 
     /// A process's view of its slice.
-    fn tenant(&self, process: usize) -> Tenant<'_> {
+    pub(crate) fn tenant(&self, process: usize) -> Tenant<'_> {
         Tenant { control: self.reader(), usage: self.words(), slot: slot(process) }
     }
 
-    fn reader(&self) -> Control<'_> {
+    pub(crate) fn reader(&self) -> Control<'_> {
         Control::attach(&self.control).expect("made whole")
     }
 
-    fn words(&self) -> Usage<'_> {
+    pub(crate) fn words(&self) -> Usage<'_> {
         Usage::attach(&self.usage).expect("made whole")
     }
 
@@ -98,7 +126,7 @@ impl World {
 
     /// What the driver has given to all processes, in units.
     pub fn held(&self) -> u32 {
-        self.held.iter().map(|held| held.load(Relaxed)).sum()
+        self.held.iter().map(|held| held.load(Relaxed)).sum::<u32>() + self.piece.held()
     }
 
     // A process
@@ -138,13 +166,15 @@ impl World {
     // The daemon
 
     /// Takes a step of the daemon's; a daemon that is gone has a successor first. Nothing if it died of it.
-    fn serve<T>(&self, serve: impl FnOnce(&mut Books) -> T) -> Option<T> {
+    pub(crate) fn serve<T>(&self, serve: impl FnOnce(&mut Books) -> T) -> Option<T> {
         let mut books = self.books.lock().expect("loom poisons nothing");
         let served = live(Actor::Daemon, || {
             if books.ledger.is_none() {
                 self.recover(&mut books);
             }
-            serve(&mut books)
+            let served = serve(&mut books);
+            self.publish(books.ledger.as_slice());
+            served
         });
         if served.is_none() {
             books.ledger = None;
@@ -159,13 +189,31 @@ impl World {
     /// What a daemon that finds the slice does before it answers anybody.
     fn recover(&self, books: &mut Books) {
         let mut ledger = Ledger::new(books.cap);
+        if self.variant != Variant::ForgetsShares {
+            ledger.restore_shared(Bytes::new(self.reader().common(device()).bytes()));
+        }
         for process in PROCESSES.into_iter().filter(|process| books.seated[*process]) {
             if self.variant != Variant::ForgetsGrants {
                 self.account(&mut ledger).take_over(seat(process));
             }
         }
+        self.recover_shares(&mut ledger, books);
         self.settle(&mut ledger, books.seated);
         books.ledger = Some(ledger);
+    }
+
+    /// Says to all what is charged to all.
+    pub(crate) fn publish(&self, ledgers: &[Ledger]) {
+        let common: Bytes = ledgers.iter().map(Ledger::common).sum();
+        let common = Units::within(common.get());
+        if self.reader().common(device()) != common {
+            let writer = ControlWriter::attach(&self.control).expect("made whole");
+            writer.set_common(device(), common);
+        }
+    }
+
+    pub(crate) fn members(books: &Books) -> Vec<Seat> {
+        PROCESSES.into_iter().filter(|process| books.seated[*process]).map(seat).collect()
     }
 
     /// As the daemon settles: what was given back is noted, what is over is taken back, and all is said.
@@ -180,7 +228,7 @@ impl World {
         }
     }
 
-    fn observe(&self, ledger: &mut Ledger, seated: [bool; 2]) {
+    pub(crate) fn observe(&self, ledger: &mut Ledger, seated: [bool; 2]) {
         for process in PROCESSES.into_iter().filter(|process| seated[*process]) {
             self.account(ledger).observe(seat(process));
         }
@@ -203,11 +251,15 @@ impl World {
 
     /// What becomes of a process that has ended: the driver lets go of its memory, then the daemon of its grant.
     pub fn reap(&self, process: usize) {
-        let let_go = || self.held[process].store(0, Relaxed);
+        let let_go = || {
+            self.held[process].store(0, Relaxed);
+            self.piece.leave(process);
+        };
         let vacate = |books: &mut Books| {
             let mut ledger = books.ledger.take().expect("serve sees to it");
             self.words().clear(slot(process));
             books.seated[process] = false;
+            self.leave_shares(&mut ledger, books, process);
             ledger.release(seat(process));
             self.settle(&mut ledger, books.seated);
             books.ledger = Some(ledger);
@@ -245,6 +297,8 @@ impl World {
                     "held and not charged: {word:?}"
                 );
             }
+            let charged = self.words().used(self.reader(), device());
+            assert!(self.held() <= charged.get(), "{} are held, {charged:?} charged", self.held());
             assert!(ledger.total() <= ledger.cap(), "granted beyond the cap");
             books.ledger = Some(ledger);
         });
@@ -253,9 +307,9 @@ impl World {
 }
 
 /// The line from a process to the daemon.
-struct Socket<'a> {
-    world: &'a World,
-    process: usize,
+pub(crate) struct Socket<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) process: usize,
 }
 
 impl Daemon for Socket<'_> {
@@ -275,6 +329,14 @@ impl Daemon for Socket<'_> {
             Some(true) => Answer::Granted,
             Some(false) => Answer::Exhausted,
             None => Answer::Away,
+        }
+    }
+
+    fn share(&self, say: Share, _: u64) -> Shared {
+        match self.world.serve(|books| self.world.hear(books, self.process, say)) {
+            Some(true) => Shared::Noted,
+            Some(false) => Shared::Unknown,
+            None => Shared::Away,
         }
     }
 
@@ -299,14 +361,14 @@ impl World {
     }
 }
 
-fn device() -> DeviceSlot {
+pub(crate) fn device() -> DeviceSlot {
     DeviceSlot::new(0).expect("there is one")
 }
 
-fn slot(process: usize) -> Slot {
+pub(crate) fn slot(process: usize) -> Slot {
     Slot::new(process).expect("there are two")
 }
 
-fn seat(process: usize) -> Seat {
+pub(crate) fn seat(process: usize) -> Seat {
     Seat(u16::try_from(process).expect("there are two"))
 }

@@ -1,39 +1,15 @@
 //! Two processes and a daemon, each order of their steps, each possible death.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+mod common;
 
-use model::word::{Actor, deaths, let_live, live};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::{explore, explore_deaths, finds_fault, turn, with_death};
+use model::word::{Actor, let_live, live};
 use model::world::{Variant, World};
 
-/// The deaths are counted in words of the process's, so the models take turns.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 const CAP: u32 = 4;
-
-/// Explores every order in which nobody is interrupted more often than that; gives their number.
-fn explore(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) -> u64 {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(interruptions);
-    builder.max_branches = 10_000;
-    let orders = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&orders);
-    builder.check(move || {
-        count.fetch_add(1, Relaxed);
-        scenario();
-    });
-    orders.load(Relaxed)
-}
-
-/// Whether the model finds that something is wrong.
-fn finds_fault(scenario: impl FnOnce() -> u64) -> bool {
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let outcome = catch_unwind(AssertUnwindSafe(scenario));
-    std::panic::set_hook(quiet);
-    outcome.is_err()
-}
 
 /// Both processes want more than half, so that credit has to move; the first may die at any step.
 fn race(variant: Variant) {
@@ -104,29 +80,6 @@ fn shrink(variant: Variant) {
     world.check(SHRUNK);
 }
 
-/// Explores a scenario with the death of `actor` at its first step, its second, and so on until it outlives them.
-fn explore_deaths(actor: Actor, scenario: fn(Variant)) {
-    let (mut all, mut orders) = (0, 0);
-    for steps in 0.. {
-        orders += explore(2, move || {
-            let_live(actor, Some(steps));
-            scenario(Variant::Right);
-        });
-        let_live(actor, None);
-        let died = deaths();
-        all += died;
-        if died == 0 {
-            println!("{actor:?}: {orders} orders, {all} deaths at {steps} different steps");
-            assert!(steps > 5, "{actor:?} took steps that could be its last");
-            return;
-        }
-    }
-}
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 #[test]
 fn two_processes_never_hold_more_than_the_cap_and_nothing_is_lost() {
     let _turn = turn();
@@ -144,15 +97,15 @@ fn a_shrink_is_kept_to_from_the_moment_it_is_announced() {
 #[test]
 fn a_process_may_die_at_any_step() {
     let _turn = turn();
-    explore_deaths(Actor::Mortal, race);
-    explore_deaths(Actor::Mortal, shrink);
+    explore_deaths(Actor::Mortal, 2, race);
+    explore_deaths(Actor::Mortal, 2, shrink);
 }
 
 #[test]
 fn the_daemon_may_die_at_any_step() {
     let _turn = turn();
-    explore_deaths(Actor::Daemon, race);
-    explore_deaths(Actor::Daemon, shrink);
+    explore_deaths(Actor::Daemon, 2, race);
+    explore_deaths(Actor::Daemon, 2, shrink);
 }
 
 #[test]
@@ -162,18 +115,6 @@ fn each_mistake_that_could_be_made_is_found() {
         assert!(finds_fault(|| explore(2, move || race(variant))), "{variant:?}");
     }
     assert!(finds_fault(|| explore(2, || shrink(Variant::ShrinksWithoutTrimming))));
-    let with_death = |actor, variant| {
-        (0..40).any(|steps| {
-            let found = finds_fault(|| {
-                explore(1, move || {
-                    let_live(actor, Some(steps));
-                    race(variant);
-                })
-            });
-            let_live(actor, None);
-            found
-        })
-    };
-    assert!(with_death(Actor::Mortal, Variant::ReapsBeforeTheDriver));
-    assert!(with_death(Actor::Daemon, Variant::ForgetsGrants));
+    assert!(with_death(Actor::Mortal, race, Variant::ReapsBeforeTheDriver));
+    assert!(with_death(Actor::Daemon, race, Variant::ForgetsGrants));
 }

@@ -12,7 +12,6 @@ use tranche_shm::message::{Refusal, Reply};
 
 use super::account::Account;
 use super::{Books, Member, Tenancy, seat_of};
-use crate::process;
 
 impl Tenancy {
     /// Answers a process that wants to charge `want` on a device.
@@ -40,15 +39,6 @@ impl Tenancy {
         let Some(device) = DeviceSlot::new(0) else { return };
         let context = self.regions.control().reader().limits(device).context;
         self.credit(member, device, context.saturating_add(Units::within(RECALL_STEP.get())));
-    }
-
-    /// Whether a member has ended whose memory is not free yet: then a refusal may be hasty.
-    pub(crate) fn somebody_is_leaving(&self) -> bool {
-        let books = self.books();
-        let members = books.life.occupants().into_iter().flat_map(|here| here.members.values());
-        let handles: Vec<_> = members.filter_map(|member| books.handles.get(member).cloned()).collect();
-        drop(books);
-        process::any_ended(&handles)
     }
 
     /// The members that have ended and whose memory is not free yet: while there are any, a refusal may be hasty.

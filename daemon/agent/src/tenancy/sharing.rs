@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering;
 
 use tranche_domain::ledger::{Ledger, Standing};
-use tranche_domain::sharing::{Exported, Released};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
@@ -12,8 +11,9 @@ use tranche_shm::credit::{UNIT_BYTES, Units};
 use tranche_shm::message::{Refusal, Reply, ShareKey};
 use tranche_shm::usage::Counter;
 
-use super::{Books, Tenancy, slot};
-use crate::shares::{Beyond, Change};
+use super::common::Common;
+use super::{Books, Member, Tenancy, seat_of, slot};
+use crate::shares::{Beyond, Change, Shares};
 
 /// What a slice is charged on a device beside what its processes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,80 +35,56 @@ pub(crate) struct Still {
     pub(crate) context: Bytes,
 }
 
-/// The most things shared in a slice at a time; what is opened beyond that is charged in full.
-const MOST_SHARES: usize = 1 << 16;
+/// What is told to a process of something that it wants to be known, or to hold.
+const fn known(is_known: bool) -> Reply {
+    if is_known { Reply::Granted } else { Reply::Unknown }
+}
 
 impl Tenancy {
     /// A process lets others open what it is charged for.
-    pub(crate) fn export(&self, seat: Seat, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
+    pub(crate) fn export(&self, member: Member, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
         if device.index() >= self.gpus.len() || units == Units::ZERO {
             return Reply::Refused(Refusal::Malformed);
         }
-        let mut books = self.books();
-        if books.sharing.exported_by(seat, key.0) == Exported::Before {
-            return Reply::Granted;
-        }
-        self.observe(&mut books, device);
-        let bytes = Bytes::new(units.bytes());
-        let covered = books.ledgers[device.index()].granted(seat) >= bytes
-            && self.word(seat, device).load().used >= units;
-        if !covered || books.sharing.iter().take(MOST_SHARES).count() == MOST_SHARES {
-            return Reply::Unknown;
-        }
-        let index = device.index() as u8;
-        // Written down first: should we be killed in between, it is charged twice and not never.
-        let change = Change::Export { seat: seat.0, key: key.0, device: index, bytes };
-        if !self.noted(&mut books, change) {
-            return Reply::Unknown;
-        }
-        if !self.word(seat, device).hand_over(units) {
-            self.noted(&mut books, Change::Drop { seat: seat.0, key: key.0 });
-            return Reply::Unknown;
-        }
-        books.ledgers[device.index()].hand_over(seat, bytes);
-        books.sharing.export(seat, key.0, index, bytes);
-        self.publish(&books);
-        Reply::Granted
+        self.with_shares(member, |books, seat| {
+            self.observe(books, device);
+            let word = self.word(seat, device);
+            let done = self.common(books).export(seat, device.index() as u8, key.0, units, word);
+            known(done)
+        })
     }
 
     /// A process opens what another exported.
-    pub(crate) fn import(&self, seat: Seat, key: ShareKey) -> Reply {
-        let mut books = self.books();
-        let (seat_number, key) = (seat.0, key.0);
-        if books.sharing.exported_by(seat, key) == Exported::Before {
-            return Reply::Granted;
-        }
-        if !books.sharing.is_known(key)
-            || !self.noted(&mut books, Change::Import { seat: seat_number, key })
-            || !books.sharing.import(seat, key)
-        {
-            return Reply::Unknown;
-        }
-        Reply::Granted
+    pub(crate) fn import(&self, member: Member, key: ShareKey) -> Reply {
+        self.with_shares(member, |books, seat| known(self.common(books).import(seat, key.0)))
     }
 
     /// A process holds it no more. What was not its to hold is no matter.
-    pub(crate) fn drop_share(&self, seat: Seat, key: ShareKey) -> Reply {
+    pub(crate) fn drop_share(&self, member: Member, key: ShareKey) -> Reply {
+        let reply = self.with_shares(member, |books, seat| {
+            self.common(books).drop_one(seat, key.0);
+            Reply::Granted
+        });
+        self.left.notify_waiters();
+        reply
+    }
+
+    /// Changes what is shared on behalf of a member, and says so to all. Its last words may be read after its seat
+    /// was emptied, and must not be taken for those of who sits there now.
+    fn with_shares(&self, member: Member, change: impl FnOnce(&mut Books, Seat) -> Reply) -> Reply {
         let mut books = self.books();
-        if books.sharing.exported_by(seat, key.0) == Exported::Before {
-            let gone = books.sharing.drop_one(seat, key.0);
-            self.release_shared(&mut books, gone);
-            self.noted(&mut books, Change::Drop { seat: seat.0, key: key.0 });
-            drop(books);
-            self.left.notify_waiters();
+        if seat_of(&books, member.id) != Some(member.seat) {
+            return Reply::Refused(Refusal::NotAMember);
         }
-        Reply::Granted
+        let reply = change(&mut books, member.seat);
+        self.tidy(&mut books);
+        reply
     }
 
     /// What a process held together with others, it holds no more.
     pub(super) fn leave_shares(&self, books: &mut Books, seat: Seat) {
-        let beyond = books.ledgers.iter().any(|ledger| ledger.beyond(seat) > Bytes::ZERO);
-        if !beyond && !books.sharing.holds(seat) {
-            return;
-        }
-        let gone = books.sharing.leave(seat);
-        self.release_shared(books, gone);
-        self.noted(books, Change::Leave { seat: seat.0 });
+        self.common(books).leave(seat);
+        self.tidy(books);
     }
 
     /// What a process is charged for on a device now; the same twice, and it stood still in between.
@@ -130,7 +106,8 @@ impl Tenancy {
         if !seated || books.sharing.holds(seat) || !books.ledgers[device.index()].take_beyond(seat, beyond) {
             return false;
         }
-        self.noted(&mut books, Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: beyond });
+        let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: beyond };
+        self.noted(&mut books.shares, change);
         self.settle(&mut books);
         true
     }
@@ -143,7 +120,7 @@ impl Tenancy {
         }
         books.ledgers[device.index()].forget_beyond(seat);
         let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: Bytes::ZERO };
-        self.noted(&mut books, change);
+        self.noted(&mut books.shares, change);
         self.settle(&mut books);
     }
 
@@ -155,27 +132,9 @@ impl Tenancy {
         let beyond = std::mem::take(&mut books.known_beyond);
         let members: Vec<Seat> =
             books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
-        let gone: Vec<Seat> = books.sharing.seats().filter(|seat| !members.contains(seat)).collect();
-        gone.into_iter().for_each(|seat| drop(books.sharing.leave(seat)));
-        for (seat, device, bytes) in beyond.iter().filter(|(seat, ..)| members.contains(seat)) {
-            if let Some(ledger) = books.ledgers.get_mut(usize::from(*device)) {
-                ledger.take_beyond(*seat, *bytes);
-            }
-        }
-        for (device, _) in self.devices() {
-            let index = device.index() as u8;
-            let charged = books.ledgers[device.index()].shared();
-            books.ledgers[device.index()].release_shared(charged);
-            let known = books.sharing.total(index).saturating_add(books.ledgers[device.index()].common());
-            let lost = charged.saturating_sub(known);
-            if lost > Bytes::ZERO && known == Bytes::ZERO && !members.is_empty() {
-                tracing::warn!(slice = %self.name, %lost, "what was shared is not known any more; it stays charged");
-                books.sharing.export(members[0], u64::MAX, index, lost);
-                for seat in &members[1..] {
-                    books.sharing.import(*seat, u64::MAX);
-                }
-            }
-            books.ledgers[device.index()].restore_shared(books.sharing.total(index));
+        let lost = self.common(books).take_over(&members, &beyond);
+        if lost > Bytes::ZERO && !members.is_empty() {
+            tracing::warn!(slice = %self.name, %lost, "what was shared is not known any more; it stays charged");
         }
         self.rewrite(books);
         self.settle(books);
@@ -193,32 +152,38 @@ impl Tenancy {
         Beside { shared: ledger.shared(), common: ledger.common(), over }
     }
 
-    pub(super) fn publish(&self, books: &Books) {
+    pub(super) fn publish(&self, ledgers: &[Ledger]) {
         for (device, _) in self.devices() {
-            let common = Units::covering(books.ledgers[device.index()].common().get()).unwrap_or(Units::MAX);
+            let common = Units::covering(ledgers[device.index()].common().get()).unwrap_or(Units::MAX);
             if self.regions.control().reader().common(device) != common {
                 self.regions.control().set_common(device, common);
             }
         }
     }
 
-    fn release_shared(&self, books: &mut Books, gone: impl IntoIterator<Item = Released>) {
-        for gone in gone {
-            books.ledgers[usize::from(gone.device)].release_shared(gone.bytes);
-        }
-        self.publish(books);
+    fn common<'a>(
+        &'a self,
+        books: &'a mut Books,
+    ) -> Common<'a, impl FnMut(Change) -> bool, impl FnMut(&[Ledger])> {
+        let Books { ledgers, sharing, shares, .. } = books;
+        let note = move |change| self.noted(shares, change);
+        Common { ledgers, sharing, note, publish: |ledgers: &[Ledger]| self.publish(ledgers) }
     }
 
     /// Writes a change down; says whether that worked.
-    fn noted(&self, books: &mut Books, change: Change) -> bool {
-        if let Err(error) = books.shares.note(change) {
+    fn noted(&self, shares: &mut Shares, change: Change) -> bool {
+        let noted = shares.note(change);
+        if let Err(error) = &noted {
             tracing::warn!(slice = %self.name, %error, "cannot write down what is shared");
-            return false;
         }
+        noted.is_ok()
+    }
+
+    /// Writes the notes anew where most of them are history.
+    fn tidy(&self, books: &mut Books) {
         if books.shares.is_long(&books.sharing) {
             self.rewrite(books);
         }
-        true
     }
 
     fn rewrite(&self, books: &mut Books) {

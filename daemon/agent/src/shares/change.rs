@@ -1,0 +1,54 @@
+//! The changes of what is shared, as they are written down, and what is when they are read back.
+
+use serde::{Deserialize, Serialize};
+use tranche_domain::sharing::{DeviceIndex, Sharing};
+use tranche_domain::slice::Seat;
+use tranche_domain::units::Bytes;
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Change {
+    Export { seat: u16, key: u64, device: DeviceIndex, bytes: Bytes },
+    Import { seat: u16, key: u64 },
+    Drop { seat: u16, key: u64 },
+    Leave { seat: u16 },
+    Beyond { seat: u16, device: DeviceIndex, bytes: Bytes },
+}
+
+/// What the driver took beyond reserves, last as it was known.
+pub(crate) type Beyond = Vec<(Seat, DeviceIndex, Bytes)>;
+
+/// What becomes of it when a change is read back.
+pub(crate) fn replay(sharing: &mut Sharing, beyond: &mut Beyond, change: Change) {
+    match change {
+        Change::Export { seat, key, device, bytes } => sharing.export(Seat(seat), key, device, bytes),
+        Change::Import { seat, key } => drop(sharing.import(Seat(seat), key)),
+        Change::Drop { seat, key } => drop(sharing.drop_one(Seat(seat), key)),
+        Change::Leave { seat } => {
+            sharing.leave(Seat(seat));
+            beyond.retain(|(holder, ..)| *holder != Seat(seat));
+        }
+        Change::Beyond { seat, device, bytes } => {
+            beyond.retain(|(holder, at, _)| (*holder, *at) != (Seat(seat), device));
+            beyond.push((Seat(seat), device, bytes));
+        }
+    }
+}
+
+/// What there is, as changes from nothing. A name that stands for two things is opened, by those who hold the
+/// first, before it stands for the second.
+pub(crate) fn whole(sharing: &Sharing, beyond: &Beyond) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (key, shared) in sharing.iter() {
+        let mut holders = shared.holders();
+        let Some(Seat(first)) = holders.next() else { continue };
+        changes.push(Change::Export { seat: first, key, device: shared.device, bytes: shared.bytes });
+        changes.extend(holders.map(|Seat(seat)| Change::Import { seat, key }));
+    }
+    changes.extend(beyond.iter().map(|(Seat(seat), device, bytes)| Change::Beyond {
+        seat: *seat,
+        device: *device,
+        bytes: *bytes,
+    }));
+    changes
+}

@@ -1,0 +1,262 @@
+//! Memory that both processes may hold: the driver's truth about it, and the two halves of its protocol.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use loom::sync::atomic::AtomicU32 as Modelled;
+use tranche_domain::ledger::Ledger as Books;
+use tranche_domain::units::Bytes;
+
+use crate::charge::Share;
+use crate::common::Common;
+use crate::credit::Units;
+use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
+use crate::ledger::{Claim, Ledger, Owner};
+use crate::message::ShareKey;
+use crate::shares::{Beyond, Change, replay};
+use crate::table::Kind;
+use crate::word::step;
+use crate::world::{self, PROCESSES, Socket, Variant, World, device, seat};
+
+/// What the piece is known by.
+const KEY: ShareKey = ShareKey(7);
+
+/// The only piece that is ever exported, as the driver has it: counted once, for as long as anybody holds it.
+///
+/// Its holders are in a modelled word, or loom would not know that it matters who comes first to the driver. It is
+/// always read by a change, which sees what is there now and nothing older.
+pub struct Piece {
+    units: AtomicU32,
+    holders: Modelled,
+}
+
+/// Set beside the holders when the other process was given its name, as the exporter's call has returned.
+const PASSED_ON: u32 = 1 << 31;
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self { units: AtomicU32::new(0), holders: Modelled::new(0) }
+    }
+}
+
+impl Piece {
+    fn holders(&self) -> u32 {
+        self.holders.fetch_or(0, AcqRel)
+    }
+
+    pub(crate) fn held(&self) -> u32 {
+        if self.holders() & !PASSED_ON == 0 { 0 } else { self.units.load(Relaxed) }
+    }
+
+    pub(crate) fn leave(&self, process: usize) {
+        self.holders.fetch_and(!(1 << process), AcqRel);
+    }
+
+    fn is_passed_on(&self) -> bool {
+        self.holders() & PASSED_ON != 0
+    }
+
+    /// Nobody can open what nobody holds.
+    fn join(&self, process: usize) -> Result<(), Gone> {
+        let more = |holders: u32| (holders & !PASSED_ON != 0).then_some(holders | 1 << process);
+        self.holders.fetch_update(AcqRel, Acquire, more).map(drop).map_err(|_| Gone)
+    }
+}
+
+/// The driver knows of no such memory.
+#[derive(Debug)]
+struct Gone;
+
+// The processes: the shim's ledger as it is, and a driver.
+
+impl World {
+    /// A world whose processes share memory, which takes a table of what they hold.
+    pub fn sharing(blocks: u32, variant: Variant) -> Self {
+        let table = || (0..Ledger::LEAST_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let mut world = Self::new(blocks * BLOCK.get(), variant);
+        world.tables = PROCESSES.map(|_| table());
+        world
+    }
+
+    fn ledger(&self, process: usize) -> Ledger<'_> {
+        let pause = loom::thread::yield_now;
+        Ledger::over(self.tenant(process), &self.tables[process], pause).expect("the table is long enough")
+    }
+
+    fn socket(&self, process: usize) -> Socket<'_> {
+        Socket { world: self, process }
+    }
+
+    /// Charges, then takes blocks from the driver, at an address of their own. `false` if the slice cannot have
+    /// them.
+    pub fn create(&self, process: usize, address: u64, blocks: u32) -> bool {
+        let extent = Extent::blocks(u64::from(blocks) * BLOCK_BYTES).expect("it is little");
+        let claim = Claim { device: device(), extent, owner: Owner::NOBODY };
+        let driver = || {
+            step();
+            self.held[process].fetch_add(blocks * BLOCK.get(), Relaxed);
+            Ok::<_, Gone>((address, extent))
+        };
+        let undo = |_| unreachable!("whole blocks cost what was charged");
+        self.ledger(process).allocate(Kind::Memory, claim, &self.socket(process), driver, undo).is_ok()
+    }
+
+    /// Frees what was created and not exported.
+    pub fn destroy(&self, process: usize, address: u64, blocks: u32) {
+        let driver = || {
+            step();
+            self.held[process].fetch_sub(blocks * BLOCK.get(), Relaxed);
+            Ok::<_, Gone>(())
+        };
+        self.ledger(process).free(Kind::Memory, address, driver).expect("it is there");
+        self.flush(process);
+    }
+
+    /// Lets the other process open what was created.
+    pub fn export(&self, process: usize, address: u64, blocks: u32) {
+        step();
+        self.held[process].fetch_sub(blocks * BLOCK.get(), Relaxed);
+        self.piece.units.store(blocks * BLOCK.get(), Relaxed);
+        self.piece.holders.fetch_or(1 << process, AcqRel);
+        let done = self.ledger(process).export(Kind::Memory, address, KEY, &self.socket(process));
+        done.expect("whole blocks cost nothing more");
+        self.piece.holders.fetch_or(PASSED_ON, AcqRel);
+    }
+
+    /// The exporter frees it.
+    pub fn free_exported(&self, process: usize, address: u64) {
+        let driver = || self.let_go(process);
+        self.ledger(process).free(Kind::Memory, address, driver).expect("it is there");
+        self.flush(process);
+    }
+
+    /// Tells the daemon what it did not hear, as the shim does after each free.
+    pub fn flush(&self, process: usize) {
+        self.ledger(process).flush_shares(&self.socket(process));
+    }
+
+    /// Opens what the other exported, if it did.
+    pub fn open(&self, process: usize, address: u64) -> bool {
+        if !self.piece.is_passed_on() {
+            return false;
+        }
+        let driver = || {
+            step();
+            self.piece.join(process).map(|()| (address, Units::new(self.piece.units.load(Relaxed))))
+        };
+        let undo = |_| self.piece.leave(process);
+        self.ledger(process).import(Kind::Opened, device(), KEY, &self.socket(process), driver, undo).is_ok()
+    }
+
+    /// Closes what was opened.
+    pub fn close(&self, process: usize, address: u64) {
+        let closed =
+            self.ledger(process).drop_import(address, &self.socket(process), || self.let_go(process));
+        closed.expect("it is open");
+    }
+
+    fn let_go(&self, process: usize) -> Result<(), Gone> {
+        step();
+        self.piece.leave(process);
+        Ok(())
+    }
+
+    /// What all are charged for nothing, when nobody holds anything.
+    pub fn charged(&self) -> u32 {
+        self.words().used(self.reader(), device()).get()
+    }
+}
+
+// The daemon: its account as it is, and a disk.
+
+impl World {
+    /// Answers what a process says about the piece.
+    pub(crate) fn hear(&self, books: &mut world::Books, process: usize, say: Share) -> bool {
+        let mut ledger = books.ledger.take().expect("serve sees to it");
+        self.observe(&mut ledger, books.seated);
+        let word = self.tenant(process).usage.credit(world::slot(process), device());
+        let (who, seats, mut late) = (seat(process), World::members(books), Vec::new());
+        let mut common = Common {
+            ledgers: std::slice::from_mut(&mut ledger),
+            sharing: &mut books.sharing,
+            note: |change| match change {
+                Change::Export { .. } if self.variant == Variant::NotesExportsLast => {
+                    late.push(change);
+                    true
+                }
+                _ => write_down(&mut books.notes, change),
+            },
+            publish: |ledgers: &[Books]| self.publish_unless_late(ledgers),
+        };
+        let done = match say {
+            Share::Export(_, key, units) if self.variant == Variant::HandsOverInTwoSteps => {
+                word.release(units);
+                loom::thread::yield_now();
+                word.recall(units);
+                common.ledgers[0].hand_over(who, Bytes::new(units.bytes()));
+                common.sharing.export(who, key.0, 0, Bytes::new(units.bytes()));
+                true
+            }
+            Share::Export(_, key, units) => common.export(who, 0, key.0, units, word),
+            Share::Import(key) => common.import(who, key.0),
+            Share::Drop(_) if self.variant == Variant::DropsForAll => {
+                seats.into_iter().for_each(|seat| common.leave(seat));
+                true
+            }
+            Share::Drop(key) => {
+                common.drop_one(who, key.0);
+                true
+            }
+        };
+        step();
+        for change in late {
+            write_down(&mut books.notes, change);
+        }
+        books.ledger = Some(ledger);
+        done
+    }
+
+    fn publish_unless_late(&self, ledgers: &[Books]) {
+        if self.variant != Variant::SaysReleasesLast {
+            self.publish(ledgers);
+        }
+    }
+
+    /// A process that has ended holds nothing any more.
+    pub(crate) fn leave_shares(&self, ledger: &mut Books, books: &mut world::Books, process: usize) {
+        let everybody = self.variant == Variant::BuriesShares;
+        let leavers = PROCESSES.into_iter().filter(|other| everybody || *other == process);
+        let mut common = Common {
+            ledgers: std::slice::from_mut(ledger),
+            sharing: &mut books.sharing,
+            note: |change| write_down(&mut books.notes, change),
+            publish: |ledgers: &[Books]| self.publish_unless_late(ledgers),
+        };
+        leavers.for_each(|process| common.leave(seat(process)));
+    }
+
+    /// What a daemon that finds the slice does about what is shared in it.
+    pub(crate) fn recover_shares(&self, ledger: &mut Books, books: &mut world::Books) {
+        let (members, mut beyond) = (World::members(books), Beyond::new());
+        books.sharing = Default::default();
+        if self.variant == Variant::ForgetsShares {
+            return;
+        }
+        books.notes.iter().for_each(|change| replay(&mut books.sharing, &mut beyond, *change));
+        let mut common = Common {
+            ledgers: std::slice::from_mut(ledger),
+            sharing: &mut books.sharing,
+            note: |change| write_down(&mut books.notes, change),
+            publish: |ledgers: &[Books]| self.publish_unless_late(ledgers),
+        };
+        common.take_over(&members, &beyond);
+    }
+}
+
+/// The daemon may die before it is on disk, and after.
+fn write_down(notes: &mut Vec<Change>, change: Change) -> bool {
+    step();
+    notes.push(change);
+    step();
+    true
+}
