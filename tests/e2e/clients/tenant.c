@@ -282,6 +282,29 @@ static void sprinkle(FILE *out, size_t least, size_t most, long refusals, unsign
     fprintf(out, "ok %zu %ld\n", total, count);
 }
 
+/* ---- memory that several processes hold ---- */
+
+struct ipc { unsigned char bytes[64]; };
+
+/* Says the handle by which others can open a piece. */
+static void lend(FILE *out, struct piece *piece) {
+    struct ipc handle;
+    int failed = CUDA("cuIpcGetMemHandle", (struct ipc *, Address), &handle, piece->handle);
+    if (failed) { fprintf(out, "err %d\n", failed); return; }
+    fprintf(out, "ok ");
+    for (int at = 0; at < 64; at++) fprintf(out, "%02x", handle.bytes[at]);
+    fprintf(out, "\n");
+}
+
+/* Opens what another process lent, for as long as this one lives. */
+static int open_lent(const char *digits) {
+    struct ipc handle;
+    Address piece;
+    for (int at = 0; at < 64; at++)
+        if (sscanf(digits + 2 * at, "%2hhx", &handle.bytes[at]) != 1) return BAD_COMMAND;
+    return CUDA("cuIpcOpenMemHandle_v2", (Address *, struct ipc, unsigned), &piece, handle, 1);
+}
+
 #include "nvml.h"
 
 /* ---- what the system says of this process ---- */
@@ -481,6 +504,10 @@ static void obey(FILE *out, char *line) {
         int failed = piece && piece->handle ? release(piece->kind, piece->handle) : NO_SUCH_THING;
         if (!failed) piece->handle = 0;
         answer(out, failed, "", 0, 0);
+    } else if (sscanf(line, "lend %llu", &a) == 1 && a < (unsigned long long)piece_count) {
+        lend(out, &pieces[a]);
+    } else if (sscanf(line, "open %4095s", text) == 1) {
+        answer(out, open_lent(text), "", 0, 0);
     } else if (sscanf(line, "fill %63s %llu %llu", text, &a, &b) == 3) {
         fill(out, kind_named(text), a, b);
     } else if (sscanf(line, "sprinkle %llu %llu %llu %llu", &a, &b, &c, &d) == 4) {

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
+use tranche_domain::units::Bytes;
 
 use crate::device::Device;
 use crate::outcome::Outcome;
@@ -31,6 +32,15 @@ impl Node {
     #[track_caller]
     pub fn simulated(preset: &str) -> Self {
         let mut node = Self::without_daemon(preset);
+        node.start_daemon();
+        node
+    }
+
+    /// The same, with a daemon that is configured so.
+    #[track_caller]
+    pub fn configured(preset: &str, configuration: &str) -> Self {
+        let mut node = Self::without_daemon(preset);
+        fs::write(node.configuration(), configuration).expect("the directory can be written");
         node.start_daemon();
         node
     }
@@ -70,6 +80,11 @@ impl Node {
         self.dir().join("gpus")
     }
 
+    /// Where the daemon's configuration is; empty unless a test says otherwise.
+    fn configuration(&self) -> PathBuf {
+        self.dir().join("tranched.toml")
+    }
+
     fn log(&self) -> PathBuf {
         self.dir().join("tranched.log")
     }
@@ -79,13 +94,14 @@ impl Node {
     /// Starts the daemon and waits until it answers.
     #[track_caller]
     pub fn start_daemon(&mut self) {
-        let log = File::options().create(true).append(true).open(self.log()).expect("the log can be written");
+        for file in [self.log(), self.configuration()] {
+            File::options().create(true).append(true).open(file).expect("the directory can be written");
+        }
         let mut command = self.command("sh");
         // The shell gives the daemon its log and then becomes the daemon.
-        let script = "exec \"$0\" --runtime-dir \"$1\" --state-dir \"$2\" >>\"$3\" 2>&1";
+        let script = "exec \"$0\" --runtime-dir \"$1\" --state-dir \"$2\" --config \"$3\" >>\"$4\" 2>&1";
         command.args(["-c", script]).arg(self.stage.daemon());
-        command.args([self.dir().join("run"), self.state_dir(), self.log()]);
-        drop(log);
+        command.args([self.dir().join("run"), self.state_dir(), self.configuration(), self.log()]);
         let mut daemon = Process::start(&mut command);
         let answer = until(PATIENCE, || match daemon.runs() {
             false => Ok(Err("the daemon ended at once".to_string())),
@@ -182,6 +198,19 @@ impl Node {
     #[track_caller]
     pub fn simgpu(&self, before: &[&str], after: &[&str]) -> Outcome {
         self.run(self.command(self.stage.simgpu()).args(before).arg(self.gpus()).args(after))
+    }
+
+    /// Has the driver of a GPU behave otherwise from now on: `simgpu set` with these options.
+    #[track_caller]
+    pub fn set_gpu(&self, gpu: usize, options: &[&str]) {
+        self.simgpu(&["set"], &[&["--gpu", &gpu.to_string()], options].concat()).success();
+    }
+
+    /// Has the driver take memory of a GPU for a process, of its own accord.
+    #[track_caller]
+    pub fn driver_takes(&self, gpu: usize, pid: u32, memory: Bytes) {
+        let (gpu, pid, mib) = (gpu.to_string(), pid.to_string(), memory.whole_mib().to_string());
+        self.simgpu(&["take"], &["--gpu", &gpu, "--pid", &pid, "--mib", &mib]).success();
     }
 
     /// `tranche run OPTIONS -- PROGRAM ARGUMENTS`, not yet started.

@@ -164,6 +164,18 @@ impl Tenant {
         self.ask(&format!("free {piece}")).map(drop)
     }
 
+    /// Lets others of its slice open a piece; by what.
+    #[track_caller]
+    pub fn lend(&mut self, piece: u64) -> String {
+        self.ask(&format!("lend {piece}")).expect("what was allocated can be lent")[0].clone()
+    }
+
+    /// Opens what another lent, for good.
+    #[track_caller]
+    pub fn open(&mut self, lent: &str) -> Result<(), CudaError> {
+        self.ask(&format!("open {lent}")).map(drop)
+    }
+
     /// Frees all it holds.
     #[track_caller]
     pub fn drop_all(&mut self) {
