@@ -6,6 +6,7 @@
 //! keeping exactly what the program holds.
 
 use tranche_shm::DeviceSlot;
+use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused, Reservation};
@@ -70,12 +71,14 @@ impl<'a> Ledger<'a> {
                 return Err(Denied::Driver(error));
             }
         };
+        point("pool: driver");
         let entry = Entry { link: pool, ..self.streamed(claim.device, units) };
         let put = self.table.put(Kind::Streamed, pointer, entry);
         if let Ok(Some(gone)) = put {
             self.shrink_live(gone.link, gone.detail);
         }
         let paid = self.pay(pool, units, keeps.reserved(pool), reserved, daemon);
+        point("pool: paid");
         self.end(pool);
         if put.is_err() || paid.is_err() {
             self.table.take(Kind::Streamed, pointer, u64::MAX);
@@ -267,6 +270,7 @@ impl<'a> Ledger<'a> {
             Some(Entry { units, ..entry })
         });
         if back > Units::ZERO {
+            point("pool: settled");
             self.tenant.release(seen.device, back);
         }
     }

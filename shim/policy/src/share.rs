@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use tranche_shm::DeviceSlot;
+use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
@@ -59,7 +60,10 @@ impl Ledger<'_> {
         units: Units,
         daemon: &impl Daemon,
     ) {
-        if self.say(Share::Export(device, share, units), daemon) == Shared::Noted {
+        point("export: parted");
+        let told = self.say(Share::Export(device, share, units), daemon);
+        point("export: told");
+        if told == Shared::Noted {
             let _ = self.table.change(Kind::Shared, share.0, |held| {
                 held.map(|held| Entry { units: held.units.saturating_sub(units), link: NOTED, ..held })
             });
@@ -83,7 +87,9 @@ impl Ledger<'_> {
         undo: impl FnOnce(u64),
     ) -> Result<u64, Denied<E>> {
         let noted = self.hold(device, share, daemon)?;
+        point("import: held");
         let opened = driver().map_err(Denied::Driver).and_then(|(key, units)| {
+            point("import: opened");
             let units = if noted { Units::ZERO } else { units };
             match self.opened_share(kind, key, device, share, units, daemon) {
                 Ok(()) => Ok(key),
@@ -129,6 +135,7 @@ impl Ledger<'_> {
                 self.shares_due().fetch_add(1, Relaxed); // told another time
                 return;
             }
+            point("share: told");
             let _ = self.table.change(Kind::Shared, key, |now| now.filter(|now| now.detail > 0));
         }
     }
@@ -228,6 +235,7 @@ impl Ledger<'_> {
             (entry.link == NOTED).then_some(Entry { detail: 0, units: Units::ZERO, ..entry })
         });
         let Some(entry) = last else { return };
+        point("share: left");
         if entry.units > Units::ZERO {
             self.tenant.release(entry.device, entry.units);
         }

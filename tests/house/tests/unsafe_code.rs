@@ -16,7 +16,7 @@ const WALLS: &[(&str, &str)] = &[
     ("tests/workload/src/cuda.rs", "calls the driver's C interface"),
     ("tests/fakecuda/src/", "is the driver's C interface"),
     ("tests/fakenvml/src/", "is the C interface of NVML"),
-    ("tests/stress/src/nursery.rs", "forks tenants"),
+    ("tests/stress/src/kin.rs", "forks tenants and their children"),
     ("tests/simgpu/src/sys.rs", "maps the file that all processes of a simulated node share"),
 ];
 

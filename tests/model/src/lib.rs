@@ -52,6 +52,9 @@ mod common;
 mod shares;
 
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/binding.rs"]
+pub mod binding;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/charge.rs"]
 pub mod charge;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
@@ -69,6 +72,9 @@ pub mod image;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/ledger.rs"]
 pub mod ledger;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/lend.rs"]
+pub mod lend;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/limit.rs"]
 pub mod limit;

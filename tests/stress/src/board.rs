@@ -9,15 +9,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::chance::Chance;
 use crate::points::{DAEMON, TENANT};
 use crate::sys::{self, Access, Fd};
 
 /// Most tenants at a time.
-pub const LANES: usize = 64;
+pub const TENANTS: usize = 16;
+/// Of each of them: a lane for each of its threads, and one for a child.
+const LANES_EACH: usize = 4;
+/// Most threads of a tenant.
+pub const THREADS: usize = LANES_EACH - 1;
+const LANES: usize = TENANTS * LANES_EACH;
+/// Pieces of shared memory that tenants can tell each other of.
+const OFFERS: usize = 16;
 
 const LANE_WORDS: usize = 8;
 const FIRST_LANE: usize = 32;
-const FIRST_POINT: usize = FIRST_LANE + LANES * LANE_WORDS;
+const FIRST_OFFER: usize = FIRST_LANE + LANES * LANE_WORDS;
+const FIRST_POINT: usize = FIRST_OFFER + OFFERS;
 const WORDS: usize = FIRST_POINT + 2 * (TENANT.len() + DAEMON.len());
 
 /// What is counted or said, one word each.
@@ -29,8 +38,10 @@ pub enum Word {
     Deaths,
     /// Of these, killed from outside.
     RandomDeaths,
-    /// Tenants that ended in another way, as by a panic.
+    /// Tenants that ended in another way.
     Endings,
+    /// Panics of tenants, which may be killed before they end of them.
+    Panics,
     /// Odd while no daemon answers; moves with each death and each return.
     DaemonTurn,
     /// How long the daemon had to wait for a processor, in all, in nanoseconds.
@@ -55,6 +66,16 @@ pub enum Word {
     UnknownPoint,
     /// Times that the driver refused what the slice allowed.
     DriverRefusals,
+    /// Allocations from pools.
+    Pooled,
+    /// Allocations that others may open.
+    Exports,
+    /// What others exported and was opened.
+    Imports,
+    /// Children that were born.
+    Children,
+    /// Times that a tenant became another program.
+    Rebirths,
 }
 
 /// The board, mapped.
@@ -95,9 +116,21 @@ impl Board {
         self.0[word as usize].fetch_max(value, SeqCst);
     }
 
-    /// A tenant's lane.
-    pub fn lane(self, index: usize) -> Lane {
-        Lane { board: self, first: FIRST_LANE + index % LANES * LANE_WORDS }
+    /// The lane of a tenant's first thread; its other threads and its child have lanes of their own.
+    pub fn lane(self, tenant: usize) -> Lane {
+        Lane { board: self, first: FIRST_LANE + tenant % TENANTS * LANES_EACH * LANE_WORDS }
+    }
+
+    /// Tells everybody of a piece of shared memory, in the place of another.
+    pub fn offer(self, chance: &mut Chance, offer: Offer) {
+        let word = offer.serial << 16 | offer.blocks;
+        self.0[FIRST_OFFER + chance.below(OFFERS as u64) as usize].store(word, SeqCst);
+    }
+
+    /// Some piece of shared memory, which may be gone by now.
+    pub fn some_offer(self, chance: &mut Chance) -> Option<Offer> {
+        let word = self.0[FIRST_OFFER + chance.below(OFFERS as u64) as usize].load(SeqCst);
+        (word != 0).then_some(Offer { serial: word >> 16, blocks: word & 0xffff })
     }
 
     /// How often a point was passed; points of the daemon follow those of tenants.
@@ -109,6 +142,15 @@ impl Board {
     pub fn deaths(self, point: usize) -> &'static AtomicU64 {
         &self.0[FIRST_POINT + 2 * point + 1]
     }
+}
+
+/// A piece of shared memory, as its exporter tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What the driver knows it by.
+    pub serial: u64,
+    /// Its size, less than 65536.
+    pub blocks: u64,
 }
 
 /// What one tenant says of itself.
@@ -138,9 +180,19 @@ impl Lane {
         &self.board.0[self.first + at]
     }
 
-    /// Empties it for the next tenant.
+    /// The lane of another thread of the same tenant.
+    pub fn of_thread(self, thread: usize) -> Self {
+        Self { first: self.first + thread % LANES_EACH * LANE_WORDS, ..self }
+    }
+
+    /// The lane of its child.
+    pub fn of_child(self) -> Self {
+        self.of_thread(THREADS)
+    }
+
+    /// Empties it and those beside it for the next tenant.
     pub fn clear(self) {
-        (0..LANE_WORDS).for_each(|at| self.word(at).store(0, SeqCst));
+        (0..LANE_WORDS * LANES_EACH).for_each(|at| self.word(at).store(0, SeqCst));
     }
 
     /// The tenant passes a point.
@@ -183,8 +235,12 @@ impl Lane {
         self.enter(wait, own_delay_ns.saturating_sub(wait.own_delay_ns))
     }
 
-    /// The tenant was killed; if it was waiting, the wait counts up to now.
+    /// The tenant was killed; if any of its threads was waiting, the wait counts up to now.
     pub fn end_killed(self) -> Duration {
+        (0..THREADS).map(|thread| self.of_thread(thread).end_one_killed()).max().unwrap_or_default()
+    }
+
+    fn end_one_killed(self) -> Duration {
         let since_ns = self.word(Self::WAITING_SINCE).load(SeqCst);
         if since_ns != 0 {
             let load = |at| self.word(at).load(SeqCst);

@@ -43,18 +43,22 @@ impl Regions {
         slots.map(|slot| self.usage.credit(slot, device).load()).collect()
     }
 
-    /// All words at one instant: read twice, and the same. Nothing if they never stand still.
-    fn snapshot(self) -> Option<Vec<Credit>> {
+    /// All words at one instant, and what is charged to all: read twice, and the same. Nothing if they never stand
+    /// still.
+    fn snapshot(self) -> Option<(Vec<Credit>, Units)> {
         const ATTEMPTS: usize = 50;
+        let look = || (self.words(), self.control.common(device()));
         (0..ATTEMPTS).find_map(|_| {
-            let (first, second) = (self.words(), self.words());
+            let (first, second) = (look(), look());
             (first == second).then_some(second)
         })
     }
 
-    /// Credit in all words and processes in all slots: nothing, when everybody has gone.
+    /// Credit in all words, what is charged to all, and processes in all slots: nothing, when everybody has gone.
     pub fn left(self) -> (u64, usize) {
-        let credit = self.words().iter().map(|word| word.granted.max(word.used).bytes()).sum();
+        let common = self.control.common(device()).bytes();
+        let words = self.words();
+        let credit = words.iter().map(|word| word.granted.max(word.used).bytes()).sum::<u64>() + common;
         let seated = (0..self.control.slots_high()).filter_map(Slot::new);
         (credit, seated.filter(|slot| self.control.identity(*slot).is_some()).count())
     }
@@ -155,8 +159,11 @@ impl Checker<'_> {
     }
 
     fn look_at_words(&self) {
-        let Some(words) = self.regions.snapshot() else { return };
-        let sum = |half: fn(&Credit) -> Units| words.iter().map(|word| half(word).bytes()).sum::<u64>();
+        let over = self.regions.control.over_cap(device());
+        let Some((words, common)) = self.regions.snapshot() else { return };
+        let sum = |half: fn(&Credit) -> Units| {
+            words.iter().map(|word| half(word).bytes()).sum::<u64>() + common.bytes()
+        };
         let granted = sum(|word| word.granted);
         // Read after the words: who makes the cap grow says so before.
         let (allowed, cap) = (self.bound.allowed.load(SeqCst), self.bound.cap.load(SeqCst));
@@ -169,7 +176,9 @@ impl Checker<'_> {
         if words.iter().any(|word| word.used > word.granted) {
             bump(&self.seen.over_use);
         }
-        if granted <= cap {
+        // While it is over its cap, the words may seem to be within: what moves from one of them to all is for an
+        // instant in neither.
+        if granted <= cap && !over {
             // Only down, and not where the cap has grown meanwhile.
             let _ = self.bound.allowed.compare_exchange(allowed, cap.min(allowed), SeqCst, SeqCst);
         }

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use stress::board::Board;
+use stress::chance::Chance;
 use stress::points::Aim;
 use stress::storm::Storm;
-use stress::tenant::Broken;
+use stress::tenant::Birth;
+use stress::wrong::Broken;
 use stress::{daemon, nursery, tenant};
 
 /// Kills tenants and daemons at every step of what they do together, and counts what is left.
@@ -34,6 +36,14 @@ enum Part {
         #[arg(long)]
         broken: Option<Broken>,
     },
+    /// Is a tenant that was another program before: a part of a run.
+    #[command(hide = true)]
+    Tenant {
+        place: PathBuf,
+        tenant: usize,
+        #[arg(long)]
+        seed: u64,
+    },
     /// Is the daemon: a part of a run.
     #[command(hide = true)]
     Daemon {
@@ -53,7 +63,7 @@ struct Run {
     /// How many tenants have to die
     #[arg(long, default_value_t = 30_000)]
     deaths: u64,
-    /// How many live at a time, at most 64
+    /// How many live at a time, at most 16
     #[arg(long, default_value_t = 12)]
     tenants: usize,
     /// Where chance begins
@@ -92,8 +102,9 @@ fn play(part: Part) -> Result<ExitCode, Failure> {
     match part {
         Part::Run(run) => return run.run(),
         Part::Nursery { place, tenants, seed, broken } => {
-            nursery::run(&board(&place), &place.join("node"), tenants, seed, broken)?;
+            nursery::run(&place, tenants, seed, broken)?;
         }
+        Part::Tenant { place, tenant, seed } => tenant::live(reborn(place, tenant, seed)?),
         Part::Daemon { place, point, passing } => {
             let aim = point.zip(passing).map(|(point, passing)| Aim { point, passing });
             daemon::run(&place, aim)?;
@@ -101,6 +112,13 @@ fn play(part: Part) -> Result<ExitCode, Failure> {
         Part::Fill { place } => println!("{}", tenant::fill(Board::open(&board(&place))?)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn reborn(place: PathBuf, tenant: usize, seed: u64) -> Result<Birth, Failure> {
+    let board = Board::open(&board(&place))?;
+    let node = simgpu::Node::attach(&place.join("node"))?;
+    let (lane, chance) = (board.lane(tenant), Chance::new(seed));
+    Ok(Birth { place, board, tenant, lane, node, aim: None, chance, broken: None, may_have_children: false })
 }
 
 fn board(place: &Path) -> PathBuf {
@@ -115,7 +133,7 @@ impl Run {
         }
         let storm = Storm {
             deaths: self.deaths,
-            tenants: self.tenants.clamp(1, stress::board::LANES),
+            tenants: self.tenants.clamp(1, stress::board::TENANTS),
             seed: self.seed,
             at_most: Duration::from_secs(self.at_most),
             blocked: Duration::from_millis(self.blocked_ms),

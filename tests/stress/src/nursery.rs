@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::prctl::set_pdeathsig;
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::Pid;
 use simgpu::Node;
 
 use crate::board::{Board, Word};
 use crate::chance::Chance;
+use crate::kin;
 use crate::points::{Aim, Side, name, rarest};
-use crate::tenant::{Birth, Broken, live};
+use crate::tenant::{Birth, live};
+use crate::wrong::Broken;
 
 /// Between two looks at who has died.
 const LOOK: Duration = Duration::from_micros(250);
@@ -25,16 +26,18 @@ const LONGEST_LIFE: Duration = Duration::from_millis(400);
 
 /// Bears tenants until the board says stop; then all are dead.
 pub fn run(
-    board: &Path,
-    node: &Path,
+    place: &Path,
     tenants: usize,
     seed: u64,
     broken: Option<Broken>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     set_pdeathsig(Signal::SIGKILL)?;
+    // The children of the dead are ours, to stay in the slice and to be buried.
+    set_child_subreaper(true)?;
     let mut nursery = Nursery {
-        board: Board::open(board)?,
-        node: Node::attach(node)?,
+        place: place.to_owned(),
+        board: Board::open(&place.join("board"))?,
+        node: Node::attach(&place.join("node"))?,
         chance: Chance::new(seed),
         broken,
         living: BTreeMap::new(),
@@ -49,16 +52,18 @@ pub fn run(
         }
         std::thread::sleep(LOOK);
     }
-    while !nursery.living.is_empty() {
+    loop {
         nursery.living.values_mut().for_each(|cradle| cradle.until = Instant::now());
         nursery.kill_the_old();
-        nursery.bury()?;
+        if !nursery.bury()? {
+            return Ok(());
+        }
         std::thread::sleep(LOOK);
     }
-    Ok(())
 }
 
 struct Nursery {
+    place: PathBuf,
     board: Board,
     node: Node,
     chance: Chance,
@@ -73,9 +78,8 @@ struct Cradle {
 
 impl Nursery {
     /// Half of the tenants die where the fewest died before, half at some instant.
-    #[allow(unsafe_code)]
-    fn bear(&mut self, index: usize) -> io::Result<()> {
-        let lane = self.board.lane(index);
+    fn bear(&mut self, tenant: usize) -> io::Result<()> {
+        let lane = self.board.lane(tenant);
         lane.clear();
         let point = self.chance.once_in(2).then(|| self.point()).flatten();
         let aim = point.map(|point| Aim { point, passing: 1 + self.chance.below(4) });
@@ -83,21 +87,20 @@ impl Nursery {
             Some(_) => LONGEST_LIFE,
             None => Duration::from_micros(500 + self.chance.below(40_000)),
         };
-        let chance = Chance::new(self.chance.number());
-        let birth =
-            Birth { board: self.board, lane, node: self.node.clone(), aim, chance, broken: self.broken };
-        // SAFETY: this process has one thread, so the child has everything in a whole state.
-        match unsafe { fork() }? {
-            ForkResult::Child => {
-                let _ = set_pdeathsig(Signal::SIGKILL);
-                let ended = catch_unwind(AssertUnwindSafe(|| live(birth)));
-                std::process::exit(if ended.is_ok() { 0 } else { 101 })
-            }
-            ForkResult::Parent { child } => {
-                self.living.insert(child, Cradle { lane: index, until: Instant::now() + life });
-                Ok(())
-            }
-        }
+        let birth = Birth {
+            place: self.place.clone(),
+            board: self.board,
+            tenant,
+            lane,
+            node: self.node.clone(),
+            aim,
+            chance: Chance::new(self.chance.number()),
+            broken: self.broken,
+            may_have_children: true,
+        };
+        let child = kin::bear(|| live(birth))?;
+        self.living.insert(child, Cradle { lane: tenant, until: Instant::now() + life });
+        Ok(())
     }
 
     /// Mostly where the fewest died; anywhere now and then, lest one that is hard to reach takes all.
@@ -115,17 +118,20 @@ impl Nursery {
         }
     }
 
-    fn bury(&mut self) -> io::Result<()> {
+    /// Says whether anybody is left.
+    fn bury(&mut self) -> io::Result<bool> {
         loop {
             let (pid, killed) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, signal == Signal::SIGKILL),
                 Ok(WaitStatus::Exited(pid, _)) => (pid, false),
-                Ok(_) | Err(Errno::ECHILD) => return Ok(()),
+                Ok(_) => return Ok(true),
+                Err(Errno::ECHILD) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
+            self.board.count(if killed { Word::Deaths } else { Word::Endings });
+            // A child of the dead has no cradle of its own.
             let Some(cradle) = self.living.remove(&pid) else { continue };
             let lane = self.board.lane(cradle.lane);
-            self.board.count(if killed { Word::Deaths } else { Word::Endings });
             if killed && lane.died_at().is_none() {
                 self.board.count(Word::RandomDeaths);
                 let blocked = lane.end_killed();

@@ -1,6 +1,6 @@
 //! Where a process may be told to die, and the hook that kills it there.
 
-use std::sync::OnceLock;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nix::sys::signal::{Signal, raise};
@@ -40,6 +40,15 @@ pub const TENANT: &[&str] = &[
     "context: charged",
     "context: noted",
     "context: ended",
+    "pool: driver",
+    "pool: paid",
+    "pool: settled",
+    "export: parted",
+    "export: told",
+    "import: held",
+    "import: opened",
+    "share: left",
+    "share: told",
 ];
 
 /// The steps of the daemon.
@@ -61,6 +70,12 @@ pub const DAEMON: &[&str] = &[
     "vacate: left",
     "vacate: cleared",
     "vacate: settled",
+    "export: noted",
+    "export: handed over",
+    "export: published",
+    "import: noted",
+    "drop: released",
+    "leave: released",
     "recovery: restored",
     "recovery: reseated",
     "recovery: done",
@@ -110,16 +125,18 @@ struct Fate {
     passed: AtomicU64,
 }
 
-static FATE: OnceLock<Fate> = OnceLock::new();
+static FATE: RwLock<Option<Fate>> = RwLock::new(None);
 
-/// Sets how this process will die, once.
+/// Sets how this process will die. A child has a fate of its own.
 pub fn doom(board: Board, side: Side, lane: Option<Lane>, aim: Option<Aim>) {
-    let _ = FATE.set(Fate { board, side, lane, aim, passed: AtomicU64::new(0) });
+    let fate = Fate { board, side, lane, aim, passed: AtomicU64::new(0) };
+    *FATE.write().expect("nobody panics while it decides over a fate") = Some(fate);
     crash::hook(pass);
 }
 
 fn pass(name: &'static str) {
-    let Some(fate) = FATE.get() else { return };
+    let Ok(fate) = FATE.read() else { return };
+    let Some(fate) = fate.as_ref() else { return };
     let table = if fate.side == Side::Tenant { TENANT } else { DAEMON };
     let Some(at) = table.iter().position(|known| *known == name) else {
         fate.board.count(Word::UnknownPoint);

@@ -17,7 +17,7 @@ use crate::checker::{Bound, Checker, Regions, Seen};
 use crate::daemon::{CONTEXT_BYTES, Daemon};
 use crate::points::{Aim, Side, name, rarest};
 use crate::report::{Claim, Report, commit};
-use crate::tenant::Broken;
+use crate::wrong::Broken;
 
 /// What kind of run.
 #[derive(Clone, Debug)]
@@ -158,6 +158,7 @@ impl Storm {
             Claim::exactly("device_over_cap", load(&seen.device_over), "looks", 0),
             Claim::exactly("held_but_not_charged", board.get(Word::Uncharged), "times", 0),
             Claim::exactly("turned_away", board.get(Word::TurnedAway), "processes", 0),
+            Claim::exactly("panics", board.get(Word::Panics), "times", 0),
             Claim::exactly("ended_otherwise", board.get(Word::Endings), "processes", 0),
             Claim::exactly("driver_refusals", board.get(Word::DriverRefusals), "times", 0),
             Claim::exactly("unknown_points", board.get(Word::UnknownPoint), "times", 0),
@@ -171,6 +172,11 @@ impl Storm {
             ("attached", board.get(Word::Attached)),
             ("charges", board.get(Word::Charges)),
             ("refusals", board.get(Word::Refusals)),
+            ("pooled", board.get(Word::Pooled)),
+            ("exports", board.get(Word::Exports)),
+            ("imports", board.get(Word::Imports)),
+            ("children", board.get(Word::Children)),
+            ("rebirths", board.get(Word::Rebirths)),
             ("deaths_at_random", board.get(Word::RandomDeaths)),
             ("daemon_deaths", keeper.deaths),
             ("device_looks", load(&seen.device_looks)),
@@ -237,6 +243,7 @@ impl<'a> Keeper<'a> {
         match self.storm.broken {
             Some(Broken::DriverFirst) => drop(command.args(["--broken", "driver-first"])),
             Some(Broken::LostUpdate) => drop(command.args(["--broken", "lost-update"])),
+            Some(Broken::KeptShare) => drop(command.args(["--broken", "kept-share"])),
             Some(Broken::OverGrant) | None => {}
         }
         command.spawn()
@@ -260,7 +267,9 @@ impl<'a> Keeper<'a> {
 
     fn next_aim(&mut self) -> Option<Aim> {
         let point = rarest(self.board, Side::Daemon, |_| false)?;
-        Some(Aim { point, passing: 1 + self.chance.below(3) })
+        // Where nobody has died yet, at the first passing: some points are hard to come by.
+        let spread = if self.board.deaths(point).load(Relaxed) == 0 { 1 } else { 3 };
+        Some(Aim { point, passing: 1 + self.chance.below(spread) })
     }
 
     /// Kills the daemon, if it is not dead, and starts another.

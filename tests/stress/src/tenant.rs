@@ -1,39 +1,38 @@
-//! The life of a tenant: it joins the slice, takes and frees device memory at random, and is killed.
+//! The life of a tenant: it joins the slice, takes, shares and frees device memory at random, and is killed.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use simgpu::{Blocks, Context, Gpu, Node, Process, Refusal};
-use tranche_policy::{BLOCK, BLOCK_BYTES, Claim, Denied, Extent, Kind, Ledger, Owner, Refused};
+use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Kind, Ledger, Owner, Refused};
 use tranche_shm::DeviceSlot;
-use tranche_shm::credit::{Credit, Units};
+use tranche_shm::credit::Units;
 
 use crate::attach;
-use crate::board::{Board, Lane, Wait, Word};
+use crate::board::{Board, Lane, THREADS, Wait, Word};
 use crate::chance::Chance;
 use crate::connection::Line;
+use crate::delays::Delays;
+use crate::heap::Heap;
+use crate::kin;
+use crate::lending::Loans;
 use crate::points::{Aim, Side, doom};
-
-/// A protocol that is wrong on purpose, to show that the run would notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Broken {
-    /// The driver is asked first and the charge made afterwards.
-    DriverFirst,
-    /// The credit word is read, changed and written back, as if nobody else wrote it.
-    LostUpdate,
-    /// Somebody hands out credit that is in no ledger.
-    OverGrant,
-}
+use crate::pool::Pool;
+use crate::wrong::Broken;
 
 /// All that a tenant is born with.
 #[derive(Clone, Debug)]
 pub struct Birth {
+    /// Where the run has its files.
+    pub place: PathBuf,
     /// Where it says what it does.
     pub board: Board,
-    /// Its lane there.
+    /// Which one it is.
+    pub tenant: usize,
+    /// Its lane on the board.
     pub lane: Lane,
     /// The node whose first GPU it uses.
     pub node: Node,
@@ -43,11 +42,17 @@ pub struct Birth {
     pub chance: Chance,
     /// What is wrong with it.
     pub broken: Option<Broken>,
+    /// Whether it may have a child, or become another program.
+    pub may_have_children: bool,
 }
 
 /// Lives until killed, or until nobody lets it in.
-pub fn live(birth: Birth) {
+pub fn live(mut birth: Birth) {
     doom(birth.board, Side::Tenant, Some(birth.lane), birth.aim);
+    std::panic::set_hook(Box::new(move |panic| {
+        birth.board.count(Word::Panics);
+        eprintln!("{panic}");
+    }));
     let delays = Delays::open();
     let turn = birth.board.get(Word::DaemonTurn);
     let wait = birth.lane.begin(delays.ns());
@@ -61,142 +66,239 @@ pub fn live(birth: Birth) {
     birth.board.count(Word::Attached);
     let Ok(process) = birth.node.register() else { return };
     let gpu = process.node().gpu(0).expect("every node has a first GPU");
-    let heap = Heap { next: 1 << 40, shared: BTreeMap::new(), held: Vec::new() };
-    let mut tenant = Tenant { birth, delays, ledger, process, gpu, heap, context: None };
-    loop {
-        tenant.step();
-        tenant.check();
-    }
+    let several = birth.broken.is_none() && birth.chance.once_in(4);
+    let threads = if several { 2 + birth.chance.below(THREADS as u64 - 1) as usize } else { 1 };
+    let body =
+        Body { birth, ledger, process, gpu, holds: AtomicU64::new(0), pools: Default::default(), threads };
+    body.work();
 }
 
-struct Tenant {
-    birth: Birth,
-    delays: Delays,
-    ledger: Ledger<'static>,
-    process: Process,
-    gpu: Gpu,
-    heap: Heap,
-    context: Option<(Context, Owner)>,
-}
-
-/// What it holds of the device, by address.
-struct Heap {
-    next: u64,
-    /// Blocks with small allocations in them, and how many.
-    shared: BTreeMap<u64, u64>,
-    held: Vec<(u64, u64)>,
-}
-
-impl Heap {
-    fn blocks(&self) -> u64 {
-        let whole = self.held.iter().filter(|(_, bytes)| *bytes >= BLOCK_BYTES);
-        whole.map(|(_, bytes)| bytes.div_ceil(BLOCK_BYTES)).sum::<u64>() + self.shared.len() as u64
-    }
+/// A tenant's process, as all of its threads see it.
+pub(crate) struct Body {
+    pub(crate) birth: Birth,
+    pub(crate) ledger: Ledger<'static>,
+    pub(crate) process: Process,
+    pub(crate) gpu: Gpu,
+    /// Blocks that the driver holds for it alone. Never less than it does.
+    holds: AtomicU64,
+    /// Of these, what the pool of each thread keeps.
+    pub(crate) pools: [AtomicU64; THREADS],
+    threads: usize,
 }
 
 const DEVICE: usize = 0;
 
-fn device() -> DeviceSlot {
+pub(crate) fn device() -> DeviceSlot {
     DeviceSlot::new(DEVICE).expect("a slice has a first device")
 }
 
-impl Tenant {
-    fn step(&mut self) {
-        let Some((context, owner)) = self.context else { return self.open_context() };
-        match self.birth.chance.below(100) {
-            0 => self.close_context(context),
-            1..45 => self.free(),
-            45..75 => {
-                let bytes = 1 + self.birth.chance.below(BLOCK_BYTES - 1);
-                self.allocate(bytes, owner);
-            }
-            _ => {
-                let bytes = BLOCK_BYTES * (1 + self.birth.chance.below(96));
-                self.allocate(bytes, owner);
+impl Body {
+    /// Never comes back.
+    fn work(&self) {
+        let mut first = Hand::of(self, 0, self.birth.chance.clone(), None);
+        if self.threads > 1 {
+            while first.context.is_none() {
+                first.open_context();
             }
         }
+        let context = first.context;
+        std::thread::scope(|scope| {
+            for thread in 1..self.threads {
+                let chance = Chance::new(first.chance.number());
+                scope.spawn(move || Hand::of(self, thread, chance, context).work());
+            }
+            first.work();
+        });
     }
 
-    /// What the driver holds for this process never exceeds what it was charged.
-    fn check(&self) {
-        self.check_with(0);
+    /// Takes blocks of the device.
+    pub(crate) fn take(&self, blocks: u64) -> Result<(), Refusal> {
+        self.process.take_blocks(self.gpu, Blocks(blocks))?;
+        self.holds.fetch_add(blocks, SeqCst);
+        Ok(())
     }
 
-    /// The same where the driver has just given so many blocks more.
-    fn check_with(&self, fresh: u64) {
-        let context =
-            self.context.map_or(0, |_| self.process.node().gpu_spec(self.gpu).model.context().bytes());
-        let held = context + (self.heap.blocks() + fresh) * BLOCK_BYTES;
+    /// Gives blocks back.
+    pub(crate) fn give(&self, blocks: u64) {
+        self.holds_less(blocks);
+        self.process.give_blocks(self.gpu, Blocks(blocks));
+    }
+
+    pub(crate) fn holds_less(&self, blocks: u64) {
+        self.holds.fetch_sub(blocks, SeqCst);
+    }
+
+    fn context_blocks(&self) -> u64 {
+        self.process.node().gpu_spec(self.gpu).model.context().0
+    }
+
+    /// What the driver holds for this process never exceeds what it was charged. Where other threads are between
+    /// two steps, the two cannot be seen at one instant, but then they do not stay as they are.
+    pub(crate) fn check(&self) {
+        const LOOKS: usize = 100;
         let tenant = self.ledger.tenant();
-        if held > tenant.used_by(tenant.slot, device()) {
+        let look = || (self.holds.load(SeqCst) * BLOCK_BYTES, tenant.used_by(tenant.slot, device()));
+        let (holds, charged) = look();
+        if holds > charged && (0..LOOKS).all(|_| look() == (holds, charged)) {
             self.birth.board.count(Word::Uncharged);
         }
     }
+}
+
+/// One of its threads.
+pub(crate) struct Hand<'a> {
+    pub(crate) body: &'a Body,
+    pub(crate) thread: usize,
+    pub(crate) chance: Chance,
+    pub(crate) heap: Heap,
+    pub(crate) pool: Pool,
+    pub(crate) loans: Loans,
+    context: Option<(Context, Owner)>,
+    lane: Lane,
+    delays: Delays,
+    may_have_children: bool,
+}
+
+impl<'a> Hand<'a> {
+    fn of(body: &'a Body, thread: usize, chance: Chance, context: Option<(Context, Owner)>) -> Self {
+        Self {
+            body,
+            thread,
+            chance,
+            heap: Heap::of(thread),
+            pool: Pool::default(),
+            loans: Loans::default(),
+            context,
+            lane: body.birth.lane.of_thread(thread),
+            delays: Delays::open(),
+            may_have_children: body.birth.may_have_children && body.birth.aim.is_none(),
+        }
+    }
+
+    /// Works until killed. A thread that fails must not be missed among the others.
+    fn work(&mut self) {
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                self.step();
+                self.body.check();
+            }
+        }));
+        std::process::exit(if failed.is_err() { 101 } else { 0 })
+    }
+
+    fn step(&mut self) {
+        let Some((context, owner)) = self.context else { return self.open_context() };
+        let alone = self.body.threads == 1;
+        match self.chance.below(100) {
+            0 if alone => self.close_context(context),
+            1 if alone => self.have_a_child_or_be_one(),
+            0..38 => self.free(),
+            38..60 => {
+                let bytes = 1 + self.chance.below(BLOCK_BYTES - 1);
+                self.allocate(bytes, owner);
+            }
+            60..70 => self.use_pool(),
+            70..84 => self.lend_or_borrow(),
+            _ => {
+                let bytes = BLOCK_BYTES * (1 + self.chance.below(96));
+                self.allocate(bytes, owner);
+            }
+        }
+    }
+
+    /// Only what is ours counts as waiting.
+    pub(crate) fn waits(&self) -> Waits<'_> {
+        let waits = Waits { lane: self.lane, delays: &self.delays, wait: Cell::new(None) };
+        waits.resume();
+        waits
+    }
 
     fn open_context(&mut self) {
-        let wait = self.birth.lane.begin(self.delays.ns());
-        let reserved = self.ledger.reserve_context(device(), &Line);
-        self.birth.lane.end(wait, self.delays.ns());
-        match reserved.map(|()| self.process.create_context(self.gpu)) {
+        let body = self.body;
+        let waits = self.waits();
+        let reserved = body.ledger.reserve_context(device(), &Line);
+        drop(waits);
+        match reserved.map(|()| body.process.create_context(body.gpu)) {
             Ok(Ok(context)) => {
-                let owner = self.ledger.primary_opened(context.serial(), device());
+                body.holds.fetch_add(body.context_blocks(), SeqCst);
+                let owner = body.ledger.primary_opened(context.serial(), device());
                 self.context = Some((context, owner));
             }
-            Ok(Err(_)) => self.birth.board.count(Word::DriverRefusals),
+            Ok(Err(_)) => body.birth.board.count(Word::DriverRefusals),
             Err(Refused) => self.refused(),
         }
     }
 
     fn close_context(&mut self, context: Context) {
-        let blocks = self.heap.blocks();
+        self.drain_pool();
+        let body = self.body;
+        let ledger = body.ledger;
         let driver = || {
-            self.process.give_blocks(self.gpu, Blocks(blocks));
-            self.process.destroy_context(context);
+            body.give(self.heap.blocks());
+            self.leave_all_lent();
+            body.holds_less(body.context_blocks());
+            body.process.destroy_context(context);
             Ok::<(), Refusal>(())
         };
-        let _ = self.ledger.close(context.serial(), driver);
-        self.heap.shared.clear();
-        self.heap.held.clear();
+        let _ = ledger.close(context.serial(), driver);
+        self.heap.clear();
         self.context = None;
+        self.tell();
     }
 
-    fn refused(&self) {
-        self.birth.board.count(Word::Refusals);
+    /// A child has an account of its own; who becomes another program begins with none.
+    fn have_a_child_or_be_one(&mut self) {
+        let birth = &self.body.birth;
+        if !std::mem::take(&mut self.may_have_children) {
+            return;
+        }
+        if self.chance.once_in(2) {
+            birth.board.count(Word::Rebirths);
+            let error = kin::begin_anew(&birth.place, birth.tenant, self.chance.number());
+            panic!("it cannot become another program: {error}");
+        }
+        birth.board.count(Word::Children);
+        let chance = Chance::new(self.chance.number());
+        let lane = birth.lane.of_child();
+        let child = Birth { lane, aim: None, chance, may_have_children: false, ..birth.clone() };
+        kin::bear(|| live(child)).expect("there is room for another process");
+    }
+
+    pub(crate) fn refused(&self) {
+        self.body.birth.board.count(Word::Refusals);
         std::thread::sleep(Duration::from_micros(300));
     }
 
     fn allocate(&mut self, bytes: u64, owner: Owner) {
-        match self.birth.broken {
+        match self.body.birth.broken {
             Some(Broken::DriverFirst) => return self.allocate_driver_first(bytes),
             Some(Broken::LostUpdate) => return self.allocate_with_lost_updates(bytes),
             _ => {}
         }
         let (address, fresh) = self.heap.place(bytes);
-        let (lane, delays, process, gpu) = (self.birth.lane, &self.delays, &self.process, self.gpu);
-        let wait: Cell<Option<Wait>> = Cell::new(Some(lane.begin(delays.ns())));
+        let body = self.body;
+        let waits = self.waits();
         let extent = Extent::plain(bytes).expect("it is far less than 16 TiB");
         let driver = || {
-            // Only what is ours counts as waiting.
-            let _ = wait.take().map(|wait| lane.end(wait, delays.ns()));
-            process.take_blocks(gpu, Blocks(fresh))?;
-            self.check_with(fresh);
-            wait.set(Some(lane.begin(delays.ns())));
+            waits.pause();
+            body.take(fresh)?;
+            body.check();
+            waits.resume();
             Ok::<_, Refusal>((address, extent))
         };
-        let undo = |_| process.give_blocks(gpu, Blocks(fresh));
         let claim = Claim { device: device(), extent, owner };
-        let allocated = self.ledger.allocate(Kind::Memory, claim, &Line, driver, undo);
-        let _ = wait.take().map(|wait| lane.end(wait, delays.ns()));
+        let allocated = body.ledger.allocate(Kind::Memory, claim, &Line, driver, |_| body.give(fresh));
+        drop(waits);
         match allocated {
             Ok(_) => {
-                self.birth.board.count(Word::Charges);
+                body.birth.board.count(Word::Charges);
                 self.heap.enter(address, bytes);
             }
-            Err(Denied::Driver(_)) => self.birth.board.count(Word::DriverRefusals),
+            Err(Denied::Driver(_)) => body.birth.board.count(Word::DriverRefusals),
             Err(Denied::OutOfMemory) => {
                 self.refused();
-                // Somebody has to let go, or nobody would ever get anything.
                 self.free();
+                self.give_back_loans();
             }
         }
     }
@@ -205,122 +307,42 @@ impl Tenant {
         if self.heap.held.is_empty() {
             return;
         }
-        let at = self.birth.chance.below(self.heap.held.len() as u64) as usize;
+        let at = self.chance.below(self.heap.held.len() as u64) as usize;
         let (address, bytes) = self.heap.held.swap_remove(at);
         let back = self.heap.leave(address, bytes);
-        let driver = || {
-            self.process.give_blocks(self.gpu, Blocks(back));
-            Ok::<(), Refusal>(())
-        };
-        match self.birth.broken {
-            Some(Broken::DriverFirst | Broken::LostUpdate) => {
-                let _ = driver();
-                self.ledger.tenant().release(device(), Units::new(BLOCK.get() * back as u32));
-            }
+        match self.body.birth.broken {
+            Some(Broken::DriverFirst | Broken::LostUpdate) => self.free_unknown(Blocks(back)),
             _ => {
-                let _ = self.ledger.free(Kind::Memory, address, driver);
+                let driver = || {
+                    self.body.give(back);
+                    Ok::<(), Refusal>(())
+                };
+                let _ = self.body.ledger.free(Kind::Memory, address, driver);
             }
         }
     }
 }
 
-/// What is wrong on purpose.
-impl Tenant {
-    fn allocate_driver_first(&mut self, bytes: u64) {
-        let bytes = bytes.next_multiple_of(BLOCK_BYTES);
-        let blocks = bytes / BLOCK_BYTES;
-        if self.process.take_blocks(self.gpu, Blocks(blocks)).is_err() {
-            return;
-        }
-        self.check_with(blocks);
-        let units = Units::within(bytes);
-        match self.ledger.tenant().charge(device(), units, &Line) {
-            Ok(reservation) => {
-                reservation.keep(units);
-                self.take_note(bytes);
-            }
-            Err(Refused) => self.process.give_blocks(self.gpu, Blocks(blocks)),
-        }
+/// A wait for the slice, which may be interrupted while the driver is asked.
+pub(crate) struct Waits<'a> {
+    lane: Lane,
+    delays: &'a Delays,
+    wait: Cell<Option<Wait>>,
+}
+
+impl Waits<'_> {
+    pub(crate) fn pause(&self) {
+        let _ = self.wait.take().map(|wait| self.lane.end(wait, self.delays.ns()));
     }
 
-    fn allocate_with_lost_updates(&mut self, bytes: u64) {
-        let units = Units::within(bytes.next_multiple_of(BLOCK_BYTES));
-        let tenant = self.ledger.tenant();
-        let word = tenant.usage.credit(tenant.slot, device());
-        let seen = word.load();
-        if seen.unused() < units {
-            drop(tenant.charge(device(), units, &Line));
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-        word.reset(Credit { used: seen.used.saturating_add(units), ..seen });
-        if self.process.take_blocks(self.gpu, Blocks(units.bytes() / BLOCK_BYTES)).is_ok() {
-            self.take_note(units.bytes());
-        }
-    }
-
-    fn take_note(&mut self, bytes: u64) {
-        let (address, _) = self.heap.place(bytes);
-        self.heap.enter(address, bytes);
+    pub(crate) fn resume(&self) {
+        self.wait.set(Some(self.lane.begin(self.delays.ns())));
     }
 }
 
-impl Heap {
-    /// Where an allocation goes, and how many blocks the driver needs for it. Small ones share blocks, and may
-    /// lie over the edge of one, never over more than one that is new.
-    fn place(&self, bytes: u64) -> (u64, u64) {
-        let whole = bytes >= BLOCK_BYTES;
-        let fresh = |next| {
-            blocks(next, bytes).filter(|block| whole || !self.shared.contains_key(block)).count() as u64
-        };
-        let mut address = self.next;
-        if whole || fresh(address) > 1 {
-            address = address.next_multiple_of(BLOCK_BYTES);
-        }
-        (address, fresh(address))
-    }
-
-    fn enter(&mut self, address: u64, bytes: u64) {
-        self.next = address + bytes;
-        if bytes >= BLOCK_BYTES {
-            self.next = self.next.next_multiple_of(BLOCK_BYTES);
-        } else {
-            blocks(address, bytes).for_each(|block| *self.shared.entry(block).or_default() += 1);
-        }
-        self.held.push((address, bytes));
-    }
-
-    /// How many blocks the driver gets back.
-    fn leave(&mut self, address: u64, bytes: u64) -> u64 {
-        if bytes >= BLOCK_BYTES {
-            return bytes.div_ceil(BLOCK_BYTES);
-        }
-        for block in blocks(address, bytes) {
-            *self.shared.entry(block).or_default() -= 1;
-        }
-        let before = self.shared.len();
-        self.shared.retain(|_, live| *live > 0);
-        (before - self.shared.len()) as u64
-    }
-}
-
-fn blocks(address: u64, bytes: u64) -> std::ops::Range<u64> {
-    address / BLOCK_BYTES..(address + bytes - 1) / BLOCK_BYTES + 1
-}
-
-/// How long this process had to wait for a processor, as the kernel counts it.
-struct Delays(Option<File>);
-
-impl Delays {
-    fn open() -> Self {
-        Self(File::open("/proc/self/schedstat").ok())
-    }
-
-    fn ns(&self) -> u64 {
-        let mut text = [0; 96];
-        let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or_default();
-        let text = std::str::from_utf8(&text[..read]).unwrap_or_default();
-        text.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or_default()
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.pause();
     }
 }
 

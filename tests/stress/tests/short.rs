@@ -57,3 +57,9 @@ fn credit_from_outside_the_books_is_noticed() {
     let (output, report) = run(&["--deaths", "60", "--at-most", "60", "--broken", "over-grant"]);
     assert!(!output.status.success() && value(&report, "over_grants") > 0, "{report:#}");
 }
+
+#[test]
+fn shared_memory_that_is_held_and_said_not_to_be_is_noticed() {
+    let (output, report) = run(&["--deaths", "60", "--at-most", "60", "--broken", "kept-share"]);
+    assert!(!output.status.success() && value(&report, "device_over_cap") > 0, "{report:#}");
+}

@@ -1,0 +1,124 @@
+//! What a thread does with memory that other processes of the slice hold, too.
+
+use simgpu::{Blocks, Refusal, Shared};
+use tranche_policy::{BLOCK_BYTES, Denied, Kind};
+use tranche_shm::credit::Units;
+use tranche_shm::message::ShareKey;
+
+use crate::board::{Offer, Word};
+use crate::connection::Line;
+use crate::tenant::{Hand, device};
+use crate::wrong::Broken;
+
+/// Where memory of others is opened.
+const OPENED: u64 = 1 << 50;
+
+/// What a thread lent and borrowed.
+#[derive(Debug, Default)]
+pub(crate) struct Loans {
+    lent: Vec<(u64, Shared)>,
+    borrowed: Vec<Shared>,
+}
+
+fn key(shared: Shared) -> ShareKey {
+    ShareKey::of_bytes(&shared.serial().to_le_bytes())
+}
+
+impl Hand<'_> {
+    pub(crate) fn lend_or_borrow(&mut self) {
+        match self.chance.below(8) {
+            0..2 => self.lend(),
+            2..5 => self.borrow(),
+            5 => self.return_one(),
+            _ => self.free_lent(),
+        }
+    }
+
+    /// Lets others open one of its allocations, and tells them of it.
+    fn lend(&mut self) {
+        let Some((address, bytes)) = self.heap.part_with_whole() else { return };
+        let (body, blocks) = (self.body, bytes.div_ceil(BLOCK_BYTES));
+        let Ok(shared) = body.process.share(body.gpu, Blocks(blocks)) else {
+            return self.heap.held.push((address, bytes));
+        };
+        // From here on it is no longer this process's alone.
+        body.holds_less(blocks);
+        let waits = self.waits();
+        let exported = body.ledger.export(Kind::Memory, address, key(shared), &Line);
+        drop(waits);
+        exported.expect("whole blocks cost nothing more");
+        body.birth.board.count(Word::Exports);
+        body.birth.board.offer(&mut self.chance, Offer { serial: shared.serial(), blocks });
+        self.loans.lent.push((address, shared));
+    }
+
+    fn free_lent(&mut self) {
+        if let Some((address, shared)) = self.loans.lent.pop() {
+            let driver = || self.leave(shared);
+            let _ = self.body.ledger.free(Kind::Memory, address, driver);
+            self.tell();
+        }
+    }
+
+    /// Opens what others offer, if it is still there.
+    fn borrow(&mut self) {
+        let body = self.body;
+        let Some(Offer { serial, blocks }) = body.birth.board.some_offer(&mut self.chance) else { return };
+        let shared = Shared::new(body.gpu, serial);
+        if self.loans.borrowed.contains(&shared) || self.loans.lent.iter().any(|(_, lent)| *lent == shared) {
+            return;
+        }
+        let driver = || {
+            body.process.join(shared)?;
+            Ok::<_, Refusal>((OPENED | serial, Units::within(blocks * BLOCK_BYTES)))
+        };
+        let waits = self.waits();
+        let undo = |_| body.process.leave(shared);
+        let opened = body.ledger.import(Kind::Opened, device(), key(shared), &Line, driver, undo);
+        drop(waits);
+        match opened {
+            Ok(_) => {
+                body.birth.board.count(Word::Imports);
+                self.loans.borrowed.push(shared);
+            }
+            Err(Denied::OutOfMemory) => self.refused(),
+            Err(Denied::Driver(_)) => {} // its last holder has gone
+        }
+    }
+
+    fn return_one(&mut self) {
+        if let Some(shared) = self.loans.borrowed.pop() {
+            let driver = || self.leave(shared);
+            let waits = self.waits();
+            let _ = self.body.ledger.drop_import(OPENED | shared.serial(), &Line, driver);
+            drop(waits);
+        }
+    }
+
+    fn leave(&self, shared: Shared) -> Result<(), Refusal> {
+        if self.body.birth.broken != Some(Broken::KeptShare) {
+            self.body.process.leave(shared);
+        }
+        Ok(())
+    }
+
+    /// The driver lets go of all that was lent with the context that it was made in.
+    pub(crate) fn leave_all_lent(&mut self) {
+        for (_, shared) in std::mem::take(&mut self.loans.lent) {
+            let _ = self.leave(shared);
+        }
+    }
+
+    /// Says to the daemon what is held no more.
+    pub(crate) fn tell(&self) {
+        let waits = self.waits();
+        self.body.ledger.flush_shares(&Line);
+        drop(waits);
+    }
+
+    /// Somebody has to let go, or nobody would ever get anything.
+    pub(crate) fn give_back_loans(&mut self) {
+        self.free_lent();
+        self.return_one();
+    }
+}
