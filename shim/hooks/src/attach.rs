@@ -1,5 +1,6 @@
 //! Becoming part of the slice, on the first governed call.
 
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
@@ -17,32 +18,54 @@ use crate::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outside;
 
+/// The ledger of this process in its slice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ours(&'static Ledger<'static>);
+
+impl Deref for Ours {
+    type Target = Ledger<'static>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Ledger<'static> {
+        self.0
+    }
+}
+
 /// This process in its slice; tried anew at each call until it succeeds.
 #[inline(always)]
-pub(crate) fn ledger() -> Result<Ledger<'static>, Outside> {
+pub(crate) fn ledger() -> Result<Ours, Outside> {
     let root = Root::get().ok_or(Outside)?;
-    if root.word(Word::Ready).load(Acquire) == 0 {
-        attach(root)?;
+    match root.ledger() {
+        Some(ledger) => Ok(Ours(ledger)),
+        None => attach(root),
     }
-    let tenant = tenant(root).ok_or(Outside)?;
-    Ledger::over(tenant, root.ledger(), sys::pause).ok_or(Outside)
 }
 
 #[cold]
-fn attach(root: Root) -> Result<(), Outside> {
+fn attach(root: Root) -> Result<Ours, Outside> {
     let deadline_ns = sys::now_ns() + PATIENCE_NS;
     let _turn = root.turn(deadline_ns).ok_or(Outside)?;
     point("attach: begin");
     loop {
         if root.word(Word::Ready).load(Acquire) != 0 {
-            return Ok(());
+            return keep(root).ok_or(Outside);
         }
         match connection::open(root, deadline_ns).and_then(|welcome| settle_in(root, welcome)) {
-            Ok(()) => return Ok(()),
+            Ok(()) => {}
             Err(Failure::Away) if sys::now_ns() < deadline_ns => sys::sleep_ms(20),
             Err(_) => return Err(Outside),
         }
     }
+}
+
+/// Puts the ledger together once for all calls; another thread may have done so before we had the turn.
+fn keep(root: Root) -> Option<Ours> {
+    if root.ledger().is_none() {
+        let ledger = Ledger::over(tenant(root)?, root.ledger_words(), sys::pause)?;
+        // SAFETY: we have the turn, and there is none.
+        unsafe { root.keep(ledger) };
+    }
+    root.ledger().map(Ours)
 }
 
 /// Maps the regions and says that everything is there.
@@ -89,7 +112,6 @@ pub(crate) fn inside() -> Option<Inside> {
     })
 }
 
-#[inline(always)]
 fn tenant(root: Root) -> Option<Tenant<'static>> {
     let control = region(root.word(Word::Control), control::WORDS);
     let usage = region(root.word(Word::Usage), compute::REGION_WORDS);
@@ -100,7 +122,6 @@ fn tenant(root: Root) -> Option<Tenant<'static>> {
     })
 }
 
-#[inline(always)]
 fn region(address: &AtomicU64, words: usize) -> &'static [AtomicU64] {
     // SAFETY: called after `Ready` was seen, so `settle_in` has stored the address of a mapping of this many
     // words, which is never unmapped and lives on in a forked child (which does not see `Ready`).

@@ -152,7 +152,8 @@ pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
 /// Where the calling thread's work runs.
 fn place() -> Option<Place> {
     let (device, context) = driver::current().ok()?;
-    let device = device::slot(&attach::ledger().ok()?, device).ok()?;
+    let ledger = attach::ledger().ok()?;
+    let device = device::slot(&ledger, device).ok()?;
     Some(Place { device, context })
 }
 

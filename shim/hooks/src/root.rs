@@ -5,21 +5,25 @@
 
 #[cfg(not(feature = "preload"))]
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 use core::ptr;
-#[cfg(not(feature = "preload"))]
-use core::sync::atomic::Ordering::Release;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
-use tranche_policy::{GATE_WORDS, Guard, Lock};
+use tranche_policy::{GATE_WORDS, Guard, Ledger, Lock};
 
 use crate::sys;
 
 /// 256 MiB of addresses, touched only where used: about a million entries.
 const WORDS: usize = 32 << 20;
 const ROOT_WORDS: usize = 128;
+/// Where our ledger lies: first whose it is, then the ledger. Each library has a place, as what it holds of the
+/// library's own is gone when a program unloads that.
+const LEDGER: usize = if cfg!(feature = "libnvml") { 44 } else { 24 };
+/// Words that a ledger may take.
+const LEDGER_WORDS: usize = 16;
 const FIRST_DEVICE: usize = 64;
 const FIRST_MARK: usize = ROOT_WORDS + GATE_WORDS;
-const FIRST_OF_LEDGER: usize = FIRST_MARK + MARK_WORDS;
+const FIRST_OF_LEDGER: usize = (FIRST_MARK + MARK_WORDS).next_multiple_of(8);
 const MARK_WORDS: usize = 256;
 
 /// Words of the root, by what they hold.
@@ -84,7 +88,7 @@ fn sibling() -> Option<*mut AtomicU64> {
 
 /// The mapping.
 #[derive(Clone, Copy)]
-pub(crate) struct Root(&'static [AtomicU64]);
+pub(crate) struct Root(&'static [AtomicU64; WORDS]);
 
 static ROOT: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
@@ -107,8 +111,9 @@ impl Root {
             return Some(Self::of(shared));
         }
         let fresh = sys::map_private(WORDS).ok()?;
-        match ROOT.compare_exchange(ptr::null_mut(), fresh.as_ptr().cast_mut(), AcqRel, Acquire) {
-            Ok(_) => Some(Self(fresh)),
+        let first = fresh.as_ptr().cast_mut();
+        match ROOT.compare_exchange(ptr::null_mut(), first, AcqRel, Acquire) {
+            Ok(_) => Some(Self::of(first)),
             Err(other) => {
                 sys::unmap_unseen(fresh);
                 Some(Self::of(other))
@@ -120,7 +125,7 @@ impl Root {
     fn of(address: *mut AtomicU64) -> Self {
         // SAFETY: only `get` stores to ROOT, and only mappings of WORDS words that are never unmapped. Fork
         // keeps the mapping at its address.
-        Self(unsafe { core::slice::from_raw_parts(address, WORDS) })
+        Self(unsafe { &*address.cast() })
     }
 
     /// One of the named words.
@@ -153,8 +158,7 @@ impl Root {
     }
 
     /// Words for the ledger.
-    #[inline(always)]
-    pub(crate) fn ledger(self) -> &'static [AtomicU64] {
+    pub(crate) fn ledger_words(self) -> &'static [AtomicU64] {
         &self.0[FIRST_OF_LEDGER..]
     }
 
@@ -167,4 +171,39 @@ impl Root {
     pub(crate) fn marks(self) -> &'static [AtomicU64] {
         &self.0[FIRST_MARK..FIRST_OF_LEDGER]
     }
+
+    /// Puts the ledger where each call finds it, so that none has to put it together.
+    ///
+    /// # Safety
+    /// By whoever has the turn, while there is [none](Root::ledger).
+    pub(crate) unsafe fn keep(self, ledger: Ledger<'static>) {
+        // SAFETY: the place is large enough, as asserted below. Nobody looks at it before it is said to be ours,
+        // and nobody else writes it.
+        unsafe { self.place().write(MaybeUninit::new(ledger)) };
+        self.0[LEDGER].store(ours(), Release);
+    }
+
+    /// The ledger, if there is one.
+    #[inline(always)]
+    pub(crate) fn ledger(self) -> Option<&'static Ledger<'static>> {
+        let kept = self.0[LEDGER].load(Acquire) == ours();
+        // SAFETY: we wrote it before we said so, and write it once. A forked child finds zeroes and writes it
+        // again; its only thread is the one that forked, which was in none of our calls.
+        kept.then(|| unsafe { (*self.place()).assume_init_ref() })
+    }
+
+    #[inline(always)]
+    fn place(self) -> *mut MaybeUninit<Ledger<'static>> {
+        self.0[LEDGER + 1].as_ptr().cast()
+    }
 }
+
+/// What tells this library from one that was there before, and from the other one.
+#[inline(always)]
+fn ours() -> u64 {
+    (&raw const ROOT) as u64
+}
+
+const _: () = assert!(size_of::<Ledger<'static>>() <= LEDGER_WORDS * size_of::<AtomicU64>());
+const _: () = assert!(align_of::<Ledger<'static>>() <= align_of::<AtomicU64>());
+const _: () = assert!(LEDGER + LEDGER_WORDS < FIRST_DEVICE);

@@ -102,24 +102,19 @@ impl<'a> Tenant<'a> {
     ) -> Result<Reservation<'a>, Refused> {
         point("charge: begin");
         self.stir();
-        if self.may_spend_freely(device) && self.credit(device).charge(units).is_ok() {
-            point("charge: charged");
-            return Ok(Reservation { tenant: self, device, units });
+        if !self.may_spend_freely(device) || self.credit(device).charge(units).is_err() {
+            self.charge_by_asking(device, units, daemon)?;
         }
-        self.charge_by_asking(device, units, daemon)
+        point("charge: charged");
+        Ok(Reservation { tenant: self, device, units })
     }
 
     /// Apart, so that the way through [`Tenant::charge`] that nearly all charges take is short.
     #[cold]
-    fn charge_by_asking(
-        self,
-        device: DeviceSlot,
-        units: Units,
-        daemon: &impl Daemon,
-    ) -> Result<Reservation<'a>, Refused> {
+    fn charge_by_asking(self, device: DeviceSlot, units: Units, daemon: &impl Daemon) -> Result<(), Refused> {
         // What costs nothing does not wait for a slice to be within its cap.
         if units == Units::ZERO {
-            return Ok(Reservation { tenant: self, device, units });
+            return Ok(());
         }
         if self.excluded(device, units) {
             point("charge: excluded");
@@ -131,8 +126,7 @@ impl<'a> Tenant<'a> {
                 break;
             }
             if self.credit(device).charge(units).is_ok() {
-                point("charge: charged");
-                return Ok(Reservation { tenant: self, device, units });
+                return Ok(());
             }
             if self.excluded(device, units) {
                 break;

@@ -46,12 +46,18 @@ impl Ledger<'_> {
         Ok(())
     }
 
+    /// Who owns what is allocated in `context`, if we know it.
+    #[inline(always)]
+    pub fn known_owner(&self, context: u64) -> Option<Owner> {
+        self.few.serial(Kind::Context, context).map(Owner)
+    }
+
     /// Who owns what is allocated in `context`. One that we did not see made counts as primary: its reserve is
     /// charged now.
     #[inline(always)]
     pub fn owner(&self, context: u64, device: DeviceSlot, daemon: &impl Daemon) -> Result<Owner, Refused> {
-        match self.few.serial(Kind::Context, context) {
-            Some(serial) => Ok(Owner(serial)),
+        match self.known_owner(context) {
+            Some(owner) => Ok(owner),
             None => self.new_owner(context, device, daemon),
         }
     }

@@ -7,6 +7,9 @@ pub const BLOCK_BYTES: u64 = 2 << 20;
 /// The same as credit.
 pub const BLOCK: Units = Units::within(BLOCK_BYTES);
 
+/// The most blocks that credit can express.
+const MOST_BLOCKS: u64 = (Units::MAX.get() / BLOCK.get()) as u64;
+
 /// Pitches are multiples of at most this on every device known; what the driver really chose is charged after.
 const PITCH_BYTES: u64 = 512;
 
@@ -32,11 +35,12 @@ impl Extent {
     }
 
     /// Of memory that is never packed with other memory.
+    #[inline(always)]
     pub const fn blocks(bytes: u64) -> Option<Self> {
-        let Some(bytes) = bytes.checked_next_multiple_of(BLOCK_BYTES) else { return None };
-        match Units::covering(bytes) {
-            Some(units) => Some(Self::Whole { units }),
-            None => None,
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        match blocks <= MOST_BLOCKS {
+            true => Some(Self::Whole { units: Units::new(blocks as u32 * BLOCK.get()) }),
+            false => None,
         }
     }
 

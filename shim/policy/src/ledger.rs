@@ -14,7 +14,7 @@ use crate::table::{Entry, Full, Kind, Table};
 /// Words in front of the table: one lock and one charge for contexts per device, then the lock about shares and
 /// the number of shares to tell the daemon of, then the lock about marks, how many there are, and how many contexts
 /// are about to end.
-const HEAD: usize = MARKING + 3;
+const HEAD: usize = (MARKING + 3).next_multiple_of(8);
 const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 const MARKING: usize = SHARING + 2;
 /// Words for contexts and pools.

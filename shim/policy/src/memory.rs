@@ -68,34 +68,58 @@ impl<'a> Ledger<'a> {
         reserved: Reservation<'a>,
         daemon: &impl Daemon,
     ) -> Result<(), Refused> {
-        let (units, packed) = match claim.extent {
-            Extent::Whole { units } => (units, 0),
-            Extent::Packed { bytes } => (Units::ZERO, bytes),
-        };
-        // Whoever joins a block after us does not pay for it, so it is paid before it is entered.
-        let worst = touched(key, packed).fold(units, |sum, _| sum.saturating_add(BLOCK));
-        let reserved = reserved.grow(worst, daemon)?;
-        let (fresh, packed, all) = match packed {
-            0 => (Units::ZERO, 0, Ok(())),
-            _ => self.enter_blocks(claim.device, key, packed),
-        };
-        point("allocate: blocks");
-        reserved.keep(units.saturating_add(fresh));
-        let entry = Entry { device: claim.device, serial: 0, units, detail: packed, link: claim.owner.0 };
-        match all.and_then(|()| self.table.add(kind, key, entry)) {
-            Ok(None) => {
-                point("allocate: entered");
-                Ok(())
+        let entry =
+            |units, detail| Entry { device: claim.device, serial: 0, units, detail, link: claim.owner.0 };
+        match claim.extent {
+            Extent::Whole { units } => {
+                reserved.grow(units, daemon)?.keep(units);
+                self.add(kind, key, entry(units, 0))
             }
-            Ok(Some(gone)) => {
-                self.forget(kind, key, gone);
-                Ok(())
-            }
-            Err(Full) => {
-                self.forget(kind, key, entry);
-                Err(Refused)
+            Extent::Packed { bytes } => {
+                let (packed, all) = self.enter_packed(claim.device, key, bytes, reserved, daemon)?;
+                let entry = entry(Units::ZERO, packed);
+                match all {
+                    Ok(()) => self.add(kind, key, entry),
+                    Err(Full) => {
+                        self.forget(kind, key, entry);
+                        Err(Refused)
+                    }
+                }
             }
         }
+    }
+
+    /// Enters what is paid for.
+    #[inline(always)]
+    fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<(), Refused> {
+        let before = self.table.add(kind, key, entry);
+        point("allocate: entered");
+        match before {
+            Ok(None) => return Ok(()),
+            Ok(Some(gone)) => self.forget(kind, key, gone),
+            Err(Full) => self.forget(kind, key, entry),
+        }
+        before.map(drop).map_err(|Full| Refused)
+    }
+
+    /// Pays for the blocks that a small allocation is the first in; gives how many of its bytes lie in blocks that
+    /// count it, and whether all do.
+    #[inline(always)]
+    fn enter_packed(
+        &self,
+        device: DeviceSlot,
+        key: u64,
+        bytes: u64,
+        reserved: Reservation<'a>,
+        daemon: &impl Daemon,
+    ) -> Result<(u64, Result<(), Full>), Refused> {
+        // Whoever joins a block after us does not pay for it, so it is paid before it is entered.
+        let worst = touched(key, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK));
+        let reserved = reserved.grow(worst, daemon)?;
+        let (fresh, packed, all) = self.enter_blocks(device, key, bytes);
+        point("allocate: blocks");
+        reserved.keep(fresh);
+        Ok((packed, all))
     }
 
     /// Counts a small allocation in the blocks it touches; gives what the newly touched ones cost and, should

@@ -122,10 +122,15 @@ impl Ledger<'_> {
 
     /// Tells the daemon what we hold no more, if there is anything to tell. To be called after each free and
     /// release that succeeded; where there is nothing to tell, that is one load.
+    #[inline(always)]
     pub fn flush_shares(&self, daemon: &impl Daemon) {
-        if self.shares_due().load(Acquire) == 0 {
-            return;
+        if self.shares_due().load(Acquire) != 0 {
+            self.tell_of_shares(daemon);
         }
+    }
+
+    #[cold]
+    fn tell_of_shares(&self, daemon: &impl Daemon) {
         let _turn = self.sharing().acquire();
         self.shares_due().store(0, Relaxed);
         let due = |kind: Kind, entry: &Entry| kind == Kind::Shared && entry.detail == 0;

@@ -14,7 +14,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use crate::lock::Pause;
-use shard::{Shard, hash};
+use shard::{Place, Shard, read, write};
 
 const SHARDS: usize = 64;
 const SHARD_WORDS: usize = 8;
@@ -23,8 +23,8 @@ const FIRST_CAPACITY: usize = 32;
 
 const NEXT_FREE: usize = 0;
 const SERIAL: usize = 1;
-const FIRST_SHARD: usize = 8;
-const HEAP: usize = FIRST_SHARD + SHARDS * SHARD_WORDS;
+/// Words in front of the shards' heads, which are in front of the entries.
+const COMMON: usize = 8;
 
 /// What an entry is about. Keys of different kinds never meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,33 +121,38 @@ pub struct Full;
 /// The table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
-    words: &'a [AtomicU64],
+    common: &'a [AtomicU64; COMMON],
+    shards: &'a [[AtomicU64; SHARD_WORDS]; SHARDS],
+    heap: &'a [AtomicU64],
     pause: Pause,
 }
 
 impl<'a> Table<'a> {
     /// The fewest words a table can live in.
-    pub const LEAST_WORDS: usize = HEAP + SHARDS * FIRST_CAPACITY * ENTRY_WORDS;
+    pub const LEAST_WORDS: usize = COMMON + SHARDS * (SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS);
 
     /// The table in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]
     pub fn over(words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
-        (words.len() >= Self::LEAST_WORDS).then_some(Self { words, pause })
+        let (common, rest) = words.split_first_chunk()?;
+        let (heads, heap) = rest.split_at_checked(SHARDS * SHARD_WORDS)?;
+        let shards = heads.as_chunks().0.first_chunk()?;
+        (words.len() >= Self::LEAST_WORDS).then_some(Self { common, shards, heap, pause })
     }
 
     /// A number greater than any given before.
-    pub fn next_serial(self) -> u64 {
-        self.words[SERIAL].fetch_add(1, Relaxed) + 1
+    pub fn next_serial(&self) -> u64 {
+        self.common[SERIAL].fetch_add(1, Relaxed) + 1
     }
 
     /// The greatest number given so far: what is entered from now on has a greater one.
-    pub fn stamp(self) -> u64 {
-        self.words[SERIAL].load(Relaxed)
+    pub fn stamp(&self) -> u64 {
+        self.common[SERIAL].load(Relaxed)
     }
 
     /// The serial of what is known of `key`; mostly without a lock, for what is asked often and changes seldom.
     #[inline(always)]
-    pub fn serial(self, kind: Kind, key: u64) -> Option<u64> {
+    pub fn serial(&self, kind: Kind, key: u64) -> Option<u64> {
         let shard = self.shard(kind, key);
         match shard.door().unwatched(|| shard.glimpse(kind, key)) {
             Some(Some(serial)) => Some(serial),
@@ -158,30 +163,30 @@ impl<'a> Table<'a> {
 
     /// What is known of `key`.
     #[cold]
-    pub fn find(self, kind: Kind, key: u64) -> Option<Entry> {
+    pub fn find(&self, kind: Kind, key: u64) -> Option<Entry> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
-        shard.position(kind, key).map(|(_, entry)| entry)
+        shard.seek(kind, key).entry()
     }
 
     /// Replaces what is known of `key` by what `next` makes of it, in one step; gives what was there before.
     /// `next` must be quick and must not come back to the table.
     #[inline(always)]
     pub fn change(
-        self,
+        &self,
         kind: Kind,
         key: u64,
         next: impl FnOnce(Option<Entry>) -> Option<Entry>,
     ) -> Result<Option<Entry>, Full> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
-        let found = shard.position(kind, key);
-        let before = found.map(|(_, entry)| entry);
-        match (found.map(|(at, _)| at), next(before)) {
-            (Some(at), Some(entry)) => shard.write(at, kind, key, entry),
-            (Some(at), None) => shard.remove(at),
-            (None, Some(entry)) => shard.insert(kind, key, entry)?,
-            (None, None) => {}
+        let place = shard.seek(kind, key);
+        let before = place.entry();
+        match (place, next(before)) {
+            (Place::Taken(_, cell), Some(entry)) => write(cell, kind, key, entry),
+            (Place::Taken(at, _), None) => shard.remove(at),
+            (Place::Vacant(cell), Some(entry)) => shard.insert(cell, kind, key, entry)?,
+            (Place::Vacant(_), None) => {}
         }
         Ok(before)
     }
@@ -189,43 +194,47 @@ impl<'a> Table<'a> {
     /// Enters something new under a serial of its own kind, to be compared with [`Table::moment`] and nothing
     /// else: it costs less than [`Table::next_serial`], which all threads share. Gives what was there before.
     #[inline(always)]
-    pub fn add(self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
+    pub fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
         let entry = Entry { serial: shard.number(), ..entry };
-        let found = shard.position(kind, key);
-        match found {
-            Some((at, _)) => shard.write(at, kind, key, entry),
-            None => shard.insert(kind, key, entry)?,
+        match shard.seek(kind, key) {
+            Place::Taken(_, cell) => {
+                let before = read(cell);
+                write(cell, kind, key, entry);
+                Ok(before)
+            }
+            Place::Vacant(cell) => shard.insert(cell, kind, key, entry).map(|()| None),
         }
-        Ok(found.map(|(_, before)| before))
     }
 
     /// What is [added](Table::add) under `key` from now on has a greater serial.
     #[inline(always)]
-    pub fn moment(self, kind: Kind, key: u64) -> u64 {
+    pub fn moment(&self, kind: Kind, key: u64) -> u64 {
         self.shard(kind, key).newest()
     }
 
     /// Enters something new; gives what was there under the same key, which by that is known to be gone.
-    pub fn put(self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
+    pub fn put(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
         self.change(kind, key, |_| Some(entry))
     }
 
     /// Removes `key` if it was entered no later than `stamp`.
     #[inline(always)]
-    pub fn take(self, kind: Kind, key: u64, stamp: u64) -> Option<Entry> {
-        let mut taken = None;
-        let _ = self.change(kind, key, |entry| {
-            taken = entry.filter(|entry| entry.serial <= stamp);
-            entry.filter(|_| taken.is_none())
-        });
+    pub fn take(&self, kind: Kind, key: u64, stamp: u64) -> Option<Entry> {
+        let shard = self.shard(kind, key);
+        let _guard = shard.lock();
+        let Place::Taken(at, cell) = shard.seek(kind, key) else { return None };
+        let taken = read(cell).filter(|entry| entry.serial <= stamp);
+        if taken.is_some() {
+            shard.remove(at);
+        }
         taken
     }
 
     /// Removes one entry after `cursor` that `wanted` picks; call it until it gives nothing.
     pub fn take_next(
-        self,
+        &self,
         cursor: &mut Cursor,
         wanted: impl Fn(Kind, &Entry) -> bool,
     ) -> Option<(Kind, u64, Entry)> {
@@ -234,7 +243,7 @@ impl<'a> Table<'a> {
 
     /// The next entry after `cursor` that `wanted` picks.
     pub fn next(
-        self,
+        &self,
         cursor: &mut Cursor,
         wanted: impl Fn(Kind, &Entry) -> bool,
     ) -> Option<(Kind, u64, Entry)> {
@@ -242,13 +251,13 @@ impl<'a> Table<'a> {
     }
 
     fn walk(
-        self,
+        &self,
         cursor: &mut Cursor,
         wanted: impl Fn(Kind, &Entry) -> bool,
         remove: bool,
     ) -> Option<(Kind, u64, Entry)> {
         while cursor.shard < SHARDS {
-            let shard = Shard { table: self, base: FIRST_SHARD + cursor.shard * SHARD_WORDS };
+            let shard = Shard::numbered(self, cursor.shard);
             // An empty shard is not worth a lock: what enters it during the walk may as well come after.
             let guard = (shard.capacity() > 0).then(|| shard.lock());
             while guard.is_some() && cursor.at < shard.capacity() {
@@ -271,20 +280,18 @@ impl<'a> Table<'a> {
     }
 
     #[inline(always)]
-    fn shard(self, kind: Kind, key: u64) -> Shard<'a> {
-        let index = (hash(kind, key) >> 58) as usize % SHARDS;
-        Shard { table: self, base: FIRST_SHARD + index * SHARD_WORDS }
+    fn shard(&self, kind: Kind, key: u64) -> Shard<'_> {
+        Shard::of(self, kind, key)
     }
 
     /// Takes `count` zero words out of those never used.
-    fn carve(self, count: usize) -> Result<usize, Full> {
-        let room = self.words.len() - HEAP;
+    fn carve(&self, count: usize) -> Result<usize, Full> {
         let claim = |used: u64| {
             let after = (used as usize).checked_add(count)?;
-            (after <= room).then_some(after as u64)
+            (after <= self.heap.len()).then_some(after as u64)
         };
-        let used = self.words[NEXT_FREE].fetch_update(Relaxed, Relaxed, claim).map_err(|_| Full)?;
-        Ok(HEAP + used as usize)
+        let used = self.common[NEXT_FREE].fetch_update(Relaxed, Relaxed, claim).map_err(|_| Full)?;
+        Ok(used as usize)
     }
 }
 

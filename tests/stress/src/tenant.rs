@@ -68,8 +68,15 @@ pub fn live(mut birth: Birth) {
     let gpu = process.node().gpu(0).expect("every node has a first GPU");
     let several = birth.broken.is_none() && birth.chance.once_in(4);
     let threads = if several { 2 + birth.chance.below(THREADS as u64 - 1) as usize } else { 1 };
-    let body =
-        Body { birth, ledger, process, gpu, holds: AtomicU64::new(0), pools: Default::default(), threads };
+    let body = Body {
+        birth,
+        ledger: *ledger,
+        process,
+        gpu,
+        holds: AtomicU64::new(0),
+        pools: Default::default(),
+        threads,
+    };
     body.work();
 }
 

@@ -113,7 +113,8 @@ pub(crate) unsafe fn by_bus_id(
     // SAFETY: the program's own call with a local for the answer; `device` is not null.
     unsafe {
         code(checked(real(&mut found, id)).and_then(|()| {
-            slot(&ledger()?, found)?;
+            let ledger = ledger()?;
+            slot(&ledger, found)?;
             *device = found;
             Ok(())
         }))

@@ -95,15 +95,19 @@ real_functions! {
 }
 
 /// The calling thread's device and context.
-#[inline(always)]
 pub(crate) fn current() -> Result<(c_int, u64), c_int> {
-    let (mut device, mut context) = (0, 0);
-    // SAFETY: both write one value into locals.
-    unsafe {
-        checked(cuCtxGetDevice(&mut device))?;
-        checked(cuCtxGetCurrent(&mut context))?;
-    }
-    Ok((device, context))
+    let mut device = 0;
+    // SAFETY: writes one value into a local.
+    checked(unsafe { cuCtxGetDevice(&mut device) })?;
+    Ok((device, context()?))
+}
+
+/// The calling thread's context; 0 if it has none.
+#[inline(always)]
+pub(crate) fn context() -> Result<u64, c_int> {
+    let mut context = 0;
+    // SAFETY: writes one value into a local.
+    checked(unsafe { cuCtxGetCurrent(&mut context) }).map(|()| context)
 }
 
 /// The UUID of one of the driver's devices.

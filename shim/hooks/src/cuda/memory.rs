@@ -19,7 +19,7 @@ pub(crate) unsafe fn allocate<P: Width, S: Width>(
     }
     let extent = Extent::plain(bytes.wide());
     code(
-        charged(extent, || {
+        charged(extent, move || {
             let mut made = P::ZERO;
             // SAFETY: the program's own call with a local for the answer.
             checked(unsafe { real(&mut made, bytes) }).map(|()| (made.wide(), extent))
@@ -43,7 +43,7 @@ pub(crate) unsafe fn allocate_managed(
     }
     let extent = Extent::plain(bytes.wide());
     code(
-        charged(extent, || {
+        charged(extent, move || {
             let mut made = 0;
             // SAFETY: the program's own call with a local for the answer.
             checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
@@ -97,7 +97,7 @@ fn charged(
     let place = current()?;
     let Some(extent) = extent else { return Err(refused(&place.ledger)) };
     let claim = Claim { device: place.device, extent, owner: place.owner };
-    with_reclaim(&place.ledger, || {
+    with_reclaim(&place.ledger, move || {
         // What the driver made is never larger than what can be expressed: it has not that much memory.
         let driver = || driver().map(|(made, real)| (made, real.unwrap_or(extent)));
         let undo = |made| {

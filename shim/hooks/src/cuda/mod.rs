@@ -25,7 +25,7 @@ use tranche_policy::{Denied, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 use tranche_shm::usage::Counter;
 
-use crate::attach;
+use crate::attach::{self, Ours};
 use crate::connection::Line;
 
 /// `CUDA_SUCCESS`
@@ -56,13 +56,13 @@ pub(crate) fn code(result: Result<(), c_int>) -> c_int {
 
 /// The process in its slice; outside one, there is no memory to be had.
 #[inline(always)]
-pub(crate) fn ledger() -> Result<Ledger<'static>, c_int> {
+pub(crate) fn ledger() -> Result<Ours, c_int> {
     attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
 }
 
 /// Where the calling thread's current context is.
 pub(crate) struct Place {
-    pub(crate) ledger: Ledger<'static>,
+    pub(crate) ledger: Ours,
     pub(crate) device: DeviceSlot,
     pub(crate) context: u64,
     pub(crate) owner: Owner,
@@ -72,6 +72,24 @@ pub(crate) struct Place {
 #[inline(always)]
 pub(crate) fn current() -> Result<Place, c_int> {
     let ledger = ledger()?;
+    match known(ledger) {
+        Some(place) => Ok(place),
+        None => any(ledger),
+    }
+}
+
+/// The same for a context that we know. In a slice of one device it can be on no other, so that the driver need not
+/// be asked where it is.
+#[inline(always)]
+fn known(ledger: Ours) -> Option<Place> {
+    let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
+    let context = driver::context().ok()?;
+    Some(Place { ledger, device, context, owner: ledger.known_owner(context)? })
+}
+
+/// The same for one that may be new to us, on any device; or for none.
+#[inline(never)]
+fn any(ledger: Ours) -> Result<Place, c_int> {
     let (device, context) = driver::current()?;
     let device = device::slot(&ledger, device)?;
     let owner = ledger.owner(context, device, &Line).map_err(|_| refused(&ledger))?;

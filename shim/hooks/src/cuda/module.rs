@@ -155,7 +155,7 @@ fn drop_unseen(form: Form, made: u64) {
 
 /// Where it goes and what it goes with. A library outlives contexts; where there is none yet, the slice's first
 /// device is charged for it.
-fn place(form: Form) -> Result<(tranche_policy::Ledger<'static>, (DeviceSlot, Owner)), c_int> {
+fn place(form: Form) -> Result<(attach::Ours, (DeviceSlot, Owner)), c_int> {
     match (current(), form) {
         (Ok(place), Form::Module) => Ok((place.ledger, (place.device, place.owner))),
         (Ok(place), Form::Library) => Ok((place.ledger, (place.device, Owner::NOBODY))),

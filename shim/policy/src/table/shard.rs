@@ -1,33 +1,32 @@
 //! One shard of the table: an array of entries, linearly probed, which the caller has locked.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::{ENTRY_WORDS, Entry, FIRST_CAPACITY, Full, Kind, Table};
+use super::{ENTRY_WORDS, Entry, FIRST_CAPACITY, Full, Kind, SHARD_WORDS, SHARDS, Table};
 use crate::lock::{Guard, Lock};
 
-/// Fibonacci hashing: pointers differ in their middle bits, a multiplication carries them to the top.
+/// Fibonacci hashing, of blocks of 2 MiB before what is within them: large allocations lie as evenly as they can, and
+/// small ones of one block go to many shards.
 #[inline(always)]
-pub(super) const fn hash(kind: Kind, key: u64) -> u64 {
-    hash_word(kind as u64, key)
+const fn hash(kind: u64, key: u64) -> u64 {
+    (key ^ kind << 56).rotate_right(21).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-const fn hash_word(kind: u64, key: u64) -> u64 {
-    (key ^ kind << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// The bits above choose an entry's home; the six topmost chose its shard. Lower ones are worth nothing: device
-/// pointers end in 21 zeroes.
-const HOME_SHIFT: u32 = 32;
+/// The topmost bits choose an entry's shard, those below them its home.
+const SHARD_BITS: u32 = SHARDS.ilog2();
 
 /// A part of the table with a lock of its own.
 #[derive(Clone, Copy)]
 pub(super) struct Shard<'a> {
-    pub(super) table: Table<'a>,
-    pub(super) base: usize,
+    table: &'a Table<'a>,
+    head: &'a [AtomicU64; SHARD_WORDS],
 }
+
+/// The words of an entry: its key, what it is, then its serial, detail and link.
+type Cell<'a> = &'a [AtomicU64; ENTRY_WORDS];
 
 /// Words of a shard's head.
 const LOCK: usize = 0;
@@ -38,7 +37,38 @@ const NEWEST: usize = 4;
 /// The part of an entry's second word that says its kind; 0 where there is none.
 const KIND: u64 = 0xff;
 
+/// Where a search ended.
+pub(super) enum Place<'a> {
+    /// Here it is.
+    Taken(usize, Cell<'a>),
+    /// It is not there, and would be put here if there is any place at all.
+    Vacant(Option<Cell<'a>>),
+}
+
+impl Place<'_> {
+    /// What is there.
+    #[inline(always)]
+    pub(super) fn entry(&self) -> Option<Entry> {
+        match self {
+            Self::Taken(_, cell) => read(cell),
+            Self::Vacant(_) => None,
+        }
+    }
+}
+
 impl<'a> Shard<'a> {
+    /// The shard that has all entries of this name.
+    #[inline(always)]
+    pub(super) fn of(table: &'a Table<'a>, kind: Kind, key: u64) -> Self {
+        Self::numbered(table, (hash(kind as u64, key) >> (u64::BITS - SHARD_BITS)) as usize)
+    }
+
+    /// A shard by its number.
+    #[inline(always)]
+    pub(super) fn numbered(table: &'a Table<'a>, number: usize) -> Self {
+        Self { table, head: &table.shards[number % SHARDS] }
+    }
+
     #[inline(always)]
     pub(super) fn lock(self) -> Guard<'a> {
         self.door().acquire()
@@ -46,112 +76,125 @@ impl<'a> Shard<'a> {
 
     #[inline(always)]
     pub(super) fn door(self) -> Lock<'a> {
-        Lock::at(&self.table.words[self.base + LOCK], self.table.pause)
+        Lock::at(&self.head[LOCK], self.table.pause)
     }
 
     /// The number of the newest entry that has one of the shard's own.
     #[inline(always)]
     pub(super) fn newest(self) -> u64 {
-        self.get(self.base + NEWEST)
+        get(&self.head[NEWEST])
     }
 
     /// Another, greater than any before.
     #[inline(always)]
     pub(super) fn number(self) -> u64 {
         let number = self.newest() + 1;
-        self.set(self.base + NEWEST, number);
+        set(&self.head[NEWEST], number);
         number
+    }
+
+    #[inline(always)]
+    pub(super) fn capacity(self) -> usize {
+        get(&self.head[CAPACITY]) as usize
     }
 
     /// The serial of an entry at the place where it would be first, for who has not locked the shard: the answer
     /// may be anything, but nothing breaks.
     #[inline(always)]
     pub(super) fn glimpse(self, kind: Kind, key: u64) -> Option<u64> {
-        let (start, capacity) = (self.get(self.base + START) as usize, self.capacity());
-        let mask = capacity.checked_sub(1)?;
-        let word = start.checked_add((self.home(kind, key) & mask).checked_mul(ENTRY_WORDS)?)?;
-        let words = self.table.words.get(word..word.checked_add(ENTRY_WORDS)?)?;
-        let (name, head) = (words[0].load(Relaxed), words[1].load(Relaxed));
-        (name == key && head & KIND == kind as u64).then(|| words[2].load(Relaxed))
+        let cells = self.cells()?;
+        let cell = cells.at(cells.home(kind as u64, key))?;
+        is(cell, kind, key).then(|| get(&cell[2]))
     }
 
+    /// Looks for an entry. At least half of the places are vacant, so it ends soon.
     #[inline(always)]
-    pub(super) fn capacity(self) -> usize {
-        self.get(self.base + CAPACITY) as usize
-    }
-
-    #[inline(always)]
-    pub(super) fn position(self, kind: Kind, key: u64) -> Option<(usize, Entry)> {
-        let (start, capacity) = (self.get(self.base + START) as usize, self.capacity());
-        let home = self.home(kind, key);
-        for step in 0..capacity {
-            let at = (home + step) & (capacity - 1);
-            let word = start + at * ENTRY_WORDS;
-            match self.get(word + 1) & KIND {
-                0 => break,
-                // Most steps end here: only what is looked for is worth being decoded.
-                found if found == kind as u64 && self.get(word) == key => {
-                    return self.decode(word).map(|(_, _, entry)| (at, entry));
-                }
-                _ => {}
+    pub(super) fn seek(self, kind: Kind, key: u64) -> Place<'a> {
+        let Some(cells) = self.cells() else { return Place::Vacant(None) };
+        let mut at = cells.home(kind as u64, key);
+        while let Some(cell) = cells.at(at) {
+            if is(cell, kind, key) {
+                return Place::Taken(at, cell);
             }
+            if get(&cell[1]) & KIND == 0 {
+                return Place::Vacant(Some(cell));
+            }
+            at = cells.after(at);
         }
-        None
+        Place::Vacant(None)
     }
 
+    /// Enters what is not there, where [`Shard::seek`] found that it would be.
     #[inline(always)]
-    pub(super) fn insert(self, kind: Kind, key: u64, entry: Entry) -> Result<(), Full> {
-        let count = self.get(self.base + COUNT) as usize;
-        if (count + 1) * 2 > self.capacity() {
-            self.grow()?;
-        }
-        self.place(kind, key, entry);
-        self.set(self.base + COUNT, count as u64 + 1);
+    pub(super) fn insert(
+        self,
+        place: Option<Cell<'a>>,
+        kind: Kind,
+        key: u64,
+        entry: Entry,
+    ) -> Result<(), Full> {
+        let count = get(&self.head[COUNT]) + 1;
+        let room = count as usize * 2 <= self.capacity();
+        let cell = if room { place } else { self.place_after_growth(kind, key) };
+        write(cell.ok_or(Full)?, kind, key, entry);
+        set(&self.head[COUNT], count);
         Ok(())
     }
 
-    #[inline(always)]
-    fn place(self, kind: Kind, key: u64, entry: Entry) {
-        let mask = self.capacity() - 1;
-        let mut at = self.home(kind, key);
-        while self.get(self.entry(at) + 1) & KIND != 0 {
-            at = (at + 1) & mask;
+    /// Where an entry would be put in twice the room; nothing if there is not so much.
+    #[cold]
+    #[inline(never)]
+    fn place_after_growth(self, kind: Kind, key: u64) -> Option<Cell<'a>> {
+        self.grow().ok()?;
+        match self.seek(kind, key) {
+            Place::Vacant(cell) => cell,
+            Place::Taken(..) => None,
         }
-        self.write(at, kind, key, entry);
+    }
+
+    /// Puts what is not there where there is room for it.
+    fn place(self, kind: Kind, key: u64, entry: Entry) {
+        if let Place::Vacant(Some(cell)) = self.seek(kind, key) {
+            write(cell, kind, key, entry);
+        }
     }
 
     /// Closes the gap at `gap` with later entries of the same run.
     #[inline(always)]
-    pub(super) fn remove(self, mut gap: usize) {
-        let mask = self.capacity() - 1;
-        let mut at = gap;
-        loop {
-            at = (at + 1) & mask;
-            let word = self.entry(at);
-            let (key, head) = (self.get(word), self.get(word + 1));
-            if head & KIND == 0 {
-                break;
-            }
-            let distance = at.wrapping_sub((hash_word(head & KIND, key) >> HOME_SHIFT) as usize) & mask;
-            if distance >= at.wrapping_sub(gap) & mask {
-                let to = self.entry(gap);
-                (0..ENTRY_WORDS).for_each(|offset| self.set(to + offset, self.get(word + offset)));
-                gap = at;
-            }
+    pub(super) fn remove(self, gap: usize) {
+        if let Some(cell) = self.last_of_run(gap) {
+            set(&cell[1], 0);
+            set(&self.head[COUNT], get(&self.head[COUNT]).saturating_sub(1));
         }
-        self.set(self.entry(gap) + 1, 0);
-        self.set(self.base + COUNT, self.get(self.base + COUNT) - 1);
     }
 
-    #[cold]
+    /// Moves entries of the same run up until nobody would miss the one in the place that it gives.
+    #[inline(always)]
+    fn last_of_run(self, mut gap: usize) -> Option<Cell<'a>> {
+        let cells = self.cells()?;
+        let (mut at, mut free) = (gap, cells.at(gap)?);
+        loop {
+            at = cells.after(at);
+            let cell = cells.at(at)?;
+            let (key, head) = (get(&cell[0]), get(&cell[1]));
+            if head & KIND == 0 {
+                return Some(free);
+            }
+            if cells.distance(cells.home(head & KIND, key), at) >= cells.distance(gap, at) {
+                free.iter().zip(cell).for_each(|(to, from)| set(to, get(from)));
+                (gap, free) = (at, cell);
+            }
+        }
+    }
+
     fn grow(self) -> Result<(), Full> {
-        let (old_start, old_capacity) = (self.get(self.base + START) as usize, self.capacity());
+        let (old_start, old_capacity) = (get(&self.head[START]) as usize, self.capacity());
         let capacity = (old_capacity * 2).max(FIRST_CAPACITY);
         let start = self.table.carve(capacity * ENTRY_WORDS)?;
-        self.set(self.base + START, start as u64);
-        self.set(self.base + CAPACITY, capacity as u64);
-        for at in 0..old_capacity {
-            if let Some((kind, key, entry)) = self.decode(old_start + at * ENTRY_WORDS) {
+        set(&self.head[START], start as u64);
+        set(&self.head[CAPACITY], capacity as u64);
+        for cell in self.table.heap[old_start..][..old_capacity * ENTRY_WORDS].as_chunks().0 {
+            if let Some((kind, key, entry)) = named(cell) {
                 self.place(kind, key, entry);
             }
         }
@@ -159,50 +202,87 @@ impl<'a> Shard<'a> {
     }
 
     #[inline(always)]
-    fn home(self, kind: Kind, key: u64) -> usize {
-        (hash(kind, key) >> HOME_SHIFT) as usize & self.capacity().wrapping_sub(1)
-    }
-
-    #[inline(always)]
-    fn entry(self, at: usize) -> usize {
-        self.get(self.base + START) as usize + at * ENTRY_WORDS
-    }
-
-    #[inline(always)]
     pub(super) fn occupied(self, at: usize) -> Option<(Kind, u64, Entry)> {
-        self.decode(self.entry(at))
+        named(self.cells()?.at(at)?)
+    }
+
+    /// The entries, if there is room for any.
+    #[inline(always)]
+    fn cells(self) -> Option<Cells<'a>> {
+        let mask = self.capacity().checked_sub(1)?;
+        Some(Cells { heap: self.table.heap, start: get(&self.head[START]) as usize, mask })
+    }
+}
+
+/// The entries of a shard, which are a power of two.
+#[derive(Clone, Copy)]
+struct Cells<'a> {
+    heap: &'a [AtomicU64],
+    start: usize,
+    mask: usize,
+}
+
+impl<'a> Cells<'a> {
+    /// There is an entry at each place; for who has not locked the shard there may be nothing.
+    #[inline(always)]
+    fn at(self, at: usize) -> Option<Cell<'a>> {
+        self.heap.get(self.start.wrapping_add(at.wrapping_mul(ENTRY_WORDS))..)?.first_chunk()
+    }
+
+    /// Where the entry of that name would be first.
+    #[inline(always)]
+    const fn home(self, kind: u64, key: u64) -> usize {
+        let rest = hash(kind, key) << SHARD_BITS;
+        rest.wrapping_shr(self.mask.leading_zeros()) as usize & self.mask
     }
 
     #[inline(always)]
-    fn decode(self, word: usize) -> Option<(Kind, u64, Entry)> {
-        let head = self.get(word + 1);
-        let kind = *Kind::ALL.get((head & KIND).checked_sub(1)? as usize)?;
-        let entry = Entry {
-            device: DeviceSlot::new((head >> 8 & 0xff) as usize)?,
-            serial: self.get(word + 2),
-            units: Units::new((head >> 32) as u32),
-            detail: self.get(word + 3),
-            link: self.get(word + 4),
-        };
-        Some((kind, self.get(word), entry))
+    const fn after(self, at: usize) -> usize {
+        (at + 1) & self.mask
     }
 
     #[inline(always)]
-    pub(super) fn write(self, at: usize, kind: Kind, key: u64, entry: Entry) {
-        let word = self.entry(at);
-        let head = kind as u64 | (entry.device.index() as u64) << 8 | u64::from(entry.units.get()) << 32;
-        for (offset, value) in [key, head, entry.serial, entry.detail, entry.link].into_iter().enumerate() {
-            self.set(word + offset, value);
-        }
+    const fn distance(self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & self.mask
     }
+}
 
-    #[inline(always)]
-    fn get(self, word: usize) -> u64 {
-        self.table.words[word].load(Relaxed)
-    }
+#[inline(always)]
+fn is(cell: Cell<'_>, kind: Kind, key: u64) -> bool {
+    get(&cell[0]) == key && get(&cell[1]) & KIND == kind as u64
+}
 
-    #[inline(always)]
-    fn set(self, word: usize, value: u64) {
-        self.table.words[word].store(value, Relaxed);
-    }
+/// What an entry says, and nothing of a vacant one.
+#[inline(always)]
+pub(super) fn read(cell: Cell<'_>) -> Option<Entry> {
+    let head = get(&cell[1]);
+    Some(Entry {
+        device: DeviceSlot::new((head >> 8 & 0xff) as usize)?,
+        serial: get(&cell[2]),
+        units: Units::new((head >> 32) as u32),
+        detail: get(&cell[3]),
+        link: get(&cell[4]),
+    })
+}
+
+fn named(cell: Cell<'_>) -> Option<(Kind, u64, Entry)> {
+    let kind = *Kind::ALL.get((get(&cell[1]) & KIND).checked_sub(1)? as usize)?;
+    Some((kind, get(&cell[0]), read(cell)?))
+}
+
+#[inline(always)]
+pub(super) fn write(cell: Cell<'_>, kind: Kind, key: u64, entry: Entry) {
+    let head = kind as u64 | (entry.device.index() as u64) << 8 | u64::from(entry.units.get()) << 32;
+    let words = [key, head, entry.serial, entry.detail, entry.link];
+    cell.iter().zip(words).for_each(|(word, value)| set(word, value));
+}
+
+#[inline(always)]
+fn get(word: &AtomicU64) -> u64 {
+    word.load(Relaxed)
+}
+
+#[inline(always)]
+fn set(word: &AtomicU64, value: u64) {
+    word.store(value, Relaxed);
 }
