@@ -7,8 +7,9 @@
 //! where the process reads it.
 
 use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::Ordering::SeqCst;
 
+use crate::total::TotalWord;
 use crate::word::AtomicU64;
 
 /// Bytes in one unit of credit.
@@ -107,19 +108,19 @@ impl fmt::Display for Short {
     }
 }
 
-/// A credit word where it lies in a usage region.
+/// A credit word where it lies in a usage region, and the total that hears of each change of what is used.
 #[derive(Clone, Copy, Debug)]
-pub struct CreditWord<'a>(&'a AtomicU64);
+pub struct CreditWord<'a>(&'a AtomicU64, TotalWord<'a>);
 
 impl<'a> CreditWord<'a> {
     /// The credit word that `word` is.
-    pub const fn at(word: &'a AtomicU64) -> Self {
-        Self(word)
+    pub const fn at(word: &'a AtomicU64, total: TotalWord<'a>) -> Self {
+        Self(word, total)
     }
 
     /// Both halves at one instant.
     pub fn load(self) -> Credit {
-        Credit::unpack(self.0.load(Acquire))
+        Credit::unpack(self.0.load(SeqCst))
     }
 
     /// The process takes `units` if its credit covers them.
@@ -128,7 +129,7 @@ impl<'a> CreditWord<'a> {
             let used = credit.used.checked_add(units).filter(|used| *used <= credit.granted);
             used.map(|used| Credit { used, ..credit })
         })
-        .map(drop)
+        .map(|_| self.1.changed())
         .map_err(Short)
     }
 
@@ -136,6 +137,7 @@ impl<'a> CreditWord<'a> {
     pub fn release(self, units: Units) {
         let less = |credit: Credit| Credit { used: credit.used.saturating_sub(units), ..credit };
         let _ = self.change(|credit| Some(less(credit)));
+        self.1.changed();
     }
 
     /// The process gives back `units` and the credit with them, as it must while its slice is over its cap.
@@ -144,6 +146,7 @@ impl<'a> CreditWord<'a> {
             let used = credit.used.saturating_sub(units);
             Some(Credit { used, granted: credit.granted.saturating_sub(units).max(used) })
         });
+        self.1.changed();
     }
 
     /// The daemon adds credit and learns how much it could add: all of it, unless the word is full or its
@@ -178,12 +181,15 @@ impl<'a> CreditWord<'a> {
             let (Some(used), Some(granted)) = both else { return None };
             Some(Credit { used: Units(used), granted: Units(granted) })
         };
-        self.change(less).is_ok()
+        let done = self.change(less).is_ok();
+        self.1.changed();
+        done
     }
 
     /// The daemon sets the word outright, for a process that begins or has ended.
     pub fn reset(self, credit: Credit) {
-        self.0.store(credit.pack(), Release);
+        self.0.store(credit.pack(), SeqCst);
+        self.1.changed();
     }
 
     /// Replaces the word by what `next` makes of it, again until nobody interferes; `Err` holds the credit
@@ -204,11 +210,11 @@ impl<'a> CreditWord<'a> {
         attempts: u32,
         mut next: impl FnMut(Credit) -> Option<Credit>,
     ) -> Result<Credit, Unchanged> {
-        let mut word = self.0.load(Acquire);
+        let mut word = self.0.load(SeqCst);
         for _ in 0..attempts {
             let credit = Credit::unpack(word);
             let after = next(credit).ok_or(Unchanged::Declined(credit))?;
-            match self.0.compare_exchange(word, after.pack(), AcqRel, Acquire) {
+            match self.0.compare_exchange(word, after.pack(), SeqCst, SeqCst) {
                 Ok(_) => return Ok(credit),
                 Err(other) => word = other,
             }
@@ -237,7 +243,8 @@ mod tests {
     #[test]
     fn a_charge_beyond_the_grant_is_refused_and_changes_nothing() {
         let word = AtomicU64::new(0);
-        let credit = CreditWord::at(&word);
+        let total = AtomicU64::new(0);
+        let credit = CreditWord::at(&word, TotalWord::at(&total));
         credit.grant(Units::new(10));
         assert_eq!(credit.charge(Units::new(10)), Ok(()));
         let before = credit.load();
@@ -250,7 +257,8 @@ mod tests {
         #[test]
         fn whatever_the_order_used_never_exceeds_granted(steps: std::vec::Vec<(u8, u32)>) {
             let word = AtomicU64::new(0);
-            let credit = CreditWord::at(&word);
+            let total = AtomicU64::new(0);
+            let credit = CreditWord::at(&word, TotalWord::at(&total));
             for (step, amount) in steps {
                 let units = Units::new(amount % 1000);
                 match step % 6 {
@@ -269,7 +277,8 @@ mod tests {
         #[test]
         fn a_recall_never_takes_what_is_used(granted: u32, used: u32, most: u32) {
             let word = AtomicU64::new(0);
-            let credit = CreditWord::at(&word);
+            let total = AtomicU64::new(0);
+            let credit = CreditWord::at(&word, TotalWord::at(&total));
             let used = used.min(granted);
             credit.reset(Credit { granted: Units::new(granted), used: Units::new(used) });
             let got = credit.recall(Units::new(most));

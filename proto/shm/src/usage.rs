@@ -1,6 +1,7 @@
 //! The usage region: what the processes of one slice hold, written by themselves.
 //!
-//! Layout in 64-bit words: a header of 16, then 4096 process records of 48: a credit word for each of 16
+//! Layout in 64-bit words: a header of 16, then a record of 8 for each of 16 devices, so that each has a cache line
+//! of its own: what its processes use together. Then 4096 process records of 48: a credit word for each of 16
 //! devices, what is charged for contexts on each, and 16 counters. Behind them lie the records of
 //! [`crate::compute`].
 
@@ -8,6 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::control::Control;
 use crate::credit::{Credit, CreditWord, Units};
+use crate::total::TotalWord;
 use crate::word::AtomicU64;
 use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
 
@@ -18,7 +20,9 @@ pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
 /// Length of a usage region in bytes.
 pub const BYTES: usize = WORDS * 8;
 
-const FIRST_SLOT: usize = 16;
+const FIRST_DEVICE: usize = 16;
+const DEVICE_WORDS: usize = 8;
+const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;
 const SLOT_WORDS: usize = 48;
 const CONTEXT: usize = MAX_DEVICES;
 const COUNTERS: usize = 2 * MAX_DEVICES;
@@ -73,7 +77,11 @@ impl<'a> Usage<'a> {
 
     /// The credit word of a process on a device.
     pub fn credit(self, slot: Slot, device: DeviceSlot) -> CreditWord<'a> {
-        CreditWord::at(&self.words[record(slot) + device.index()])
+        CreditWord::at(&self.words[record(slot) + device.index()], self.total(device))
+    }
+
+    fn total(self, device: DeviceSlot) -> TotalWord<'a> {
+        TotalWord::at(&self.words[total(device)])
     }
 
     /// What of a process's use is charged for its contexts on a device, in units.
@@ -87,11 +95,18 @@ impl<'a> Usage<'a> {
     }
 
     /// What the slice is charged on a device by what its processes say and by what it is charged in common, at
-    /// about one instant.
+    /// about one instant. A process that says it uses more than it was granted is lying or being recalled: only
+    /// what it was granted counts.
+    #[inline]
     pub fn used(self, control: Control<'_>, device: DeviceSlot) -> Units {
+        control.common(device).saturating_add(self.total(device).get(|| self.add_up(control, device)))
+    }
+
+    fn add_up(self, control: Control<'_>, device: DeviceSlot) -> Units {
         let slots = (0..control.slots_high()).filter_map(Slot::new);
-        slots.fold(control.common(device), |sum, slot| {
-            sum.saturating_add(self.credit(slot, device).load().used)
+        slots.fold(Units::ZERO, |sum, slot| {
+            let credit = self.credit(slot, device).load();
+            sum.saturating_add(credit.used.min(credit.granted))
         })
     }
 
@@ -106,8 +121,14 @@ impl<'a> Usage<'a> {
     }
 }
 
-const fn record(slot: Slot) -> usize {
+/// Where a process's record begins.
+pub(crate) const fn record(slot: Slot) -> usize {
     FIRST_SLOT + slot.index() * SLOT_WORDS
+}
+
+/// Where it is remembered what all processes use of a device.
+pub(crate) const fn total(device: DeviceSlot) -> usize {
+    FIRST_DEVICE + device.index() * DEVICE_WORDS
 }
 
 #[cfg(test)]

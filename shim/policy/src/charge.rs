@@ -153,7 +153,7 @@ impl<'a> Tenant<'a> {
     /// What the slice has of a device.
     pub fn view(self, device: DeviceSlot) -> MemoryView {
         let total = self.control.cap_bytes(device);
-        let used = self.used(device).bytes();
+        let used = self.usage.used(self.control, device).bytes();
         MemoryView { total, used, free: total.saturating_sub(used) }
     }
 
@@ -185,19 +185,10 @@ impl<'a> Tenant<'a> {
         !self.control.over_cap(device)
     }
 
-    /// Whether what the slice's processes hold leaves no room, so that asking would be in vain. A sibling that
-    /// claims more than it was granted is lying or being recalled; only what it was granted counts.
+    /// Whether what the slice's processes hold leaves no room, so that asking would be in vain.
     fn excluded(self, device: DeviceSlot, units: Units) -> bool {
         let cap = Units::within(self.control.cap_bytes(device));
-        self.used(device).checked_add(units).is_none_or(|sum| sum > cap)
-    }
-
-    fn used(self, device: DeviceSlot) -> Units {
-        let slots = (0..self.control.slots_high()).filter_map(Slot::new);
-        let held = slots.map(|slot| self.usage.credit(slot, device).load());
-        held.fold(self.control.common(device), |sum, credit| {
-            sum.saturating_add(credit.used.min(credit.granted))
-        })
+        self.usage.used(self.control, device).checked_add(units).is_none_or(|sum| sum > cap)
     }
 
     /// Asks until there is an answer or patience ends; says whether to try the charge again.

@@ -16,6 +16,7 @@
 extern crate self as tranche_shm;
 
 pub mod shared;
+pub mod slice;
 pub mod word;
 pub mod world;
 
@@ -39,6 +40,8 @@ pub mod message;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
 #[path = "../../../proto/shm/src/region.rs"]
 pub mod region;
+#[path = "../../../proto/shm/src/total.rs"]
+pub mod total;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
 #[path = "../../../proto/shm/src/usage.rs"]
 pub mod usage;
@@ -107,7 +110,7 @@ pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
 
 /// As in the real regions.
-pub const ABI: u64 = 2;
+pub const ABI: u64 = 3;
 /// One device is enough: devices share nothing.
 pub const MAX_DEVICES: usize = 1;
 /// Two processes race in all the ways that more can, two at a time.

@@ -75,7 +75,7 @@ pub enum Variant {
 impl World {
     /// Both processes seated, nothing granted.
     pub fn new(cap: u32, variant: Variant) -> Self {
-        let credit_words = PROCESSES.map(|process| 16 + process * 48);
+        let credit_words = PROCESSES.map(|process| usage::record(slot(process)));
         let word = |races: bool| if races { AtomicU64::modelled() } else { AtomicU64::plain() };
         // Of the control region, the device's cap, whether it is exceeded, and what is charged to all.
         let control: Vec<_> = (0..control::WORDS).map(|at| word([18, 20, 23].contains(&at))).collect();
