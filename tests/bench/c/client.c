@@ -128,6 +128,26 @@ static int info(uint64_t iterations, double *ns)
     return error;
 }
 
+/* One look after each change of what this process uses: time per look, beyond what the changes take. */
+static int look(uint64_t iterations, double *ns)
+{
+    size_t free, total;
+    address made;
+    int error = 0;
+    double with, without;
+    QUICKEST(&with, iterations, error, {
+        if (!(error = cuMemAlloc_v2(&made, 2 * MIB)) && !(error = cuMemGetInfo_v2(&free, &total)) &&
+            !(error = cuMemFree_v2(made)))
+            error = cuMemGetInfo_v2(&free, &total);
+    });
+    QUICKEST(&without, iterations, error, {
+        if (!(error = cuMemAlloc_v2(&made, 2 * MIB)))
+            error = cuMemFree_v2(made);
+    });
+    *ns = (with - without) / 2;
+    return error;
+}
+
 /* Takes all that the slice has but `leave`. */
 static int fill(size_t leave)
 {
@@ -312,6 +332,36 @@ static int worker_hold(struct room *room, size_t bytes)
     return 0;
 }
 
+static pid_t crowd[MOST_WORKERS];
+static int crowded;
+
+/* Lets `count` processes live, each with an allocation. */
+static int gather(int count, size_t bytes)
+{
+    int fd;
+    char what[32];
+    struct room *room = make_room(&fd);
+    if (!room || crowded || count > MOST_WORKERS)
+        return 9002;
+    snprintf(what, sizeof what, "%zu", bytes);
+    for (crowded = 0; crowded < count; crowded++)
+        crowd[crowded] = child("hold", fd, crowded, what);
+    int error = gathered(room, count);
+    munmap(room, sizeof *room);
+    close(fd);
+    return error;
+}
+
+static int disperse(void)
+{
+    for (int i = 0; i < crowded; i++) {
+        kill(crowd[i], SIGKILL);
+        waitpid(crowd[i], NULL, 0);
+    }
+    crowded = 0;
+    return 0;
+}
+
 /* Kills a process that holds most of the slice; how long after its end (when the kernel says that it has ended)
  * the memory could be had again, as this process finds out by asking for it. */
 static int reclaim(size_t bytes, double *ms)
@@ -428,6 +478,12 @@ static int serve(void)
             error = pairs(a, b, c, &x);
         else if (!strcmp(word, "info"))
             error = info(a, &x);
+        else if (!strcmp(word, "look"))
+            error = look(a, &x);
+        else if (!strcmp(word, "crowd"))
+            error = gather(a, b);
+        else if (!strcmp(word, "endcrowd"))
+            error = disperse();
         else if (!strcmp(word, "fill"))
             error = fill(a);
         else if (!strcmp(word, "drop"))

@@ -10,6 +10,7 @@
 //! - A claim that does not hold makes the program fail.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod instructions;
 mod measure;
 mod node;

@@ -2,14 +2,14 @@
 
 use std::thread;
 
-use crate::instructions;
 use crate::node::{Client, MIB, Node, Result, Stage, Variant, run};
 use crate::report::{Report, quantile, sorted};
+use crate::{answers, instructions};
 
 /// Steps in a loop that is timed.
-const STEPS: u32 = 40_000;
+pub(crate) const STEPS: u32 = 40_000;
 /// A whole block, as most allocations of frameworks are, and a small allocation that shares one.
-const BLOCK: u64 = 2 << 20;
+pub(crate) const BLOCK: u64 = 2 << 20;
 const SMALL: u64 = 64 << 10;
 
 /// Loops that each variant runs each round: name, order, and what is done before.
@@ -38,12 +38,13 @@ pub(crate) fn all(stage: &Stage, quick: bool, report: &mut Report) -> Result<()>
     let variants: Vec<Variant> =
         [Variant::Native, Variant::Ours].into_iter().chain(Variant::peer()).collect();
     call_costs(&node, &variants, rounds, report)?;
-    recalls(&node, many, report)?;
+    answers::recalls(&node, many, report)?;
     rates(&node, &variants, rounds, report)?;
     starts(&node, &variants, rounds, report)?;
-    // After hundreds of processes were in the slice: these two look at all seats there ever were.
-    views(&node, &variants, rounds, report)?;
-    rejections(&node, &variants, rounds, report)?;
+    answers::views(&node, &variants, rounds, "", report)?;
+    answers::rejections(&node, &variants, rounds, "", report)?;
+    answers::crowded(&node, rounds, report)?;
+    answers::rejections_with_credit_elsewhere(&node, many, report)?;
     reclaims(&node, many, report)?;
     resizes(&node, many / 2, report)?;
     counted(&node, stage, &variants, report)?;
@@ -80,58 +81,6 @@ fn call_costs(node: &Node, variants: &[Variant], rounds: usize, report: &mut Rep
     report.at_most("alloc_free_added_10000_over_10", added[1] / added[0], "", 1.5);
     report.at_most("alloc_free_added_full_over_empty", added[2] / added[0], "", 1.5);
     report.at_most("alloc_free_added_small_10000_over_10", added[4] / added[3], "", 1.5);
-    Ok(())
-}
-
-fn views(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
-    let mut clients: Vec<Client> =
-        variants.iter().map(|variant| node.client(variant)).collect::<Result<_>>()?;
-    let mut times = vec![Vec::new(); variants.len()];
-    for _ in 0..rounds {
-        for (client, times) in clients.iter_mut().zip(&mut times) {
-            times.push(client.ask(&format!("info {STEPS}"))?);
-        }
-    }
-    for (variant, times) in variants.iter().zip(&times) {
-        report.figure("mem_get_info_ns", variant.name(), "ns", times);
-    }
-    let added: Vec<f64> = times[1].iter().zip(&times[0]).map(|(ours, native)| ours - native).collect();
-    let median = report.figure("mem_get_info_added_ns", "ours", "ns", &added);
-    report.at_most("mem_get_info_added_ns", median, "ns", 100.0);
-    Ok(())
-}
-
-/// Refusals where what the slice holds leaves no room. The bare driver refuses nothing.
-fn rejections(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
-    for variant in &variants[1..] {
-        let mut client = node.client(variant)?;
-        client.ask("fill 0")?;
-        let times: Result<Vec<f64>> =
-            (0..rounds).map(|_| client.ask(&format!("reject {} 2000", 1 << 30))).collect();
-        match (times, variant) {
-            (Ok(times), Variant::Ours) => {
-                let median = report.figure("reject_at_cap_us", variant.name(), "us", &times);
-                report.at_most("reject_at_cap_us_p50", median, "us", 1.0);
-            }
-            (Ok(times), _) => drop(report.figure("reject_at_cap_us", variant.name(), "us", &times)),
-            (Err(complaint), Variant::Ours) => return Err(complaint),
-            (Err(complaint), _) => println!("SKIP: no refusal by {}: {complaint}", variant.name()),
-        }
-    }
-    Ok(())
-}
-
-/// Two processes take turns with more than half of the slice each, so that every time the daemon has to take
-/// the credit for it back from the other one before it can answer.
-fn recalls(node: &Node, turns: usize, report: &mut Report) -> Result<()> {
-    let mut clients = [node.client(&Variant::Ours)?, node.client(&Variant::Ours)?];
-    let bytes = (clients[0].ask("total")? * 0.6) as u64;
-    let mut times = Vec::new();
-    for turn in 0..2 * turns {
-        times.push(clients[turn % 2].ask(&format!("take {bytes}"))?);
-    }
-    let median = report.figure("answer_with_recall_us", "ours", "us", &times[2..]);
-    report.at_most("reject_at_cap_us_p50_with_recall", median, "us", 15.0);
     Ok(())
 }
 
