@@ -176,6 +176,36 @@ static void a_pitch_is_at_least_the_width(void)
     ANSWERS(OUT_OF_MEMORY, cuMemAllocPitch_v2, &at, &pitch, 1ull << 30, 1ull << 18, 4);
 }
 
+static void what_is_wrong_and_too_large_is_told_to_be_wrong(void)
+{
+    CUdeviceptr at = 0xabc;
+    size_t pitch = 0xdef;
+    open_context();
+    ANSWERS(INVALID_VALUE, cuMemAlloc_v2, NULL, FAR_TOO_MUCH);
+    ANSWERS(INVALID_VALUE, cuMemAllocPitch_v2, NULL, &pitch, 1ull << 30, 1ull << 18, 4);
+    ANSWERS(INVALID_VALUE, cuMemAllocPitch_v2, &at, NULL, 1ull << 30, 1ull << 18, 4);
+    ANSWERS(INVALID_VALUE, cuMemAllocPitch_v2, &at, &pitch, 1ull << 30, 1ull << 18, 3);
+    ANSWERS(INVALID_VALUE, cuMemAllocPitch_v2, &at, &pitch, 0, 1ull << 48, 4);
+    ANSWERS(INVALID_VALUE, cuMemAllocPitch_v2, &at, &pitch, 1ull << 48, 0, 4);
+    EXPECT(at == 0xabc && pitch == 0xdef, "an out-parameter was written");
+}
+
+static void managed_memory_that_is_wrong_and_too_large_is_told_to_be_wrong(void)
+{
+    CUdeviceptr at = 0xabc;
+    int able = 0;
+    CUdevice device = open_device();
+    open_context();
+    WORKS(cuDeviceGetAttribute, &able, ATTR_MANAGED, device);
+    if (!able)
+        skips("no managed memory");
+    ANSWERS(INVALID_VALUE, cuMemAllocManaged, NULL, FAR_TOO_MUCH, MANAGED_GLOBAL);
+    ANSWERS(INVALID_VALUE, cuMemAllocManaged, &at, FAR_TOO_MUCH, 0);
+    ANSWERS(INVALID_VALUE, cuMemAllocManaged, &at, FAR_TOO_MUCH, 4);
+    ANSWERS(INVALID_VALUE, cuMemAllocManaged, &at, 0, MANAGED_GLOBAL);
+    EXPECT(at == 0xabc, "the out-parameter was written");
+}
+
 static void host_memory_can_be_had_and_mapped(void)
 {
     void *host = NULL;
@@ -251,6 +281,9 @@ const struct check MEMORY_CHECKS[] = {
     {"the_address_range_of_an_inner_pointer_is_its_allocation",
      the_address_range_of_an_inner_pointer_is_its_allocation},
     {"a_pitch_is_at_least_the_width", a_pitch_is_at_least_the_width},
+    {"what_is_wrong_and_too_large_is_told_to_be_wrong", what_is_wrong_and_too_large_is_told_to_be_wrong},
+    {"managed_memory_that_is_wrong_and_too_large_is_told_to_be_wrong",
+     managed_memory_that_is_wrong_and_too_large_is_told_to_be_wrong},
     {"host_memory_can_be_had_and_mapped", host_memory_can_be_had_and_mapped},
     {"managed_memory_can_be_touched_by_the_host", managed_memory_can_be_touched_by_the_host},
     {"memory_of_a_killed_process_comes_back", memory_of_a_killed_process_comes_back},

@@ -53,6 +53,22 @@ static void async_refusals_have_the_plain_codes(void)
     WORKS(cuStreamSynchronize, stream);
 }
 
+static void async_requests_that_are_wrong_and_too_large_are_told_to_be_wrong(void)
+{
+    CUdeviceptr at = 0xabc;
+    open_context();
+    CUstream stream = open_stream();
+    CUpool pool = open_pool();
+    ANSWERS(INVALID_VALUE, cuMemAllocAsync, NULL, FAR_TOO_MUCH, stream);
+    ANSWERS(INVALID_VALUE, cuMemAllocFromPoolAsync, NULL, FAR_TOO_MUCH, pool, stream);
+    CUresult nowhere = cu.cuMemAllocFromPoolAsync(&at, FAR_TOO_MUCH, NULL, stream);
+    EXPECT(nowhere != SUCCESS && nowhere != OUT_OF_MEMORY, "from no pool: %d", nowhere);
+    ANSWERS(OUT_OF_MEMORY, cuMemAllocFromPoolAsync, &at, FAR_TOO_MUCH, pool, stream);
+    EXPECT(at == 0xabc, "the out-parameter was written");
+    seen("from no pool: %d", nowhere);
+    WORKS(cuMemPoolDestroy, pool);
+}
+
 static void async_memory_may_be_freed_plainly(void)
 {
     CUdeviceptr at;
@@ -146,6 +162,8 @@ static void memory_nodes_of_a_graph_are_counted(void)
 const struct check POOL_CHECKS[] = {
     {"async_memory_comes_back_at_a_synchronisation", async_memory_comes_back_at_a_synchronisation},
     {"async_refusals_have_the_plain_codes", async_refusals_have_the_plain_codes},
+    {"async_requests_that_are_wrong_and_too_large_are_told_to_be_wrong",
+     async_requests_that_are_wrong_and_too_large_are_told_to_be_wrong},
     {"async_memory_may_be_freed_plainly", async_memory_may_be_freed_plainly},
     {"a_pool_counts_what_is_used", a_pool_counts_what_is_used},
     {"a_pool_keeps_what_its_threshold_allows_until_trimmed", a_pool_keeps_what_its_threshold_allows_until_trimmed},

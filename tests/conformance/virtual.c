@@ -117,6 +117,38 @@ static void odd_and_endless_sizes_are_refused(void)
     ANSWERS(OUT_OF_MEMORY, cuMemCreate, &handle, left + 32 * granularity(), &prop, 0);
 }
 
+static void what_is_wrong_and_too_large_is_told_to_be_wrong(void)
+{
+    CUmemHandle handle = 0xabc;
+    open_context();
+    NEEDS(cuMemCreate);
+    CUallocationProp prop = on_device(), strange = {.type = 7, .location = {1, open_device()}};
+    ANSWERS(INVALID_VALUE, cuMemCreate, NULL, FAR_TOO_MUCH, &prop, 0);
+    ANSWERS(INVALID_VALUE, cuMemCreate, &handle, FAR_TOO_MUCH, NULL, 0);
+    ANSWERS(INVALID_VALUE, cuMemCreate, &handle, FAR_TOO_MUCH + 1, &prop, 0);
+    ANSWERS(INVALID_VALUE, cuMemCreate, &handle, FAR_TOO_MUCH, &prop, 1);
+    ANSWERS(INVALID_VALUE, cuMemCreate, &handle, FAR_TOO_MUCH, &strange, 0);
+    EXPECT(handle == 0xabc, "the out-parameter was written");
+}
+
+static void arrays_that_are_wrong_and_too_large_are_told_to_be_wrong(void)
+{
+    enum { HUGE = 1 << 28 };
+    CUarray array = NULL;
+    CUarrayShape good = {HUGE, HUGE, 0x20, 4}, format = {HUGE, HUGE, 0x77, 4}, channels = {HUGE, HUGE, 0x20, 3},
+                 empty = {0, 1ull << 50, 0x20, 4};
+    CUarray3dShape solid = {HUGE, HUGE, 4, 0x20, 5, 0};
+    open_context();
+    ANSWERS(INVALID_VALUE, cuArrayCreate_v2, NULL, &good);
+    ANSWERS(INVALID_VALUE, cuArrayCreate_v2, &array, NULL);
+    ANSWERS(INVALID_VALUE, cuArrayCreate_v2, &array, &format);
+    ANSWERS(INVALID_VALUE, cuArrayCreate_v2, &array, &channels);
+    ANSWERS(INVALID_VALUE, cuArrayCreate_v2, &array, &empty);
+    ANSWERS(INVALID_VALUE, cuArray3DCreate_v2, &array, &solid);
+    EXPECT(!array, "the out-parameter was written");
+    seen("too large and nothing else: %d", cu.cuArrayCreate_v2(&array, &good));
+}
+
 static void a_reservation_costs_no_memory(void)
 {
     CUdeviceptr at;
@@ -159,6 +191,9 @@ const struct check VIRTUAL_CHECKS[] = {
     {"memory_mapped_twice_is_counted_once", memory_mapped_twice_is_counted_once},
     {"a_retained_handle_needs_its_own_release", a_retained_handle_needs_its_own_release},
     {"odd_and_endless_sizes_are_refused", odd_and_endless_sizes_are_refused},
+    {"what_is_wrong_and_too_large_is_told_to_be_wrong", what_is_wrong_and_too_large_is_told_to_be_wrong},
+    {"arrays_that_are_wrong_and_too_large_are_told_to_be_wrong",
+     arrays_that_are_wrong_and_too_large_are_told_to_be_wrong},
     {"a_reservation_costs_no_memory", a_reservation_costs_no_memory},
     {"arrays_are_counted_and_come_back", arrays_are_counted_and_come_back},
     {"deep_arrays_are_counted_and_come_back", deep_arrays_are_counted_and_come_back},

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use tranche_policy::{ArrayShape, Claim, Extent, Kind, Tile};
 
+use super::invalid::or_invalid;
 use super::mark::{self, Events};
 use super::{OUT_OF_MEMORY, Width, checked, code, current, driver, pool, refused, shared, with_reclaim};
 use crate::attach;
@@ -67,7 +68,9 @@ pub(crate) unsafe fn create<D: Descriptor>(
             return real(array, shape);
         }
         let undo = |made| _ = driver::cuArrayDestroy(made);
-        code(charged((*shape).shape().bytes(1), |made| real(made, shape), undo).map(|made| *array = made))
+        let wanted = (*shape).shape();
+        let made = charged(wanted.bytes(1), |made| real(made, shape), undo);
+        code(or_invalid(made, || invalid(wanted)).map(|made| *array = made))
     }
 }
 
@@ -83,9 +86,14 @@ pub(crate) unsafe fn create_mipmapped(
             return real(array, shape, levels);
         }
         let undo = |made| _ = driver::cuMipmappedArrayDestroy(made);
-        let bytes = (*shape).shape().bytes(levels);
-        code(charged(bytes, |made| real(made, shape, levels), undo).map(|made| *array = made))
+        let wanted = (*shape).shape();
+        let made = charged(wanted.bytes(levels), |made| real(made, shape, levels), undo);
+        code(or_invalid(made, || invalid(wanted)).map(|made| *array = made))
     }
+}
+
+fn invalid(shape: ArrayShape) -> Result<(), c_int> {
+    super::invalid::array(shape.width, shape.format, shape.channels)
 }
 
 fn charged(bytes: Option<u64>, real: impl Fn(*mut u64) -> c_int, undo: impl Fn(u64)) -> Result<u64, c_int> {

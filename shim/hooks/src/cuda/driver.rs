@@ -74,6 +74,7 @@ real_functions! {
         cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: u32);
         cuMemHostGetDevicePointer_v2(address: *mut u64, start: *mut c_void, flags: u32);
         cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, pointer: u64);
+        cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const super::physical::Properties, option: c_int);
         cuIpcCloseMemHandle(pointer: u64);
         cuDestroyExternalMemory(memory: u64);
         cuDeviceGetCount(count: *mut c_int);

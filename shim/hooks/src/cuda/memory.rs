@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Kind, Pitched};
 
+use super::invalid::{self, or_invalid};
 use super::{SUCCESS, Width, checked, code, current, driver, pool, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
@@ -42,17 +43,15 @@ pub(crate) unsafe fn allocate_managed(
         return unsafe { real(pointer, bytes, flags) };
     }
     let extent = Extent::plain(bytes.wide());
-    code(
-        charged(extent, move || {
-            let mut made = 0;
-            // SAFETY: the program's own call with a local for the answer.
-            checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
-        })
-        .map(|made| {
-            // SAFETY: not null, and the program promises that it can be written.
-            unsafe { *pointer = made }
-        }),
-    )
+    let made = charged(extent, move || {
+        let mut made = 0;
+        // SAFETY: the program's own call with a local for the answer.
+        checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
+    });
+    code(or_invalid(made, || invalid::managed(flags)).map(|made| {
+        // SAFETY: not null, and the program promises that it can be written.
+        unsafe { *pointer = made }
+    }))
 }
 
 pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
@@ -69,23 +68,21 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
     }
     let expected = Pitched { width: width.wide(), height: height.wide() }.bytes().and_then(Extent::plain);
     let row = core::cell::Cell::new(S::ZERO);
-    code(
-        charged(expected, || {
-            let (mut made, mut pitch) = (P::ZERO, S::ZERO);
-            // SAFETY: the program's own call with locals for the answers.
-            checked(unsafe { real(&mut made, &mut pitch, width, height, element) })?;
-            row.set(pitch);
-            let bytes = pitch.wide().checked_mul(height.wide());
-            Ok((made.wide(), bytes.and_then(Extent::plain)))
-        })
-        .map(|made| {
-            // SAFETY: neither is null, and the program promises that they can be written.
-            unsafe {
-                *pointer = P::narrow(made);
-                *pitch = row.get();
-            }
-        }),
-    )
+    let made = charged(expected, || {
+        let (mut made, mut pitch) = (P::ZERO, S::ZERO);
+        // SAFETY: the program's own call with locals for the answers.
+        checked(unsafe { real(&mut made, &mut pitch, width, height, element) })?;
+        row.set(pitch);
+        let bytes = pitch.wide().checked_mul(height.wide());
+        Ok((made.wide(), bytes.and_then(Extent::plain)))
+    });
+    code(or_invalid(made, || invalid::pitched(element)).map(|made| {
+        // SAFETY: neither is null, and the program promises that they can be written.
+        unsafe {
+            *pointer = P::narrow(made);
+            *pitch = row.get();
+        }
+    }))
 }
 
 /// Charges for the current context's device and lets `driver` allocate; no extent is more than there ever is.

@@ -7,6 +7,7 @@ pub(crate) mod device;
 pub(crate) mod doors;
 pub(crate) mod driver;
 pub(crate) mod graph;
+pub(crate) mod invalid;
 pub(crate) mod launch;
 pub(crate) mod limit;
 pub(crate) mod mark;

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Owner};
 
+use super::invalid::{self, or_invalid};
 use super::{SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
@@ -32,11 +33,10 @@ pub(crate) unsafe fn create(
         if handle.is_null() || properties.is_null() || (*properties).location_type != ON_DEVICE {
             return real(handle, bytes, properties, flags);
         }
-        code(charged((*properties).location, bytes as u64, |made| real(made, bytes, properties, flags)).map(
-            |made| {
-                *handle = made;
-            },
-        ))
+        let on = (*properties).location;
+        let made = charged(on, bytes as u64, |made| real(made, bytes, properties, flags));
+        let wrong = || invalid::physical(bytes as u64, &*properties, flags);
+        code(or_invalid(made, wrong).map(|made| *handle = made))
     }
 }
 

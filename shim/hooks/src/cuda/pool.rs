@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tranche_policy::{Claim, Extent, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 
+use super::invalid::{self, or_invalid};
 use super::mark::{self, Events};
 use super::{SUCCESS, checked, code, current, device, driver, refused, shared, with_reclaim};
 use crate::attach;
@@ -174,6 +175,22 @@ fn charged(
     if pointer.is_null() || bytes == 0 || is_capturing(stream) {
         return checked(real(pointer));
     }
+    let made = or_invalid(allocated(bytes, stream, pool, real), || invalid::streamed(stream, pool))?;
+    // SAFETY: not null, and the program promises that it can be written.
+    unsafe { *pointer = made };
+    Ok(())
+}
+
+fn allocated(
+    bytes: usize,
+    stream: u64,
+    pool: Option<u64>,
+    real: impl Fn(*mut u64) -> c_int,
+) -> Result<u64, c_int> {
+    let allocate = || {
+        let mut made = 0;
+        checked(real(&mut made)).map(|()| made)
+    };
     let place = current()?;
     let by_stream = || stream_device(&place.ledger, stream);
     let (pool, device) = match pool {
@@ -186,24 +203,17 @@ fn charged(
             (pool, place.ledger.pool_device(pool, by_stream)?)
         }
     };
-    let Some(device) = device else { return checked(real(pointer)) };
+    let Some(device) = device else { return allocate() };
     let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&place.ledger)) };
     USED.store(true, Relaxed);
     let claim = Claim { device, extent, owner: Owner::NOBODY };
-    let made = with_reclaim(&place.ledger, || {
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made)).map(|()| made)
-        };
+    with_reclaim(&place.ledger, || {
         let undo = |made| {
             // SAFETY: frees what the driver has just made and nobody has seen, in the order of its stream.
             let _ = unsafe { driver::cuMemFreeAsync(made, stream) };
         };
-        place.ledger.allocate_from_pool(pool, claim, &Line, &kept, driver, undo)
-    })?;
-    // SAFETY: not null, and the program promises that it can be written.
-    unsafe { *pointer = made };
-    Ok(())
+        place.ledger.allocate_from_pool(pool, claim, &Line, &kept, allocate, undo)
+    })
 }
 
 /// The driver's device that the stream works on: the current one for default streams and old drivers.
