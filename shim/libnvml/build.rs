@@ -1,5 +1,8 @@
 //! Gives the library the driver's name, and has it need the driver under its other name.
 
+#[path = "../link.rs"]
+mod link;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
@@ -14,6 +17,7 @@ const HOME: &str = "/run/tranche/driver";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    link::lean();
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder for what is generated"));
     let (source, stand_in) = (folder.join("nothing.c"), folder.join(ALIAS));
     fs::write(&source, "").expect("what is generated can be written");

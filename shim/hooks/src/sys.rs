@@ -239,6 +239,19 @@ pub(crate) fn map_private(words: usize) -> Result<&'static [AtomicU64], Errno> {
     Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
 }
 
+/// Puts memory behind words that will be written, in one step rather than at the first touch of each page, of which each
+/// would read first and be interrupted twice. Linux before 5.14 cannot, and then it happens by itself.
+pub(crate) fn populate(words: &[AtomicU64]) {
+    const PAGE: usize = 4096;
+    let bytes = words.as_ptr_range();
+    let (start, end) = (bytes.start as usize / PAGE * PAGE, (bytes.end as usize).next_multiple_of(PAGE));
+    // SAFETY: this changes no word; the pages are those that the words are in.
+    let _ = unsafe {
+        let length = (end - start) as c_long;
+        call(libc::SYS_madvise, [start as c_long, length, libc::MADV_POPULATE_WRITE as c_long, 0, 0, 0])
+    };
+}
+
 /// Gives back private words that nobody has seen yet.
 pub(crate) fn unmap_unseen(words: &'static [AtomicU64]) {
     unmap(words.as_ptr() as *mut c_void, size_of_val(words));

@@ -6,7 +6,10 @@ use std::path::Path;
 
 use e2e::Stage;
 use object::LittleEndian;
-use object::elf::{DT_NEEDED, DT_SONAME, FileHeader64, SHN_UNDEF};
+use object::elf::{
+    DF_SYMBOLIC, DT_FINI, DT_FINI_ARRAY, DT_FLAGS, DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_SONAME,
+    FileHeader64, SHN_UNDEF,
+};
 use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
 
 type Header = FileHeader64<LittleEndian>;
@@ -17,6 +20,10 @@ struct Loaded {
     needed: Vec<String>,
     soname: Option<String>,
     defines: BTreeSet<String>,
+    /// Whether anything runs when it is loaded or unloaded.
+    runs: bool,
+    /// Whether what it defines and refers to is found in itself.
+    symbolic: bool,
     /// Undefined symbols, with the version wanted.
     wants: BTreeSet<(String, Option<String>)>,
 }
@@ -51,6 +58,8 @@ fn read(data: &[u8]) -> object::read::Result<Loaded> {
             match entry.tag(endian) {
                 DT_NEEDED => loaded.needed.push(name()?),
                 DT_SONAME => loaded.soname = Some(name()?),
+                DT_INIT | DT_FINI | DT_INIT_ARRAY | DT_FINI_ARRAY => loaded.runs = true,
+                DT_FLAGS => loaded.symbolic = entry.val(endian) & DF_SYMBOLIC.0 != 0,
                 _ => {}
             }
         }
@@ -107,6 +116,13 @@ fn the_shim_defines_the_drivers_names_and_the_lookup_doors_alone() {
     for door in ["dlsym", "dlvsym", "cuGetProcAddress", "cuGetProcAddress_v2", "cuMemAlloc_v2", "nvmlInit_v2"]
     {
         assert!(shim.defines.contains(door), "{door} is not defined");
+    }
+}
+
+#[test]
+fn loading_a_library_of_ours_runs_nothing_and_looks_for_none_of_its_own_names() {
+    for library in replacements().map(|(library, ..)| library).into_iter().chain([shim()]) {
+        assert!(!library.runs && library.symbolic, "{library:#?}");
     }
 }
 
