@@ -5,6 +5,9 @@
 //! as it may not ask; its marks tell sooner. So a look counts what the process claims since the last look, never
 //! more than the time that has passed, and of a process that is *unaware*, which still claims to be busy though
 //! its marks say that nothing is outstanding, never more than was outstanding at the last look.
+//!
+//! What a process takes for its longest launch may have been something else that kept it from looking. A launch that
+//! long would have kept it from making progress, too: what it says is cut to the longest time without.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,6 +42,9 @@ struct Process {
     last: Reading,
     /// What of its claims was counted, in nanoseconds; less than them while it is unaware.
     counted: PerDevice,
+    /// For how long it has been busy without progress, and the longest such time lately, in nanoseconds.
+    stalled: u64,
+    longest_stall: u64,
 }
 
 /// What a record says at an instant.
@@ -155,13 +161,15 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, process: &mut Process, reading: &Reading, passed: u64) {
+        let mut most_busy = 0;
         for device in 0..MAX_DEVICES {
             let busy = process.count(reading, device).min(passed);
+            most_busy = busy.max(most_busy);
             self.busy[device] = self.busy[device].saturating_add(busy);
             self.pending[device] = self.pending[device].saturating_add(reading.pending[device]);
         }
-        let last = &process.last;
-        let launches = (reading.kernel_ns, reading.longest_ns.max(reading.kernel_ns));
+        process.watch_progress(reading, most_busy);
+        let (last, launches) = (&process.last, process.lengths(reading));
         let most = |all: (u64, u64)| (all.0.max(launches.0), all.1.max(launches.1));
         self.of_all = most(self.of_all);
         if reading.is_active() {
@@ -179,8 +187,27 @@ impl Process {
     /// One that is seen for the first time. What it did before the first look of this daemon has been charged by
     /// another.
     fn new(identity: Identity, before: Option<Reading>) -> Self {
-        let last = before.unwrap_or_default();
-        Self { identity, last, counted: last.claimed }
+        let before = before.unwrap_or_default();
+        let last = Reading { passes: 0, degraded: 0, ..before };
+        Self { identity, last, counted: last.claimed, ..Self::default() }
+    }
+
+    /// It was busy for so long until it was seen like this.
+    fn watch_progress(&mut self, now: &Reading, busy: u64) {
+        self.stalled = self.stalled.saturating_add(busy);
+        if now.progress() != self.last.progress() {
+            let faded = self.longest_stall - self.longest_stall / 32;
+            self.longest_stall = self.stalled.max(faded);
+            self.stalled = 0;
+        }
+    }
+
+    /// What one of its launches takes typically and at most, as far as that is believed.
+    fn lengths(&self, now: &Reading) -> (u64, u64) {
+        let stall = self.longest_stall.max(self.stalled);
+        let believed = if stall == 0 { u64::MAX } else { stall };
+        let kernel = now.kernel_ns.min(believed);
+        (kernel, now.longest_ns.min(believed).max(kernel))
     }
 
     /// For how long it was busy on a device since the last look, as far as that is believed.
@@ -192,7 +219,9 @@ impl Process {
         let unaware = now.since[device] != 0 && now.pending[device] == 0;
         if !unaware {
             counted[device] = now.claimed[device];
-            return claimed;
+            let was_done = last.since[device] != 0 && last.pending[device] == 0;
+            // It has learnt since that its work was done, and may have counted the time until then.
+            return if was_done && !same_stretch { claimed.min(now.submitted_since(last)) } else { claimed };
         }
         let launched = now.sequence != last.sequence;
         let busy = if launched { claimed } else { claimed.min(last.pending[device]) };
@@ -229,6 +258,11 @@ impl Reading {
 
     const fn is_active(&self) -> bool {
         self.waiting > 0 || self.marks > 0
+    }
+
+    /// How long all takes that was launched after another reading, in nanoseconds, by its own estimate.
+    const fn submitted_since(&self, last: &Self) -> u64 {
+        self.launches.saturating_sub(last.launches).saturating_mul(self.kernel_ns)
     }
 
     /// Differs whenever a mark was submitted or reached: the one adds one, the other too.

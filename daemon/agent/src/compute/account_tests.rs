@@ -80,16 +80,18 @@ fn a_program_that_never_learns_that_its_work_is_done_is_not_charged_for_idleness
 }
 
 #[test]
-fn a_stretch_that_turns_out_to_have_been_shorter_leaves_the_next_one_whole() {
+fn what_was_done_at_the_last_look_is_not_charged_again_when_the_program_learns_of_it() {
     let (page, mut account) = (Page::new(), account());
     look(&mut account, 100, &[&page]);
     page.begin(100, 1, 3);
     look(&mut account, 101, &[&page]);
     page.record().marks().finish(1);
     assert_eq!(busy_ms(&look(&mut account, 150, &[&page])), 4);
-    page.learn(4);
+    page.learn(30);
     page.begin(151, 2, 3);
-    assert_eq!(busy_ms(&look(&mut account, 153, &[&page])), 6);
+    page.record().tally(Tally::Launches).store(1, Relaxed);
+    page.record().tally(Tally::KernelNs).store(2 * MS, Relaxed);
+    assert_eq!(busy_ms(&look(&mut account, 153, &[&page])), 6, "two more, whatever it says of the first");
 }
 
 #[test]
@@ -110,6 +112,12 @@ fn what_was_before_the_first_look_is_not_charged_again() {
     page.begin(50, 1, 9);
     assert_eq!(busy_ms(&look(&mut account, 100, &[&page])), 0);
     assert_eq!(busy_ms(&look(&mut account, 101, &[&page])), 1);
+    let fresh = Page::new();
+    fresh.record().tally(Tally::Degraded).store(5, Relaxed);
+    let mut account = self::account();
+    look(&mut account, 100, &[&fresh]);
+    look(&mut account, 101, &[&fresh]);
+    assert_eq!(account.let_through(), (0, 5), "but what passed while there was no daemon is counted, once");
 }
 
 #[test]
@@ -138,6 +146,27 @@ fn each_mark_submitted_and_each_mark_reached_is_progress() {
         seen.push(look(&mut account, 1, &[&page]).progress);
     }
     assert!(seen.windows(2).all(|pair| pair[0] != pair[1]), "{seen:?}");
+}
+
+#[test]
+fn a_launch_is_not_taken_for_longer_than_its_process_ever_stood_still() {
+    let (page, mut account) = (Page::new(), account());
+    look(&mut account, 100, &[&page]);
+    page.record().tally(Tally::KernelNs).store(MS, Relaxed);
+    page.record().tally(Tally::LongestNs).store(40 * MS, Relaxed);
+    page.begin(100, 1, 1);
+    assert_eq!(look(&mut account, 100, &[&page]).longest, Nanos::millis(40), "nothing speaks against it");
+    let mut seen = Observed::default();
+    for at in 101..140 {
+        page.record().marks().finish(at - 100);
+        page.submit(at - 99, 1);
+        seen = look(&mut account, at.into(), &[&page]);
+        page.record().tally(Tally::Launches).fetch_add(1, Relaxed);
+    }
+    assert_eq!((seen.kernel, seen.longest), (Nanos::millis(1), Nanos::millis(1)));
+    look(&mut account, 140, &[&page]);
+    let seen = look(&mut account, 170, &[&page]);
+    assert_eq!(seen.longest, Nanos::millis(30), "now it stands still");
 }
 
 #[test]
