@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
-use tranche_domain::request::{ComputeMode, Resize, SliceRequest};
+use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
@@ -147,9 +147,6 @@ impl Agent {
 
     /// Makes a slice, or leaves everything as it was.
     pub(crate) fn create(self: &Arc<Self>, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
-        if request.mode == ComputeMode::Strict {
-            return Err(Refusal::StrictNotEnforced.into());
-        }
         let mut core = self.core();
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());

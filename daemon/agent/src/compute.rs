@@ -24,7 +24,6 @@ use bells::{Bells, Number};
 use member::Member;
 
 /// How compute is bounded, in the words of [`tranche_domain::view::NodeView::compute_enforcement`].
-#[expect(dead_code, reason = "said once the gate stands")]
 pub(crate) const TECHNIQUE: &str =
     "GPU time, by a gate before each launch; a running kernel is not interrupted";
 
@@ -172,15 +171,25 @@ impl Governor {
             }
         }
         let mut deadline = state.next_beat;
-        for member in state.members.values_mut() {
+        for (name, member) in &mut state.members {
             member.keep_up();
             if beat {
                 member.tenancy().beat(now.nanos());
+                publish_use(&state.arbiter, now, name, member);
             }
             deadline = member.unmute(now, &self.bells).map_or(deadline, |at| deadline.min(at));
         }
         let again = decision.look_again.map_or(deadline, |at| at.max(now + BREATH));
         deadline.min(again)
+    }
+}
+
+/// Shows the slice's own use where its programs look for the GPU's.
+fn publish_use(arbiter: &Arbiter, now: Instant, name: &SliceName, member: &Member) {
+    let tenancy = member.tenancy();
+    for (device, gpu) in tenancy.devices() {
+        let used = arbiter.used(now, name, gpu, Window::Second);
+        tenancy.set_own_use(device, (used.get() + 5) / 10);
     }
 }
 

@@ -122,6 +122,21 @@ fn whoever_waits_and_rings_gets_its_turn_though_the_holder_never_says_a_word() {
     eventually("the other may launch", || lease(&other).open);
 }
 
+#[test]
+fn what_a_slice_used_is_shown_to_it_and_to_us() {
+    let place = Place::new();
+    let (slice, tenancy) = place.slice("a", 500);
+    let _running = place.governor.start().unwrap();
+    launch(&tenancy, 1, 60_000_000);
+    tenancy.regions.bell().write(1).unwrap();
+    let device = DeviceSlot::new(0).unwrap();
+    eventually("its programs see it", || tenancy.regions.control().reader().utilization(device).0 > 90);
+    let shown = place.governor.show(&slice.name).unwrap();
+    assert!(shown.used[0].0.get() > 900, "{shown:?}");
+    place.governor.leave(&slice.name);
+    assert!(place.governor.show(&slice.name).is_none());
+}
+
 /// What the thread that governs has used of a processor so far.
 fn processor_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());

@@ -78,9 +78,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,
         Refusal::Contradiction(_) | Refusal::LimitBelowRequest { .. } => Code::InvalidArgument,
-        Refusal::StrictNotEnforced | Refusal::WholeGpus(_) | Refusal::Stranded { .. } => {
-            Code::FailedPrecondition
-        }
+        Refusal::WholeGpus(_) | Refusal::Stranded { .. } => Code::FailedPrecondition,
     }
 }
 

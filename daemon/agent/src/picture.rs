@@ -12,6 +12,7 @@ use tranche_inventory::GpuFacts;
 use tranche_shm::DeviceSlot;
 
 use crate::agent::{Agent, Core};
+use crate::compute;
 use crate::process;
 use crate::regions::Protection;
 use crate::tenancy::Tenancy;
@@ -37,7 +38,7 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         cuda_version: facts.map(|facts| facts.cuda_version).unwrap_or_default(),
         simulated: facts.is_some_and(|facts| facts.simulated),
         privileged: agent.is_privileged(),
-        compute_enforcement: "not enforced".into(),
+        compute_enforcement: compute::TECHNIQUE.into(),
         gpus,
         slices: core.node.slices().values().filter_map(|slice| served(agent, &core, slice)).collect(),
         waiting: core.waiting.view(&core.node),

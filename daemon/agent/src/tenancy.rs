@@ -204,10 +204,18 @@ impl Tenancy {
         settled
     }
 
-    /// Sets what NVML says the slice's processes use of a device, in percent.
+    /// Sets what NVML says the slice's processes use of a device, in percent. Its programs see the memory part of
+    /// it; the other is known better here.
     pub(crate) fn set_utilization(&self, device: DeviceSlot, gpu: u32, memory: u32) {
-        self.regions.control().set_utilization(device, gpu, memory);
+        let control = self.regions.control();
+        control.set_utilization(device, control.reader().utilization(device).0, memory);
         self.utilization[device.index()].store(gpu.into(), Ordering::Relaxed);
+    }
+
+    /// Sets the part of a device's time that the slice used itself, in percent, for its programs to see.
+    pub(crate) fn set_own_use(&self, device: DeviceSlot, gpu: u32) {
+        let control = self.regions.control();
+        control.set_utilization(device, gpu, control.reader().utilization(device).1);
     }
 
     /// Forgets what a process that has ended had outstanding: nobody waits for that any more.

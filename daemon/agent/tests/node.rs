@@ -46,7 +46,7 @@ fn half_a_v100_is_placed_entered_shown_and_deleted() {
     assert_eq!((view.gpus[0].committed_bytes >> 20, view.gpus[0].committed_compute_permille), (16255, 500));
     assert_eq!(view.gpus[0].context_reserve_bytes >> 20, 308);
     assert_eq!(view.slices[0].root_pids, [me().get()]);
-    assert_eq!(view.compute_enforcement, "not enforced");
+    assert!(view.compute_enforcement.starts_with("GPU time"), "{}", view.compute_enforcement);
     assert!(view.simulated);
 
     let refused = expect_code(daemon.calls.delete("a", false), Code::FailedPrecondition);
@@ -67,9 +67,15 @@ fn bad_requests_say_what_is_wrong() {
     assert!(refused.contains("GPU 0 has 9753 MiB of 32510 MiB and 30 % of compute free"), "{refused}");
     let elsewhere = v1::CreateSliceRequest { gpu: Some("7".into()), ..fraction("b", 100) };
     assert!(expect_code(calls.create(elsewhere), Code::NotFound).contains("no GPU 7"));
-    let strict =
-        v1::CreateSliceRequest { compute_mode: v1::ComputeMode::Strict.into(), ..fraction("b", 100) };
-    expect_code(calls.create(strict), Code::FailedPrecondition);
+    let both = v1::CreateSliceRequest {
+        compute_mode: v1::ComputeMode::Strict.into(),
+        limit_permille: Some(200),
+        ..fraction("b", 100)
+    };
+    expect_code(calls.create(both), Code::InvalidArgument);
+    let below = v1::CreateSliceRequest { limit_permille: Some(99), ..fraction("b", 100) };
+    let refused = expect_code(calls.create(below), Code::InvalidArgument);
+    assert!(refused.contains("limit of 9.9 % is below the compute request of 10 %"), "{refused}");
     expect_code(calls.create(fraction("../b", 100)), Code::InvalidArgument);
     expect_code(calls.create(fraction("b", 0)), Code::InvalidArgument);
     expect_code(calls.delete("nobody", false), Code::NotFound);

@@ -47,8 +47,6 @@ pub enum Refusal {
     Unknown(SliceName),
     /// The parts of the request contradict each other.
     Contradiction(&'static str),
-    /// A strict compute bound, which nothing enforces yet.
-    StrictNotEnforced,
     /// A ceiling of compute below what is guaranteed.
     LimitBelowRequest {
         /// The ceiling.
@@ -95,10 +93,6 @@ impl fmt::Display for Refusal {
                 write!(f, "there is no slice named {name}; `tranche slice list` shows those there are")
             }
             Self::Contradiction(why) => f.write_str(why),
-            Self::StrictNotEnforced => f.write_str(
-                "a strict compute bound was asked for, but compute is not enforced by this version: \
-                 ask for fair or best-effort",
-            ),
             Self::LimitBelowRequest { limit, request } => write!(
                 f,
                 "a limit of {limit} is below the compute request of {request}, which the slice is guaranteed: \

@@ -18,6 +18,7 @@ mod program;
 mod skip;
 mod stage;
 mod tenant;
+mod timeline;
 mod view;
 mod wait;
 
@@ -30,5 +31,6 @@ pub use program::{compile, scratch};
 pub use skip::{Required, skip};
 pub use stage::Stage;
 pub use tenant::{CudaError, Kind, Tenant};
+pub use timeline::Timeline;
 pub use view::{GpuView, ProcessView, SliceDeviceView, SliceView, Snapshot, WaitingView};
 pub use wait::{PATIENCE, eventually, holds_for};

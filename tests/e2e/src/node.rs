@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 use crate::process::{Process, sweep};
 use crate::stage::Stage;
 use crate::tenant::Tenant;
+use crate::timeline::Timeline;
 use crate::view::Snapshot;
 use crate::wait::{eventually, until};
 use crate::{PATIENCE, SliceView};
@@ -248,6 +249,12 @@ impl Node {
     #[track_caller]
     pub fn slice(&self, name: &str) -> SliceView {
         self.smi().slice(name).clone()
+    }
+
+    /// Who ran on a GPU and when, as the GPU says itself.
+    #[track_caller]
+    pub fn timeline(&self, gpu: usize) -> Timeline {
+        Timeline::read(&self.simgpu(&["log"], &["--gpu", &gpu.to_string()]).success())
     }
 
     /// What the devices hold, as they say themselves.

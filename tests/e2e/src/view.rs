@@ -82,6 +82,10 @@ pub struct SliceView {
     pub share: Share,
     /// What it has of each GPU.
     pub devices: Vec<SliceDeviceView>,
+    /// What it does with its compute, or why it does nothing.
+    pub compute_state: String,
+    /// Launches let through while the daemon was away.
+    pub launches_degraded: u64,
     /// Its enforcement tier.
     pub tier: String,
     /// Why that one.

@@ -141,19 +141,29 @@ fn a_slice_in_use_is_not_deleted_without_force() {
 }
 
 #[test]
-fn what_is_not_enforced_is_not_promised() {
+fn compute_terms_that_contradict_each_other_are_refused() {
     let node = Node::simulated("h200x1");
+    node.tranche(&["slice", "create", "s", "-g", "0.3", "--compute-mode", "strict"]).success();
+    node.tranche(&["slice", "create", "f", "-g", "0.3", "--limit", "40%"]).success();
+    let create = ["slice", "create", "x", "-g", "0.2"];
+    let with = |more: &[&'static str]| [&create[..], more].concat();
     assert_refused(
         &node,
         &[
-            (&["run", "-g", "0.5", "--mode", "strict", "--", "true"], REFUSED, &["strict", "not enforced"]),
-            (
-                &["slice", "create", "s", "-g", "0.5", "--mode", "strict"],
-                REFUSED,
-                &["strict", "not enforced"],
-            ),
+            (&with(&["--limit", "10%"]), REFUSED, &["limit of 10 %", "request of 20 %"]),
+            (&with(&["--limit", "0"]), USAGE, &["--limit", "above 0"]),
+            (&with(&["--limit", "101%"]), USAGE, &["--limit", "at most 100%"]),
+            (&with(&["--priority", "1000"]), USAGE, &["--priority", "-128 to 127"]),
+            (&with(&["--compute-mode", "strict", "--limit", "50%"]), REFUSED, &["strict", "compute request"]),
+            (&with(&["--compute-mode", "best-effort", "--compute", "10%"]), REFUSED, &["best-effort"]),
+            (&with(&["--compute-mode", "lax"]), USAGE, &["lax", "best-effort"]),
+            (&["slice", "resize", "s", "--limit", "50%"], REFUSED, &["strict", "compute request"]),
+            (&["slice", "resize", "f", "--compute", "50%"], REFUSED, &["limit of 40 %", "raise the limit"]),
+            (&["slice", "freeze", "gone"], REFUSED, &["no slice", "gone"]),
         ],
     );
+    let slices = node.smi().slices;
+    assert_eq!(slices.len(), 2, "nothing was half made: {slices:#?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_gpu_that_cannot_be_sliced_is_named_by_doctor_and_smi_and_refused() {
 fn a_healthy_node_is_called_healthy() {
     let node = Node::simulated("v100x8");
     let said = node.tranche(&["doctor"]).success();
-    for word in ["V100", "8", "not enforced"] {
+    for word in ["V100", "8", "compute: GPU time"] {
         assert!(said.contains(word), "{word:?} is missing\n{said}");
     }
 }

@@ -7,6 +7,7 @@ mod bad_input;
 mod caps;
 mod chaos;
 mod clients;
+mod compute;
 mod deaths;
 mod doctor;
 mod families;

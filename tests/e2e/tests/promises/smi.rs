@@ -13,7 +13,7 @@ fn the_table_shows_gpus_slices_and_processes() {
     let pid = tenant.pid();
     let table = node.tranche(&["smi"]).success();
     let uses = node.slice("train").used().whole_mib().to_string();
-    for word in ["V100", "train", &pid.to_string(), "16255", &uses, "SIMULATED", "not enforced"] {
+    for word in ["V100", "train", &pid.to_string(), "16255", &uses, "SIMULATED", "compute: GPU time"] {
         assert!(table.contains(word), "{word:?} is not in\n{table}");
     }
     let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);

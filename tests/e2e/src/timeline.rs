@@ -1,0 +1,72 @@
+//! Who really ran on a simulated GPU, and when, by the engine's own log.
+
+use std::time::Duration;
+
+/// A stretch of time in which one context had the GPU.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    pid: u32,
+    from: u64,
+    to: u64,
+}
+
+/// What a GPU's log says, as far back as it reaches; times are nanoseconds of the node's clock.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    stretches: Vec<Stretch>,
+}
+
+impl Timeline {
+    /// From the lines of `simgpu log`: GPU, pid, context, from and until.
+    #[track_caller]
+    pub(crate) fn read(text: &str) -> Self {
+        let stretch = |line: &str| {
+            let fields: Vec<u64> = line.split('\t').map_while(|field| field.parse().ok()).collect();
+            match fields[..] {
+                [_, pid, _, from, to] => Stretch { pid: u32::try_from(pid).expect("a pid"), from, to },
+                _ => panic!("simgpu log says {line:?}"),
+            }
+        };
+        Self { stretches: text.lines().map(stretch).collect() }
+    }
+
+    /// When anybody ran last.
+    pub fn end(&self) -> u64 {
+        self.stretches.iter().map(|stretch| stretch.to).max().unwrap_or(0)
+    }
+
+    /// The part of the time from `from` to `to` in which these processes ran, in percent.
+    pub fn percent(&self, pids: &[u32], from: u64, to: u64) -> f64 {
+        let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));
+        let ran = ours.map(|stretch| stretch.to.min(to).saturating_sub(stretch.from.max(from)));
+        100.0 * ran.sum::<u64>() as f64 / to.saturating_sub(from).max(1) as f64
+    }
+
+    /// The longest time from `from` to `to` in which these processes did not run at all.
+    pub fn longest_pause(&self, pids: &[u32], from: u64, to: u64) -> Duration {
+        let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));
+        let mut ours: Vec<_> = ours.filter(|stretch| stretch.to > from && stretch.from < to).collect();
+        ours.sort_by_key(|stretch| stretch.from);
+        let (mut last, mut longest) = (from, 0);
+        for stretch in ours {
+            longest = longest.max(stretch.from.saturating_sub(last));
+            last = last.max(stretch.to);
+        }
+        Duration::from_nanos(longest.max(to.saturating_sub(last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_and_measured() {
+        let timeline = Timeline::read("0\t7\t1\t100\t200\n0\t8\t2\t200\t250\n0\t7\t1\t300\t400\n");
+        assert_eq!(timeline.end(), 400);
+        assert!((timeline.percent(&[7], 0, 400) - 50.0).abs() < 1e-9);
+        assert!((timeline.percent(&[7, 8], 150, 250) - 100.0).abs() < 1e-9);
+        assert_eq!(timeline.longest_pause(&[7], 100, 400), Duration::from_nanos(100));
+        assert_eq!(timeline.longest_pause(&[8], 0, 1000), Duration::from_nanos(750));
+    }
+}

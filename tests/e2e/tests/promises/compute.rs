@@ -1,0 +1,216 @@
+//! Promise: a slice gets the compute that it was promised, and no more than its limit. Judged by the GPU's own log.
+//!
+//! The machine that runs these tests is busy with others, so the bounds are generous; `make bench` measures, and
+//! the laws hold exactly in virtual time in `tests/arena`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use e2e::{Node, Process, eventually};
+use nix::sys::signal::Signal;
+
+/// How far a share may be off, in percent of what all used together. How much that is, says the bench: this machine
+/// may have too little time for everybody to keep a GPU busy.
+const TOLERANCE: f64 = 6.0;
+const SETTLE: Duration = Duration::from_millis(1000);
+const MEASURE: Duration = Duration::from_millis(3000);
+
+/// Time that one test takes from another would count against it.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program that keeps a GPU busy when told to.
+struct Load {
+    process: Process,
+    pid: u32,
+}
+
+/// Kernels of a millisecond, so many of them outstanding as fill any gap.
+const SATURATING: &[&str] = &["--kernel-ns", "1000000", "--sync", "4", "--threads", "2"];
+
+impl Load {
+    #[track_caller]
+    fn start(node: &Node, options: &[&str], how: &[&str]) -> Self {
+        let workload = node.stage().workload().display().to_string();
+        let words: Vec<&str> = [workload.as_str(), "--interactive"].iter().chain(how).copied().collect();
+        let mut process = Process::start(&mut node.run_in_slice(options, &words));
+        let greeting = process.line().expect("the program greets");
+        let pid = number(&greeting, "\"pid\":");
+        let mut load = Self { process, pid };
+        load.tell("start");
+        load
+    }
+
+    #[track_caller]
+    fn tell(&mut self, line: &str) -> String {
+        assert!(self.process.say(line), "the program has gone; it was to be told {line:?}");
+        self.process.line().expect("the program answers")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.pid.try_into().expect("a pid"));
+        let _ = nix::sys::signal::kill(pid, signal); // it may have gone already
+    }
+}
+
+#[track_caller]
+fn number(json: &str, key: &str) -> u32 {
+    let digits = json.split(key).nth(1).unwrap_or_else(|| panic!("no {key} in {json}"));
+    let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+/// What each load had of the first GPU during the time that passes here, in percent.
+fn measure(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
+    let from = node.timeline(0).end();
+    sleep(span);
+    let after = node.timeline(0);
+    let to = after.end();
+    loads.iter().map(|load| after.percent(&[load.pid], from, to)).collect()
+}
+
+/// As [`measure`], of what they had together.
+fn measure_parts(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
+    let found = measure(node, loads, span);
+    let all: f64 = found.iter().sum();
+    assert!(all > 40.0, "the GPU was used to {all:.1} % only: {found:.1?}");
+    found.into_iter().map(|part| part * 100.0 / all).collect()
+}
+
+#[track_caller]
+fn assert_near(found: &[f64], wanted: &[f64]) {
+    let near = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() <= TOLERANCE);
+    assert!(near, "{found:.1?} instead of {wanted:.1?}");
+}
+
+#[test]
+fn three_saturating_slices_get_50_30_and_20_percent() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let load = |share| Load::start(&node, &["-g", share], SATURATING);
+    let loads = ["0.5", "0.3", "0.2"].map(load);
+    sleep(SETTLE);
+    let found = measure_parts(&node, &loads.each_ref(), MEASURE);
+    assert_near(&found, &[50.0, 30.0, 20.0]);
+    let shown = node.tranche(&["smi"]).success();
+    assert!(shown.contains("over its share") || shown.contains("running"), "{shown}");
+}
+
+#[test]
+fn a_strict_slice_alone_gets_its_share_and_no_more() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let load = Load::start(&node, &["-g", "0.3", "--compute-mode", "strict"], SATURATING);
+    sleep(SETTLE);
+    let found = measure(&node, &[&load], MEASURE)[0];
+    assert!((20.0..=30.0 + TOLERANCE).contains(&found), "{found:.1} % of exactly 30");
+}
+
+#[test]
+fn a_fair_slice_alone_gets_all_and_gives_half_back_to_an_equal() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let first = Load::start(&node, &["-g", "0.2"], SATURATING);
+    sleep(SETTLE);
+    assert!(measure(&node, &[&first], SETTLE)[0] > 60.0, "nobody else wants it");
+    let second = Load::start(&node, &["-g", "0.2"], SATURATING);
+    sleep(SETTLE);
+    assert_near(&measure_parts(&node, &[&first, &second], MEASURE), &[50.0, 50.0]);
+}
+
+#[test]
+fn a_new_share_holds_within_a_second() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let load = |name| Load::start(&node, &["-g", "0.2", "--compute", "40%", "--name", name], SATURATING);
+    let loads = ["a", "b"].map(load);
+    node.tranche(&["slice", "resize", "a", "--compute", "10%"]).success();
+    sleep(SETTLE);
+    assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[20.0, 80.0]);
+    node.tranche(&["slice", "resize", "b", "--limit", "40%"]).success();
+    sleep(SETTLE);
+    let limited = measure(&node, &[&loads[1]], MEASURE)[0];
+    assert!((20.0..=40.0 + TOLERANCE).contains(&limited), "{limited:.1} % of at most 40");
+}
+
+#[test]
+fn a_frozen_slice_stops_and_goes_on_when_it_is_thawed() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let mut loads = ["a", "b"].map(|name| Load::start(&node, &["-g", "0.3", "--name", name], SATURATING));
+    sleep(SETTLE);
+    node.tranche(&["slice", "freeze", "a"]).success();
+    sleep(SETTLE);
+    assert_near(&measure_parts(&node, &loads.each_ref(), SETTLE), &[0.0, 100.0]);
+    assert_eq!(node.slice("a").compute_state, "frozen");
+    node.tranche(&["slice", "thaw", "a"]).success();
+    sleep(SETTLE);
+    assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[50.0, 50.0]);
+    for load in &mut loads {
+        let answer = load.tell("rate");
+        assert!(answer.contains("\"errors\":[]"), "{answer}");
+    }
+}
+
+#[test]
+fn what_nobody_was_promised_goes_to_the_slice_of_higher_priority() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let training = Load::start(&node, &["-g", "0.3"], SATURATING);
+    let serving = Load::start(&node, &["-g", "0.3", "--priority", "5"], SATURATING);
+    sleep(SETTLE);
+    assert_near(&measure_parts(&node, &[&training, &serving], MEASURE), &[30.0, 70.0]);
+}
+
+#[test]
+fn programs_outlive_a_killed_daemon_and_their_shares_come_back_with_the_next() {
+    let _alone = alone();
+    let mut node = Node::simulated("h200x1");
+    let names = [("a", "0.7"), ("b", "0.3")];
+    let mut loads = names.map(|(name, share)| Load::start(&node, &["-g", share, "--name", name], SATURATING));
+    sleep(SETTLE);
+    let killed = node.timeline(0).end();
+    node.kill_daemon();
+    sleep(MEASURE);
+    let after = node.timeline(0);
+    for load in &loads {
+        let pause = after.longest_pause(&[load.pid], killed, after.end());
+        assert!(pause < Duration::from_millis(1500), "stalled for {pause:?}");
+    }
+    node.start_daemon();
+    sleep(SETTLE);
+    assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[70.0, 30.0]);
+    let degraded = node.slice("b").launches_degraded;
+    assert!(degraded > 0, "launches without a daemon are counted");
+    for load in &mut loads {
+        let answer = load.tell("rate");
+        assert!(answer.contains("\"errors\":[]"), "{answer}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_or_stopped_on_the_gpu_holds_nobody_up() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let lasting = Load::start(&node, &["-g", "0.3"], SATURATING);
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let victim = Load::start(&node, &["-g", "0.5"], SATURATING);
+        sleep(SETTLE);
+        let struck = node.timeline(0).end();
+        victim.signal(signal);
+        sleep(SETTLE);
+        let after = node.timeline(0);
+        let pause = after.longest_pause(&[lasting.pid], struck, after.end());
+        assert!(pause < Duration::from_millis(300), "{signal}: the other waited for {pause:?}");
+        let share = measure(&node, &[&lasting], SETTLE)[0];
+        assert!(share > 60.0, "{signal}: the other got {share:.1} % of what is all its own");
+        victim.signal(Signal::SIGKILL);
+        eventually("the slice ends", || match node.smi().slices.len() {
+            1 => Ok(()),
+            slices => Err(format!("{slices} slices")),
+        });
+    }
+}
