@@ -72,14 +72,18 @@ impl Process {
         self.longest = (self.longest - self.longest / 256).max(length);
     }
 
+    /// Never nothing while there is something, be it of unknown length.
     pub(crate) fn outstanding(&self) -> u64 {
-        self.accounts.iter().map(Account::outstanding).max().unwrap_or(0)
+        let known = self.accounts.iter().map(Account::outstanding).max().unwrap_or(0);
+        let any = self.accounts.iter().any(|account| account.launches() > 0);
+        known.max(any.into())
     }
 
-    /// Whether a launch of `estimate` fits. Of kernels that are not known yet no more than the least do.
+    /// Whether a launch fits, of which the process thinks that it takes `estimate`. Of kernels that are not known yet
+    /// no more than the least do.
     pub(crate) fn has_room(&self, lease: Lease, estimate: u64) -> bool {
         let launches = self.accounts.iter().map(Account::launches).max().unwrap_or(0);
-        let fits = estimate > 0 && self.outstanding() + estimate <= lease.depth.get();
+        let fits = estimate > 0 && self.outstanding() < lease.depth.get();
         launches < usize::from(lease.least) || fits
     }
 }

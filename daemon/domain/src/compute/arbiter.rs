@@ -173,9 +173,13 @@ impl Arbiter {
                 (core::mem::take(&mut member.launched), core::mem::take(&mut member.ended))
             };
             if launched {
-                let tail = self.busy_others(at).map(|other| self.slices[other].1.ends).max();
+                let before = self.busy_others(at).map(|other| &self.slices[other].1);
+                let (tail, most) = before.fold((now, Nanos::ZERO), |(tail, most), other| {
+                    (tail.max(other.ends), most + other.seen.outstanding)
+                });
                 let member = &mut self.slices[at].1;
-                member.ends = tail.unwrap_or(now).max(now) + member.seen.outstanding;
+                // Two that are open at once come after each other in turn: not later than all that is there.
+                member.ends = tail.min(now + most) + member.seen.outstanding;
             }
             if ended {
                 let began = self.slices[at].1.busy_since;

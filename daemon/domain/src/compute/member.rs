@@ -238,7 +238,8 @@ impl Member {
             // It was let through and launches nothing.
             rules.hysteresis
         } else {
-            rules.stall + self.seen.longest
+            // Beside another's work a kernel takes twice as long, and the switches.
+            rules.stall + self.seen.longest.scaled(5, 2)
         };
         self.wants() && now.since(self.progressed_at) > bound
     }

@@ -69,7 +69,8 @@ impl Terms {
 pub struct Observed {
     /// For each GPU of its terms the time during which it had work outstanding there, since it began.
     pub busy: Vec<Nanos>,
-    /// GPU time that it has submitted and that is not known to be done, estimated. Zero means that it is idle.
+    /// GPU time that it has submitted and that is not known to be done, estimated. Zero means that it is idle: work of
+    /// unknown length counts a nanosecond at least.
     pub outstanding: Nanos,
     /// Whether a thread of it waits at the gate, be it for its turn or because too much is outstanding. Whoever waits
     /// there has marked the end of what it launched before, so that this becomes known.
@@ -89,8 +90,8 @@ pub struct Observed {
 pub struct Lease {
     /// Whether it may launch.
     pub open: bool,
-    /// How much GPU time it may have outstanding while it may launch, the launch it is about to make included. Its
-    /// processes mark the end of their work at least every quarter of this, or nobody knows when there is room again.
+    /// While it may launch, it does so as long as less than this is outstanding. Its processes mark the end of their
+    /// work often enough to know when there is room again.
     pub depth: Nanos,
     /// How many launches it may have outstanding however long they take, 1 to 15.
     pub least: u8,
