@@ -75,11 +75,13 @@ pub enum Variant {
 impl World {
     /// Both processes seated, nothing granted.
     pub fn new(cap: u32, variant: Variant) -> Self {
-        let credit_words = PROCESSES.map(|process| usage::record(slot(process)));
+        // Of the usage region, the credit words and what is remembered of their sum.
+        let mut racing = PROCESSES.map(|process| usage::record(slot(process))).to_vec();
+        racing.push(usage::total(device()));
         let word = |races: bool| if races { AtomicU64::modelled() } else { AtomicU64::plain() };
         // Of the control region, the device's cap, whether it is exceeded, and what is charged to all.
         let control: Vec<_> = (0..control::WORDS).map(|at| word([18, 20, 23].contains(&at))).collect();
-        let usage: Vec<_> = (0..usage::WORDS).map(|at| word(credit_words.contains(&at))).collect();
+        let usage: Vec<_> = (0..usage::WORDS).map(|at| word(racing.contains(&at))).collect();
         let writer = ControlWriter::init(&control, 1, 1).expect("as long as the region");
         let cap_bytes = Units::new(cap).bytes();
         writer.set_limits(device(), DeviceLimits { cap_bytes, ..DeviceLimits::default() });
