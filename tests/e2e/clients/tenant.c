@@ -506,7 +506,7 @@ static void obey(FILE *out, char *line) {
         answer(out, failed, "", 0, 0);
     } else if (sscanf(line, "lend %llu", &a) == 1 && a < (unsigned long long)piece_count) {
         lend(out, &pieces[a]);
-    } else if (sscanf(line, "open %4095s", text) == 1) {
+    } else if (!strcmp(word, "open") && sscanf(line, "open %4095s", text) == 1) {
         answer(out, open_lent(text), "", 0, 0);
     } else if (sscanf(line, "fill %63s %llu %llu", text, &a, &b) == 3) {
         fill(out, kind_named(text), a, b);
