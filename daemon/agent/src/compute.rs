@@ -7,35 +7,34 @@
 mod account;
 mod bells;
 mod member;
+mod premises;
+mod rounds;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Why, Window};
+use tranche_domain::compute::{Instant, Rules, Terms, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
 use crate::tenancy::{Tenancy, monotonic_ns};
 use bells::{Bells, Number};
-use member::Member;
+use premises::Premises;
+
+pub use account::Account;
+pub use rounds::{Rounds, Site};
 
 /// How compute is bounded, in the words of [`tranche_domain::view::NodeView::compute_enforcement`].
 pub(crate) const TECHNIQUE: &str =
     "GPU time, by a gate before each launch; a running kernel is not interrupted";
 
-/// Time between two signs of life; a gate takes a daemon for gone after one second.
-const BEAT: Nanos = Nanos::millis(200);
-/// The least time between two decisions that nobody asked for.
-const BREATH: Nanos = Nanos::micros(50);
-
 /// The slices whose compute is governed, and the thread that does it.
 pub(crate) struct Governor {
     state: Mutex<State>,
-    bells: Bells,
+    bells: Arc<Bells>,
     stopping: AtomicBool,
 }
 
@@ -53,10 +52,8 @@ pub(crate) struct Shown {
 }
 
 struct State {
-    arbiter: Arbiter,
-    members: BTreeMap<SliceName, Member>,
+    rounds: Rounds<Premises>,
     next_number: Number,
-    next_beat: Instant,
 }
 
 /// The thread; it ends with this.
@@ -67,13 +64,9 @@ pub(crate) struct Running {
 
 impl Governor {
     pub(crate) fn new() -> io::Result<Self> {
-        let state = State {
-            arbiter: Arbiter::new(Rules::default()),
-            members: BTreeMap::new(),
-            next_number: Number::FIRST,
-            next_beat: Instant::default(),
-        };
-        Ok(Self { state: Mutex::new(state), bells: Bells::new()?, stopping: AtomicBool::new(false) })
+        let rounds = Rounds::new(Rules::default());
+        let state = Mutex::new(State { rounds, next_number: Number::FIRST });
+        Ok(Self { state, bells: Arc::new(Bells::new()?), stopping: AtomicBool::new(false) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,11 +85,11 @@ impl Governor {
         let mut state = self.state();
         let number = state.next_number.take();
         self.bells.watch(tenancy.regions.bell(), number)?;
-        let before = state.members.insert(slice.name.clone(), Member::new(number, Arc::clone(tenancy)));
+        let premises = Premises::new(Arc::clone(tenancy), number, Arc::clone(&self.bells));
+        let before = state.rounds.admit(now(), slice.name.clone(), terms(slice), &tenancy.gpus, premises);
         if let Some(before) = before {
-            self.bells.forget(before.bell());
+            self.bells.forget(before.tenancy.regions.bell());
         }
-        state.arbiter.admit(now(), slice.name.clone(), terms(slice));
         drop(state);
         self.wake();
         Ok(())
@@ -104,16 +97,15 @@ impl Governor {
 
     /// A slice's terms changed.
     pub(crate) fn change(&self, slice: &Slice) {
-        self.state().arbiter.change(now(), &slice.name, terms(slice));
+        self.state().rounds.change(now(), &slice.name, terms(slice));
         self.wake();
     }
 
     /// A slice ended.
     pub(crate) fn leave(&self, name: &SliceName) {
         let mut state = self.state();
-        if let Some(member) = state.members.remove(name) {
-            self.bells.forget(member.bell());
-            state.arbiter.leave(now(), name);
+        if let Some(premises) = state.rounds.leave(now(), name) {
+            self.bells.forget(premises.tenancy.regions.bell());
         }
         drop(state);
         self.wake();
@@ -127,14 +119,13 @@ impl Governor {
     /// What a slice used lately and why it waits, if it does; nothing if it is not governed.
     pub(crate) fn show(&self, name: &SliceName) -> Option<Shown> {
         let state = self.state();
-        let member = state.members.get(name)?;
-        let (now, arbiter) = (now(), &state.arbiter);
+        let (now, arbiter) = (now(), state.rounds.arbiter());
         let used = |gpu: &GpuUuid| {
             let over = |window| arbiter.used(now, name, *gpu, window);
             (over(Window::Second), over(Window::Minute))
         };
-        let (passes, degraded) = member.let_through();
-        let used = member.gpus().iter().map(used).collect();
+        let used = state.rounds.site(name)?.tenancy.gpus.iter().map(used).collect();
+        let (passes, degraded) = state.rounds.let_through(name)?;
         let why = Some(arbiter.why_waiting(name));
         Some(Shown { used, why, passes, degraded })
     }
@@ -142,54 +133,9 @@ impl Governor {
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
             let rung = self.bells.wait();
-            let deadline = self.round(&rung);
+            let deadline = self.state().rounds.go(now(), |premises| rung.contains(&premises.number));
             self.bells.alarm(deadline);
         }
-    }
-
-    /// Looks at those who may want something and decides; says when to look again.
-    fn round(&self, rung: &[Number]) -> Instant {
-        let mut state = self.state();
-        let state = &mut *state;
-        let now = now();
-        let beat = now >= state.next_beat;
-        if beat {
-            state.next_beat = now + BEAT;
-        }
-        for (name, member) in &mut state.members {
-            if rung.contains(&member.number()) {
-                member.rang(now, &self.bells);
-            }
-            if beat || member.wants_a_look(rung) {
-                state.arbiter.observe(now, name, member.look(now));
-            }
-        }
-        let decision = state.arbiter.decide(now);
-        for (name, lease) in decision.leases {
-            if let Some(member) = state.members.get_mut(&name) {
-                member.tell(lease);
-            }
-        }
-        let mut deadline = state.next_beat;
-        for (name, member) in &mut state.members {
-            member.keep_up();
-            if beat {
-                member.tenancy().beat(now.nanos());
-                publish_use(&state.arbiter, now, name, member);
-            }
-            deadline = member.unmute(now, &self.bells).map_or(deadline, |at| deadline.min(at));
-        }
-        let again = decision.look_again.map_or(deadline, |at| at.max(now + BREATH));
-        deadline.min(again)
-    }
-}
-
-/// Shows the slice's own use where its programs look for the GPU's.
-fn publish_use(arbiter: &Arbiter, now: Instant, name: &SliceName, member: &Member) {
-    let tenancy = member.tenancy();
-    for (device, gpu) in tenancy.devices() {
-        let used = arbiter.used(now, name, gpu, Window::Second);
-        tenancy.set_own_use(device, (used.get() + 5) / 10);
     }
 }
 

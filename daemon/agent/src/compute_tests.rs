@@ -13,6 +13,8 @@ use tranche_shm::lease::Lease;
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::regions::Regions;
+use member::Member;
+use rounds::BEAT;
 
 const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -180,16 +182,17 @@ fn a_slice_that_rings_without_end_is_not_heard_for_a_while() {
     let bells = Bells::new().unwrap();
     let number = Number::FIRST;
     bells.watch(tenancy.regions.bell(), number).unwrap();
-    let mut member = Member::new(number, tenancy);
+    let gpus = tenancy.gpus.clone();
+    let mut member = Member::new(Premises::new(tenancy, number, Arc::new(bells)), &gpus);
     let at = |us: u64| Instant::from_nanos(1_000_000_000 + us * 1000);
     for _ in 0..256 {
-        member.rang(at(0), &bells);
+        member.rang(at(0));
     }
-    assert_eq!(member.unmute(at(0), &bells), None, "what may be saved up is heard");
-    member.rang(at(0), &bells);
-    assert_eq!(member.unmute(at(0), &bells), Some(at(1000)));
-    assert!(member.wants_a_look(&[]), "it is looked at instead");
-    assert_eq!(member.unmute(at(1000), &bells), None);
-    member.rang(at(1000), &bells);
-    assert_eq!(member.unmute(at(1000), &bells), None, "a millisecond is worth ten rings");
+    assert_eq!(member.unmute(at(0)), None, "what may be saved up is heard");
+    member.rang(at(0));
+    assert_eq!(member.unmute(at(0)), Some(at(1000)));
+    assert!(member.wants_a_look(), "it is looked at instead");
+    assert_eq!(member.unmute(at(1000)), None);
+    member.rang(at(1000));
+    assert_eq!(member.unmute(at(1000)), None, "a millisecond is worth ten rings");
 }

@@ -23,7 +23,7 @@ type PerDevice = [u64; MAX_DEVICES];
 
 /// What is remembered of a slice between two looks.
 #[derive(Debug)]
-pub(super) struct Account {
+pub struct Account {
     /// For each place in the sorted order of its GPUs the device that is there.
     order: Vec<DeviceSlot>,
     looked: Option<Instant>,
@@ -68,7 +68,7 @@ struct Reading {
 
 impl Account {
     /// Of a slice that has these GPUs, in the order of its devices.
-    pub(super) fn new(gpus: &[GpuUuid]) -> Self {
+    pub(crate) fn new(gpus: &[GpuUuid]) -> Self {
         let mut sorted: Vec<_> = gpus.iter().zip((0..).map_while(DeviceSlot::new)).collect();
         sorted.sort_unstable();
         let order: Vec<_> = sorted.into_iter().map(|(_, device)| device).collect();
@@ -100,7 +100,7 @@ impl Account {
     }
 
     /// Takes note of what everybody's record says now.
-    pub(super) fn look<'a>(
+    pub fn look<'a>(
         &mut self,
         now: Instant,
         records: impl Iterator<Item = (Slot, Identity, Record<'a>)>,

@@ -57,14 +57,11 @@ impl Bells {
         let _ = self.epoll.delete(bell); // a slice that ended is no longer there to be heard
     }
 
-    /// Does not hear it for a while.
-    pub(super) fn mute(&self, bell: &EventFd, number: Number) {
-        let _ = self.epoll.modify(bell, &mut EpollEvent::new(EpollFlags::empty(), number.0));
-    }
-
-    /// Hears it again; one that rang meanwhile is heard at once.
-    pub(super) fn unmute(&self, bell: &EventFd, number: Number) {
-        let _ = self.epoll.modify(bell, &mut by_edge(number.0));
+    /// Whether a bell is heard from now on; one that rang meanwhile is heard as soon as it is.
+    pub(super) fn hear(&self, bell: &EventFd, number: Number, heard: bool) {
+        let silence = || EpollEvent::new(EpollFlags::empty(), number.0);
+        let mut event = if heard { by_edge(number.0) } else { silence() };
+        let _ = self.epoll.modify(bell, &mut event); // a slice that ended is no longer there to be heard
     }
 
     /// Ends the wait.
@@ -113,11 +110,11 @@ mod tests {
         let bells = Bells::new().unwrap();
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
         bells.watch(&bell, Number(7)).unwrap();
-        bells.mute(&bell, Number(7));
+        bells.hear(&bell, Number(7), false);
         bell.write(1).unwrap();
         bells.wake();
         assert_eq!(bells.wait(), []);
-        bells.unmute(&bell, Number(7));
+        bells.hear(&bell, Number(7), true);
         assert_eq!(bells.wait(), [Number(7)]);
     }
 }

@@ -1,17 +1,11 @@
-//! A slice as the loop knows it: its records, its bell, and the lease that it has.
+//! A slice as the loop knows it: what was seen of it, how much it rings, and the lease that it has.
 
-use std::sync::Arc;
-
-use nix::sys::eventfd::EventFd;
 use tranche_domain::compute::{Instant, Lease, Nanos, Observed};
 use tranche_domain::id::GpuUuid;
-use tranche_shm::Slot;
 use tranche_shm::lease;
 
 use super::account::Account;
-use super::bells::{Bells, Number};
-use crate::sys;
-use crate::tenancy::Tenancy;
+use super::rounds::Site;
 
 /// Rings that a slice may have saved up. A program that waits for each of its kernels rings twice for each.
 const BURST: u64 = 256;
@@ -21,9 +15,9 @@ const PER_RING: Nanos = Nanos::micros(100);
 const MUTED: Nanos = Nanos::millis(1);
 
 /// A slice that is governed.
-pub(super) struct Member {
-    number: Number,
-    tenancy: Arc<Tenancy>,
+#[derive(Debug)]
+pub(super) struct Member<S> {
+    site: S,
     account: Account,
     /// What the arbiter said last.
     lease: Option<Lease>,
@@ -34,28 +28,19 @@ pub(super) struct Member {
     muted_until: Option<Instant>,
 }
 
-impl Member {
-    pub(super) fn new(number: Number, tenancy: Arc<Tenancy>) -> Self {
-        let account = Account::new(&tenancy.gpus);
-        let (lease, written, muted_until) = (None, None, None);
-        Self { number, tenancy, account, lease, written, spent: Instant::default(), muted_until }
+impl<S: Site> Member<S> {
+    /// One whose devices are these GPUs.
+    pub(super) fn new(site: S, devices: &[GpuUuid]) -> Self {
+        let account = Account::new(devices);
+        Self { site, account, lease: None, written: None, spent: Instant::default(), muted_until: None }
     }
 
-    pub(super) const fn number(&self) -> Number {
-        self.number
+    pub(super) const fn site(&self) -> &S {
+        &self.site
     }
 
-    pub(super) fn tenancy(&self) -> &Tenancy {
-        &self.tenancy
-    }
-
-    pub(super) fn bell(&self) -> &EventFd {
-        self.tenancy.regions.bell()
-    }
-
-    /// Its GPUs in the order of its devices.
-    pub(super) fn gpus(&self) -> &[GpuUuid] {
-        &self.tenancy.gpus
+    pub(super) fn into_site(self) -> S {
+        self.site
     }
 
     /// Launches let through because nothing made progress, and because there was no daemon.
@@ -64,39 +49,35 @@ impl Member {
     }
 
     /// It rang: if that is too much, it is not heard for a while.
-    pub(super) fn rang(&mut self, now: Instant, bells: &Bells) {
+    pub(super) fn rang(&mut self, now: Instant) {
         let saved = PER_RING.scaled(BURST, 1);
         let earliest = Instant::from_nanos(now.nanos().saturating_sub(saved.get()));
         self.spent = self.spent.max(earliest) + PER_RING;
         if self.spent > now && self.muted_until.is_none() {
-            bells.mute(self.bell(), self.number);
+            self.site.hear(false);
             self.muted_until = Some(now + MUTED);
         }
     }
 
     /// Hears it again when the time has come; says when it will.
-    pub(super) fn unmute(&mut self, now: Instant, bells: &Bells) -> Option<Instant> {
+    pub(super) fn unmute(&mut self, now: Instant) -> Option<Instant> {
         let until = self.muted_until?;
         if now < until {
             return Some(until);
         }
-        bells.unmute(self.bell(), self.number);
+        self.site.hear(true);
         self.muted_until = None;
         None
     }
 
-    /// Whether it may have changed since the last look.
-    pub(super) fn wants_a_look(&self, rung: &[Number]) -> bool {
-        self.account.is_active() || self.muted_until.is_some() || rung.contains(&self.number)
+    /// Whether it may have changed since the last look without having rung.
+    pub(super) const fn wants_a_look(&self) -> bool {
+        self.account.is_active() || self.muted_until.is_some()
     }
 
     /// Reads the records of all who are there.
     pub(super) fn look(&mut self, now: Instant) -> Observed {
-        let control = self.tenancy.regions.control().reader();
-        let compute = self.tenancy.regions.compute();
-        let seated = (0..control.slots_high()).filter_map(Slot::new);
-        let seated = seated.filter_map(|slot| Some((slot, control.identity(slot)?, compute.record(slot))));
-        self.account.look(now, seated)
+        self.site.look(now, &mut self.account)
     }
 
     /// Takes note of a decision.
@@ -104,19 +85,12 @@ impl Member {
         self.lease = Some(lease);
     }
 
-    /// Writes its lease, if what stands there is another, and wakes who waits for that.
+    /// Writes its lease, if what stands there is another.
     pub(super) fn keep_up(&mut self) {
-        let Some(lease) = self.lease.map(|lease| on_the_wall(lease, self.account.launching())) else {
-            return;
-        };
-        if self.written == Some(lease) {
-            return;
-        }
-        let control = self.tenancy.regions.control();
-        control.set_lease(lease);
-        self.written = Some(lease);
-        if lease.open {
-            sys::futex_wake_all(control.reader().lease_word());
+        let lease = self.lease.map(|lease| on_the_wall(lease, self.account.launching()));
+        if let Some(lease) = lease.filter(|lease| self.written != Some(*lease)) {
+            self.site.write(lease);
+            self.written = Some(lease);
         }
     }
 }

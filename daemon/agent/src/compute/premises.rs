@@ -1,0 +1,59 @@
+//! Where a slice is for the loop: its regions, and its bell among the others.
+
+use std::sync::Arc;
+
+use tranche_domain::compute::{Instant, Observed};
+use tranche_domain::id::GpuUuid;
+use tranche_domain::units::Permille;
+use tranche_shm::Slot;
+use tranche_shm::lease::Lease;
+
+use super::account::Account;
+use super::bells::{Bells, Number};
+use super::rounds::Site;
+use crate::sys;
+use crate::tenancy::Tenancy;
+
+/// A slice's regions, and its bell.
+pub(super) struct Premises {
+    pub(super) tenancy: Arc<Tenancy>,
+    pub(super) number: Number,
+    bells: Arc<Bells>,
+}
+
+impl Premises {
+    /// Of a slice whose bell has this number.
+    pub(super) const fn new(tenancy: Arc<Tenancy>, number: Number, bells: Arc<Bells>) -> Self {
+        Self { tenancy, number, bells }
+    }
+}
+
+impl Site for Premises {
+    fn look(&self, now: Instant, account: &mut Account) -> Observed {
+        let control = self.tenancy.regions.control().reader();
+        let compute = self.tenancy.regions.compute();
+        let seated = (0..control.slots_high()).filter_map(Slot::new);
+        let seated = seated.filter_map(|slot| Some((slot, control.identity(slot)?, compute.record(slot))));
+        account.look(now, seated)
+    }
+
+    fn write(&self, lease: Lease) {
+        let control = self.tenancy.regions.control();
+        control.set_lease(lease);
+        if lease.open {
+            sys::futex_wake_all(control.reader().lease_word());
+        }
+    }
+
+    fn hear(&self, heard: bool) {
+        self.bells.hear(self.tenancy.regions.bell(), self.number, heard);
+    }
+
+    /// Shows the slice's own use where its programs look for the GPU's.
+    fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille) {
+        self.tenancy.beat(now.nanos());
+        for (device, gpu) in self.tenancy.devices() {
+            self.tenancy.set_own_use(device, (used(gpu).get() + 5) / 10);
+        }
+    }
+}

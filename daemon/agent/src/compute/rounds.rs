@@ -1,0 +1,122 @@
+//! What the loop does each time that it wakes, whatever woke it.
+//!
+//! Time is an argument, and what lies outside is behind a [`Site`]: so a game in virtual time plays with what runs.
+
+use std::collections::BTreeMap;
+
+use tranche_domain::compute::{Arbiter, Instant, Nanos, Observed, Rules, Terms, Window};
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::units::Permille;
+use tranche_shm::lease::Lease;
+
+use super::account::Account;
+use super::member::Member;
+
+/// Time between two signs of life; a gate takes a daemon for gone after one second.
+pub(super) const BEAT: Nanos = Nanos::millis(200);
+/// The least time between two decisions that nobody asked for.
+const BREATH: Nanos = Nanos::micros(50);
+
+/// A slice's regions and its bell.
+pub trait Site {
+    /// Takes note of what the records of all who are there say now.
+    fn look(&self, now: Instant, account: &mut Account) -> Observed;
+    /// Writes down who may launch, and wakes who waits for it.
+    fn write(&self, lease: Lease);
+    /// Whether its bell is heard from now on. What rang meanwhile is heard as soon as it is.
+    fn hear(&self, heard: bool);
+    /// Says that the daemon lives, and what the slice used of its GPUs over the last second.
+    fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille);
+}
+
+/// The slices that are governed.
+#[derive(Debug)]
+pub struct Rounds<S> {
+    arbiter: Arbiter,
+    members: BTreeMap<SliceName, Member<S>>,
+    next_beat: Instant,
+}
+
+impl<S: Site> Rounds<S> {
+    /// None yet.
+    pub const fn new(rules: Rules) -> Self {
+        Self { arbiter: Arbiter::new(rules), members: BTreeMap::new(), next_beat: Instant::from_nanos(0) }
+    }
+
+    /// Governs a slice from now on, whose devices are these GPUs. One of the same name is forgotten, and its site
+    /// given back.
+    pub fn admit(
+        &mut self,
+        now: Instant,
+        name: SliceName,
+        terms: Terms,
+        devices: &[GpuUuid],
+        site: S,
+    ) -> Option<S> {
+        let before = self.members.insert(name.clone(), Member::new(site, devices));
+        self.arbiter.admit(now, name, terms);
+        before.map(Member::into_site)
+    }
+
+    /// A slice's terms change.
+    pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
+        self.arbiter.change(now, name, terms);
+    }
+
+    /// A slice ends; gives its site if it was governed.
+    pub fn leave(&mut self, now: Instant, name: &SliceName) -> Option<S> {
+        let member = self.members.remove(name)?;
+        self.arbiter.leave(now, name);
+        Some(member.into_site())
+    }
+
+    /// Who decides.
+    pub const fn arbiter(&self) -> &Arbiter {
+        &self.arbiter
+    }
+
+    /// Where a slice is, if it is governed.
+    pub fn site(&self, name: &SliceName) -> Option<&S> {
+        self.members.get(name).map(Member::site)
+    }
+
+    /// Launches of a slice that were let through because nothing made progress, and because there was no daemon.
+    pub fn let_through(&self, name: &SliceName) -> Option<(u64, u64)> {
+        self.members.get(name).map(Member::let_through)
+    }
+
+    /// Looks at those who may want something and decides; says when to do so again. Whose bell rang since the
+    /// last time is asked of each site.
+    pub fn go(&mut self, now: Instant, rang: impl Fn(&S) -> bool) -> Instant {
+        let beat = now >= self.next_beat;
+        if beat {
+            self.next_beat = now + BEAT;
+        }
+        for (name, member) in &mut self.members {
+            let rang = rang(member.site());
+            if rang {
+                member.rang(now);
+            }
+            if beat || rang || member.wants_a_look() {
+                self.arbiter.observe(now, name, member.look(now));
+            }
+        }
+        let decision = self.arbiter.decide(now);
+        for (name, lease) in decision.leases {
+            if let Some(member) = self.members.get_mut(&name) {
+                member.tell(lease);
+            }
+        }
+        let mut deadline = self.next_beat;
+        for (name, member) in &mut self.members {
+            member.keep_up();
+            if beat {
+                let used = |gpu| self.arbiter.used(now, name, gpu, Window::Second);
+                member.site().beat(now, &used);
+            }
+            deadline = member.unmute(now).map_or(deadline, |at| deadline.min(at));
+        }
+        let again = decision.look_again.map_or(deadline, |at| at.max(now + BREATH));
+        deadline.min(again)
+    }
+}
