@@ -1,83 +1,111 @@
-//! A simulated node with a daemon of its own, and the programs measured on it.
+//! A node with a daemon of its own, and the programs measured on it.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use tempfile::TempDir;
 
-/// What goes wrong, in words.
-pub(crate) type Result<T> = std::result::Result<T, String>;
+use crate::Result;
+use crate::client::Client;
 
 /// Bytes in a MiB.
-pub(crate) const MIB: f64 = (1 << 20) as f64;
+pub const MIB: f64 = (1 << 20) as f64;
+
+/// The slice in which [`Variant::Ours`] runs.
+pub const SLICE: &str = "bench";
 
 /// Where what is measured was built.
 #[derive(Clone, Debug)]
-pub(crate) struct Stage {
+pub struct Stage {
     /// The staged tree.
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// The folder of `tranched` and `tranche`.
-    pub(crate) programs: PathBuf,
+    pub programs: PathBuf,
 }
 
 impl Stage {
-    /// The measured program.
-    pub(crate) fn client(&self) -> PathBuf {
+    /// The program whose calls are measured.
+    pub fn client(&self) -> PathBuf {
         self.root.join("bench/client")
     }
+}
 
-    /// Libraries that do nothing at once.
-    pub(crate) fn stub(&self) -> PathBuf {
-        self.root.join("bench/stub")
-    }
+/// Which driver programs and daemon find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// One that does nothing at once; NVML shows one simulated H200.
+    Stub,
+    /// The simulated one, with one H200.
+    Simulated,
+    /// The machine's own.
+    Real,
+}
 
-    /// The simulated driver.
-    pub(crate) fn simulator(&self) -> PathBuf {
-        self.root.join("sim")
+impl Driver {
+    fn libraries(self, stage: &Stage) -> Option<PathBuf> {
+        match self {
+            Self::Stub => Some(stage.root.join("bench/stub")),
+            Self::Simulated => Some(stage.root.join("sim")),
+            Self::Real => None,
+        }
     }
 }
 
 /// The node; gone when dropped.
-pub(crate) struct Node {
+#[derive(Debug)]
+pub struct Node {
     stage: Stage,
+    driver: Driver,
     daemon: Child,
-    libraries: PathBuf,
     uuid: String,
     dir: TempDir,
 }
 
 impl Node {
-    /// A node of one H200 whose driver is found in `libraries`, with one slice of that share.
-    pub(crate) fn start(stage: &Stage, libraries: PathBuf, share: &str) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("bench-").tempdir().map_err(|error| error.to_string())?;
-        let path = |name: &str| dir.path().join(name);
-        let create = ["create", "--preset", "h200x1"];
-        run(Command::new(stage.root.join("bin/simgpu")).args(create).arg(path("gpus")))?;
-        // On the stub no context costs anything, and the daemon would charge a guess.
-        let shim = stage.root.join("lib/tranche/libtranche_preload.so");
-        let config =
-            format!("context_reserve_mib = 64\nlog = \"error\"\nshim = {:?}\n", shim.display().to_string());
-        fs::write(path("config.toml"), config).map_err(|error| error.to_string())?;
-        let daemon = Command::new(stage.programs.join("tranched"))
-            .arg("--config")
-            .arg(path("config.toml"))
-            .arg("--runtime-dir")
-            .arg(path("run"))
-            .arg("--state-dir")
-            .arg(path("state"))
-            .env("SIMGPU_NODE", path("gpus"))
-            .env("LD_LIBRARY_PATH", &libraries)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("cannot start tranched: {error}"))?;
-        let mut node = Self { stage: stage.clone(), daemon, libraries, uuid: String::new(), dir };
-        node.uuid = node.first_uuid()?;
-        run(node.tranche().args(["slice", "create", "bench", "-g", share]))?;
+    /// A node with one slice of that share, for [`Variant::Ours`].
+    ///
+    /// # Errors
+    /// As for [`Self::bare`].
+    pub fn start(stage: &Stage, driver: Driver, share: &str) -> Result<Self> {
+        let node = Self::empty(stage, driver)?;
+        node.create(SLICE, &["-g", share])?;
         Ok(node)
+    }
+
+    /// A node without slices.
+    ///
+    /// # Errors
+    /// Where the simulated GPU cannot be made, or no daemon comes up that shows a GPU.
+    pub fn empty(stage: &Stage, driver: Driver) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("bench-").tempdir().map_err(|error| error.to_string())?;
+        if driver != Driver::Real {
+            let create = ["create", "--preset", "h200x1"];
+            run(Command::new(stage.root.join("bin/simgpu")).args(create).arg(dir.path().join("gpus")))?;
+        }
+        fs::write(dir.path().join("config.toml"), configuration(stage, driver))
+            .map_err(|error| error.to_string())?;
+        let daemon = begin(&mut daemon(stage, driver, dir.path()))?;
+        let mut node = Self { stage: stage.clone(), driver, daemon, uuid: String::new(), dir };
+        node.uuid = node.first_uuid()?;
+        Ok(node)
+    }
+
+    /// Makes a slice of the node's first GPU that stays.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn create(&self, slice: &str, options: &[&str]) -> Result<()> {
+        run(self.tranche().args(["slice", "create", slice]).args(options)).map(drop)
+    }
+
+    /// Takes a slice away, with whoever runs in it.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn delete(&self, slice: &str) -> Result<()> {
+        run(self.tranche().args(["slice", "delete", "--force", slice])).map(drop)
     }
 
     fn first_uuid(&self) -> Result<String> {
@@ -95,29 +123,32 @@ impl Node {
     }
 
     /// A command with the node's driver in its environment, and nothing of ours otherwise.
-    fn bare(&self, program: impl AsRef<Path>) -> Command {
+    pub fn bare(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        command.env("SIMGPU_NODE", self.dir.path().join("gpus")).env("LD_LIBRARY_PATH", &self.libraries);
+        set_driver(&mut command, &self.stage, self.driver, self.dir.path());
         command.env_remove("LD_PRELOAD").env("CUDA_VISIBLE_DEVICES", &self.uuid);
         command
     }
 
     /// `tranche`, which talks to this node's daemon.
-    pub(crate) fn tranche(&self) -> Command {
+    pub fn tranche(&self) -> Command {
         let mut command = self.bare(self.stage.programs.join("tranche"));
         command.arg("--socket").arg(self.dir.path().join("run/tranched.sock"));
         command
     }
 
+    /// A program in a slice.
+    pub fn in_slice(&self, slice: &str, program: impl AsRef<Path>) -> Command {
+        let mut command = self.tranche();
+        command.args(["run", "--slice", slice, "--"]).arg(program.as_ref());
+        command
+    }
+
     /// A program as it is started by each variant.
-    pub(crate) fn program(&self, variant: &Variant, program: impl AsRef<Path>) -> Command {
+    pub fn program(&self, variant: &Variant, program: impl AsRef<Path>) -> Command {
         match variant {
             Variant::Native => self.bare(program),
-            Variant::Ours => {
-                let mut command = self.tranche();
-                command.args(["run", "--slice", "bench", "--"]).arg(program.as_ref());
-                command
-            }
+            Variant::Ours => self.in_slice(SLICE, program),
             Variant::Peer { library, variables } => {
                 let mut command = self.bare(program);
                 command.env("LD_PRELOAD", library).envs(variables.iter().cloned());
@@ -126,24 +157,18 @@ impl Node {
         }
     }
 
-    /// The measured program, begun and waiting for orders.
-    pub(crate) fn client(&self, variant: &Variant) -> Result<Client> {
-        let mut command = self.program(variant, self.stage.client());
-        let mut child = command
-            .arg("serve")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start {command:?}: {error}"))?;
-        let input = child.stdin.take().ok_or("no pipe")?;
-        let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
-        let mut client = Client { child, input: Some(input), output };
+    /// The program whose calls are measured, begun and waiting for orders.
+    ///
+    /// # Errors
+    /// Where it does not begin.
+    pub fn client(&self, variant: &Variant) -> Result<Client> {
+        let mut client = Client::start(self.program(variant, self.stage.client()).arg("serve"))?;
         client.ask("begin")?;
         Ok(client)
     }
 
     /// Processor time that the daemon has used, in microseconds.
-    pub(crate) fn daemon_cpu_us(&self) -> f64 {
+    pub fn daemon_cpu_us(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
         // Clock ticks, a hundred in a second on every Linux there is.
@@ -151,12 +176,20 @@ impl Node {
     }
 
     /// What all processes hold of the simulated device, as it says itself.
-    pub(crate) fn device_used(&self) -> Result<f64> {
+    ///
+    /// # Errors
+    /// Where there is no simulated device.
+    pub fn device_used(&self) -> Result<f64> {
         let mut command = self.bare(self.stage.root.join("bin/simgpu"));
-        let text = run(command.args(["show", "--json"]).arg(self.dir.path().join("gpus")))?;
+        let text = run(command.args(["show", "--json"]).arg(self.simulation()))?;
         let shown: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let used = shown.pointer("/gpus/0/used_mib").and_then(serde_json::Value::as_f64);
         used.map(|mib| mib * MIB).ok_or_else(|| format!("no used_mib in {text}"))
+    }
+
+    /// The file of the simulated GPU.
+    pub fn simulation(&self) -> PathBuf {
+        self.dir.path().join("gpus")
     }
 }
 
@@ -168,8 +201,37 @@ impl Drop for Node {
     }
 }
 
+fn configuration(stage: &Stage, driver: Driver) -> String {
+    let shim = stage.root.join("lib/tranche/libtranche_preload.so").display().to_string();
+    // On the stub no context costs anything, and the daemon would charge a guess.
+    let reserve = if driver == Driver::Real { "" } else { "context_reserve_mib = 64\n" };
+    format!("{reserve}log = \"error\"\nshim = {shim:?}\n")
+}
+
+fn daemon(stage: &Stage, driver: Driver, dir: &Path) -> Command {
+    let mut command = Command::new(stage.programs.join("tranched"));
+    command.arg("--config").arg(dir.join("config.toml"));
+    command.arg("--runtime-dir").arg(dir.join("run")).arg("--state-dir").arg(dir.join("state"));
+    set_driver(&mut command, stage, driver, dir);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+fn begin(command: &mut Command) -> Result<Child> {
+    command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))
+}
+
+fn set_driver(command: &mut Command, stage: &Stage, driver: Driver, dir: &Path) {
+    if let Some(libraries) = driver.libraries(stage) {
+        command.env("SIMGPU_NODE", dir.join("gpus")).env("LD_LIBRARY_PATH", libraries);
+    }
+}
+
 /// Runs to the end; what it printed.
-pub(crate) fn run(command: &mut Command) -> Result<String> {
+///
+/// # Errors
+/// Where it cannot be started or fails.
+pub fn run(command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
@@ -180,7 +242,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
 
 /// Under what the program runs.
 #[derive(Clone, Debug)]
-pub(crate) enum Variant {
+pub enum Variant {
     /// Nothing.
     Native,
     /// A slice.
@@ -196,7 +258,7 @@ pub(crate) enum Variant {
 
 impl Variant {
     /// The peer that the environment names in PEER_SHIM and PEER_ENV.
-    pub(crate) fn peer() -> Option<Self> {
+    pub fn peer() -> Option<Self> {
         let library = env::var_os("PEER_SHIM")?.into();
         let words = env::var("PEER_ENV").unwrap_or_default();
         let pairs = words.split_whitespace().filter_map(|word| word.split_once('='));
@@ -205,60 +267,11 @@ impl Variant {
     }
 
     /// For reports.
-    pub(crate) const fn name(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Native => "native",
             Self::Ours => "ours",
             Self::Peer { .. } => "peer",
         }
-    }
-}
-
-/// The measured program and the pipe to it.
-pub(crate) struct Client {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Client {
-    /// Gives an order; the first number of the answer.
-    pub(crate) fn ask(&mut self, order: &str) -> Result<f64> {
-        self.ask_both(order).map(|both| both[0])
-    }
-
-    /// Gives an order; both numbers of the answer.
-    pub(crate) fn ask_both(&mut self, order: &str) -> Result<[f64; 2]> {
-        self.say(order)?;
-        self.hear(order)
-    }
-
-    /// Gives an order whose answer is heard later.
-    pub(crate) fn say(&mut self, order: &str) -> Result<()> {
-        let input = self.input.as_mut().ok_or("the client was hung up on")?;
-        writeln!(input, "{order}").map_err(|error| format!("the client does not hear {order:?}: {error}"))
-    }
-
-    /// Hears the answer to an order.
-    pub(crate) fn hear(&mut self, order: &str) -> Result<[f64; 2]> {
-        let mut line = String::new();
-        self.output.read_line(&mut line).map_err(|error| error.to_string())?;
-        let mut numbers = line.split_whitespace().map(str::parse::<f64>);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(first)), Some(Ok(second))) => Ok([first, second]),
-            _ => Err(format!("to {order:?} the client answers {:?}", line.trim_end())),
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(2));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

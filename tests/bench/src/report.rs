@@ -5,25 +5,38 @@ use std::{fs, io};
 
 use serde::Serialize;
 
+use crate::stats::{quantile, sorted};
+
 /// A promise and what came of it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Claim {
+pub struct Claim {
     name: String,
     value: f64,
     unit: &'static str,
     goal: String,
-    /// Whether it holds.
-    pub(crate) holds: bool,
+    holds: bool,
+    /// What was measured cannot decide it.
+    reported: bool,
+}
+
+impl Claim {
+    const fn verdict(&self) -> &'static str {
+        match (self.holds, self.reported) {
+            (true, false) => "holds",
+            (false, false) => "DOES NOT HOLD",
+            (true, true) => "holds (reported)",
+            (false, true) => "DOES NOT HOLD (reported)",
+        }
+    }
 }
 
 /// One figure of one variant over all rounds.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+pub struct Figure {
     name: String,
     variant: String,
     unit: &'static str,
-    /// The middle one of the rounds.
-    pub(crate) median: f64,
+    median: f64,
     min: f64,
     max: f64,
     rounds: usize,
@@ -31,26 +44,24 @@ pub(crate) struct Figure {
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     device: String,
     simulated: bool,
     commit: String,
     /// How the daemon was built; the shim is always the release-like one.
-    daemon: String,
-    /// The promises.
-    pub(crate) claims: Vec<Claim>,
+    daemon: &'static str,
+    claims: Vec<Claim>,
     figures: Vec<Figure>,
 }
 
 impl Report {
-    /// Nothing measured yet.
-    pub(crate) fn new(commit: String, daemon: String) -> Self {
-        let device = "a driver stub whose allocation is a pointer bump".into();
-        Self { device, simulated: true, commit, daemon, claims: Vec::new(), figures: Vec::new() }
+    /// Nothing measured yet on this device. A simulated one decides less than a real one.
+    pub fn new(device: &str, simulated: bool, commit: String, daemon: &'static str) -> Self {
+        Self { device: device.into(), simulated, commit, daemon, claims: Vec::new(), figures: Vec::new() }
     }
 
     /// Enters the rounds of a figure; returns their median.
-    pub(crate) fn figure(&mut self, name: &str, variant: &str, unit: &'static str, rounds: &[f64]) -> f64 {
+    pub fn figure(&mut self, name: &str, variant: &str, unit: &'static str, rounds: &[f64]) -> f64 {
         let sorted = sorted(rounds);
         let median = quantile(&sorted, 0.5);
         let (min, max) = (quantile(&sorted, 0.0), quantile(&sorted, 1.0));
@@ -64,36 +75,52 @@ impl Report {
     }
 
     /// A promise that `value` is at most `goal`.
-    pub(crate) fn at_most(&mut self, name: &str, value: f64, unit: &'static str, goal: f64) {
+    pub fn at_most(&mut self, name: &str, value: f64, unit: &'static str, goal: f64) {
         self.claim(name, value, unit, format!("<= {goal}"), value <= goal);
     }
 
+    /// A promise that `value` is `goal`, give or take `tolerance`.
+    pub fn near(&mut self, name: &str, value: f64, unit: &'static str, goal: f64, tolerance: f64) {
+        let holds = (value - goal).abs() <= tolerance;
+        self.claim(name, value, unit, format!("{goal} +- {tolerance}"), holds);
+    }
+
     /// A promise that `value` is at least `goal`.
-    pub(crate) fn at_least(&mut self, name: &str, value: f64, unit: &'static str, goal: f64) {
+    pub fn at_least(&mut self, name: &str, value: f64, unit: &'static str, goal: f64) {
         self.claim(name, value, unit, format!(">= {goal}"), value >= goal);
     }
 
     fn claim(&mut self, name: &str, value: f64, unit: &'static str, goal: String, holds: bool) {
         let value = (value * 1000.0).round() / 1000.0;
-        self.claims.push(Claim { name: name.into(), value, unit, goal, holds });
+        self.claims.push(Claim { name: name.into(), value, unit, goal, holds, reported: false });
     }
 
-    /// Whether all promises hold.
-    pub(crate) fn holds(&self) -> bool {
-        self.claims.iter().all(|claim| claim.holds)
+    /// The last claim is one that real time on a simulated device cannot decide: other programs disturb it.
+    pub fn undecided_in_simulation(&mut self) {
+        if let Some(claim) = self.claims.last_mut() {
+            claim.reported = self.simulated;
+        }
+    }
+
+    /// Whether all promises hold that could be decided.
+    pub fn holds(&self) -> bool {
+        self.claims.iter().all(|claim| claim.holds || claim.reported)
     }
 
     /// Prints the promises.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         println!("\non {}; daemon: {} build, shim: release-like", self.device, self.daemon);
-        for Claim { name, value, unit, goal, holds } in &self.claims {
-            let verdict = if *holds { "holds" } else { "DOES NOT HOLD" };
-            println!("{name:44} {value:12.3} {unit:6} {goal:10} {verdict}");
+        for claim in &self.claims {
+            let Claim { name, value, unit, goal, .. } = claim;
+            println!("{name:44} {value:12.3} {unit:6} {goal:12} {}", claim.verdict());
         }
     }
 
     /// Writes all of it as JSON.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
@@ -101,36 +128,31 @@ impl Report {
     }
 }
 
-/// In ascending order.
-pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
-}
-
-/// The value below which that part of them lies; not a number if there are none.
-pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
-    let at = ((sorted.len() as f64 * part).ceil() as usize).saturating_sub(1);
-    sorted.get(at).copied().unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_quantile_is_one_of_the_values() {
-        let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!([0.0, 0.5, 0.99, 1.0].map(|part| quantile(&values, part)), [1.0, 50.0, 99.0, 100.0]);
-        assert!(quantile(&[], 0.5).is_nan());
+    fn report(simulated: bool) -> Report {
+        Report::new("none", simulated, "c".into(), "dev")
     }
 
     #[test]
     fn one_broken_promise_breaks_the_report() {
-        let mut report = Report::new("c".into(), "dev".into());
+        let mut report = report(true);
         report.at_most("a", 1.0, "ns", 1.0);
+        report.near("b", 1.5, "ns", 1.0, 0.5);
         assert!(report.holds());
-        report.at_least("b", f64::NAN, "ns", 1.0);
+        report.at_least("c", f64::NAN, "ns", 1.0);
         assert!(!report.holds());
+    }
+
+    #[test]
+    fn what_a_simulation_cannot_decide_breaks_only_a_report_about_a_real_device() {
+        for simulated in [true, false] {
+            let mut report = report(simulated);
+            report.at_most("a", 2.0, "ns", 1.0);
+            report.undecided_in_simulation();
+            assert_eq!(report.holds(), simulated);
+        }
     }
 }

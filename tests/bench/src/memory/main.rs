@@ -13,16 +13,14 @@
 mod answers;
 mod instructions;
 mod measure;
-mod node;
-mod report;
 
-use std::env;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
+use bench::Result;
+use bench::options::{Places, commit};
+use bench::report::Report;
 use clap::Parser;
-use node::{Result, Stage};
-use report::Report;
 
 /// Measures what slices cost.
 #[derive(Debug, Parser)]
@@ -36,18 +34,14 @@ struct Options {
     /// Where to write the report.
     #[arg(long, default_value = "target/report/bench-memory.json")]
     report: PathBuf,
-    /// The staged tree. Default: the one this program is in, else target/stage.
-    #[arg(long)]
-    stage: Option<PathBuf>,
-    /// The folder of `tranched` and `tranche`. Default: the staged ones, which are a dev build.
-    #[arg(long)]
-    programs: Option<PathBuf>,
+    #[command(flatten)]
+    places: Places,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.instructions {
-        Some(most) => stage(&options).and_then(|stage| instructions::gate(&stage, most)),
+        Some(most) => options.places.stage().and_then(|stage| instructions::gate(&stage, most)),
         None => measured(&options),
     };
     match done {
@@ -60,34 +54,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn stage(options: &Options) -> Result<Stage> {
-    let beside = env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
-    let beside = beside.filter(|root| root.join("bench/client").exists());
-    let root = options.stage.clone().or(beside).unwrap_or_else(|| "target/stage".into());
-    let root =
-        root.canonicalize().map_err(|_| format!("{} is not there: run make build first", root.display()))?;
-    let programs = options.programs.clone().unwrap_or_else(|| root.join("bin"));
-    let stage = Stage { root, programs };
-    match stage.client().exists() {
-        true => Ok(stage),
-        false => Err(format!("{} is not there: run make build first", stage.client().display())),
-    }
-}
-
 fn measured(options: &Options) -> Result<bool> {
-    let stage = stage(options)?;
-    let built = if options.programs.is_some() { "release" } else { "dev" };
-    let mut report = Report::new(commit(), built.into());
+    let stage = options.places.stage()?;
+    let device = "a driver stub whose allocation is a pointer bump";
+    let mut report = Report::new(device, true, commit(&stage), options.places.built());
     measure::all(&stage, options.quick, &mut report)?;
     report.print();
     report
         .write(&options.report)
         .map_err(|error| format!("cannot write {}: {error}", options.report.display()))?;
     Ok(report.holds())
-}
-
-fn commit() -> String {
-    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
-    text.unwrap_or_else(|_| "unknown".into())
 }

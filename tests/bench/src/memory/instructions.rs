@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::node::{Node, Result, Stage, Variant, run};
+use bench::Result;
+use bench::node::{Driver, Node, Stage, Variant, run};
 
 const FEW: u64 = 2_000;
 const MANY: u64 = 12_000;
@@ -82,7 +83,7 @@ fn count(node: &Node, stage: &Stage, variant: &Variant, form: &[&str], times: u6
 /// Fails if a slice adds more instructions than that.
 pub(crate) fn gate(stage: &Stage, most: u64) -> Result<bool> {
     run(Command::new("valgrind").arg("--version"))?;
-    let node = Node::start(stage, stage.stub(), "0.9")?;
+    let node = Node::start(stage, Driver::Stub, "0.9")?;
     let native = of_a_pair(&node, stage, &Variant::Native)?;
     let ours = of_a_pair(&node, stage, &Variant::Ours)?;
     let added = ours - native;

@@ -2,8 +2,12 @@
 
 use std::thread;
 
-use crate::node::{Client, MIB, Node, Result, Stage, Variant, run};
-use crate::report::{Report, quantile, sorted};
+use bench::Result;
+use bench::client::Client;
+use bench::node::{Driver, MIB, Node, Stage, Variant, run};
+use bench::report::Report;
+use bench::stats::{quantile, sorted};
+
 use crate::{answers, instructions};
 
 /// Steps in a loop that is timed.
@@ -34,7 +38,7 @@ enum Before {
 pub(crate) fn all(stage: &Stage, quick: bool, report: &mut Report) -> Result<()> {
     let rounds = if quick { 3 } else { 9 };
     let many = if quick { 20 } else { 100 };
-    let node = Node::start(stage, stage.stub(), "0.9")?;
+    let node = Node::start(stage, Driver::Stub, "0.9")?;
     let variants: Vec<Variant> =
         [Variant::Native, Variant::Ours].into_iter().chain(Variant::peer()).collect();
     call_costs(&node, &variants, rounds, report)?;
@@ -169,7 +173,7 @@ fn resizes(node: &Node, times: usize, report: &mut Report) -> Result<()> {
         client.say(&order)?;
         let share = if turn % 2 == 0 { "0.5" } else { "0.9" };
         run(node.tranche().args(["slice", "resize", "bench", "-g", share]))?;
-        ms.push(client.hear(&order)?[0]);
+        ms.push(client.hear::<1>(&order)?[0]);
     }
     report.figure("settle_after_resize_ms", "ours", "ms", &ms);
     report.at_most("settle_after_resize_ms_p99", quantile(&sorted(&ms), 0.99), "ms", 100.0);
@@ -195,7 +199,7 @@ fn counted(node: &Node, stage: &Stage, variants: &[Variant], report: &mut Report
 
 /// Eight processes race for half of a simulated GPU, and the GPU says what they got.
 fn overshoot(stage: &Stage, rounds: usize, report: &mut Report) -> Result<()> {
-    let node = Node::start(stage, stage.simulator(), "0.5")?;
+    let node = Node::start(stage, Driver::Simulated, "0.5")?;
     let (mut over, mut used) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let mut client = node.client(&Variant::Ours)?;

@@ -1,8 +1,11 @@
 //! What a program is told at once: how much is free, and that there is no more.
 
+use bench::Result;
+use bench::client::Client;
+use bench::node::{Node, Variant};
+use bench::report::Report;
+
 use crate::measure::{BLOCK, STEPS};
-use crate::node::{Client, Node, Result, Variant};
-use crate::report::Report;
 
 /// `cuMemGetInfo`: again and again, and once after each change.
 pub(crate) fn views(

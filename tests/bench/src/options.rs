@@ -1,0 +1,56 @@
+//! What every bench may be told.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args;
+
+use crate::Result;
+use crate::node::Stage;
+
+/// Where the built tree is.
+#[derive(Clone, Debug, Args)]
+pub struct Places {
+    /// The staged tree. Default: the one this program is in, else target/stage.
+    #[arg(long)]
+    pub stage: Option<PathBuf>,
+    /// The folder of `tranched` and `tranche`. Default: the staged ones, which are a dev build.
+    #[arg(long)]
+    pub programs: Option<PathBuf>,
+}
+
+impl Places {
+    /// The tree, which has what benches need.
+    ///
+    /// # Errors
+    /// Where nothing was built.
+    pub fn stage(&self) -> Result<Stage> {
+        let beside = env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
+        let beside = beside.filter(|root| root.join("bench/client").exists());
+        let root = self.stage.clone().or(beside).unwrap_or_else(|| "target/stage".into());
+        let root = root
+            .canonicalize()
+            .map_err(|_| format!("{} is not there: run make build first", root.display()))?;
+        let programs = self.programs.clone().unwrap_or_else(|| root.join("bin"));
+        let stage = Stage { root, programs };
+        match stage.client().exists() {
+            true => Ok(stage),
+            false => Err(format!("{} is not there: run make build first", stage.client().display())),
+        }
+    }
+
+    /// How the daemon was built, for reports.
+    pub fn built(&self) -> &'static str {
+        if self.programs.is_some() { "release" } else { "dev" }
+    }
+}
+
+/// The commit that is checked out, for reports; of a carried tree, the one it was built from.
+pub fn commit(stage: &Stage) -> String {
+    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let said = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    let text = said.map(|said| String::from_utf8_lossy(&said).into_owned());
+    let text = text.or_else(|| std::fs::read_to_string(stage.root.join("commit")).ok());
+    text.map_or_else(|| "unknown".into(), |text| text.trim().into())
+}
