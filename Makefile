@@ -28,6 +28,7 @@ build: ## Build everything into target/stage
 	@$(STAGE)/bin/tranche generate man --out $(STAGE)/share/man/man1
 	@$(MAKE) --no-print-directory -s -C tests/gpu OUT=$(abspath $(STAGE))/tests
 	@$(MAKE) --no-print-directory -s -C tests/bench/c OUT=$(abspath $(STAGE))/bench
+	@install -m 755 $(TARGET)/debug/bench-compute $(STAGE)/tests
 	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
 
 demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
@@ -37,9 +38,10 @@ demo: build ## Two programs share a GPU, on a real one if it is free, else simul
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
 
-bench: build ## What slices cost, beside the bare driver (and PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ...")
+bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ..." BENCH="--gpu sim --only shares")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
-	$(TARGET)/debug/bench-memory --stage $(STAGE) --programs $(TARGET)/release --report target/report/bench-memory.json
+	$(TARGET)/debug/bench-memory --stage $(STAGE) --programs $(TARGET)/release --report target/report/bench-memory.json; \
+	memory=$$?; $(TARGET)/debug/bench-compute $(BENCH) --stage $(STAGE) --programs $(TARGET)/release && exit $$memory
 
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt

@@ -1,10 +1,12 @@
 //! A node with a daemon of its own, and the programs measured on it.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::Result;
@@ -30,6 +32,11 @@ impl Stage {
     pub fn client(&self) -> PathBuf {
         self.root.join("bench/client")
     }
+
+    /// The program that keeps a GPU busy.
+    pub fn load(&self) -> PathBuf {
+        self.root.join("bench/load")
+    }
 }
 
 /// Which driver programs and daemon find.
@@ -53,12 +60,30 @@ impl Driver {
     }
 }
 
+/// What NVML says of a GPU.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Seen {
+    /// Its name.
+    pub name: String,
+    uuid: String,
+    /// How busy it is, in percent.
+    #[serde(rename = "utilization_percent", default)]
+    pub utilization: f64,
+    /// Who uses it.
+    pub processes: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct NvmlView {
+    gpus: Vec<Seen>,
+}
+
 /// The node; gone when dropped.
 #[derive(Debug)]
 pub struct Node {
     stage: Stage,
     driver: Driver,
-    daemon: Child,
+    daemon: RefCell<Child>,
     uuid: String,
     dir: TempDir,
 }
@@ -86,7 +111,7 @@ impl Node {
         }
         fs::write(dir.path().join("config.toml"), configuration(stage, driver))
             .map_err(|error| error.to_string())?;
-        let daemon = begin(&mut daemon(stage, driver, dir.path()))?;
+        let daemon = RefCell::new(begin(&mut daemon(stage, driver, dir.path()))?);
         let mut node = Self { stage: stage.clone(), driver, daemon, uuid: String::new(), dir };
         node.uuid = node.first_uuid()?;
         Ok(node)
@@ -106,6 +131,32 @@ impl Node {
     /// What the daemon says.
     pub fn delete(&self, slice: &str) -> Result<()> {
         run(self.tranche().args(["slice", "delete", "--force", slice])).map(drop)
+    }
+
+    /// Changes a slice.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn resize(&self, slice: &str, options: &[&str]) -> Result<()> {
+        run(self.tranche().args(["slice", "resize", slice]).args(options)).map(drop)
+    }
+
+    /// Kills the daemon and reaps it.
+    ///
+    /// # Errors
+    /// Where it has gone already.
+    pub fn kill_daemon(&self) -> Result<()> {
+        let mut daemon = self.daemon.borrow_mut();
+        daemon.kill().and_then(|()| daemon.wait()).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Starts the next daemon and waits until it answers.
+    ///
+    /// # Errors
+    /// Where none comes up.
+    pub fn start_daemon(&self) -> Result<()> {
+        *self.daemon.borrow_mut() = begin(&mut daemon(&self.stage, self.driver, self.dir.path()))?;
+        self.first_uuid().map(drop)
     }
 
     fn first_uuid(&self) -> Result<String> {
@@ -169,7 +220,8 @@ impl Node {
 
     /// Processor time that the daemon has used, in microseconds.
     pub fn daemon_cpu_us(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap_or_default();
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", self.daemon.borrow().id())).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
         // Clock ticks, a hundred in a second on every Linux there is.
         fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
@@ -187,6 +239,32 @@ impl Node {
         used.map(|mib| mib * MIB).ok_or_else(|| format!("no used_mib in {text}"))
     }
 
+    /// What NVML says of the node's GPU.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub fn seen(&self) -> Result<Seen> {
+        let text = run(self.bare(self.stage.root.join("bin/workload")).arg("--nvml"))?;
+        let all: NvmlView = serde_json::from_str(&text).map_err(|error| format!("{error} in {text}"))?;
+        let ours = all.gpus.into_iter().find(|gpu| gpu.uuid == self.uuid);
+        ours.ok_or_else(|| format!("NVML does not show {}", self.uuid))
+    }
+
+    /// What programs and daemon find.
+    pub const fn driver(&self) -> Driver {
+        self.driver
+    }
+
+    /// Where it was built.
+    pub const fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    /// The path of a file of the caller's that goes with the node.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     /// The file of the simulated GPU.
     pub fn simulation(&self) -> PathBuf {
         self.dir.path().join("gpus")
@@ -196,8 +274,9 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // Whatever these say, there is nothing left to try.
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        let daemon = self.daemon.get_mut();
+        let _ = daemon.kill();
+        let _ = daemon.wait();
     }
 }
 

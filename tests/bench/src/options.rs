@@ -54,3 +54,8 @@ pub fn commit(stage: &Stage) -> String {
     let text = text.or_else(|| std::fs::read_to_string(stage.root.join("commit")).ok());
     text.map_or_else(|| "unknown".into(), |text| text.trim().into())
 }
+
+/// Cores of this machine, for reports.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

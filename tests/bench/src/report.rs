@@ -42,6 +42,16 @@ pub struct Figure {
     rounds: usize,
 }
 
+impl Figure {
+    fn cell(&self) -> String {
+        let Self { unit, median, min, max, rounds, .. } = self;
+        match rounds {
+            1 => format!("{median:.2} {unit}"),
+            _ => format!("{median:.2} {unit} ({min:.2} to {max:.2})"),
+        }
+    }
+}
+
 /// All of it.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -116,7 +126,42 @@ impl Report {
         }
     }
 
-    /// Writes all of it as JSON.
+    /// The figures as tables in Markdown, each figure's variants side by side: the median, and the least and the
+    /// greatest where there are several rounds.
+    pub fn markdown(&self) -> String {
+        let simulated = if self.simulated { ", **simulated**" } else { "" };
+        let mut text = format!("{}{simulated}; commit {}\n\n", self.device, self.commit);
+        text.push_str("| promise | measured | goal | |\n|---|---|---|---|\n");
+        for claim in &self.claims {
+            let Claim { name, value, unit, goal, .. } = claim;
+            text.push_str(&format!("| `{name}` | {value} {unit} | {goal} | {} |\n", claim.verdict()));
+        }
+        let mut variants: Vec<&str> = self.figures.iter().map(|figure| figure.variant.as_str()).collect();
+        variants.sort_unstable();
+        variants.dedup();
+        text.push_str(&format!(
+            "\n| figure | {} |\n|---{}|\n",
+            variants.join(" | "),
+            "|---".repeat(variants.len())
+        ));
+        let mut names: Vec<&str> = Vec::new();
+        for figure in &self.figures {
+            if !names.contains(&figure.name.as_str()) {
+                names.push(&figure.name);
+            }
+        }
+        for name in names {
+            let cells = variants.iter().map(|variant| {
+                let found =
+                    self.figures.iter().find(|figure| figure.name == name && figure.variant == *variant);
+                found.map_or_else(String::new, Figure::cell)
+            });
+            text.push_str(&format!("| `{name}` | {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+        }
+        text
+    }
+
+    /// Writes all of it as JSON, and its figures as Markdown beside that.
     ///
     /// # Errors
     /// Where the file cannot be written.
@@ -124,6 +169,7 @@ impl Report {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
+        fs::write(path.with_extension("md"), self.markdown())?;
         fs::write(path, serde_json::to_string_pretty(self).map_err(io::Error::other)?)
     }
 }
@@ -144,6 +190,18 @@ mod tests {
         assert!(report.holds());
         report.at_least("c", f64::NAN, "ns", 1.0);
         assert!(!report.holds());
+    }
+
+    #[test]
+    fn variants_of_a_figure_stand_side_by_side() {
+        let mut report = report(true);
+        report.figure("a", "ours", "ns", &[1.0, 2.0, 4.0]);
+        report.figure("b", "ours", "ns", &[5.0]);
+        report.figure("a", "native", "ns", &[3.0]);
+        let text = report.markdown();
+        assert!(text.contains("| figure | native | ours |"), "{text}");
+        assert!(text.contains("| `a` | 3.00 ns | 2.00 ns (1.00 to 4.00) |"), "{text}");
+        assert!(text.contains("| `b` |  | 5.00 ns |"), "{text}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fakenvml", &["simgpu"]),
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-rpc", "tranche-shm"]),
-    ("bench", &[]),
+    ("bench", &["simgpu"]),
     (
         "stress",
         &[

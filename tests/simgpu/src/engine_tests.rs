@@ -240,6 +240,9 @@ fn two_processes_share_a_gpu_and_the_log_says_who_ran_when() {
         |pid| log.iter().filter(|entry| entry.pid == pid).map(|entry| entry.to.0 - entry.from.0).sum();
     assert_eq!((one, other), (logged(1), logged(2)));
     assert!(log.windows(2).all(|pair| pair[0].to <= pair[1].from));
+    let last = log.len() as u64 - 1;
+    assert_eq!(play.node.log_from(gpu, last), (last, vec![log[log.len() - 1]]));
+    assert_eq!(play.node.log_from(gpu, last + 1), (last + 1, Vec::new()));
 }
 
 #[test]

@@ -154,10 +154,17 @@ impl Node {
 
     /// Who really ran when, oldest first, as far as the log reaches.
     pub fn log(&self, gpu: Gpu) -> Vec<LogEntry> {
+        self.log_from(gpu, 0).1
+    }
+
+    /// The same from the stretch of a number on, and the number of the first that is still there. The last one may
+    /// grow still: who follows the log asks for it again.
+    pub fn log_from(&self, gpu: Gpu, number: u64) -> (u64, Vec<LogEntry>) {
         let (_ground, _) = self.bring(gpu);
         let words = self.gpu_words(gpu);
         let count = words.header().get(gpu::LOG_COUNT);
-        (count.saturating_sub(LOG as u64)..count).map(|entry| log_entry(words.log(entry))).collect()
+        let first = number.max(count.saturating_sub(LOG as u64));
+        (first, (first..count).map(|entry| log_entry(words.log(entry))).collect())
     }
 }
 

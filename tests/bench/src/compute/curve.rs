@@ -1,0 +1,141 @@
+//! What one tenant has got of a GPU, as it grows over time.
+
+/// GPU time in nanoseconds that was got up to a moment, which is nanoseconds of CLOCK_MONOTONIC: corners, between
+/// which it grows evenly.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Curve {
+    corners: Vec<(u64, f64)>,
+}
+
+impl Curve {
+    fn last(&self) -> (u64, f64) {
+        self.corners.last().copied().unwrap_or((0, 0.0))
+    }
+
+    /// It had the GPU from one moment to another. A stretch that has grown since may be entered again.
+    pub(crate) fn ran(&mut self, from: u64, to: u64) {
+        let (at, total) = self.last();
+        let from = from.max(at);
+        if to > from {
+            self.corners.extend([(from, total), (to, total + (to - from) as f64)]);
+        }
+    }
+
+    /// It had got so much by then.
+    pub(crate) fn reached(&mut self, at: u64, total: f64) {
+        self.corners.push((at, total));
+    }
+
+    /// What was got up to a moment.
+    fn at(&self, moment: u64) -> f64 {
+        let after = self.corners.partition_point(|(at, _)| *at <= moment);
+        match (after.checked_sub(1).map(|before| self.corners[before]), self.corners.get(after)) {
+            (None, _) => 0.0,
+            (Some((_, total)), None) => total,
+            (Some((from, low)), Some((to, high))) => {
+                low + (high - low) * (moment - from) as f64 / (to - from).max(1) as f64
+            }
+        }
+    }
+
+    /// What was got between two moments, in nanoseconds.
+    pub(crate) fn between(&self, from: u64, to: u64) -> f64 {
+        self.at(to) - self.at(from)
+    }
+
+    /// The same in percent of the time.
+    pub(crate) fn percent(&self, from: u64, to: u64) -> f64 {
+        100.0 * self.between(from, to) / to.saturating_sub(from).max(1) as f64
+    }
+
+    /// Every piece in which it grew.
+    fn growing(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.corners.windows(2).filter(|pair| pair[1].1 > pair[0].1).map(|pair| (pair[0].0, pair[1].0))
+    }
+
+    /// The first moment from that one on at which it got anything.
+    pub(crate) fn grows_from(&self, moment: u64) -> Option<u64> {
+        self.growing().find(|(_, to)| *to > moment).map(|(from, _)| from.max(moment))
+    }
+
+    /// The last moment up to that one at which it got anything.
+    pub(crate) fn grew_until(&self, moment: u64) -> Option<u64> {
+        self.growing().take_while(|(from, _)| *from < moment).last().map(|(_, to)| to.min(moment))
+    }
+
+    /// The longest time between two moments in which it got nothing, in milliseconds.
+    pub(crate) fn longest_pause_ms(&self, from: u64, to: u64) -> f64 {
+        let (mut last, mut longest) = (from, 0);
+        for (begun, ended) in self.growing().filter(|(begun, ended)| *ended > from && *begun < to) {
+            longest = longest.max(begun.saturating_sub(last));
+            last = last.max(ended);
+        }
+        longest.max(to.saturating_sub(last)) as f64 / 1e6
+    }
+}
+
+/// What each got of what all got together between two moments, in percent.
+pub(crate) fn parts(curves: &[&Curve], from: u64, to: u64) -> Vec<f64> {
+    let got: Vec<f64> = curves.iter().map(|curve| curve.between(from, to)).collect();
+    let sum: f64 = got.iter().sum();
+    got.into_iter().map(|got| 100.0 * got / sum.max(1.0)).collect()
+}
+
+/// By how many milliseconds a change of the first one's part took effect too late, had it gone at one instant from
+/// `before` to `after`, both in percent. What was got up to the end tells: no window is so short that one turn
+/// distorts it.
+pub(crate) fn delay_ms(curves: &[&Curve], change: u64, end: u64, before: f64, after: f64) -> f64 {
+    let part = parts(curves, change, end)[0];
+    (end - change) as f64 / 1e6 * (part - after) / (before - after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(stretches: &[(u64, u64)]) -> Curve {
+        let mut curve = Curve::default();
+        stretches.iter().for_each(|(from, to)| curve.ran(*from, *to));
+        curve
+    }
+
+    #[test]
+    fn what_was_got_is_what_ran() {
+        let curve = curve(&[(100, 200), (300, 400)]);
+        assert_eq!(curve.between(0, 1000), 200.0);
+        assert_eq!(curve.between(150, 350), 100.0);
+        assert_eq!(curve.percent(300, 500), 50.0);
+        assert_eq!(
+            (curve.grows_from(0), curve.grows_from(150), curve.grows_from(400)),
+            (Some(100), Some(150), None)
+        );
+        assert_eq!(
+            (curve.grew_until(250), curve.grew_until(350), curve.grew_until(50)),
+            (Some(200), Some(350), None)
+        );
+    }
+
+    #[test]
+    fn a_stretch_that_grew_counts_once() {
+        assert_eq!(curve(&[(100, 200), (100, 250), (250, 300)]).between(0, 1000), 200.0);
+    }
+
+    #[test]
+    fn pauses_are_where_nothing_ran_at_the_ends_too() {
+        let curve = curve(&[(1_000_000, 2_000_000), (5_000_000, 6_000_000)]);
+        assert_eq!(curve.longest_pause_ms(0, 6_000_000), 3.0);
+        assert_eq!(curve.longest_pause_ms(0, 20_000_000), 14.0);
+        assert_eq!(curve.longest_pause_ms(1_500_000, 4_500_000), 2.5);
+    }
+
+    #[test]
+    fn a_late_change_is_as_late_as_it_is() {
+        let mut curves = [Curve::default(), Curve::default()];
+        for (at, first, second) in [(0, 0.0, 0.0), (100, 20.0, 80.0), (400, 260.0, 140.0)] {
+            curves[0].reached(at * 1_000_000, first * 1e6);
+            curves[1].reached(at * 1_000_000, second * 1e6);
+        }
+        let late = delay_ms(&[&curves[0], &curves[1]], 0, 400_000_000, 20.0, 80.0);
+        assert!((late - 100.0).abs() < 1e-9, "{late}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Who gets how much.
+
+use bench::Result;
+use bench::node::Node;
+use bench::report::Report;
+use bench::stats::{greatest, mean};
+
+use crate::curve::Curve;
+use crate::game::{Load, MS, SHORT, Tenant};
+use crate::ideal;
+use crate::lab::{Lab, Played, variant};
+
+/// A load, and what each tenant was promised of it.
+struct Case {
+    name: String,
+    promised: Vec<f64>,
+    tenants: Vec<Tenant>,
+}
+
+impl Case {
+    fn new(name: &str, promised: &[f64], load: &Load) -> Self {
+        let tenants = promised.iter().map(|percent| Tenant::new(*percent, load.clone())).collect();
+        Self { name: name.into(), promised: promised.to_vec(), tenants }
+    }
+
+    fn longest_ms(&self) -> f64 {
+        let longest = self.tenants.iter().map(|tenant| tenant.load.longest()).max();
+        longest.unwrap_or(0) as f64 / 1e6
+    }
+}
+
+fn cases(quick: bool) -> Vec<Case> {
+    let weights: [(&str, &[f64]); 4] = [
+        ("50_30_20", &[50.0, 30.0, 20.0]),
+        ("70_30", &[70.0, 30.0]),
+        ("90_10", &[90.0, 10.0]),
+        ("8_equal", &[12.5; 8]),
+    ];
+    let mut cases = Vec::new();
+    for (kernel, length) in [("1ms", MS), ("50us", SHORT)] {
+        for (name, promised) in weights {
+            cases.push(Case::new(&format!("{name}_{kernel}"), promised, &Load::saturating(length)));
+        }
+    }
+    cases.push(Case::new("50_30_20_graphs", &[50.0, 30.0, 20.0], &Load::Graphs { kernel: SHORT }));
+    let mut processes = Case::new("50_50_of_4_processes_and_1", &[50.0, 50.0], &Load::saturating(MS));
+    processes.tenants[0].processes = 4;
+    let mut streams = Case::new("50_50_of_4_streams_and_1", &[50.0, 50.0], &Load::saturating(MS));
+    streams.tenants[0].load = Load::Saturating { kernel: MS, streams: 4 };
+    cases.extend([processes, streams]);
+    if quick {
+        cases.retain(|case| case.name == "50_30_20_1ms");
+    }
+    cases
+}
+
+pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
+    let node = lab.node()?;
+    for case in cases(lab.quick) {
+        let [ours, bare] = both(lab, &node, &case, report)?;
+        let (mean_error, worst) = errors(&ours, &case.promised);
+        report.at_most(&format!("share_error_mean_{}", case.name), mean_error, "pp", 1.0);
+        report.undecided_in_simulation();
+        let goal = 3.0 + case.longest_ms() / 10.0;
+        report.at_most(&format!("share_error_worst_{}", case.name), worst, "pp", goal);
+        report.undecided_in_simulation();
+        let ratio = mean(&ours.used) / mean(&bare.used);
+        report.at_least(&format!("throughput_{}", case.name), ratio, "", 0.98);
+        report.undecided_in_simulation();
+    }
+    match lab.quick {
+        true => Ok(()),
+        false => mixed(lab, &node, report),
+    }
+}
+
+/// The same load in slices and bare, and whether the bare one uses the GPU as its law says.
+fn both(lab: &Lab, node: &Node, case: &Case, report: &mut Report) -> Result<[Played; 2]> {
+    let ours = played(lab, node, case, true, report)?;
+    let bare = played(lab, node, case, false, report)?;
+    if let Some(lawful) = lab.lawful_use() {
+        let name = format!("unscheduled_use_{}", case.name);
+        report.near(&name, mean(&bare.used), "%", (lawful * 10.0).round() / 10.0, 1.5);
+        report.undecided_in_simulation();
+    }
+    Ok([ours, bare])
+}
+
+fn played(lab: &Lab, node: &Node, case: &Case, scheduled: bool, report: &mut Report) -> Result<Played> {
+    let played = lab.play(node, &case.tenants, scheduled)?;
+    enter(&played, case, variant(scheduled), report);
+    Ok(played)
+}
+
+fn enter(played: &Played, case: &Case, variant: &str, report: &mut Report) {
+    for (tenant, promised) in case.promised.iter().enumerate() {
+        let parts: Vec<f64> = played.parts.iter().map(|parts| parts[tenant]).collect();
+        report.figure(&format!("share_{}_{tenant}_of_{promised}", case.name), variant, "%", &parts);
+    }
+    let worst: Vec<f64> = played.parts.iter().map(|parts| greatest(&off(parts, &case.promised))).collect();
+    report.figure(&format!("share_error_{}", case.name), variant, "pp", &worst);
+    report.figure(&format!("used_{}", case.name), variant, "%", &played.used);
+}
+
+fn off(parts: &[f64], promised: &[f64]) -> Vec<f64> {
+    parts.iter().zip(promised).map(|(part, promised)| (part - promised).abs()).collect()
+}
+
+/// The mean over windows and tenants, and the worst, in percentage points.
+fn errors(played: &Played, promised: &[f64]) -> (f64, f64) {
+    let all: Vec<f64> = played.parts.iter().flat_map(|parts| off(parts, promised)).collect();
+    (mean(&all), greatest(&all))
+}
+
+/// Kernels of 0.05 to 40 ms, beside an ideal scheduler that cannot interrupt them either.
+fn mixed(lab: &Lab, node: &Node, report: &mut Report) -> Result<()> {
+    let mut case = Case::new("50_30_20_mixed", &[50.0, 30.0, 20.0], &Load::Idle);
+    let traces: Vec<Vec<u64>> = (0..3).map(|seed| ideal::trace(seed, 50e3, 40e6)).collect();
+    for (tenant, trace) in case.tenants.iter_mut().zip(&traces) {
+        tenant.load = Load::Mixed { trace: trace.clone() };
+    }
+    let windows = lab.windows(true);
+    let curves = ideal::run(&case.promised, &traces, (windows + 1) * 1_000_000_000);
+    let ideal = Played::of(&curves.iter().collect::<Vec<&Curve>>(), 1_000_000_000, windows);
+    enter(&ideal, &case, "ideal", report);
+    let [ours, _] = both(lab, node, &case, report)?;
+    let (due, found) = (errors(&ideal, &case.promised), errors(&ours, &case.promised));
+    report.at_most("share_error_mean_mixed_beyond_ideal", found.0 - due.0, "pp", 0.5);
+    report.undecided_in_simulation();
+    report.at_most("share_error_worst_mixed_beyond_ideal", found.1 - due.1, "pp", 1.5);
+    report.undecided_in_simulation();
+    Ok(())
+}
