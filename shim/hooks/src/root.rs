@@ -111,11 +111,6 @@ impl Root {
             return Some(Self::of(shared));
         }
         let fresh = sys::map_private(WORDS).ok()?;
-        let ranges =
-            Ledger::FIRST_WORDS.map(|words| FIRST_OF_LEDGER + words.start..FIRST_OF_LEDGER + words.end);
-        for words in [0..ranges[0].end, ranges[1].clone()] {
-            sys::populate(&fresh[words]);
-        }
         let first = fresh.as_ptr().cast_mut();
         match ROOT.compare_exchange(ptr::null_mut(), first, AcqRel, Acquire) {
             Ok(_) => Some(Self::of(first)),

@@ -8,8 +8,8 @@ use libc::{c_int, c_long, c_void};
 use tranche_shm::message::{FRAME_BYTES, Frame};
 
 /// Descriptors of ours live above this where the limit allows, out of the way of programs that close or reuse
-/// low numbers.
-const HIGH: c_long = 900;
+/// low numbers. Not much above: the kernel's table reaches as far as the highest, and each fork copies it.
+const HIGH: c_long = 100;
 
 /// A number from `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Fd {
 
     /// Moves it out of the way of the program; keeps it where it is when there is no higher number to have.
     pub(crate) fn moved_high(self) -> Self {
-        for floor in [HIGH, HIGH / 4] {
+        for floor in [HIGH, HIGH / 2] {
             // SAFETY: fcntl on an open descriptor with an integer argument touches no memory.
             let moved = unsafe {
                 call(libc::SYS_fcntl, [self.0 as c_long, libc::F_DUPFD_CLOEXEC as c_long, floor, 0, 0, 0])
@@ -237,19 +237,6 @@ pub(crate) fn map_private(words: usize) -> Result<&'static [AtomicU64], Errno> {
     }
     // SAFETY: as in `map_shared`; the memory is anonymous and zero.
     Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
-}
-
-/// Puts memory behind words that will be written, in one step rather than at the first touch of each page, of which each
-/// would read first and be interrupted twice. Linux before 5.14 cannot, and then it happens by itself.
-pub(crate) fn populate(words: &[AtomicU64]) {
-    const PAGE: usize = 4096;
-    let bytes = words.as_ptr_range();
-    let (start, end) = (bytes.start as usize / PAGE * PAGE, (bytes.end as usize).next_multiple_of(PAGE));
-    // SAFETY: this changes no word; the pages are those that the words are in.
-    let _ = unsafe {
-        let length = (end - start) as c_long;
-        call(libc::SYS_madvise, [start as c_long, length, libc::MADV_POPULATE_WRITE as c_long, 0, 0, 0])
-    };
 }
 
 /// Gives back private words that nobody has seen yet.

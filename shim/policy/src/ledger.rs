@@ -1,6 +1,5 @@
 //! The ledger of one process: who holds what, so that each charge finds its release.
 
-use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 
 use tranche_shm::DeviceSlot;
@@ -77,10 +76,6 @@ pub struct Ledger<'a> {
 impl<'a> Ledger<'a> {
     /// The fewest words a ledger can live in.
     pub const LEAST_WORDS: usize = HEAD + FEW + Table::LEAST_WORDS;
-
-    /// Where nearly every process writes, in words.
-    pub const FIRST_WORDS: [Range<usize>; 2] =
-        [0..HEAD + Table::FIRST_WORDS, HEAD + FEW..HEAD + FEW + Table::FIRST_WORDS];
 
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]

@@ -131,9 +131,6 @@ impl<'a> Table<'a> {
     /// The fewest words a table can live in.
     pub const LEAST_WORDS: usize = COMMON + SHARDS * (SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS);
 
-    /// How many of the first words nearly every process writes: the heads of the shards and some entries.
-    pub(crate) const FIRST_WORDS: usize = SHARDS * SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS;
-
     /// The table in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]
     pub fn over(words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
