@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -218,6 +219,28 @@ static int reject(size_t bytes, int iterations, double *us)
     *us = each[iterations / 2];
     free(each);
     return error;
+}
+
+/* One question and its answer over a socket, to a process that does nothing else: what any daemon takes to be asked. */
+static int echo(double *us)
+{
+    static int line[2] = {-1, -1};
+    char sign = 0;
+    if (line[0] < 0) {
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, line))
+            return 9005;
+        if (fork() == 0) {
+            close(line[0]);
+            while (read(line[1], &sign, 1) == 1 && write(line[1], &sign, 1) == 1)
+                ;
+            _exit(0);
+        }
+        close(line[1]);
+    }
+    uint64_t begun = now_ns();
+    int failed = write(line[0], &sign, 1) != 1 || read(line[0], &sign, 1) != 1;
+    *us = (now_ns() - begun) / 1e3;
+    return failed ? 9005 : 0;
 }
 
 /* ---- measurements of many processes ---- */
@@ -508,6 +531,8 @@ static int serve(void)
             error = info(a, &x);
         else if (!strcmp(word, "look"))
             error = look(a, &x);
+        else if (!strcmp(word, "echo"))
+            error = echo(&x);
         else if (!strcmp(word, "crowd"))
             error = gather(a, b);
         else if (!strcmp(word, "endcrowd"))
