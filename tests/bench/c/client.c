@@ -29,6 +29,7 @@ int cuCtxSetCurrent(void *);
 int cuMemAlloc_v2(address *, size_t);
 int cuMemFree_v2(address);
 int cuMemGetInfo_v2(size_t *, size_t *);
+int cuStreamSynchronize(void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 #define MOST_LIVE 100000
@@ -158,6 +159,24 @@ static int launches(uint64_t iterations, double *median, double *mean)
     qsort(each, count, sizeof *each, by_size);
     *median = each[count / 2];
     free(each);
+    return error;
+}
+
+/* Launches some, waits for them, and again: the mean of what one launch takes, and milliseconds of all of it. */
+static int bursts(int count, int launches_each, double *ns, double *ms)
+{
+    uint64_t launching = 0, from = now_ns();
+    int error = 0;
+    for (int at = 0; at < count && !error; at++) {
+        uint64_t begun = now_ns();
+        for (int i = 0; i < launches_each && !error; i++)
+            error = launch();
+        launching += now_ns() - begun;
+        if (!error)
+            error = cuStreamSynchronize(NULL);
+    }
+    *ns = (double)launching / count / launches_each;
+    *ms = (now_ns() - from) / 1e6;
     return error;
 }
 
@@ -527,6 +546,8 @@ static int serve(void)
             error = pairs(a, b, c, &x);
         else if (!strcmp(word, "launches"))
             error = launches(a, &x, &y);
+        else if (!strcmp(word, "bursts"))
+            error = bursts(a, b, &x, &y);
         else if (!strcmp(word, "info"))
             error = info(a, &x);
         else if (!strcmp(word, "look"))

@@ -3,9 +3,13 @@
  *
  * CUDA_VISIBLE_DEVICES=GPU-... says whose UUID the one device has; STUB_MIB, how large it is. */
 
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef int result;
 typedef uint64_t address;
@@ -94,7 +98,72 @@ result cuMemAlloc_v2(address *made, size_t bytes)
 result cuMemFree_v2(address freed) { (void)freed; return 0; }
 result cuMemGetInfo_v2(size_t *free, size_t *all) { *free = *all = (size_t)DEVICE_MIB << 20; return 0; }
 
-/* What is launched is done at once, so that a value behind it is written at once. */
+/* What is launched is done at once, unless STUB_KERNEL_NS says how long each kernel takes: then they queue up, and
+ * what is to be written behind them is written when they are done. */
+static uint64_t kernel_ns;
+static _Atomic uint64_t done_at;
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void sleep_until(uint64_t moment)
+{
+    struct timespec time = {(time_t)(moment / 1000000000u), (long)(moment % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
+        ;
+}
+
+enum { MOST_WRITES = 4096 };
+static struct write {
+    uint64_t due;
+    volatile uint32_t *where;
+    uint32_t value;
+} writes[MOST_WRITES];
+static unsigned written, queued;
+static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+
+static void *write_in_time(void *unused)
+{
+    for (;;) {
+        pthread_mutex_lock(&queue);
+        while (written == queued)
+            pthread_cond_wait(&more, &queue);
+        struct write next = writes[written % MOST_WRITES];
+        pthread_mutex_unlock(&queue);
+        sleep_until(next.due);
+        *next.where = next.value;
+        pthread_mutex_lock(&queue);
+        written++;
+        pthread_mutex_unlock(&queue);
+    }
+    return unused;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    pthread_t writer;
+    const char *ns = getenv("STUB_KERNEL_NS");
+    kernel_ns = ns ? strtoull(ns, NULL, 10) : 0;
+    if (kernel_ns)
+        pthread_create(&writer, NULL, write_in_time, NULL);
+}
+
+static int write_later(volatile uint32_t *where, uint32_t value)
+{
+    pthread_mutex_lock(&queue);
+    int fits = queued - written < MOST_WRITES;
+    if (fits)
+        writes[queued++ % MOST_WRITES] = (struct write){done_at, where, value};
+    pthread_cond_signal(&more);
+    pthread_mutex_unlock(&queue);
+    return fits;
+}
+
 result cuMemHostGetDevicePointer_v2(address *device, void *host, unsigned flags)
 {
     (void)flags;
@@ -103,8 +172,11 @@ result cuMemHostGetDevicePointer_v2(address *device, void *host, unsigned flags)
 }
 result cuStreamWriteValue32_v2(void *stream, address where, uint32_t value, unsigned flags)
 {
+    volatile uint32_t *word = (volatile uint32_t *)(uintptr_t)where;
     (void)stream, (void)flags;
-    *(volatile uint32_t *)(uintptr_t)where = value;
+    if (kernel_ns && done_at > now_ns())
+        return write_later(word, value) ? 0 : 2;
+    *word = value;
     return 0;
 }
 result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -112,5 +184,16 @@ result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, uns
 {
     (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz;
     (void)shared, (void)stream, (void)parameters, (void)extra;
+    if (kernel_ns) {
+        uint64_t now = now_ns();
+        done_at = (done_at > now ? done_at : now) + kernel_ns;
+    }
+    return 0;
+}
+result cuStreamSynchronize(void *stream)
+{
+    (void)stream;
+    if (kernel_ns)
+        sleep_until(done_at);
     return 0;
 }
