@@ -33,13 +33,14 @@ const _: () = assert!(RING + 2 * MARKS <= RECORD_WORDS && PAGE_WORDS.is_multiple
 /// The numbers of a record. Order is layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tally {
-    /// Threads that wait at the closed gate now.
+    /// Threads that wait at the gate now, for it to be opened or for room in its depth.
     Waiting,
     /// The number of the last mark.
     Sequence,
     /// Launches counted; each is seen here at the latest when its thread places its next mark.
     Launches,
-    /// GPU time of a launch, on average lately, in nanoseconds; 0 while unknown.
+    /// GPU time of a launch, of a kernel or of a whole graph, on average lately, in nanoseconds; 0 while unknown. What
+    /// runs beside others counts for its part of the time.
     KernelNs,
     /// The longest launch seen lately, in nanoseconds.
     LongestNs,
@@ -47,7 +48,7 @@ pub enum Tally {
     Passes,
     /// Launches let through because the daemon was away.
     Degraded,
-    /// Time that threads waited at the gate, in nanoseconds.
+    /// Time that threads waited for the gate to be opened, in nanoseconds.
     WaitedNs,
     /// Launches of whole graphs, which [`Tally::Launches`] counts too.
     Graphs,

@@ -60,6 +60,16 @@ impl Stream {
         Self(if stream == 0 { pool::PER_THREAD } else { stream })
     }
 
+    /// A number that no other queue of the process has. In a context the legacy stream is one, and each thread has
+    /// one that is its own.
+    fn number(self, context: u64) -> u64 {
+        match self.0 {
+            0 | LEGACY => context ^ 1 << 62,
+            pool::PER_THREAD => context ^ thread::number() ^ 1 << 63,
+            handle => handle,
+        }
+    }
+
     fn is_captured(self) -> bool {
         let mut status = 0;
         // SAFETY: writes one value into a local.
@@ -69,6 +79,8 @@ impl Stream {
     }
 }
 
+/// `CU_STREAM_LEGACY`
+const LEGACY: u64 = 1;
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
 const STREAM_CAPTURE_IMPLICIT: c_int = 906;
 
@@ -101,10 +113,10 @@ pub(crate) fn before_wait() -> Pending {
     governed().map(|(_, gate)| gate.pending()).unwrap_or_default()
 }
 
-/// The program has waited for its work.
-pub(crate) fn after_wait(before: Pending, what: Awaited) {
+/// The program has waited for its work, in this stream if it was for one.
+pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>) {
     let Some((inside, gate)) = governed() else { return };
-    let Some(place) = place() else { return };
+    let Some(place) = place(stream) else { return };
     let machine = Machine { inside: &inside, gate };
     gate.waited(thread::spend(), what, place, before, &machine);
 }
@@ -149,12 +161,12 @@ pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
     if CAPTURES.load(Relaxed) == 0 { call() } else { mark::unnoticed(call) }
 }
 
-/// Where the calling thread's work runs.
-fn place() -> Option<Place> {
+/// Where the calling thread's work runs, if it is put into this stream.
+fn place(stream: Option<Stream>) -> Option<Place> {
     let (device, context) = driver::current().ok()?;
     let ledger = attach::ledger().ok()?;
     let device = device::slot(&ledger, device).ok()?;
-    Some(Place { device, context })
+    Some(Place { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
 }
 
 /// The thread and the machine around it.
@@ -202,7 +214,7 @@ impl<F: Fn() -> c_int> Launch for One<'_, F> {
     }
 
     fn place(&self) -> Option<Place> {
-        place()
+        place(self.stream)
     }
 
     fn launch(&self) -> i32 {

@@ -48,6 +48,11 @@ fn words<'a>() -> &'a Words {
     unsafe { &*address }
 }
 
+/// A number that no other thread has while this one lives.
+pub(crate) fn number() -> u64 {
+    core::ptr::from_ref(words()) as u64
+}
+
 /// Takes back what the thread may launch; says how many it has launched by itself.
 pub(crate) fn spend() -> u32 {
     let words = words();

@@ -10,13 +10,17 @@
 //! - What is captured is neither delayed nor counted: it does not run.
 //! - A completion is believed when the GPU has written it or the program has waited for it, not before.
 
+mod admit;
+mod measure;
 mod pace;
+mod room;
 mod state;
+mod width;
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 
 use tranche_shm::DeviceSlot;
-use tranche_shm::compute::{Record, Tally};
+use tranche_shm::compute::Record;
 use tranche_shm::control::Control;
 use tranche_shm::lease::Lease;
 
@@ -25,18 +29,10 @@ use state::State;
 
 /// Words that a gate needs, zero before its first use.
 pub const GATE_WORDS: usize = state::WORDS;
-/// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted.
-const AWAY_NS: u64 = 1_000_000_000;
-/// Work that makes no progress for so long may wait for a launch that waits for it.
-const STALLED_NS: u64 = 50_000_000;
-/// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
-const GLANCE_NS: u64 = 50_000_000;
 /// A mark stands behind at least so much GPU time: more often, they would cost more than they tell.
 const SPACING_NS: u64 = 200_000;
 /// As often as this a mark stands behind what may be outstanding.
 const MARKS_IN_DEPTH: u64 = 16;
-/// What may be outstanding while the daemon is away, should its last word have been nothing.
-const AWAY_DEPTH_US: u32 = 4_000;
 /// Launches that may be outstanding as long as nobody knows how long they take.
 const UNKNOWN_LAUNCHES: u64 = 4;
 /// The most launches that a thread makes before it comes here again.
@@ -75,6 +71,23 @@ pub struct Place {
     pub device: DeviceSlot,
     /// The context.
     pub context: u64,
+    /// The queue in which it runs after what came before, by any number that no other queue of the process has: what
+    /// is in other queues may run beside it.
+    pub stream: u64,
+}
+
+/// A launch that may be made.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// The lease that said so.
+    word: u64,
+    /// It is the first after an idle time.
+    fresh: bool,
+    /// It is to be seen what becomes of it beside others, or alone.
+    watched: bool,
+    now: u64,
+    /// Streams with work, its own included; 0 if that had some before.
+    streams: u64,
 }
 
 /// What is launched.
@@ -159,87 +172,14 @@ impl<'a> Gate<'a> {
         }
         let Some(place) = launch.place() else { return (launch.launch(), Grant::NONE) };
         self.count(place.device, spent);
-        let word = self.admit(place.device, host);
-        let fresh = self.begin(place.device, word, host);
+        let pass = self.admit(place, host, launch);
         let result = launch.launch();
         if result != 0 {
-            if fresh {
-                self.end(place.device, host);
-            }
+            self.fail(place, pass, host);
             return (result, Grant::NONE);
         }
-        (result, self.enter(place, work, word, fresh, launch))
+        (result, self.enter(place, work, pass, launch))
     }
-
-    /// Waits until the lease is open and there is room in its depth, and gives the word that said so.
-    fn admit(&self, device: DeviceSlot, host: &impl Host) -> u64 {
-        let mut progress: Option<(u64, u64)> = None;
-        loop {
-            let Opened { word, lease, away } = self.opened(host);
-            let (waiting, now) = (self.look(device, host), host.now_ns());
-            if !lease.governed || waiting.fits(lease) {
-                self.record.tally(Tally::Degraded).fetch_add(away.into(), Relaxed);
-                return word;
-            }
-            let since = match progress {
-                Some((launches, since)) if launches == waiting.done => since,
-                _ => now,
-            };
-            progress = Some((waiting.done, since));
-            if now.saturating_sub(since) >= STALLED_NS {
-                self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
-                return word;
-            }
-            host.sleep_ns((waiting.excess_ns(lease) / 2).clamp(50_000, 1_000_000));
-        }
-    }
-
-    /// Waits until the lease is open, or the daemon away.
-    fn opened(&self, host: &impl Host) -> Opened {
-        self.look_up(host).unwrap_or_else(|_| self.wait_until_open(host))
-    }
-
-    /// What the lease says now; `Err` holds its word if it says that nothing passes.
-    fn look_up(&self, host: &impl Host) -> Result<Opened, u64> {
-        let word = self.control.lease_word().load(Acquire);
-        let lease = Lease::decode(word);
-        let away = lease.governed && host.now_ns().saturating_sub(self.control.heartbeat_ns()) > AWAY_NS;
-        if away && !lease.frozen {
-            let depth_us = if lease.depth_us == 0 { AWAY_DEPTH_US } else { lease.depth_us };
-            return Ok(Opened { word, lease: Lease { depth_us, ..lease }, away });
-        }
-        if passes(lease) { Ok(Opened { word, lease, away: false }) } else { Err(word) }
-    }
-
-    #[cold]
-    fn wait_until_open(&self, host: &impl Host) -> Opened {
-        let began = host.now_ns();
-        let waiting = self.record.tally(Tally::Waiting);
-        waiting.fetch_add(1, Relaxed);
-        let opened = loop {
-            match self.look_up(host) {
-                Ok(opened) => break opened,
-                Err(word) => {
-                    host.ring();
-                    host.wait_for_turn(Lease::turn(word), GLANCE_NS);
-                }
-            }
-        };
-        // Another process of the slice may have written there; below zero would be very many.
-        let _ = waiting.fetch_update(Relaxed, Relaxed, |threads| Some(threads.saturating_sub(1)));
-        let waited = host.now_ns().saturating_sub(began);
-        self.record.tally(Tally::WaitedNs).fetch_add(waited, Relaxed);
-        opened
-    }
-}
-
-/// A lease under which launches pass.
-#[derive(Clone, Copy)]
-struct Opened {
-    word: u64,
-    lease: Lease,
-    /// It is the absent daemon's last word, and what passes is counted.
-    away: bool,
 }
 
 const fn passes(lease: Lease) -> bool {

@@ -8,8 +8,8 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES};
 use crate::lock::{Guard, Lock, Pause};
 
 const HEAD: usize = 16;
-const DEVICE_WORDS: usize = 16;
-const MARK_WORDS: usize = 8;
+const DEVICE_WORDS: usize = 32;
+const MARK_WORDS: usize = 16;
 const GRAPHS: usize = 256;
 const FIRST_MARK: usize = HEAD + MAX_DEVICES * DEVICE_WORDS;
 const FIRST_GRAPH: usize = FIRST_MARK + MARKS * MARK_WORDS;
@@ -23,20 +23,48 @@ const PROBES: usize = 8;
 pub(super) enum Of {
     /// Launches that no mark stands behind yet.
     Unmarked,
-    /// When the present measurement began, by the clock; 0 if there is none.
-    Start,
-    /// Under which turn of the lease, which must not change meanwhile.
+    /// Launches that were let through and that the driver has not taken yet.
+    Entering,
+    /// Under which turn of the lease launches were let through last; one more than that.
     Turn,
-    /// Kernels done since then.
+    /// 1 as long as nothing of ours was seen done in this turn: another's tail may be on the GPU still.
+    Foreign,
+    /// When it was looked at last, and how long after the time before.
+    Looked,
+    Glance,
+    /// Busy time divided by the streams that had work in it, summed up: what runs beside others ages less.
+    Clock,
+    /// What was done since the last measurement: kernels, graphs, the time of that clock that they took.
     Kernels,
-    /// Graphs done since then.
     Graphs,
+    Cost,
     /// Which graph that was; [`SEVERAL`] if there were several.
     Graph,
+    /// 1 if another may have had a part of that time.
+    Bound,
     /// Launches done since the process began.
     Done,
+    /// Launches that came to the gate since the process began, and those that threads made by themselves.
+    Entered,
     /// GPU time estimated for what was launched since the device was idle last.
     Stretch,
+    /// Streams that are known to run side by side.
+    Width,
+    /// What a launch takes alone: the least of the window before this one, and of this one.
+    Alone,
+    AloneNow,
+    /// Launches seen alone in this window.
+    Alones,
+    /// What [`Of::Entered`] was when one was seen alone last.
+    AloneAt,
+    /// 1 if the next launch is to run alone.
+    Hold,
+    /// How many took too long, one after the other.
+    Slow,
+    /// What [`Of::Entered`] has to be before one more stream is tried.
+    TryAt,
+    /// How often that failed, less how often it did not.
+    Failed,
 }
 
 /// More than one graph.
@@ -57,6 +85,18 @@ pub(super) enum About {
     Graph,
     /// Estimated GPU time of all that, in nanoseconds.
     Estimate,
+    /// Its stream.
+    Stream,
+    /// What the device's clock was when its stream came to it.
+    Start,
+    /// 1 if another's tail may have been on the GPU then.
+    Foreign,
+    /// When its launch came to an idle stream; 0 if there was work in it.
+    Came,
+    /// Streams that had work then, its own included.
+    Streams,
+    /// What [`Of::Entered`] was then.
+    Entered,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +126,11 @@ impl<'a> State<'a> {
         &self.words[2]
     }
 
+    /// What a kernel takes on average lately, in nanoseconds; 0 while unknown.
+    pub(super) fn kernel(self) -> &'a AtomicU64 {
+        &self.words[3]
+    }
+
     pub(super) fn device(self, device: DeviceSlot, of: Of) -> &'a AtomicU64 {
         &self.words[HEAD + device.index() * DEVICE_WORDS + of as usize]
     }
@@ -96,6 +141,21 @@ impl<'a> State<'a> {
 
     pub(super) fn set(self, device: DeviceSlot, of: Of, value: u64) {
         self.device(device, of).store(value, Relaxed);
+    }
+
+    pub(super) fn add(self, device: DeviceSlot, of: Of, value: u64) -> u64 {
+        self.device(device, of).fetch_add(value, Relaxed)
+    }
+
+    pub(super) fn about(self, place: usize, about: About) -> u64 {
+        self.mark(place, about).load(Relaxed)
+    }
+
+    /// The places of the marks that are pending on a device.
+    pub(super) fn pending_on(self, device: DeviceSlot) -> impl Iterator<Item = usize> {
+        let pending = self.pending().load(Relaxed);
+        let there = move |place: &usize| self.about(*place, About::Device) == device.index() as u64;
+        (0..MARKS).filter(move |place| pending >> place & 1 != 0).filter(there)
     }
 
     pub(super) fn mark(self, place: usize, about: About) -> &'a AtomicU64 {

@@ -1,175 +1,25 @@
-use core::cell::{Cell, RefCell};
+mod gpu;
+mod streams;
+mod telling;
+mod world;
+
 use std::boxed::Box;
-use std::collections::VecDeque;
-use std::vec::Vec;
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
-use tranche_shm::compute::{RECORD_WORDS, Record};
-use tranche_shm::control::{self, ControlWriter};
+use tranche_shm::DeviceSlot;
+use tranche_shm::compute::Tally;
 
 use super::*;
-use core::sync::atomic::AtomicU64;
-
-const DEVICE: usize = 0;
-const MS: u64 = 1_000_000;
-
-/// A GPU with one stream, a clock that moves when somebody sleeps, and a daemon that does as it was told.
-struct World {
-    control: Vec<AtomicU64>,
-    record: Vec<AtomicU64>,
-    words: Vec<AtomicU64>,
-    now: Cell<u64>,
-    /// When the GPU is through with all it has.
-    free_at: Cell<u64>,
-    kernel_ns: Cell<u64>,
-    marks: RefCell<VecDeque<(u64, u32)>>,
-    launched: Cell<u64>,
-    rung: Cell<u64>,
-    captured: Cell<bool>,
-    daemon_lives: Cell<bool>,
-    can_mark: Cell<bool>,
-    orders: RefCell<Vec<(u64, Lease)>>,
-}
-
-impl World {
-    fn new(lease: Lease) -> Self {
-        let zeroed = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
-        let world = Self {
-            control: zeroed(control::WORDS),
-            record: zeroed(RECORD_WORDS),
-            words: zeroed(GATE_WORDS),
-            now: Cell::new(1_000 * MS),
-            free_at: Cell::new(0),
-            kernel_ns: Cell::new(MS),
-            marks: RefCell::default(),
-            launched: Cell::new(0),
-            rung: Cell::new(0),
-            captured: Cell::new(false),
-            daemon_lives: Cell::new(true),
-            can_mark: Cell::new(true),
-            orders: RefCell::default(),
-        };
-        ControlWriter::init(&world.control, 1, 1).unwrap().set_lease(lease);
-        world.pass(0);
-        world
-    }
-
-    fn daemon(&self) -> ControlWriter<'_> {
-        ControlWriter::attach(&self.control).unwrap()
-    }
-
-    fn record(&self) -> Record<'_> {
-        Record::over(self.record.first_chunk().unwrap())
-    }
-
-    fn gate(&self) -> Gate<'_> {
-        Gate::over(self.daemon().reader(), self.record(), &self.words, || {}).unwrap()
-    }
-
-    fn tally(&self, tally: Tally) -> u64 {
-        self.record().tally(tally).load(Relaxed)
-    }
-
-    /// Time passes: the GPU writes its marks, the daemon beats and changes leases.
-    fn pass(&self, nanoseconds: u64) {
-        self.now.set(self.now.get() + nanoseconds);
-        let now = self.now.get();
-        while let Some((_, sequence)) = self.marks.borrow_mut().pop_front_if(|(at, _)| *at <= now) {
-            self.record().marks().done(sequence).store(sequence.into(), Relaxed);
-        }
-        self.orders.borrow_mut().retain(|(at, lease)| {
-            let due = *at <= now;
-            if due {
-                self.daemon().set_lease(*lease);
-            }
-            !due
-        });
-        if self.daemon_lives.get() {
-            self.daemon().beat(now);
-        }
-    }
-
-    /// One launch after `spent` that did not come to the gate.
-    fn launch_after(&self, spent: u32) -> Grant {
-        self.gate().launch(spent, Work::Kernel, self, self).1
-    }
-
-    /// A program that launches so often as fast as it can.
-    fn saturate(&self, launches: u64) {
-        let (mut grant, mut left) = (Grant::NONE, 0);
-        for _ in 0..launches {
-            let turn = Lease::turn(self.daemon().reader().lease_word().load(Relaxed));
-            if left > 0 && grant.turn == turn {
-                left -= 1;
-                self.launch();
-            } else {
-                grant = self.launch_after(grant.launches - left);
-                left = grant.launches;
-            }
-            self.pass(2_000);
-        }
-    }
-
-    fn outstanding_ns(&self) -> u64 {
-        self.free_at.get().saturating_sub(self.now.get())
-    }
-
-    fn wait(&self, what: Awaited) {
-        let before = self.gate().pending();
-        self.pass(self.outstanding_ns());
-        self.gate().waited(0, what, self.place().unwrap(), before, self);
-    }
-}
-
-impl Host for World {
-    fn now_ns(&self) -> u64 {
-        self.now.get()
-    }
-    fn sleep_ns(&self, nanoseconds: u64) {
-        self.pass(nanoseconds);
-    }
-    fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
-        let mut left = nanoseconds;
-        while left > 0 && Lease::turn(self.daemon().reader().lease_word().load(Relaxed)) == turn {
-            self.pass(left.min(MS));
-            left -= left.min(MS);
-        }
-    }
-    fn ring(&self) {
-        self.rung.set(self.rung.get() + 1);
-    }
-}
-
-impl Launch for World {
-    fn is_captured(&self) -> bool {
-        self.captured.get()
-    }
-    fn place(&self) -> Option<Place> {
-        Some(Place { device: DeviceSlot::new(DEVICE).unwrap(), context: 77 })
-    }
-    fn launch(&self) -> i32 {
-        self.launched.set(self.launched.get() + 1);
-        self.free_at.set(self.free_at.get().max(self.now.get()).saturating_add(self.kernel_ns.get()));
-        0
-    }
-    fn mark(&self, sequence: u32) -> bool {
-        if self.can_mark.get() {
-            self.marks.borrow_mut().push_back((self.free_at.get(), sequence));
-        }
-        self.can_mark.get()
-    }
-}
-
-const OPEN: Lease =
-    Lease { open: true, governed: true, frozen: false, bell: false, depth_us: 4_000, least: 1 };
-const CLOSED: Lease = Lease { open: false, ..OPEN };
+use world::{CLOSED, DEVICE, MS, OPEN, World};
 
 #[test]
 fn without_a_gate_nothing_is_counted_and_everything_passes() {
     let world = World::new(Lease::UNGOVERNED);
     let grant = world.launch_after(0);
     assert!(grant.launches > 1_000_000);
-    assert_eq!((world.tally(Tally::Launches), world.marks.borrow().len()), (0, 0));
+    assert_eq!((world.tally(Tally::Launches), world.marked.get()), (0, 0));
 }
 
 #[test]

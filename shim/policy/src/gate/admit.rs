@@ -1,0 +1,151 @@
+//! Letting launches through, one at a time or after a wait.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::compute::Tally;
+use tranche_shm::lease::Lease;
+
+use super::measure::Glance;
+use super::room::Waiting;
+use super::state::Of;
+use super::{Gate, Host, Launch, Pass, Place, passes};
+
+/// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted.
+const AWAY_NS: u64 = 1_000_000_000;
+/// Work that makes no progress for so long may wait for a launch that waits for it.
+const STALLED_NS: u64 = 50_000_000;
+/// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
+const GLANCE_NS: u64 = 50_000_000;
+/// What may be outstanding while the daemon is away, should its last word have been nothing.
+const AWAY_DEPTH_US: u32 = 4_000;
+
+/// A lease under which launches pass.
+#[derive(Clone, Copy)]
+struct Opened {
+    word: u64,
+    lease: Lease,
+    /// It is the absent daemon's last word, and what passes is counted.
+    away: bool,
+}
+
+impl Gate<'_> {
+    /// Waits until the lease is open and there is room in its depth.
+    pub(super) fn admit(&self, place: Place, host: &impl Host, launch: &impl Launch) -> Pass {
+        if let Ok(opened) = self.look_up(host)
+            && let Ok(pass) = self.try_begin(place, opened, host, false)
+        {
+            return self.begun(pass, opened, host);
+        }
+        self.wait(place, host, launch)
+    }
+
+    /// Lets a launch begin if there is room; otherwise gives what there is instead.
+    fn try_begin(
+        &self,
+        place: Place,
+        opened: Opened,
+        host: &impl Host,
+        regardless: bool,
+    ) -> Result<Pass, Waiting> {
+        host.refresh();
+        let now = host.now_ns();
+        let _turn = self.state.turn();
+        self.note_turn(place.device, opened.word, now);
+        let mut seen = self.look(place, Glance::at(now));
+        self.close_gap(place.device, now, &mut seen);
+        let watched = if regardless {
+            self.give_up_waiting(place.device);
+            false
+        } else if !opened.lease.governed {
+            false
+        } else {
+            self.fits(place.device, &seen, opened.lease).ok_or(seen)?
+        };
+        Ok(self.begin(place, opened.word, watched, &seen, now))
+    }
+
+    /// What is waited for may never come: a thread can be gone from within the driver.
+    fn give_up_waiting(&self, device: DeviceSlot) {
+        self.state.set(device, Of::Entering, 0);
+        self.let_go(device);
+    }
+
+    fn begun(&self, pass: Pass, opened: Opened, host: &impl Host) -> Pass {
+        self.record.tally(Tally::Degraded).fetch_add(opened.away.into(), Relaxed);
+        if pass.fresh && opened.lease.bell {
+            host.ring();
+        }
+        pass
+    }
+
+    /// What waits here is known to wait: the slice has more to do than what it has outstanding.
+    #[cold]
+    fn wait(&self, place: Place, host: &impl Host, launch: &impl Launch) -> Pass {
+        self.mark_tail(place, launch);
+        let waiting = self.record.tally(Tally::Waiting);
+        waiting.fetch_add(1, Relaxed);
+        let pass = self.wait_for_room(place, host);
+        // Another process of the slice may have written there; below zero would be very many.
+        let _ = waiting.fetch_update(Relaxed, Relaxed, |threads| Some(threads.saturating_sub(1)));
+        pass
+    }
+
+    fn wait_for_room(&self, place: Place, host: &impl Host) -> Pass {
+        let mut progress: Option<(u64, u64)> = None;
+        loop {
+            let opened = self.opened(host);
+            let seen = match self.try_begin(place, opened, host, false) {
+                Ok(pass) => return self.begun(pass, opened, host),
+                Err(seen) => seen,
+            };
+            let now = host.now_ns();
+            let since = match progress {
+                Some((launches, since)) if launches == seen.done => since,
+                _ => now,
+            };
+            progress = Some((seen.done, since));
+            if now.saturating_sub(since) >= STALLED_NS
+                && let Ok(pass) = self.try_begin(place, opened, host, true)
+            {
+                self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
+                return Pass { watched: false, ..self.begun(pass, Opened { away: false, ..opened }, host) };
+            }
+            host.sleep_ns(seen.nap_ns(opened.lease));
+        }
+    }
+
+    /// Waits until the lease is open, or the daemon away.
+    fn opened(&self, host: &impl Host) -> Opened {
+        self.look_up(host).unwrap_or_else(|_| self.wait_until_open(host))
+    }
+
+    /// What the lease says now; `Err` holds its word if it says that nothing passes.
+    fn look_up(&self, host: &impl Host) -> Result<Opened, u64> {
+        let word = self.control.lease_word().load(Acquire);
+        let lease = Lease::decode(word);
+        let away = lease.governed && host.now_ns().saturating_sub(self.control.heartbeat_ns()) > AWAY_NS;
+        if away && !lease.frozen {
+            let depth_us = if lease.depth_us == 0 { AWAY_DEPTH_US } else { lease.depth_us };
+            return Ok(Opened { word, lease: Lease { depth_us, ..lease }, away });
+        }
+        if passes(lease) { Ok(Opened { word, lease, away: false }) } else { Err(word) }
+    }
+
+    #[cold]
+    fn wait_until_open(&self, host: &impl Host) -> Opened {
+        let began = host.now_ns();
+        let opened = loop {
+            match self.look_up(host) {
+                Ok(opened) => break opened,
+                Err(word) => {
+                    host.ring();
+                    host.wait_for_turn(Lease::turn(word), GLANCE_NS);
+                }
+            }
+        };
+        let waited = host.now_ns().saturating_sub(began);
+        self.record.tally(Tally::WaitedNs).fetch_add(waited, Relaxed);
+        opened
+    }
+}

@@ -1,0 +1,185 @@
+//! How long launches take, learnt from when their marks are found reached.
+//!
+//! Streams run side by side, so what passes between two completions says little about either. Each device has a
+//! clock that goes slower the more streams have work: a launch is charged what that clock showed between the end of
+//! the one before it in its stream and its own. These charges add up to the time in which there was work, so that
+//! the sum over what is outstanding is about the time until it is done.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::compute::Tally;
+
+use super::Gate;
+use super::state::{About, Of, SEVERAL};
+
+/// So many completions, or so long a time, make a measurement.
+const ENOUGH: u64 = 4;
+const LONG_NS: u64 = 2_000_000;
+
+/// A moment at which completions are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Glance {
+    pub(super) now: u64,
+    /// The driver has just said that this stream is through; 0 if it has not spoken of any.
+    pub(super) stream: u64,
+    /// The driver has just spoken: whoever sleeps and looks comes late.
+    pub(super) exact: bool,
+}
+
+impl Glance {
+    pub(super) const fn at(now: u64) -> Self {
+        Self { now, stream: 0, exact: false }
+    }
+}
+
+impl Gate<'_> {
+    /// What a kernel takes, in nanoseconds; 0 while unknown.
+    pub(super) fn kernel_ns(&self) -> u64 {
+        self.state.kernel().load(Relaxed)
+    }
+
+    /// What a launch takes, whatever it is.
+    pub(super) fn launch_ns(&self) -> u64 {
+        self.record.tally(Tally::KernelNs).load(Relaxed)
+    }
+
+    /// How many streams have marks pending on a device.
+    fn streams(&self, device: DeviceSlot) -> u64 {
+        let stream = |place| self.state.about(place, About::Stream);
+        let is_first = |place: &usize| {
+            let before = self.state.pending_on(device).take_while(|other| other < place);
+            before.into_iter().all(|other| stream(other) != stream(*place))
+        };
+        self.state.pending_on(device).filter(is_first).count() as u64
+    }
+
+    /// Brings a device's clock up to now; gives how many streams have had work since the last time.
+    fn advance(&self, device: DeviceSlot, now: u64) -> u64 {
+        let streams = self.streams(device);
+        let passed = now.saturating_sub(self.state.get(device, Of::Looked));
+        if passed > 0 {
+            self.state.add(device, Of::Clock, passed / streams.max(1));
+            self.state.set(device, Of::Looked, now);
+            self.state.set(device, Of::Glance, passed);
+        }
+        streams
+    }
+
+    /// Takes note of all marks that were reached; gives how many streams of a device have some pending.
+    pub(super) fn collect(&self, device: DeviceSlot, glance: Glance) -> u64 {
+        let before = self.state.get(device, Of::Done);
+        self.advance(device, glance.now);
+        for place in super::pace::places(self.state.pending().load(Relaxed)) {
+            let sequence = self.state.about(place, About::Sequence) as u32;
+            let reached = self.record.marks().done(sequence).load(Acquire) as u32 == sequence;
+            if let Some(there) = DeviceSlot::new(self.state.about(place, About::Device) as usize)
+                && reached
+            {
+                self.advance(there, glance.now);
+                self.note_done(place, there, glance);
+            }
+        }
+        let streams = self.streams(device);
+        if self.state.get(device, Of::Done) != before {
+            // Who looks often sees little too late.
+            let just_now = self.state.get(device, Of::Glance) <= self.state.get(device, Of::Cost) / 4;
+            self.measure(device, glance.exact || streams > 0 || just_now, glance.exact || streams == 0);
+        }
+        streams
+    }
+
+    /// A mark was reached.
+    fn note_done(&self, place: usize, device: DeviceSlot, glance: Glance) {
+        let about = |about| self.state.about(place, about);
+        let (kernels, graph, clock) =
+            (about(About::Kernels), about(About::Graph), self.state.get(device, Of::Clock));
+        let launches = kernels + u64::from(graph != 0);
+        self.state.pending().fetch_and(!(1 << place), Relaxed);
+        self.state.add(device, Of::Done, launches);
+        self.state.add(device, Of::Kernels, kernels);
+        self.state.add(device, Of::Cost, clock.saturating_sub(about(About::Start)));
+        self.state.device(device, Of::Bound).fetch_or(about(About::Foreign), Relaxed);
+        if graph != 0 {
+            let one = self.state.add(device, Of::Graphs, 1) == 0;
+            let same = one || self.state.get(device, Of::Graph) == graph;
+            self.state.set(device, Of::Graph, if same { graph } else { SEVERAL });
+        }
+        if launches == 1 && about(About::Came) != 0 {
+            self.learn_width(place, device, glance);
+        }
+        self.state.set(device, Of::Foreign, 0);
+        self.begin_stream(device, about(About::Stream), clock, 0);
+    }
+
+    /// What is pending in a stream begins now.
+    fn begin_stream(&self, device: DeviceSlot, stream: u64, clock: u64, foreign: u64) {
+        for place in self.state.pending_on(device) {
+            if self.state.about(place, About::Stream) == stream {
+                self.state.mark(place, About::Start).store(clock, Relaxed);
+                self.state.mark(place, About::Foreign).store(foreign, Relaxed);
+            }
+        }
+    }
+
+    /// A new turn has begun: until something of ours is done, another may be on the GPU.
+    pub(super) fn begin_turn(&self, device: DeviceSlot) {
+        self.state.set(device, Of::Foreign, 1);
+        for place in self.state.pending_on(device) {
+            self.state.mark(place, About::Foreign).store(1, Relaxed);
+        }
+        self.begin_measuring(device);
+    }
+
+    fn begin_measuring(&self, device: DeviceSlot) {
+        for of in [Of::Kernels, Of::Graphs, Of::Graph, Of::Cost, Of::Bound] {
+            self.state.set(device, of, 0);
+        }
+    }
+
+    /// Learns from what was done since the last measurement, if that is enough or all that there will be. What is not
+    /// `solid` was done at some time before now, so that it took this long at most.
+    fn measure(&self, device: DeviceSlot, solid: bool, all: bool) {
+        let of = |of| self.state.get(device, of);
+        let (kernels, graphs, cost) = (of(Of::Kernels), of(Of::Graphs), of(Of::Cost));
+        let (launches, bound) = (kernels + graphs, of(Of::Bound) != 0 && self.launch_ns() != 0);
+        let enough = all || launches >= ENOUGH || cost >= LONG_NS && !bound;
+        if launches == 0 || !enough {
+            return;
+        }
+        let solid = solid && !bound;
+        let mean = self.record.tally(Tally::KernelNs);
+        mean.store(learnt(mean.load(Relaxed), cost / launches, solid), Relaxed);
+        if graphs == 0 {
+            let kernel = learnt(self.kernel_ns(), cost / kernels, solid);
+            self.state.kernel().store(kernel, Relaxed);
+            self.note_length(cost / kernels, cost);
+        } else if of(Of::Graph) != SEVERAL {
+            let theirs = cost.saturating_sub(kernels.saturating_mul(self.kernel_ns()));
+            let before = self.state.graph_ns(of(Of::Graph)).unwrap_or(0);
+            self.state.set_graph_ns(of(Of::Graph), learnt(before, theirs / graphs, solid));
+            self.note_length(theirs / graphs, cost);
+        }
+        self.begin_measuring(device);
+    }
+
+    /// One of a length was seen. The longest fades by as much as time went by, so that one that comes once is forgotten
+    /// about as soon among long launches as among short ones.
+    fn note_length(&self, sample: u64, cost: u64) {
+        let longest = self.record.tally(Tally::LongestNs);
+        let before = longest.load(Relaxed);
+        let faded = before - (before / 64).saturating_mul((cost / LONG_NS).clamp(1, 32));
+        longest.store(sample.max(faded), Relaxed);
+    }
+}
+
+/// A better estimate. What took so long at most can only lower it.
+fn learnt(before: u64, sample: u64, solid: bool) -> u64 {
+    let after = match before {
+        0 if solid => sample,
+        0 => sample.min(LONG_NS),
+        _ if solid && sample >= before / 4 => before - before / 4 + sample / 4,
+        _ => before.min(before / 2 + sample / 2),
+    };
+    after.max(1)
+}

@@ -1,0 +1,116 @@
+//! Whether there is room for one launch more beside what is outstanding.
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::lease::Lease;
+
+use super::measure::Glance;
+use super::state::{About, Of};
+use super::{Gate, Place, UNKNOWN_LAUNCHES};
+
+/// A thread that waits for room sleeps so long, or a little longer each time if what it waits for is overdue.
+const NAP_NS: u64 = 50_000;
+const LONG_NAP_NS: u64 = 1_000_000;
+
+/// What a process has outstanding on a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waiting {
+    /// GPU time, as estimated.
+    pub(super) estimate_ns: u64,
+    pub(super) launches: u64,
+    /// Of these, launches that the driver has not taken yet.
+    pub(super) entering: u64,
+    /// Marks that are pending.
+    pub(super) marks: u64,
+    /// Streams with work.
+    pub(super) streams: u64,
+    /// Launches in the stream of the one that is about to be made.
+    pub(super) own: u64,
+    /// Launches done since the process began.
+    pub(super) done: u64,
+    /// Of some of it nobody knows yet how long it takes.
+    pub(super) unknown: bool,
+    /// In how long the next completion is due, or since when it is overdue, and by how much that makes it less deep.
+    next: Option<(i64, u64)>,
+}
+
+impl Waiting {
+    /// Whether one more launch may join by what is outstanding alone. `alone_ns` is what each launch in a stream
+    /// takes at least.
+    fn fits(&self, lease: Lease, alone_ns: u64) -> bool {
+        let depth = u64::from(lease.depth_us) * 1000;
+        let shallow =
+            self.estimate_ns < depth && (self.own == 0 || self.own.saturating_mul(alone_ns) < depth);
+        self.launches < u64::from(lease.least.max(1))
+            || shallow && (!self.unknown || self.launches < UNKNOWN_LAUNCHES)
+    }
+
+    /// How long to sleep: until shortly before the next is due, or half of what is too deep after that. Whoever slept
+    /// until it is due would never learn that it takes less.
+    pub(super) fn nap_ns(&self, lease: Lease) -> u64 {
+        let (due, less) = self.next.unwrap_or_default();
+        let until_next = if due < 0 { due.unsigned_abs() / 8 } else { due as u64 / 8 * 7 };
+        let left = self.estimate_ns.saturating_sub(less);
+        let excess = left.saturating_sub(u64::from(lease.depth_us) * 1000);
+        let excess = if self.launches > u64::from(lease.least) + self.streams { excess } else { 0 };
+        until_next.max(excess / 2).clamp(NAP_NS, LONG_NAP_NS)
+    }
+
+    pub(super) const fn is_idle(&self) -> bool {
+        self.marks == 0 && self.launches == 0
+    }
+}
+
+impl Gate<'_> {
+    /// What is outstanding on a device now, to a launch that is about to be made. Completions are taken note of.
+    pub(super) fn look(&self, place: Place, glance: Glance) -> Waiting {
+        let device = place.device;
+        let streams = self.collect(device, glance);
+        let of = |of| self.state.get(device, of);
+        let (kernel, entering) = (self.kernel_ns(), of(Of::Entering));
+        let launches = of(Of::Unmarked) + entering;
+        let mut seen = Waiting {
+            launches,
+            entering,
+            streams: streams + entering,
+            estimate_ns: launches.saturating_mul(kernel),
+            unknown: launches > 0 && kernel == 0 && self.launch_ns() == 0,
+            done: of(Of::Done),
+            ..Waiting::default()
+        };
+        for at in self.state.pending_on(device) {
+            self.add_pending(at, place.stream, of(Of::Clock), streams, &mut seen);
+        }
+        seen
+    }
+
+    fn add_pending(&self, at: usize, stream: u64, clock: u64, streams: u64, seen: &mut Waiting) {
+        let about = |about| self.state.about(at, about);
+        let launches = about(About::Kernels) + u64::from(about(About::Graph) != 0);
+        let estimate = about(About::Estimate);
+        seen.launches += launches;
+        seen.marks += 1;
+        seen.estimate_ns = seen.estimate_ns.saturating_add(estimate);
+        seen.unknown |= estimate == 0;
+        if about(About::Stream) == stream {
+            seen.own += launches;
+        }
+        let due = about(About::Start).saturating_add(estimate).wrapping_sub(clock) as i64;
+        let due = due.saturating_mul(streams as i64);
+        if seen.next.is_none_or(|(next, _)| due < next) {
+            seen.next = Some((due, estimate));
+        }
+    }
+
+    /// Whether a launch may be made now beside what is outstanding, and if only because streams run side by side.
+    pub(super) fn fits(&self, device: DeviceSlot, seen: &Waiting, lease: Lease) -> Option<bool> {
+        if self.is_held(device) {
+            return seen.is_idle().then_some(true);
+        }
+        let alone = if self.is_wide(device) { self.alone_ns(device) } else { 0 };
+        if seen.fits(lease, alone) {
+            return Some(false);
+        }
+        let joins = seen.own == 0 && seen.streams > 0 && self.may_join(device, seen.streams);
+        joins.then_some(true)
+    }
+}

@@ -1,0 +1,73 @@
+//! What the daemon is told: who waits, what launches take, and what is outstanding.
+
+use super::super::*;
+use super::world::{DEVICE, MS, OPEN, World};
+use tranche_shm::compute::Tally;
+
+fn pending(world: &World) -> usize {
+    world.record().marks().pending().count()
+}
+
+#[test]
+fn a_thread_that_waits_for_room_is_said_to_wait() {
+    let world = World::new(OPEN);
+    world.saturate(20);
+    assert!(world.slept.get() > 0, "nothing waited");
+    assert_eq!((world.seen_waiting.get(), world.tally(Tally::Waiting)), (1, 0));
+    assert_eq!(world.tally(Tally::WaitedNs), 0, "that is for the daemon's turns");
+}
+
+#[test]
+fn whoever_waits_for_room_has_marked_what_it_launched_before() {
+    let world = World::new(Lease { depth_us: 1_000_000, ..OPEN });
+    world.kernel_ns.set(MS);
+    for _ in 0..20 {
+        world.launch_after(0);
+        world.wait(Awaited::Context);
+    }
+    world.launch_after(0);
+    // These come by themselves, and are told of with the next.
+    for _ in 0..3 {
+        world.launch();
+    }
+    world.daemon().set_lease(Lease { depth_us: 0, ..OPEN });
+    let before = world.now.get();
+    world.launch_after(3);
+    assert!(world.now.get() - before < 5 * MS, "{} ns for 4 ms of work", world.now.get() - before);
+    assert_eq!((pending(&world), world.tally(Tally::Passes)), (1, 0));
+}
+
+#[test]
+fn a_program_of_graphs_alone_tells_what_they_take() {
+    let world = World::new(OPEN);
+    for at in 0..40 {
+        world.kernel_ns.set(if at % 2 == 0 { MS } else { 3 * MS });
+        world.gate().launch(0, Work::Graph(0x1000 + at % 2), &world, &world);
+    }
+    let told = world.tally(Tally::KernelNs);
+    assert!((MS..3 * MS).contains(&told), "{told} for graphs of 1 and 3 ms");
+    let said = world.record().marks().outstanding(DeviceSlot::new(DEVICE).unwrap());
+    assert!(said.estimate_us >= 1_000, "{said:?}");
+}
+
+#[test]
+fn a_long_kernel_that_comes_once_is_forgotten_within_a_few_times_its_length() {
+    for (kernel, long) in [(50_000, 20 * MS), (MS, 100 * MS), (10 * MS, 300 * MS)] {
+        let world = World::new(OPEN);
+        let run = |takes: u64, for_so_long: u64| {
+            world.kernel_ns.set(takes);
+            let until = world.now.get() + for_so_long;
+            let mut longest = 0;
+            while world.now.get() < until {
+                world.saturate(1);
+                longest = world.tally(Tally::LongestNs).max(longest);
+            }
+            longest
+        };
+        run(kernel, 200 * MS);
+        run(long, 1);
+        assert!(run(kernel, 6 * long) > long / 16, "{kernel}: it was not noticed");
+        let longest = world.tally(Tally::LongestNs);
+        assert!(longest <= (4 * kernel).max(long / 8), "{kernel} beside {long}: {longest}");
+    }
+}

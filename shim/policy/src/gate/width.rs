@@ -1,0 +1,149 @@
+//! How many streams run side by side.
+//!
+//! Kernels that leave room on the GPU run beside those of other streams, and then as many of them end within the time
+//! of one. A bound on GPU time alone would never find that out: one launch at a time looks as if each needed all of
+//! the GPU. So a launch whose stream is idle may join others if as many streams have been seen side by side, or to
+//! find out: they are when a launch takes hardly longer among them than alone. What is outstanding by this rule is
+//! over within one and a half of the time that a launch takes alone.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use tranche_shm::DeviceSlot;
+use tranche_shm::compute::MARKS;
+
+use super::Gate;
+use super::measure::Glance;
+use super::state::{About, Of};
+
+/// Launches of which the shortest is taken to be what one takes alone: another's tail makes some longer.
+const WINDOW: u64 = 4;
+/// One in so many runs alone, and one in a few as long as it is not well known what that takes.
+const SELDOM: u64 = 256;
+const OFTEN: u64 = 8;
+/// So many have to take too long, one after the other, before fewer are let run side by side; and one more stream is
+/// tried so often before that waits.
+const SURE: u64 = 3;
+/// For so many launches, at first; for twice as many each time that it fails again.
+const AGAIN: u64 = 32;
+/// The most streams: each has a mark at least.
+const WIDEST: u64 = MARKS as u64 - 4;
+
+impl Gate<'_> {
+    /// What a launch takes alone; 0 while unknown.
+    pub(super) fn alone_ns(&self, device: DeviceSlot) -> u64 {
+        let (before, now) = (self.state.get(device, Of::Alone), self.state.get(device, Of::AloneNow));
+        if before == 0 || now == 0 { before.max(now) } else { before.min(now) }
+    }
+
+    /// Whether several streams have been seen side by side.
+    pub(super) fn is_wide(&self, device: DeviceSlot) -> bool {
+        self.state.get(device, Of::Width) > 1
+    }
+
+    /// Whether all wait until one launch has run alone.
+    pub(super) fn is_held(&self, device: DeviceSlot) -> bool {
+        self.state.get(device, Of::Hold) != 0
+    }
+
+    pub(super) fn let_go(&self, device: DeviceSlot) {
+        self.state.set(device, Of::Hold, 0);
+        self.state.set(device, Of::AloneAt, self.state.get(device, Of::Entered));
+    }
+
+    /// Whether a launch in an idle stream may join so many streams with work. If it is not known well enough what a
+    /// launch takes alone, the next one runs alone.
+    pub(super) fn may_join(&self, device: DeviceSlot, streams: u64) -> bool {
+        let of = |of| self.state.get(device, of);
+        let often = if of(Of::Alone) == 0 { OFTEN } else { SELDOM };
+        let age = of(Of::Entered).wrapping_sub(of(Of::AloneAt));
+        if self.alone_ns(device) == 0 || age >= often {
+            self.state.set(device, Of::Hold, 1);
+            return false;
+        }
+        let may_try = of(Of::Entered) >= of(Of::TryAt) && self.pending_tries(device, true).next().is_none();
+        let tries = u64::from(may_try);
+        streams < (of(Of::Width).max(1) + tries).min(WIDEST)
+    }
+
+    /// Marks of launches that came to more streams than are known to run side by side, or of the others.
+    fn pending_tries(&self, device: DeviceSlot, tries: bool) -> impl Iterator<Item = usize> {
+        let width = self.state.get(device, Of::Width).max(1);
+        let state = self.state;
+        let beyond = move |place: &usize| (state.about(*place, About::Streams) > width) == tries;
+        state.pending_on(device).filter(beyond)
+    }
+
+    /// One more stream is tried than is known to run side by side: that others take longer meanwhile says nothing.
+    pub(super) fn spare(&self, device: DeviceSlot, streams: u64) {
+        if streams > self.state.get(device, Of::Width).max(1) {
+            self.pending_tries(device, false).for_each(|other| {
+                self.state.mark(other, About::Came).store(0, Relaxed);
+            });
+        }
+    }
+
+    /// One launch that came to an idle stream is done.
+    pub(super) fn learn_width(&self, place: usize, device: DeviceSlot, glance: Glance) {
+        let about = |about| self.state.about(place, about);
+        let streams = about(About::Streams);
+        let took = glance.now.saturating_sub(about(About::Came));
+        let told = glance.exact && glance.stream == about(About::Stream);
+        let precise = told || self.state.get(device, Of::Glance) <= took / 4;
+        if streams == 1 && self.state.get(device, Of::Entered) == about(About::Entered) {
+            self.learn_alone(device, took, precise);
+            return;
+        }
+        let alone = self.alone_ns(device);
+        if took < alone {
+            // Among others it takes as long as alone at least.
+            self.state.set(device, Of::AloneNow, took);
+        }
+        if alone == 0 || streams < 2 {
+            return;
+        }
+        let width = self.state.get(device, Of::Width);
+        if took <= alone + alone / 2 {
+            self.state.set(device, Of::Slow, 0);
+            if streams > width {
+                self.state.set(device, Of::Width, streams.min(WIDEST));
+                let failed = self.state.get(device, Of::Failed);
+                self.state.set(device, Of::Failed, failed.saturating_sub(1));
+            }
+        } else if precise && took > alone + alone / 4 * 3 {
+            if streams > width { self.fail_try(device) } else { self.note_slow(device, streams) }
+        }
+    }
+
+    fn learn_alone(&self, device: DeviceSlot, took: u64, precise: bool) {
+        self.let_go(device);
+        let known = self.alone_ns(device);
+        if !precise && known != 0 && took >= known {
+            return;
+        }
+        let least = self.state.get(device, Of::AloneNow);
+        self.state.set(device, Of::AloneNow, if least == 0 { took } else { least.min(took) });
+        if self.state.add(device, Of::Alones, 1) + 1 >= WINDOW {
+            self.state.set(device, Of::Alone, self.state.get(device, Of::AloneNow));
+            self.state.set(device, Of::AloneNow, 0);
+            self.state.set(device, Of::Alones, 0);
+        }
+    }
+
+    /// So many streams do not run side by side. One more is tried again later and later.
+    fn fail_try(&self, device: DeviceSlot) {
+        let failed = self.state.add(device, Of::Failed, 1) + 1;
+        let later = if failed < SURE { 0 } else { AGAIN << (failed - SURE).min(5) };
+        self.state.set(device, Of::TryAt, self.state.get(device, Of::Entered) + later);
+    }
+
+    /// So many streams did, and once did not. If that goes on, launches are others now, and all is to be learnt anew.
+    fn note_slow(&self, device: DeviceSlot, streams: u64) {
+        if self.state.add(device, Of::Slow, 1) + 1 < SURE {
+            return;
+        }
+        for of in [Of::Slow, Of::Alone, Of::AloneNow, Of::Alones] {
+            self.state.set(device, of, 0);
+        }
+        self.state.set(device, Of::Width, streams - 1);
+    }
+}
