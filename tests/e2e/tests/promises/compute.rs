@@ -31,12 +31,26 @@ struct Load {
 /// Kernels of a millisecond, so many of them outstanding as fill any gap.
 const SATURATING: &[&str] = &["--kernel-ns", "1000000", "--sync", "4", "--threads", "2"];
 
+/// Four streams, in each one kernel after the other that leaves room for those of the others.
+const SIDE_BY_SIDE: &[&str] = &["--kernel-ns", "5000000", "--sync", "each", "--threads", "4"];
+
 impl Load {
     #[track_caller]
     fn start(node: &Node, options: &[&str], how: &[&str]) -> Self {
         let workload = node.stage().workload().display().to_string();
         let words: Vec<&str> = [workload.as_str(), "--interactive"].iter().chain(how).copied().collect();
-        let mut process = Process::start(&mut node.run_in_slice(options, &words));
+        Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
+    }
+
+    /// The same outside all slices.
+    #[track_caller]
+    fn ungoverned(node: &Node, how: &[&str]) -> Self {
+        let mut command = node.command(node.stage().workload());
+        Self::begin(Process::start(command.arg("--interactive").args(how)))
+    }
+
+    #[track_caller]
+    fn begin(mut process: Process) -> Self {
         let greeting = process.line().expect("the program greets");
         let pid = number(&greeting, "\"pid\":");
         let mut load = Self { process, pid };
@@ -48,6 +62,17 @@ impl Load {
     fn tell(&mut self, line: &str) -> String {
         assert!(self.process.say(line), "the program has gone; it was to be told {line:?}");
         self.process.line().expect("the program answers")
+    }
+
+    /// Kernels per second while this lasts.
+    #[track_caller]
+    fn rate(&mut self, span: Duration) -> f64 {
+        self.tell("rate");
+        sleep(span);
+        let answer = self.tell("rate");
+        let per_second =
+            answer.split("\"per_second\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+        per_second.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no rate in {answer}"))
     }
 
     fn signal(&self, signal: Signal) {
@@ -97,6 +122,29 @@ fn three_saturating_slices_get_50_30_and_20_percent() {
     assert_near(&found, &[50.0, 30.0, 20.0]);
     let shown = node.tranche(&["smi"]).success();
     assert!(shown.contains("over its share") || shown.contains("running"), "{shown}");
+}
+
+#[test]
+fn kernels_that_run_side_by_side_still_do_beside_a_neighbour() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let mut free = Load::ungoverned(&node, SIDE_BY_SIDE);
+    sleep(SETTLE);
+    let ungoverned = free.rate(SETTLE);
+    drop(free);
+    let mut load = Load::start(&node, &["-g", "0.5"], SIDE_BY_SIDE);
+    let neighbour = Load::start(&node, &["-g", "0.5"], SATURATING);
+    sleep(SETTLE);
+    let from = node.timeline(0).end();
+    let rate = load.rate(MEASURE);
+    let after = node.timeline(0);
+    let part = |load: &Load| after.percent(&[load.pid], from, after.end());
+    let (had, others) = (part(&load), part(&neighbour));
+    // One after the other they would come to a quarter.
+    let worth = rate / (ungoverned * had / 100.0);
+    assert!(worth >= 0.75, "{rate:.0}/s in {had:.1} % of the time, {ungoverned:.0}/s ungoverned: {worth:.2}");
+    let all = had + others;
+    assert_near(&[had * 100.0 / all, others * 100.0 / all], &[50.0, 50.0]);
 }
 
 #[test]
