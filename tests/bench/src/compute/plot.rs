@@ -19,14 +19,14 @@ const JOINS: u64 = 4;
 const LEAVES: u64 = 10;
 const ENDS: u64 = 14;
 /// Points in a second.
-const GRAIN: u64 = 10;
+const GRAIN: u64 = 5;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 50.0;
 const PANEL: f64 = 190.0;
 const GAP: f64 = 56.0;
 
-/// What each tenant got in each tenth of a second, in percent of the time.
+/// What each tenant got in each point's time, in percent of it.
 type Lines = [Vec<f64>; 3];
 
 pub(crate) fn draw(lab: &Lab, path: &Path) -> Result<()> {
@@ -86,6 +86,10 @@ macro_rules! put {
 fn panel(page: &mut String, top: f64, title: &str, lines: &Lines) {
     let down = |percent: f64| top + PANEL * (1.0 - percent / 100.0);
     put!(page, "<text x=\"{LEFT}\" y=\"{}\">{title}</text>", top - 8.0);
+    for (number, (percent, colour)) in TENANTS.iter().enumerate() {
+        let (x, y) = (WIDTH - 300.0 + 100.0 * number as f64, top - 8.0);
+        put!(page, "<text x=\"{x}\" y=\"{y}\" fill=\"{colour}\">slice of {percent} %</text>");
+    }
     for percent in [0.0, 20.0, 30.0, 50.0, 100.0] {
         let (y, end) = (down(percent), across(ENDS as f64));
         put!(page, "<path d=\"M{LEFT} {y:.1}H{end}\" stroke=\"#ccc\"/>");

@@ -22,11 +22,10 @@ fn synchronous(lab: &Lab, report: &mut Report) -> Result<()> {
         let mut used = Vec::new();
         for scheduled in [true, false] {
             let played = lab.play(&node, &tenants, scheduled)?;
-            let name = format!("used_waiting_for_each_{name}");
-            report.figure(&name, variant(scheduled), "%", &played.used);
+            report.figure(&format!("used_waiting_for_each_{name}"), variant(scheduled), "%", &played.used);
             for (tenant, percent) in [50, 30, 20].iter().enumerate() {
                 let parts: Vec<f64> = played.parts.iter().map(|parts| parts[tenant]).collect();
-                let name = format!("share_{name}_{tenant}_of_{percent}");
+                let name = format!("share_waiting_for_each_{name}_{tenant}_of_{percent}");
                 report.figure(&name, variant(scheduled), "%", &parts);
             }
             used.push(mean(&played.used));
