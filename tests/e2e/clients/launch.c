@@ -19,6 +19,7 @@ typedef uint64_t handle;
     X(cuInit, (unsigned))                                                                                               \
     X(cuDevicePrimaryCtxRetain, (handle *, int))                                                                        \
     X(cuCtxSetCurrent, (handle))                                                                                        \
+    X(cuCtxCreate_v2, (handle *, unsigned, int))                                                                        \
     X(cuCtxSynchronize, (void))                                                                                         \
     X(cuModuleLoadData, (handle *, const void *))                                                                       \
     X(cuModuleGetFunction, (handle *, handle, const char *))                                                            \
@@ -68,16 +69,10 @@ static void launch(handle kernel, handle stream)
     __atomic_fetch_add(&launches, 1, __ATOMIC_RELAXED);
 }
 
-static void begin(void)
+/* Kernels and streams in the current context. */
+static void load(void)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!driver) printf("failed 0 %s\n", dlerror()), exit(1);
-#define FIND(name, arguments) if (!(name = (int(*) arguments)dlsym(driver, #name))) printf("failed 0 no %s\n", #name), exit(1);
-    FUNCTIONS(FIND)
     handle module;
-    CHECK(cuInit(0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
-    CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, code));
     CHECK(cuModuleGetFunction(&quick, module, "spin_us_50"));
     CHECK(cuModuleGetFunction(&long_one, module, "spin_us_1000"));
@@ -86,11 +81,40 @@ static void begin(void)
     CHECK(cuStreamCreate(&second, 1));
 }
 
+static void begin(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) printf("failed 0 %s\n", dlerror()), exit(1);
+#define FIND(name, arguments) if (!(name = (int(*) arguments)dlsym(driver, #name))) printf("failed 0 no %s\n", #name), exit(1);
+    FUNCTIONS(FIND)
+    CHECK(cuInit(0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuCtxSetCurrent(context));
+    load();
+}
+
 /* As fast as it can, for so long. */
 static void saturate(double length)
 {
     for (double end = ms() + length; ms() < end;) launch(long_one, first);
     CHECK(cuStreamSynchronize(first));
+}
+
+/* As fast as it can, for so long, without waiting for the rest. */
+static void rush(double length)
+{
+    for (double end = ms() + length; ms() < end;) launch(long_one, first);
+}
+
+/* The same in a context of its own, once the first one has launched something. */
+static void rush_elsewhere(double length)
+{
+    handle other;
+    launch(quick, first);
+    CHECK(cuStreamSynchronize(first));
+    CHECK(cuCtxCreate_v2(&other, 0, 0));
+    load();
+    rush(length);
 }
 
 /* One launch, one wait, for so long. */
@@ -236,6 +260,8 @@ int main(int count, char **words)
     if (!fgets(line, sizeof line, stdin)) return 1;
     double start = ms();
     if (!strcmp(what, "saturate")) saturate(atof(detail));
+    else if (!strcmp(what, "rush")) rush(atof(detail));
+    else if (!strcmp(what, "elsewhere")) rush_elsewhere(atof(detail));
     else if (!strcmp(what, "synchronous")) synchronous(atof(detail));
     else if (!strcmp(what, "value")) value();
     else if (!strcmp(what, "meet")) meet(detail);

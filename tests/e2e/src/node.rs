@@ -155,6 +155,12 @@ impl Node {
         daemon.end()
     }
 
+    /// The daemon's pid.
+    #[track_caller]
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("the daemon was started").pid()
+    }
+
     /// What the daemon has said so far.
     pub fn daemon_log(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()

@@ -12,6 +12,8 @@ use crate::wall::{Host, In, Out, Text};
 pub(crate) const VERSION: i32 = 12040;
 /// The one attribute that can change: who may make contexts.
 const COMPUTE_MODE: i32 = 20;
+/// Whether there are stream memory operations, in their forms.
+const STREAM_MEMORY: [i32; 4] = [92, 93, 94, 122];
 /// Threads in a block, on every model.
 const MOST_THREADS: i32 = 1024;
 
@@ -104,6 +106,9 @@ pub(crate) fn attribute(out: Out<i32>, attribute: i32, device: i32) -> Outcome {
         });
     }
     let spec = spec(driver, device)?;
+    if STREAM_MEMORY.contains(&attribute) && !driver.stream_memory {
+        return out.put(0);
+    }
     out.put(crate::attributes::of(&spec, attribute).ok_or(Status::InvalidValue)?)
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Driver {
     pub(crate) process: Process,
     /// Runs host functions.
     pub(crate) worker: Worker,
+    /// Streams can wait for values in memory, and write some.
+    pub(crate) stream_memory: bool,
     table: Mutex<Table>,
 }
 
@@ -133,7 +135,8 @@ pub(crate) fn start() -> Outcome {
     let process = node.register().map_err(status)?;
     crate::fork::watch();
     let table = Mutex::new(Table::new(&gpus));
-    DRIVER.get_or_init(|| Driver { process, worker: Worker::default(), table });
+    let stream_memory = setting("SIMGPU_STREAM_MEMORY").is_none_or(|value| value != "off");
+    DRIVER.get_or_init(|| Driver { process, worker: Worker::default(), stream_memory, table });
     Ok(())
 }
 

@@ -49,8 +49,14 @@ fn writing(driver: &Driver, address: u64, value: u64, flags: u32, width: Width) 
     Ok(Op::WriteValue(ValueWrite { place: place(driver, address, width)?, width, value }))
 }
 
-fn put(default: DefaultStream, stream: u64, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
+/// The driver, if it can do such things.
+fn able() -> Outcome<&'static Driver> {
     let driver = driver()?;
+    if driver.stream_memory { Ok(driver) } else { Err(Status::NotSupported) }
+}
+
+fn put(default: DefaultStream, stream: u64, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
+    let driver = able()?;
     let stream = select(driver, default, stream)?;
     stream.must_not_capture()?;
     stream.enqueue(driver, op(driver)?)
@@ -83,7 +89,7 @@ pub(crate) fn batch(
     if flags != 0 || count > 256 {
         return Err(Status::InvalidValue);
     }
-    let driver = driver()?;
+    let driver = able()?;
     let ops: Vec<Op> = list.list(count as usize)?.iter().map(|one| one.op(driver)).collect::<Outcome<_>>()?;
     let stream = select(driver, default, stream)?;
     stream.must_not_capture()?;

@@ -32,13 +32,20 @@ fn counted(node: &Node) -> Counted {
 /// The program of `clients/launch.c`, which has a context and waits for the word.
 #[track_caller]
 fn launcher(node: &Node, what: &[&str]) -> Process {
+    launcher_with(node, what, &[]).0
+}
+
+/// The same with these variables, and its pid.
+#[track_caller]
+fn launcher_with(node: &Node, what: &[&str], variables: &[(&str, &str)]) -> (Process, u32) {
     let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
     let mut words = vec![program.to_string_lossy().into_owned()];
     words.extend(what.iter().map(|word| word.to_string()));
-    let mut process = Process::start(&mut node.run_in_slice(&["--slice", "work"], &words));
+    let mut command = node.run_in_slice(&["--slice", "work"], &words);
+    let mut process = Process::start(command.envs(variables.iter().copied()));
     let line = process.line().unwrap_or_default();
-    assert!(line.starts_with("ready"), "{line:?}");
-    process
+    let pid = line.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+    (process, pid.unwrap_or_else(|| panic!("{line:?}")))
 }
 
 /// What a launcher says when it is through: launches, and milliseconds.
@@ -209,4 +216,63 @@ fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
     assert!(launches > 0 && counted(&node).tally(Tally::Degraded) == launches);
     // A launch is of 1 ms, and 4 ms may be outstanding.
     assert!(launches as f64 <= ms + 20.0, "{launches} in {ms} ms");
+}
+
+/// How many launches of 1 ms are made within a second by a program that goes on without waiting for them.
+#[track_caller]
+fn rush(node: &Node, how: &str, variables: &[(&str, &str)]) -> u64 {
+    let (mut launcher, _) = launcher_with(node, &[how, "1000"], variables);
+    let _open = hold(node, OPEN);
+    launcher.say("go");
+    let (launches, ms) = done(&mut launcher);
+    assert!(launches > 50, "{launches} in {ms} ms: it was held for want of marks");
+    let counted = counted(node);
+    let mean = counted.tally(Tally::KernelNs);
+    assert!((500_000..5_000_000).contains(&mean), "a kernel of 1 ms was taken for {mean} ns");
+    assert_eq!(counted.tally(Tally::Passes), 0);
+    launches
+}
+
+#[test]
+fn where_the_driver_writes_no_values_events_bound_what_is_outstanding() {
+    // Were nothing known of what is done, the driver's own queue would be the bound, or the gate let through one launch
+    // in 50 ms.
+    let off = rush(&ground(), "rush", &[("SIMGPU_STREAM_MEMORY", "off")]);
+    assert!(off <= 1_020, "{off} launches of 1 ms within a second");
+}
+
+#[test]
+fn in_a_context_that_the_record_was_not_given_to_events_bound_what_is_outstanding() {
+    let elsewhere = rush(&ground(), "elsewhere", &[]);
+    assert!(elsewhere <= 1_020, "{elsewhere} launches of 1 ms within a second");
+}
+
+/// The numbers that the kernel gave to the eventfds which a process holds.
+fn bells(pid: u32) -> Vec<u64> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("the process is there");
+    let texts = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
+    let id =
+        |text: String| text.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok());
+    texts.filter_map(id).collect()
+}
+
+#[test]
+fn after_a_restart_who_waits_rings_the_bell_of_the_new_daemon() {
+    let mut node = ground();
+    let (mut launcher, pid) = launcher_with(&node, &["one"], &[]);
+    let [former] = bells(pid)[..] else { panic!("{:?}", bells(pid)) };
+    if !bells(node.daemon_pid()).contains(&former) {
+        panic!("the bell is nobody's");
+    }
+    node.kill_daemon();
+    node.start_daemon();
+    assert_eq!(bells(pid), [former], "nobody has had a reason to ask");
+    node.tranche(&["slice", "freeze", "work"]).success();
+    launcher.say("go");
+    eventually("the bell is the new daemon's", || match bells(pid)[..] {
+        [bell] if bell != former && bells(node.daemon_pid()).contains(&bell) => Ok(()),
+        ref other => Err(format!("{other:?}, and {former} before")),
+    });
+    node.tranche(&["slice", "thaw", "work"]).success();
+    assert!(done(&mut launcher).0 >= 1);
 }
