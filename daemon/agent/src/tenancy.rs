@@ -32,7 +32,7 @@ use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
 use crate::kin::Kin;
 use crate::process::Process;
 use crate::regions::Regions;
-use crate::shares::{Beyond, Shares};
+use crate::shares::{Legacy, Shares};
 
 /// A slice in being.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ struct Books {
     ledgers: Vec<Ledger>,
     sharing: Sharing,
     shares: Shares,
-    /// What an earlier daemon knew of the driver's taking beyond reserves, until its seats are taken over.
-    known_beyond: Beyond,
+    /// What an earlier daemon knew beside that or left in doubt, until its seats are taken over.
+    legacy: Legacy,
     handles: BTreeMap<ProcessId, Arc<Process>>,
 }
 
@@ -103,7 +103,7 @@ impl Tenancy {
         parts: &[(Part, Bytes)],
         deadline_unix_ms: u64,
     ) -> Self {
-        let (shares, sharing, known_beyond) = Shares::open(directory);
+        let (shares, sharing, legacy) = Shares::open(directory);
         let ledger = |(at, (part, _)): (usize, &(Part, Bytes))| {
             let mut ledger = Ledger::new(ledger_cap(part.cap));
             // Until it is known what was shared in it, none of that may be granted to anybody.
@@ -124,7 +124,7 @@ impl Tenancy {
                 ledgers,
                 sharing,
                 shares,
-                known_beyond,
+                legacy,
                 handles: BTreeMap::new(),
             }),
             listener: Mutex::new(None),

@@ -1,10 +1,13 @@
 //! The credit word: how much device memory a process may take without asking, and how much of it it took.
 //!
-//! One word per process and device, `granted:32 | used:32` in 4 KiB units. The process moves `used`, the daemon
-//! moves `granted`, each by compare-and-swap on the whole word, so neither can overtake the other: a charge
+//! One word per process and device, `granted:31 | turn:1 | used:32` in 4 KiB units. The process moves `used`, the
+//! daemon moves `granted`, each by compare-and-swap on the whole word, so neither can overtake the other: a charge
 //! that began before a recall fails and looks again. Nothing else is shared, hence a process can die at any
 //! instruction and leave nothing half-written. What the daemon granted is in its own ledger; the word is only
 //! where the process reads it.
+//!
+//! A daemon can die at any instruction, too. What it does about a word it finds again in the word, but for one
+//! thing: that it took over a charge. That turns the bit in the middle, in the same step, so that its successor knows.
 
 use core::fmt;
 use core::sync::atomic::Ordering::SeqCst;
@@ -71,27 +74,32 @@ impl Units {
     }
 }
 
-/// The two halves of a credit word, read at one instant.
+/// The parts of a credit word, read at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
-    /// What the process may hold.
+    /// What the process may hold, at most [`Credit::MOST`].
     pub granted: Units,
     /// What it holds, as it says.
     pub used: Units,
+    /// Turns with each hand-over and with nothing else, until the word is set outright.
+    pub turn: bool,
 }
 
 impl Credit {
+    /// The most that a word can grant: 8 TiB less 4 KiB.
+    pub const MOST: Units = Units(u32::MAX >> 1);
+
     /// What it may still take.
     pub const fn unused(self) -> Units {
         self.granted.saturating_sub(self.used)
     }
 
     const fn unpack(word: u64) -> Self {
-        Self { granted: Units((word >> 32) as u32), used: Units(word as u32) }
+        Self { granted: Units((word >> 33) as u32), used: Units(word as u32), turn: word >> 32 & 1 == 1 }
     }
 
     const fn pack(self) -> u64 {
-        (self.granted.0 as u64) << 32 | self.used.0 as u64
+        (self.granted.0 as u64) << 33 | (self.turn as u64) << 32 | self.used.0 as u64
     }
 }
 
@@ -144,7 +152,7 @@ impl<'a> CreditWord<'a> {
     pub fn release_with_credit(self, units: Units) {
         let _ = self.change(|credit| {
             let used = credit.used.saturating_sub(units);
-            Some(Credit { used, granted: credit.granted.saturating_sub(units).max(used) })
+            Some(Credit { used, granted: credit.granted.saturating_sub(units).max(used), ..credit })
         });
         self.1.changed();
     }
@@ -154,7 +162,7 @@ impl<'a> CreditWord<'a> {
     pub fn grant(self, units: Units) -> Units {
         let mut given = Units::ZERO;
         let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
-            let granted = credit.granted.saturating_add(units);
+            let granted = credit.granted.saturating_add(units).min(Credit::MOST);
             given = granted.saturating_sub(credit.granted);
             Some(Credit { granted, ..credit })
         });
@@ -173,17 +181,22 @@ impl<'a> CreditWord<'a> {
     }
 
     /// The daemon takes over the charge for `units` that the process is using, together with the credit for
-    /// it; says whether the process was using that much.
+    /// it, and turns the word; says whether the process was using that much.
     pub fn hand_over(self, units: Units) -> bool {
         let less = |credit: Credit| {
             let both =
                 (credit.used.get().checked_sub(units.get()), credit.granted.get().checked_sub(units.get()));
             let (Some(used), Some(granted)) = both else { return None };
-            Some(Credit { used: Units(used), granted: Units(granted) })
+            Some(Credit { used: Units(used), granted: Units(granted), turn: !credit.turn })
         };
         let done = self.change(less).is_ok();
         self.1.changed();
         done
+    }
+
+    /// Says that what is used may have changed, on behalf of a daemon that died before it could.
+    pub fn may_have_changed(self) {
+        self.1.changed();
     }
 
     /// The daemon sets the word outright, for a process that begins or has ended.
@@ -261,26 +274,50 @@ mod tests {
             let credit = CreditWord::at(&word, TotalWord::at(&total));
             for (step, amount) in steps {
                 let units = Units::new(amount % 1000);
+                let before = credit.load();
+                let mut handed_over = false;
                 match step % 6 {
                     0 => drop(credit.grant(units)),
                     1 => drop(credit.charge(units)),
                     2 => credit.release(units),
                     3 => credit.release_with_credit(units),
-                    4 => drop(credit.hand_over(units)),
+                    4 => handed_over = credit.hand_over(units),
                     _ => drop(credit.recall(units)),
                 }
                 let now = credit.load();
                 prop_assert!(now.used <= now.granted);
+                prop_assert_eq!(now.turn != before.turn, handed_over, "it turns with hand-overs alone");
             }
         }
 
         #[test]
-        fn a_recall_never_takes_what_is_used(granted: u32, used: u32, most: u32) {
+        fn every_word_reads_back(granted in 0..=Credit::MOST.get(), used: u32, turn: bool) {
+            let credit = Credit { granted: Units::new(granted), used: Units::new(used), turn };
+            prop_assert_eq!(Credit::unpack(credit.pack()), credit);
+        }
+
+        #[test]
+        fn whatever_stands_in_a_word_nothing_is_granted_beyond_what_it_can_say(start: u64, more: u32) {
+            let (word, total) = (AtomicU64::new(start), AtomicU64::new(0));
+            let credit = CreditWord::at(&word, TotalWord::at(&total));
+            let before = credit.load();
+            let given = credit.grant(Units::new(more));
+            prop_assert_eq!(credit.load().granted, before.granted.saturating_add(given));
+            prop_assert_eq!(credit.load().turn, before.turn);
+        }
+
+        #[test]
+        fn a_recall_never_takes_what_is_used(
+            granted in 0..=Credit::MOST.get(),
+            used: u32,
+            turn: bool,
+            most: u32,
+        ) {
             let word = AtomicU64::new(0);
             let total = AtomicU64::new(0);
             let credit = CreditWord::at(&word, TotalWord::at(&total));
             let used = used.min(granted);
-            credit.reset(Credit { granted: Units::new(granted), used: Units::new(used) });
+            credit.reset(Credit { granted: Units::new(granted), used: Units::new(used), turn });
             let got = credit.recall(Units::new(most));
             let now = credit.load();
             prop_assert_eq!(now.used, Units::new(used));

@@ -26,7 +26,7 @@ pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
 
 /// Version of the layout and of the messages. Both sides refuse another.
-pub const ABI: u64 = 3;
+pub const ABI: u64 = 4;
 /// Most GPUs in one slice.
 pub const MAX_DEVICES: usize = 16;
 /// Most processes in one slice at a time.

@@ -7,7 +7,7 @@
 //!
 //! Either who adds up sees a change, or who made it sees that somebody adds up: all four steps are sequentially
 //! consistent. A process that dies between its change and its look has not returned from it; its seat is emptied
-//! soon, and that is a change.
+//! soon, and that is a change. For a daemon that dies there, its successor looks.
 //!
 //! Like the words that it sums up, this one is as good as the worst process of the slice. Nothing is granted on its
 //! word.

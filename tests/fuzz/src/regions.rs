@@ -119,8 +119,8 @@ fn as_daemon(words: &Words, input: &mut Input<'_>) {
             }
             2 => {
                 let (Some(granted), Some(used)) = (input.number(), input.number()) else { break };
-                word(seat)
-                    .reset(Credit { granted: Units::new(granted as u32), used: Units::new(used as u32) });
+                let (granted, used) = (Units::new(granted as u32), Units::new(used as u32));
+                word(seat).reset(Credit { granted, used, turn: granted > used });
             }
             3 => {
                 account.trim();

@@ -110,7 +110,7 @@ pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
 
 /// As in the real regions.
-pub const ABI: u64 = 3;
+pub const ABI: u64 = 4;
 /// One device is enough: devices share nothing.
 pub const MAX_DEVICES: usize = 1;
 /// Two processes race in all the ways that more can, two at a time.

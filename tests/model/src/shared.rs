@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use loom::sync::atomic::AtomicU32 as Modelled;
 use tranche_domain::ledger::Ledger as Books;
+use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 
 use crate::charge::Share;
@@ -13,7 +14,7 @@ use crate::credit::Units;
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Ledger, Owner};
 use crate::message::ShareKey;
-use crate::shares::{Beyond, Change, replay};
+use crate::shares::{Change, Legacy, replay};
 use crate::table::Kind;
 use crate::word::step;
 use crate::world::{self, PROCESSES, Socket, Variant, World, device, seat};
@@ -161,6 +162,16 @@ impl World {
         Ok(())
     }
 
+    /// Everybody lives and has been answered, so nothing is charged but what is held: to each what he holds alone, and
+    /// to all what they hold together, once.
+    pub fn check_exact(&self) {
+        for process in PROCESSES {
+            let held = self.held[process].load(Relaxed);
+            assert_eq!(self.credit(process).used, Units::new(held), "{process} is charged for what it holds");
+        }
+        assert_eq!(self.charged(), self.held(), "all together are charged for what they hold");
+    }
+
     /// What all are charged for nothing, when nobody holds anything.
     pub fn charged(&self) -> u32 {
         self.words().used(self.reader(), device()).get()
@@ -237,19 +248,23 @@ impl World {
 
     /// What a daemon that finds the slice does about what is shared in it.
     pub(crate) fn recover_shares(&self, ledger: &mut Books, books: &mut world::Books) {
-        let (members, mut beyond) = (World::members(books), Beyond::new());
+        let (members, mut legacy) = (World::members(books), Legacy::default());
         books.sharing = Default::default();
         if self.variant == Variant::ForgetsShares {
             return;
         }
-        books.notes.iter().for_each(|change| replay(&mut books.sharing, &mut beyond, *change));
+        books.notes.iter().for_each(|change| replay(&mut books.sharing, &mut legacy, *change));
+        if self.variant == Variant::BelievesEveryNote {
+            legacy.doubtful = None;
+        }
         let mut common = Common {
             ledgers: std::slice::from_mut(ledger),
             sharing: &mut books.sharing,
             note: |change| write_down(&mut books.notes, change),
             publish: |ledgers: &[Books]| self.publish_unless_late(ledgers),
         };
-        common.take_over(&members, &beyond);
+        let turn = |seat: Seat, _| self.words().credit(world::slot(seat.0.into()), device()).load().turn;
+        common.take_over(&members, &legacy, turn);
     }
 }
 

@@ -62,6 +62,8 @@ pub enum Variant {
     HandsOverInTwoSteps,
     /// An export is written down when it has taken effect.
     NotesExportsLast,
+    /// A daemon's successor takes what was written down for what was done.
+    BelievesEveryNote,
     /// What is shared no more is written down before it is said to all.
     SaysReleasesLast,
     /// A daemon's successor believes that nothing is shared.

@@ -60,7 +60,10 @@ fn share(variant: Variant) {
     }
     // What a daemon did not hear because it died, its successor is told with the next free.
     world.flush(1);
-    // A daemon that died may have left the exporter charged twice, but for no longer than it lives.
+    if lived.is_some() {
+        world.flush(0);
+        world.check_exact();
+    }
     world.reap(0);
     world.check_at_rest();
     let words = [world.credit(0), world.credit(1)];
@@ -95,6 +98,10 @@ fn inherit(variant: Variant) {
     }
     let_live(Actor::Daemon, None);
     world.flush(1);
+    if lived.is_some() {
+        world.flush(0);
+        world.check_exact();
+    }
     world.check_at_rest();
     world.reap(1);
     assert_eq!(world.charged(), 0, "the last holder is gone");
@@ -116,11 +123,26 @@ fn export_beside(variant: Variant) {
     world.export(0, HERE, 2);
     world.check(CAP_UNITS);
     second.join().expect("it ends");
+    let_live(Actor::Daemon, None);
     world.check_at_rest();
+    world.check_exact();
     world.free_exported(0, HERE);
     assert!(world.create(1, THERE, 2), "what was shared is free again");
     world.check(CAP_UNITS);
     world.check_at_rest();
+}
+
+/// One exports, lets the other open it or not, and ends; the daemon that empties its seat may end, too.
+fn bequeath(variant: Variant) {
+    for opened in [false, true] {
+        let world = World::sharing(CAP, variant);
+        assert!(world.create(1, ELSEWHERE, 1) && world.create(0, HERE, 2));
+        world.export(0, HERE, 2);
+        assert_eq!(opened && world.open(1, THERE), opened);
+        world.reap(0);
+        world.check_exact();
+    }
+    let_live(Actor::Daemon, None);
 }
 
 #[test]
@@ -145,6 +167,8 @@ fn the_daemon_may_die_at_any_step_of_sharing() {
     let _turn = turn();
     explore_deaths(Actor::Daemon, 1, share);
     explore_deaths(Actor::Daemon, 1, inherit);
+    explore_deaths(Actor::Daemon, 1, export_beside);
+    explore_deaths(Actor::Daemon, 1, bequeath);
 }
 
 #[test]
@@ -154,6 +178,7 @@ fn each_mistake_that_could_be_made_in_sharing_is_found() {
     assert!(finds_fault(|| explore(2, || share(Variant::DropsForAll))));
     assert!(with_death(Actor::Mortal, share, Variant::BuriesShares));
     assert!(with_death(Actor::Daemon, share, Variant::NotesExportsLast));
+    assert!(with_death(Actor::Daemon, share, Variant::BelievesEveryNote));
     assert!(with_death(Actor::Daemon, share, Variant::SaysReleasesLast));
     assert!(with_death(Actor::Daemon, share, Variant::ForgetsShares));
 }

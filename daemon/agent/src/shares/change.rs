@@ -8,20 +8,72 @@ use tranche_domain::units::Bytes;
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Change {
-    Export { seat: u16, key: u64, device: DeviceIndex, bytes: Bytes },
-    Import { seat: u16, key: u64 },
-    Drop { seat: u16, key: u64 },
-    Leave { seat: u16 },
-    Beyond { seat: u16, device: DeviceIndex, bytes: Bytes },
+    /// Written down before the charge is taken over. `turn` is how the exporter's word stands afterwards; nothing where
+    /// it is known that it was taken over.
+    Export {
+        seat: u16,
+        key: u64,
+        device: DeviceIndex,
+        bytes: Bytes,
+        turn: Option<bool>,
+    },
+    Import {
+        seat: u16,
+        key: u64,
+    },
+    Drop {
+        seat: u16,
+        key: u64,
+    },
+    Leave {
+        seat: u16,
+    },
+    Beyond {
+        seat: u16,
+        device: DeviceIndex,
+        bytes: Bytes,
+    },
+}
+
+impl Change {
+    fn doubtful(self) -> Option<Doubtful> {
+        match self {
+            Self::Export { seat, key, device, turn: Some(turn), .. } => {
+                Some(Doubtful { seat: Seat(seat), key, device, turn })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What the driver took beyond reserves, last as it was known.
 pub(crate) type Beyond = Vec<(Seat, DeviceIndex, Bytes)>;
 
+/// An export that may never have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Doubtful {
+    pub(crate) seat: Seat,
+    pub(crate) key: u64,
+    pub(crate) device: DeviceIndex,
+    /// How the exporter's word stands if it did.
+    pub(crate) turn: bool,
+}
+
+/// What is read back beside what is shared.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    pub(crate) beyond: Beyond,
+    /// The last change, if it leaves anything in doubt. Whoever wrote another after it had either taken the charge
+    /// over or wrote just that it had not.
+    pub(crate) doubtful: Option<Doubtful>,
+}
+
 /// What becomes of it when a change is read back.
-pub(crate) fn replay(sharing: &mut Sharing, beyond: &mut Beyond, change: Change) {
+pub(crate) fn replay(sharing: &mut Sharing, legacy: &mut Legacy, change: Change) {
+    let Legacy { beyond, doubtful } = legacy;
+    *doubtful = change.doubtful();
     match change {
-        Change::Export { seat, key, device, bytes } => sharing.export(Seat(seat), key, device, bytes),
+        Change::Export { seat, key, device, bytes, .. } => sharing.export(Seat(seat), key, device, bytes),
         Change::Import { seat, key } => drop(sharing.import(Seat(seat), key)),
         Change::Drop { seat, key } => drop(sharing.drop_one(Seat(seat), key)),
         Change::Leave { seat } => {
@@ -42,7 +94,8 @@ pub(crate) fn whole(sharing: &Sharing, beyond: &Beyond) -> Vec<Change> {
     for (key, shared) in sharing.iter() {
         let mut holders = shared.holders();
         let Some(Seat(first)) = holders.next() else { continue };
-        changes.push(Change::Export { seat: first, key, device: shared.device, bytes: shared.bytes });
+        let (device, bytes) = (shared.device, shared.bytes);
+        changes.push(Change::Export { seat: first, key, device, bytes, turn: None });
         changes.extend(holders.map(|Seat(seat)| Change::Import { seat, key }));
     }
     changes.extend(beyond.iter().map(|(Seat(seat), device, bytes)| Change::Beyond {

@@ -70,6 +70,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
     /// back; where the process was quicker and used it, that is entered too, and the slice is over its cap.
     pub(crate) fn take_over(&mut self, seat: Seat) {
         let word = (self.words)(seat);
+        word.may_have_changed();
         for _ in 0..ATTEMPTS {
             let credit = word.load();
             let (granted, used) = (bytes(credit.granted), bytes(credit.used.min(credit.granted)));

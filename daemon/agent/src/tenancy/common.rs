@@ -2,8 +2,8 @@
 //! them before and the notes that the next daemon will read.
 //!
 //! Whoever calls this holds the books. The order of the steps is such that a daemon may end at any instruction: its
-//! successor charges at least what is held, and no more for longer than somebody lives. `tests/model` runs this file,
-//! as it is, against every interleaving and every such end.
+//! successor charges at least what is held, and just that as soon as everybody has been answered. `tests/model` runs
+//! this file, as it is, against every interleaving and every such end.
 
 use tranche_domain::ledger::Ledger;
 use tranche_domain::sharing::{DeviceIndex, Exported, Released, Sharing};
@@ -12,7 +12,7 @@ use tranche_domain::units::Bytes;
 use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 
-use crate::shares::{Beyond, Change};
+use crate::shares::{Change, Legacy};
 
 /// The most things shared in a slice at a time; what is opened beyond that is charged in full.
 const MOST_SHARES: usize = 1 << 16;
@@ -44,12 +44,14 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
             return true;
         }
         let (at, bytes) = (usize::from(device), Bytes::new(units.bytes()));
-        let covered = self.ledgers[at].granted(seat) >= bytes && word.load().used >= units;
+        let before = word.load();
+        let covered = self.ledgers[at].granted(seat) >= bytes && before.used >= units;
         if !covered || self.sharing.iter().take(MOST_SHARES).count() == MOST_SHARES {
             return false;
         }
-        // Written down first: should we be killed in between, it is charged twice and not never.
-        if !(self.note)(Change::Export { seat: seat.0, key, device, bytes }) {
+        // Written down first: should we be killed in between, our successor sees by the word that it did not turn.
+        let turn = Some(!before.turn);
+        if !(self.note)(Change::Export { seat: seat.0, key, device, bytes, turn }) {
             return false;
         }
         point("export: noted");
@@ -102,26 +104,48 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
 
     /// Enters what an earlier daemon charged to all, for those who are still there. Until now the ledgers hold what
     /// the control region says. What the notes do not explain of that, since they are lost, is charged to everybody
-    /// until the last of them is gone; returns how much that is.
-    pub(crate) fn take_over(&mut self, members: &[Seat], beyond: &Beyond) -> Bytes {
+    /// until the last of them is gone; returns how much that is. `turn` says how somebody's word on a device stands.
+    pub(crate) fn take_over(
+        &mut self,
+        members: &[Seat],
+        legacy: &Legacy,
+        turn: impl Fn(Seat, DeviceIndex) -> bool,
+    ) -> Bytes {
+        // Before anybody is taken out: the notes of those who are gone explain what was charged for them.
+        let lost = self.lost(legacy);
         let gone: Vec<Seat> = self.sharing.seats().filter(|seat| !members.contains(seat)).collect();
         gone.into_iter().for_each(|seat| drop(self.sharing.leave(seat)));
-        for (seat, device, bytes) in beyond.iter().filter(|(seat, ..)| members.contains(seat)) {
+        let undone = legacy.doubtful.filter(|last| turn(last.seat, last.device) != last.turn);
+        if let Some(last) = undone {
+            self.sharing.drop_one(last.seat, last.key);
+        }
+        for (seat, device, bytes) in legacy.beyond.iter().filter(|(seat, ..)| members.contains(seat)) {
             if let Some(ledger) = self.ledgers.get_mut(usize::from(*device)) {
                 ledger.take_beyond(*seat, *bytes);
             }
         }
-        let devices = (0..).zip(self.ledgers.iter_mut());
-        let take_over = |(device, ledger): (DeviceIndex, &mut Ledger)| {
-            let charged = ledger.shared();
-            ledger.release_shared(charged);
-            let known = self.sharing.total(device).saturating_add(ledger.common());
-            let lost = if known == Bytes::ZERO { charged } else { Bytes::ZERO };
-            share_among(self.sharing, members, device, lost);
+        for ((device, ledger), lost) in (0..).zip(self.ledgers.iter_mut()).zip(&lost) {
+            share_among(self.sharing, members, device, *lost);
+            ledger.release_shared(ledger.shared());
             ledger.restore_shared(self.sharing.total(device));
-            lost
+        }
+        (self.publish)(self.ledgers);
+        if let Some(last) = undone {
+            (self.note)(Change::Drop { seat: last.seat.0, key: last.key });
+        }
+        lost.into_iter().sum()
+    }
+
+    /// What is charged to all of which the notes say nothing, by device.
+    fn lost(&self, legacy: &Legacy) -> Vec<Bytes> {
+        let beyond = |device: DeviceIndex| {
+            legacy.beyond.iter().filter(move |(_, at, _)| *at == device).map(|(.., bytes)| *bytes).sum()
         };
-        devices.map(take_over).sum()
+        let lost = |(device, ledger): (DeviceIndex, &Ledger)| {
+            let known = self.sharing.total(device).saturating_add(beyond(device));
+            if known == Bytes::ZERO { ledger.shared() } else { Bytes::ZERO }
+        };
+        (0..).zip(self.ledgers.iter()).map(lost).collect()
     }
 
     /// Said before it is written down: what the notes do not explain would be taken for lost.

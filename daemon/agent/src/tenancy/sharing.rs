@@ -129,10 +129,13 @@ impl Tenancy {
     pub(crate) fn restore_common(&self) {
         let mut books = self.books();
         let books = &mut *books;
-        let beyond = std::mem::take(&mut books.known_beyond);
+        let legacy = std::mem::take(&mut books.legacy);
         let members: Vec<Seat> =
             books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
-        let lost = self.common(books).take_over(&members, &beyond);
+        let turn = |seat: Seat, device: u8| {
+            DeviceSlot::new(device.into()).is_some_and(|device| self.word(seat, device).load().turn)
+        };
+        let lost = self.common(books).take_over(&members, &legacy, turn);
         if lost > Bytes::ZERO && !members.is_empty() {
             tracing::warn!(slice = %self.name, %lost, "what was shared is not known any more; it stays charged");
         }
@@ -179,9 +182,9 @@ impl Tenancy {
         noted.is_ok()
     }
 
-    /// Writes the notes anew where most of them are history.
+    /// Writes the notes anew where most of them are history, or their end is spoilt.
     fn tidy(&self, books: &mut Books) {
-        if books.shares.is_long(&books.sharing) {
+        if books.shares.is_stale(&books.sharing) {
             self.rewrite(books);
         }
     }
