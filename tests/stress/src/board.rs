@@ -9,16 +9,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
+use nix::unistd::Pid;
+
 use crate::chance::Chance;
+use crate::delays::{self, Delays};
 use crate::points::{DAEMON, TENANT};
 use crate::sys::{self, Access, Fd};
 
 /// Most tenants at a time.
 pub const TENANTS: usize = 16;
-/// Of each of them: a lane for each of its threads, and one for a child.
-const LANES_EACH: usize = 4;
 /// Most threads of a tenant.
-pub const THREADS: usize = LANES_EACH - 1;
+pub const THREADS: usize = 3;
+/// Of each of them: a lane for each of its threads, and for each of its child's.
+const LANES_EACH: usize = 2 * THREADS;
 const LANES: usize = TENANTS * LANES_EACH;
 /// Pieces of shared memory that tenants can tell each other of.
 const OFFERS: usize = 16;
@@ -161,7 +164,7 @@ pub struct Lane {
 }
 
 /// The instant at which a wait began, by three clocks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     since_ns: u64,
     turn: u64,
@@ -175,6 +178,8 @@ impl Lane {
     const DAEMON_DELAY: usize = 2;
     const DIED_AT: usize = 3;
     const LAST: usize = 4;
+    const OWN_DELAY: usize = 5;
+    const THREAD: usize = 6;
 
     fn word(self, at: usize) -> &'static AtomicU64 {
         &self.board.0[self.first + at]
@@ -215,14 +220,16 @@ impl Lane {
         (self.word(Self::DIED_AT).load(SeqCst) as usize).checked_sub(1)
     }
 
-    /// A wait begins. `own_delay_ns` is how long the tenant had to wait for a processor so far.
-    pub fn begin(self, own_delay_ns: u64) -> Wait {
+    /// A wait begins, of the thread whose delays these are.
+    pub(crate) fn begin(self, delays: &Delays) -> Wait {
         let wait = Wait {
             since_ns: sys::now_ns(),
             turn: self.board.get(Word::DaemonTurn),
-            own_delay_ns,
+            own_delay_ns: delays.ns(),
             daemon_delay_ns: self.board.get(Word::DaemonDelay),
         };
+        self.word(Self::THREAD).store(delays.thread().as_raw() as u64, SeqCst);
+        self.word(Self::OWN_DELAY).store(wait.own_delay_ns, SeqCst);
         self.word(Self::TURN).store(wait.turn, SeqCst);
         self.word(Self::DAEMON_DELAY).store(wait.daemon_delay_ns, SeqCst);
         self.word(Self::WAITING_SINCE).store(wait.since_ns, SeqCst);
@@ -230,27 +237,39 @@ impl Lane {
     }
 
     /// The wait is over.
-    pub fn end(self, wait: Wait, own_delay_ns: u64) -> Duration {
+    pub(crate) fn end(self, wait: Wait, delays: &Delays) -> Duration {
         self.word(Self::WAITING_SINCE).store(0, SeqCst);
-        self.enter(wait, own_delay_ns.saturating_sub(wait.own_delay_ns))
+        self.enter(wait, delays.ns())
     }
 
-    /// The tenant was killed; if any of its threads was waiting, the wait counts up to now.
-    pub fn end_killed(self) -> Duration {
-        (0..THREADS).map(|thread| self.of_thread(thread).end_one_killed()).max().unwrap_or_default()
+    /// The tenant is about to be killed; where any of its threads waits, the wait counts up to now. Gives the lane of
+    /// each that does, and for how long.
+    pub fn end_killed(self) -> impl Iterator<Item = (Self, Duration)> {
+        let lanes = (0..THREADS).map(move |thread| self.of_thread(thread));
+        lanes.filter_map(|lane| Some((lane, lane.end_one_killed()?)))
     }
 
-    fn end_one_killed(self) -> Duration {
-        let since_ns = self.word(Self::WAITING_SINCE).load(SeqCst);
-        if since_ns != 0 {
-            let load = |at| self.word(at).load(SeqCst);
-            let (turn, daemon_delay_ns) = (load(Self::TURN), load(Self::DAEMON_DELAY));
-            return self.enter(Wait { since_ns, turn, own_delay_ns: 0, daemon_delay_ns }, 0);
-        }
-        Duration::ZERO
+    fn end_one_killed(self) -> Option<Duration> {
+        let (wait, thread) = self.waiting()?;
+        let own_delay_ns = delays::of_sleeper(thread)?;
+        // It may have gone on meanwhile, and entered it itself.
+        (self.waiting()? == (wait, thread)).then(|| self.enter(wait, own_delay_ns))
     }
 
-    /// How long it was, less the wait for a processor, where no daemon died meanwhile.
+    /// The wait that has begun and not ended, and whose it is.
+    fn waiting(self) -> Option<(Wait, Pid)> {
+        let load = |at| self.word(at).load(SeqCst);
+        let wait = Wait {
+            since_ns: load(Self::WAITING_SINCE),
+            turn: load(Self::TURN),
+            own_delay_ns: load(Self::OWN_DELAY),
+            daemon_delay_ns: load(Self::DAEMON_DELAY),
+        };
+        (wait.since_ns != 0).then(|| (wait, Pid::from_raw(load(Self::THREAD) as i32)))
+    }
+
+    /// How long it was, less the wait for a processor, where no daemon died meanwhile. `own_delay_ns` is how long the
+    /// thread had to wait for one in all.
     fn enter(self, wait: Wait, own_delay_ns: u64) -> Duration {
         let raw = sys::now_ns().saturating_sub(wait.since_ns);
         let turn = self.board.get(Word::DaemonTurn);
@@ -260,6 +279,7 @@ impl Lane {
         }
         let daemon_delay_ns = self.board.get(Word::DaemonDelay).saturating_sub(wait.daemon_delay_ns);
         self.board.raise(Word::BlockedRaw, raw);
+        let own_delay_ns = own_delay_ns.saturating_sub(wait.own_delay_ns);
         let blocked_ns = raw.saturating_sub(own_delay_ns + daemon_delay_ns);
         self.board.raise(Word::Blocked, blocked_ns);
         Duration::from_nanos(blocked_ns)

@@ -192,8 +192,10 @@ impl Checker<'_> {
         }
         let at = sys::now_ns() / 1_000_000;
         eprintln!(
-            "over-grant at {at} ms: {allowed} bytes allowed, cap {cap}, turn {}",
-            self.board.get(Word::DaemonTurn)
+            "over-grant at {at} ms: {allowed} bytes allowed, cap {cap}, turn {}, over {}, to all {:?}",
+            self.board.get(Word::DaemonTurn),
+            self.regions.control.over_cap(device()),
+            self.regions.control.common(device())
         );
         for (index, word) in words.iter().enumerate().filter(|(_, word)| **word != Credit::default()) {
             let identity = Slot::new(index).and_then(|slot| self.regions.control.identity(slot));

@@ -74,6 +74,8 @@ struct Nursery {
 struct Cradle {
     lane: usize,
     until: Instant,
+    /// Whether it was killed and is yet to be buried.
+    killed: bool,
 }
 
 impl Nursery {
@@ -99,7 +101,7 @@ impl Nursery {
             may_have_children: true,
         };
         let child = kin::bear(|| live(birth))?;
-        self.living.insert(child, Cradle { lane: tenant, until: Instant::now() + life });
+        self.living.insert(child, Cradle { lane: tenant, until: Instant::now() + life, killed: false });
         Ok(())
     }
 
@@ -110,11 +112,18 @@ impl Nursery {
         if self.chance.once_in(3) { rarest(self.board, Side::Tenant, |_| false) } else { Some(any) }
     }
 
-    fn kill_the_old(&self) {
+    fn kill_the_old(&mut self) {
         let now = Instant::now();
-        for pid in self.living.iter().filter(|(_, cradle)| cradle.until <= now).map(|(pid, _)| *pid) {
+        let due = |cradle: &Cradle| cradle.until <= now && !cradle.killed;
+        for (pid, cradle) in self.living.iter_mut().filter(|(_, cradle)| due(cradle)) {
+            for (lane, blocked) in self.board.lane(cradle.lane).end_killed() {
+                if blocked > Duration::from_millis(100) {
+                    let last = lane.last().map(name).unwrap_or_default();
+                    eprintln!("a thread of {pid} was blocked for {blocked:?} when killed, last at {last:?}");
+                }
+            }
             // It was not waited for yet, so the pid is still its own.
-            let _ = kill(pid, Signal::SIGKILL);
+            cradle.killed = kill(*pid, Signal::SIGKILL).is_ok();
         }
     }
 
@@ -131,16 +140,8 @@ impl Nursery {
             self.board.count(if killed { Word::Deaths } else { Word::Endings });
             // A child of the dead has no cradle of its own.
             let Some(cradle) = self.living.remove(&pid) else { continue };
-            let lane = self.board.lane(cradle.lane);
-            if killed && lane.died_at().is_none() {
+            if killed && self.board.lane(cradle.lane).died_at().is_none() {
                 self.board.count(Word::RandomDeaths);
-                let blocked = lane.end_killed();
-                if blocked > Duration::from_millis(100) {
-                    let last = lane.last().map(name).unwrap_or_default();
-                    eprintln!(
-                        "{pid} was blocked for {blocked:?} when it was killed; it was last at {last:?}"
-                    );
-                }
             }
         }
     }

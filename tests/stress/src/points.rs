@@ -1,5 +1,6 @@
 //! Where a process may be told to die, and the hook that kills it there.
 
+use std::cell::Cell;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -127,6 +128,15 @@ struct Fate {
 
 static FATE: RwLock<Option<Fate>> = RwLock::new(None);
 
+thread_local! {
+    static THREAD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Which thread of its tenant this is: each says in a lane of its own what it passes.
+pub(crate) fn is_thread(number: usize) {
+    THREAD.set(number);
+}
+
 /// Sets how this process will die. A child has a fate of its own.
 pub fn doom(board: Board, side: Side, lane: Option<Lane>, aim: Option<Aim>) {
     let fate = Fate { board, side, lane, aim, passed: AtomicU64::new(0) };
@@ -144,7 +154,7 @@ fn pass(name: &'static str) {
     };
     let point = fate.side.points().start + at;
     bump(fate.board.passes(point));
-    fate.lane.into_iter().for_each(|lane| lane.passes(point));
+    fate.lane.into_iter().for_each(|lane| lane.of_thread(THREAD.get()).passes(point));
     let Some(aim) = fate.aim.filter(|aim| aim.point == point) else { return };
     if fate.passed.fetch_add(1, Relaxed) + 1 == aim.passing {
         if let Some(lane) = fate.lane {

@@ -93,8 +93,9 @@ impl Hand<'_> {
         let trim = |pool| {
             let idle = kept.load(SeqCst).saturating_sub(self.pool.needs(0));
             if pool == self.handle() && idle > 0 {
-                kept.fetch_sub(idle, SeqCst);
+                // Whoever looks in between must not see less than the driver holds, or it stays uncharged for a while.
                 body.give(idle);
+                kept.fetch_sub(idle, SeqCst);
             }
         };
         body.ledger.settle_pools(&|pool| body.keeps(pool), trim);

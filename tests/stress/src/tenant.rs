@@ -19,7 +19,7 @@ use crate::delays::Delays;
 use crate::heap::Heap;
 use crate::kin;
 use crate::lending::Loans;
-use crate::points::{Aim, Side, doom};
+use crate::points::{Aim, Side, doom, is_thread, name};
 use crate::pool::Pool;
 use crate::wrong::Broken;
 
@@ -55,14 +55,14 @@ pub fn live(mut birth: Birth) {
     }));
     let delays = Delays::open();
     let turn = birth.board.get(Word::DaemonTurn);
-    let wait = birth.lane.begin(delays.ns());
+    let wait = birth.lane.begin(&delays);
     let Ok(ledger) = attach::ledger() else {
         if birth.board.get(Word::DaemonTurn) == turn && turn.is_multiple_of(2) {
             birth.board.count(Word::TurnedAway);
         }
         return;
     };
-    let _ = birth.lane.end(wait, delays.ns());
+    let _ = birth.lane.end(wait, &delays);
     birth.board.count(Word::Attached);
     let Ok(process) = birth.node.register() else { return };
     let gpu = process.node().gpu(0).expect("every node has a first GPU");
@@ -148,6 +148,14 @@ impl Body {
         let (holds, charged) = look();
         if holds > charged && (0..LOOKS).all(|_| look() == (holds, charged)) {
             self.birth.board.count(Word::Uncharged);
+            let last = |thread| self.birth.lane.of_thread(thread).last().map(name);
+            let pools = self.pools.each_ref().map(|pool| pool.load(SeqCst));
+            eprintln!(
+                "{} holds {holds} bytes and is charged {charged}; {:?}, blocks of pools {pools:?}, last at {:?}",
+                std::process::id(),
+                tenant.usage.credit(tenant.slot, device()).load(),
+                (0..self.threads).map(last).collect::<Vec<_>>(),
+            );
         }
     }
 }
@@ -184,6 +192,7 @@ impl<'a> Hand<'a> {
 
     /// Works until killed. A thread that fails must not be missed among the others.
     fn work(&mut self) {
+        is_thread(self.thread);
         let failed = catch_unwind(AssertUnwindSafe(|| {
             loop {
                 self.step();
@@ -339,11 +348,11 @@ pub(crate) struct Waits<'a> {
 
 impl Waits<'_> {
     pub(crate) fn pause(&self) {
-        let _ = self.wait.take().map(|wait| self.lane.end(wait, self.delays.ns()));
+        let _ = self.wait.take().map(|wait| self.lane.end(wait, self.delays));
     }
 
     pub(crate) fn resume(&self) {
-        self.wait.set(Some(self.lane.begin(self.delays.ns())));
+        self.wait.set(Some(self.lane.begin(self.delays)));
     }
 }
 
