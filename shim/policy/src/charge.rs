@@ -226,16 +226,17 @@ impl Reservation<'_> {
         self.device
     }
 
-    /// Makes the reservation at least `units`. When that is refused, all of it goes back.
+    /// Makes the reservation at least `units`. When that is refused, it stays as it was, for as long as the driver may
+    /// hold what it is for.
     #[inline(always)]
-    pub fn grow(mut self, units: Units, daemon: &impl Daemon) -> Result<Self, Refused> {
+    pub fn grow(&mut self, units: Units, daemon: &impl Daemon) -> Result<(), Refused> {
         let missing = units.saturating_sub(self.units);
         if missing > Units::ZERO {
             core::mem::forget(self.tenant.charge(self.device, missing, daemon)?);
             self.units = units;
             point("reservation: grown");
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Keeps `units` charged, from now on somebody else's to give back; the rest goes back at once.

@@ -4,11 +4,17 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Refused, Reservation};
+use crate::charge::{Daemon, Reservation};
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Denied, Ledger, Owner};
 use crate::share::SHARED;
 use crate::table::{Cursor, Entry, Full, Kind};
+
+/// What is paid for memory that is not to be, and goes back when the driver has it back.
+enum Paid<'a> {
+    Reserved(Reservation<'a>),
+    Entered(Entry),
+}
 
 impl<'a> Ledger<'a> {
     /// Charges, lets `driver` allocate and enters what came of it. The driver says where the memory is and,
@@ -25,11 +31,22 @@ impl<'a> Ledger<'a> {
         let reserved = self.tenant.charge(claim.device, claim.extent.worst(), daemon)?;
         let (key, extent) = driver().map_err(Denied::Driver)?;
         point("allocate: driver");
-        self.enter(kind, key, Claim { extent, ..claim }, reserved, daemon).map_err(|_| {
-            undo(key);
-            Denied::OutOfMemory
-        })?;
-        Ok(key)
+        match self.enter(kind, key, Claim { extent, ..claim }, reserved, daemon) {
+            Ok(()) => Ok(key),
+            Err(paid) => {
+                undo(key);
+                self.refund(kind, key, paid);
+                Err(Denied::OutOfMemory)
+            }
+        }
+    }
+
+    #[cold]
+    fn refund(&self, kind: Kind, key: u64, paid: Paid<'a>) {
+        match paid {
+            Paid::Reserved(reserved) => drop(reserved),
+            Paid::Entered(entry) => self.forget(kind, key, entry),
+        }
     }
 
     /// Lets `driver` free, then gives back the charge. A pointer that is not ours, or not any more, passes
@@ -65,14 +82,17 @@ impl<'a> Ledger<'a> {
         kind: Kind,
         key: u64,
         claim: Claim,
-        reserved: Reservation<'a>,
+        mut reserved: Reservation<'a>,
         daemon: &impl Daemon,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Paid<'a>> {
         let entry =
             |units, detail| Entry { device: claim.device, serial: 0, units, detail, link: claim.owner.0 };
         match claim.extent {
             Extent::Whole { units } => {
-                reserved.grow(units, daemon)?.keep(units);
+                if reserved.grow(units, daemon).is_err() {
+                    return Err(Paid::Reserved(reserved));
+                }
+                reserved.keep(units);
                 self.add(kind, key, entry(units, 0))
             }
             Extent::Packed { bytes } => {
@@ -80,10 +100,7 @@ impl<'a> Ledger<'a> {
                 let entry = entry(Units::ZERO, packed);
                 match all {
                     Ok(()) => self.add(kind, key, entry),
-                    Err(Full) => {
-                        self.forget(kind, key, entry);
-                        Err(Refused)
-                    }
+                    Err(Full) => Err(Paid::Entered(entry)),
                 }
             }
         }
@@ -91,15 +108,15 @@ impl<'a> Ledger<'a> {
 
     /// Enters what is paid for.
     #[inline(always)]
-    fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<(), Refused> {
+    fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<(), Paid<'a>> {
         let before = self.table.add(kind, key, entry);
         point("allocate: entered");
         match before {
-            Ok(None) => return Ok(()),
+            Ok(None) => {}
             Ok(Some(gone)) => self.forget(kind, key, gone),
-            Err(Full) => self.forget(kind, key, entry),
+            Err(Full) => return Err(Paid::Entered(entry)),
         }
-        before.map(drop).map_err(|Full| Refused)
+        Ok(())
     }
 
     /// Pays for the blocks that a small allocation is the first in; gives how many of its bytes lie in blocks that
@@ -110,12 +127,14 @@ impl<'a> Ledger<'a> {
         device: DeviceSlot,
         key: u64,
         bytes: u64,
-        reserved: Reservation<'a>,
+        mut reserved: Reservation<'a>,
         daemon: &impl Daemon,
-    ) -> Result<(u64, Result<(), Full>), Refused> {
+    ) -> Result<(u64, Result<(), Full>), Paid<'a>> {
         // Whoever joins a block after us does not pay for it, so it is paid before it is entered.
         let worst = touched(key, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK));
-        let reserved = reserved.grow(worst, daemon)?;
+        if reserved.grow(worst, daemon).is_err() {
+            return Err(Paid::Reserved(reserved));
+        }
         let (fresh, packed, all) = self.enter_blocks(device, key, bytes);
         point("allocate: blocks");
         reserved.keep(fresh);

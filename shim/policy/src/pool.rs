@@ -62,7 +62,7 @@ impl<'a> Ledger<'a> {
         undo: impl Fn(u64),
     ) -> Result<u64, Denied<E>> {
         let units = claim.extent.worst();
-        let reserved = self.tenant.charge(claim.device, units, daemon)?;
+        let mut reserved = self.tenant.charge(claim.device, units, daemon)?;
         self.begin(pool, claim.device)?;
         let pointer = match driver() {
             Ok(pointer) => pointer,
@@ -77,10 +77,18 @@ impl<'a> Ledger<'a> {
         if let Ok(Some(gone)) = put {
             self.shrink_live(gone.link, gone.detail);
         }
-        let paid = self.pay(pool, units, keeps.reserved(pool), reserved, daemon);
+        let paid = self.pay(pool, units, keeps.reserved(pool), &mut reserved, daemon);
+        // What was refused goes back when the driver has it back.
+        let refused = match paid {
+            Ok(owed) => {
+                reserved.keep(owed);
+                None
+            }
+            Err(Refused) => Some(reserved),
+        };
         point("pool: paid");
         self.end(pool);
-        if put.is_err() || paid.is_err() {
+        if put.is_err() || refused.is_some() {
             self.table.take(Kind::Streamed, pointer, u64::MAX);
             self.shrink_live(pool, u64::from(units.get()));
             undo(pointer);
@@ -216,16 +224,16 @@ impl<'a> Ledger<'a> {
         let _ = self.few.change(Kind::Pool, pool, |entry| entry.map(over));
     }
 
-    /// Raises the pool's charge to what it keeps now and pays for that. One at a time: a charge that another
+    /// Raises the pool's charge to what it keeps now and says how much of what is reserved that takes. One at a time: a charge that another
     /// thread relies on must not be taken back because ours was refused.
     fn pay(
         &self,
         pool: u64,
         live: Units,
         kept: Option<u64>,
-        reserved: Reservation<'a>,
+        reserved: &mut Reservation<'a>,
         daemon: &impl Daemon,
-    ) -> Result<(), Refused> {
+    ) -> Result<Units, Refused> {
         let _turn = self.device_lock(reserved.device()).acquire();
         let grown = |entry: Entry| entry.detail.saturating_add(u64::from(live.get()));
         let entry = self.few.find(Kind::Pool, pool).ok_or(Refused)?;
@@ -233,8 +241,8 @@ impl<'a> Ledger<'a> {
         let owed = target(&grown_entry, kept).saturating_sub(entry.units);
         // Between looking and writing only `settle_pool` might lower the charge, and it leaves pools alone
         // whose calls are under way, as ours is.
-        let reserved = reserved.grow(owed, daemon);
-        let owed = if reserved.is_ok() { owed } else { Units::ZERO };
+        let paid = reserved.grow(owed, daemon);
+        let owed = if paid.is_ok() { owed } else { Units::ZERO };
         let _ = self.few.change(Kind::Pool, pool, |entry| {
             entry.map(|entry| Entry {
                 units: entry.units.saturating_add(owed),
@@ -242,7 +250,7 @@ impl<'a> Ledger<'a> {
                 ..entry
             })
         });
-        reserved.map(|reserved| reserved.keep(owed))
+        paid.map(|()| owed)
     }
 
     fn shrink_live(&self, pool: u64, live: u64) {

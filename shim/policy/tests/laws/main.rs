@@ -99,6 +99,22 @@ fn a_silent_daemon_is_waited_for_and_then_refuses() {
 }
 
 #[test]
+fn what_turns_out_too_large_stays_charged_until_the_driver_has_it_back() {
+    let slice = Slice::of(BLOCK_BYTES, Units::ZERO);
+    let at_least_a_block = |_| assert_eq!(slice.used(), BLOCK_BYTES, "the driver holds it still");
+    let claim = claim(512);
+    // Over the edge of a block: it needs two.
+    let driver = || Ok::<_, i32>((2 * BLOCK_BYTES - 256, claim.extent));
+    let packed = slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, at_least_a_block);
+    assert_eq!((packed, slice.used()), (Err(Denied::OutOfMemory), 0));
+    let keeps = |_: u64| Some(32 * MIB);
+    let driver = || Ok::<_, i32>(1 << 40);
+    let pooled =
+        slice.ledger().allocate_from_pool(5, claim, &slice.daemon(), &keeps, driver, at_least_a_block);
+    assert_eq!((pooled, slice.used()), (Err(Denied::OutOfMemory), 0));
+}
+
+#[test]
 fn small_allocations_share_the_block_they_lie_in() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let base = 1 << 40;
