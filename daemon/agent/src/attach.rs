@@ -1,6 +1,5 @@
 //! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
 
-use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,9 +10,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, recv, sendmsg, sock
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tranche_domain::id::HostPid;
-use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::{FRAME_BYTES, Frame, Refusal, Reply, Request};
@@ -29,9 +27,9 @@ use crate::tenancy::{Joined, Member, Tenancy};
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 /// The most connections to one slice: a seat each, and room for some who are turned away.
 const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
-/// How long a refusal waits for a dead sibling's memory, which the driver may have let go of before we saw it. Where
-/// it has not, it would refuse a program without a slice at once.
-const DEPARTURE_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a request waits for the memory of somebody who has just ended before it is told to ask again. Other threads
+/// of its process wait for its answer.
+const A_LITTLE: Duration = Duration::from_millis(5);
 
 /// Listens at a slice's socket until the tenancy closes.
 pub(crate) fn listen(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, listener: UnixListener) -> io::Result<()> {
@@ -124,28 +122,20 @@ async fn serve(tenancy: &Tenancy, line: &Line, member: Member) -> io::Result<()>
     }
 }
 
-/// Grants what can be granted. Where siblings have ended that still hold memory, a refusal waits for them, and for
-/// nobody who ends later, or it might wait for ever.
+/// Grants what can be granted. Where a sibling has just ended that still holds memory, a refusal waits for that, a little
+/// at a time: how long in all is for who asks to say.
 async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Units) -> Reply {
-    /// Bounds the wait for a notice that came between our look and our wait.
-    const LOOK_AGAIN: Duration = Duration::from_millis(5);
-    let deadline = Instant::now() + DEPARTURE_PATIENCE;
-    let mut awaited: Option<BTreeSet<ProcessId>> = None;
+    let deadline = Instant::now() + A_LITTLE;
     loop {
-        // Before the books are asked, so that whoever left meanwhile is counted.
-        let all_left = awaited.as_mut().is_some_and(|awaited| {
-            let leaving = tenancy.leaving();
-            awaited.retain(|id| leaving.contains(id));
-            awaited.is_empty()
-        });
+        // Both before the books are asked, so that whoever leaves meanwhile is counted.
+        let (left, departing) = (tenancy.left.notified(), tenancy.is_anybody_departing());
         let reply = tenancy.credit(member, device, want);
-        if reply != Reply::Exhausted || all_left || Instant::now() >= deadline {
+        if reply != Reply::Exhausted || !departing {
             return reply;
         }
-        if awaited.get_or_insert_with(|| tenancy.leaving()).is_empty() {
-            continue;
+        if timeout_at(deadline, left).await.is_err() {
+            return Reply::Later;
         }
-        let _ = timeout(LOOK_AGAIN, tenancy.left.notified()).await;
     }
 }
 

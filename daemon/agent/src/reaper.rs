@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::tenancy::Tenancy;
 
 /// How long the driver usually lists a process that has ended, or has become another program, and more.
-const LISTED_AT_MOST: Duration = Duration::from_secs(3);
+pub(crate) const LISTED_AT_MOST: Duration = Duration::from_secs(3);
 /// The pause where it lists a process that has ended for longer than that.
 const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// The first pause between two looks; each is half as long again as the one before.
@@ -36,6 +36,7 @@ pub(crate) fn watch_member(
         if let Some(process) = handle {
             wait_for_end(&process).await;
         }
+        tenancy.departs(id);
         point("reap: ended");
         tenancy.abandon_work(seat);
         agent.governor.wake();

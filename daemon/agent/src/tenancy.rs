@@ -6,6 +6,7 @@
 mod account;
 mod common;
 mod credit;
+mod departures;
 mod sharing;
 
 pub(crate) use sharing::Still;
@@ -65,6 +66,8 @@ struct Books {
     /// What an earlier daemon knew beside that or left in doubt, until its seats are taken over.
     legacy: Legacy,
     handles: BTreeMap<ProcessId, Arc<Process>>,
+    /// Members that were seen to have ended, and until when their memory may come free at any moment.
+    departing: BTreeMap<ProcessId, u64>,
 }
 
 /// Somebody who was let in.
@@ -126,6 +129,7 @@ impl Tenancy {
                 shares,
                 legacy,
                 handles: BTreeMap::new(),
+                departing: BTreeMap::new(),
             }),
             listener: Mutex::new(None),
             over_since: Mutex::new(None),
@@ -134,6 +138,7 @@ impl Tenancy {
         };
         tenancy.publish_limits(&mut tenancy.books(), parts);
         tenancy.beat(monotonic_ns());
+        tenancy.regions.control().set_departing_until(0);
         tenancy
     }
 
@@ -275,8 +280,9 @@ impl Tenancy {
         if books.life.join(seat, id).is_err() {
             return;
         }
-        if let Some(handle) = handle {
-            books.handles.insert(id, Arc::clone(handle));
+        match handle {
+            Some(handle) => drop(books.handles.insert(id, Arc::clone(handle))),
+            None => self.enter_departure(&mut books, id),
         }
         for (device, _) in self.devices() {
             self.account(&mut books, device).take_over(seat);
@@ -317,6 +323,7 @@ impl Tenancy {
         self.leave_shares(&mut books, seat);
         let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
         self.settle(&mut books);
+        self.end_departure(&mut books, id);
         point("vacate: settled");
         drop(books);
         self.left.notify_waiters();

@@ -17,6 +17,7 @@ use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1;
+use tranche_shm::control::DEPARTURE_PATIENCE_NS;
 
 /// Not a test: the other end of the tests that need a tenant.
 #[test]
@@ -121,6 +122,37 @@ fn processes_of_a_slice_share_its_cap_and_not_a_byte_more() {
     assert_eq!(other.tell("alloc 5"), "ok");
     let slice = calls.snapshot().slices.remove(0);
     assert_eq!(slice.devices[0].used_bytes, slice.devices[0].cap_bytes);
+}
+
+#[test]
+fn whoever_asks_for_what_a_dying_sibling_holds_gets_it_or_is_told_when_it_is_in_vain() {
+    let (place, driver) = (Place::new(), one_gpu());
+    let calls = &mut place.start(&driver).calls;
+    calls.create(fraction("a", 500)).unwrap();
+    let socket = calls.enter("a").unwrap().socket_path;
+    let (mut heir, mut doomed) = (Tenant::spawn(&socket), Tenant::spawn(&socket));
+    assert_eq!((heir.tell("attach"), doomed.tell("attach")), ("slot 0".into(), "slot 1".into()));
+    assert_eq!((heir.tell("alloc 255"), doomed.tell("alloc 16000")), ("ok".into(), "ok".into()));
+    assert_eq!((heir.tell("departing"), heir.tell("alloc 1")), ("false".into(), "out of memory".into()));
+    let pid = HostPid::new(doomed.pid());
+    driver.set_process(v100(0).uuid, pid, Bytes::mib(16000));
+    let killed = Instant::now();
+    doomed.kill();
+    while heir.tell("departing") != "true" {
+        assert!(killed.elapsed() < PATIENCE, "nobody noticed");
+    }
+    let asked = Instant::now();
+    let in_vain = heir.tell("alloc 1");
+    assert!(in_vain.starts_with("out of memory"), "the driver lists it still: {in_vain}");
+    assert!(asked.elapsed() >= Duration::from_nanos(DEPARTURE_PATIENCE_NS), "hasty: {:?}", asked.elapsed());
+    // Who is listed for longer than usual, is waited for by nobody any more.
+    std::thread::sleep(Duration::from_secs(3).saturating_sub(killed.elapsed()));
+    while heir.tell("alloc 1") != "out of memory" {
+        assert!(killed.elapsed() < PATIENCE, "it is waited for still");
+    }
+    driver.end_process(pid);
+    calls.wait_until("it is gone", |view| view.slices[0].processes.len() == 1);
+    assert_eq!((heir.tell("departing"), heir.tell("alloc 16000")), ("false".into(), "ok".into()));
 }
 
 #[test]

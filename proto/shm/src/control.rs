@@ -11,6 +11,9 @@ use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_head
 
 /// First word of a control region ("TRCHCTRL").
 pub const MAGIC: u64 = u64::from_be_bytes(*b"TRCHCTRL");
+/// The longest that a charge waits for the memory of processes that have ended, in nanoseconds: longer than it takes to
+/// see that the driver has let go of it. Where it has not, it would refuse a program without a slice at once.
+pub const DEPARTURE_PATIENCE_NS: u64 = 50_000_000;
 /// Length of a control region in words.
 pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
 /// Length of a control region in bytes.
@@ -22,6 +25,7 @@ const SLOTS_HIGH: usize = 6;
 const EPOCH: usize = 7;
 const LEASE: usize = 8;
 const DAEMON: usize = 9;
+const DEPARTING_UNTIL_NS: usize = 10;
 
 const FIRST_DEVICE: usize = 16;
 const DEVICE_WORDS: usize = 16;
@@ -120,6 +124,13 @@ impl<'a> Control<'a> {
     /// wants to ring it gets by attaching again.
     pub fn daemon(self) -> u64 {
         self.words[DAEMON].load(Acquire)
+    }
+
+    /// Until when memory of a process that has ended may come free at any moment, by CLOCK_MONOTONIC in nanoseconds:
+    /// before that, what does not fit now may fit if the daemon is asked. 0 where nobody has just ended.
+    #[inline]
+    pub fn departing_until_ns(self) -> u64 {
+        self.words[DEPARTING_UNTIL_NS].load(Acquire)
     }
 
     /// How many devices the slice has.
@@ -236,6 +247,11 @@ impl<'a> ControlWriter<'a> {
     /// Says that another daemon looks after the slice from now on.
     pub fn take_over(self) {
         self.0.words[DAEMON].fetch_add(1, Release);
+    }
+
+    /// Says until when memory of a process that has ended may come free at any moment.
+    pub fn set_departing_until(self, ns: u64) {
+        self.0.words[DEPARTING_UNTIL_NS].store(ns, Release);
     }
 
     /// Sets what the slice has of a device.

@@ -92,6 +92,8 @@ pub enum Reply {
     Granted,
     /// All of the slice's memory is in use.
     Exhausted,
+    /// All of it is in use or was used by somebody who has just ended, and is not free yet: asking again may help.
+    Later,
     /// Nobody in this slice exported that.
     Unknown,
 }
@@ -162,6 +164,7 @@ impl Reply {
             Self::Granted => frame([3, 0, 0, 0]),
             Self::Exhausted => frame([4, 0, 0, 0]),
             Self::Unknown => frame([5, 0, 0, 0]),
+            Self::Later => frame([6, 0, 0, 0]),
         }
     }
 
@@ -176,6 +179,7 @@ impl Reply {
             [3, 0, 0, 0] => Ok(Self::Granted),
             [4, 0, 0, 0] => Ok(Self::Exhausted),
             [5, 0, 0, 0] => Ok(Self::Unknown),
+            [6, 0, 0, 0] => Ok(Self::Later),
             _ => Err(Meaningless),
         }
     }
@@ -227,7 +231,7 @@ mod tests {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let welcome = Reply::Welcome { slot: Slot::new(4095).unwrap(), generation: u64::MAX };
-        for reply in [welcome, Reply::Granted, Reply::Exhausted, Reply::Unknown] {
+        for reply in [welcome, Reply::Granted, Reply::Exhausted, Reply::Unknown, Reply::Later] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
         }
         for why in REFUSALS {

@@ -131,6 +131,11 @@ impl Daemon for Line {
         match self.exchange(Request::Credit { device, want }, deadline_ns) {
             Ok(Reply::Granted) => Answer::Granted,
             Ok(Reply::Exhausted) => Answer::Exhausted,
+            Ok(Reply::Later) => {
+                // As long as whoever waits for the turn takes to look again.
+                sys::sleep_ms(1);
+                Answer::Later
+            }
             Err(Failure::Away) => Answer::Away,
             Ok(_) | Err(Failure::Refused) => Answer::Refused,
         }

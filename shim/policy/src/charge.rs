@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use tranche_shm::control::Control;
+use tranche_shm::control::{Control, DEPARTURE_PATIENCE_NS};
 use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::ShareKey;
@@ -17,7 +17,8 @@ const ROUNDS: u32 = 64;
 
 /// The daemon, as seen from a process of a slice.
 pub trait Daemon {
-    /// Asks once for credit that covers `want`; comes back at the latest at `deadline_ns`.
+    /// Asks once for credit that covers `want`; comes back at the latest at `deadline_ns`. Before it comes back with
+    /// [`Answer::Later`], other threads have had their chance to ask.
     fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer;
     /// Says something about memory that several processes hold. A daemon that keeps no account of such memory
     /// knows none.
@@ -37,6 +38,8 @@ pub enum Answer {
     Granted,
     /// The slice's memory is all in use.
     Exhausted,
+    /// It is, but somebody has just ended whose memory is not free yet; asking again may help.
+    Later,
     /// Nobody answered; asking again may help.
     Away,
     /// The daemon does not want this process; asking again is of no use.
@@ -116,19 +119,19 @@ impl<'a> Tenant<'a> {
         if units == Units::ZERO {
             return Ok(());
         }
-        if self.excluded(device, units) {
+        if self.excluded(device, units, daemon) {
             point("charge: excluded");
             return Err(Refused);
         }
-        let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
+        let began_ns = daemon.now_ns();
         for _ in 0..ROUNDS {
-            if !self.ask(device, units, daemon, deadline_ns) {
+            if !self.ask(device, units, daemon, began_ns) {
                 break;
             }
             if self.credit(device).charge(units).is_ok() {
                 return Ok(());
             }
-            if self.excluded(device, units) {
+            if self.excluded(device, units, daemon) {
                 break;
             }
         }
@@ -185,14 +188,23 @@ impl<'a> Tenant<'a> {
         !self.control.over_cap(device)
     }
 
-    /// Whether what the slice's processes hold leaves no room, so that asking would be in vain.
-    fn excluded(self, device: DeviceSlot, units: Units) -> bool {
+    /// Whether what the slice's processes hold leaves no room, so that asking would be in vain. Of what the dead held
+    /// the daemon knows better.
+    fn excluded(self, device: DeviceSlot, units: Units, daemon: &impl Daemon) -> bool {
         let cap = Units::within(self.control.cap_bytes(device));
-        self.usage.used(self.control, device).checked_add(units).is_none_or(|sum| sum > cap)
+        let full = self.usage.used(self.control, device).checked_add(units).is_none_or(|sum| sum > cap);
+        full && !self.is_anybody_departing(daemon)
     }
 
-    /// Asks until there is an answer or patience ends; says whether to try the charge again.
-    fn ask(self, device: DeviceSlot, want: Units, daemon: &impl Daemon, deadline_ns: u64) -> bool {
+    fn is_anybody_departing(self, daemon: &impl Daemon) -> bool {
+        let until_ns = self.control.departing_until_ns();
+        until_ns != 0 && daemon.now_ns() < until_ns
+    }
+
+    /// Asks until there is an answer or patience ends, which began with the charge; says whether to try the charge
+    /// again.
+    fn ask(self, device: DeviceSlot, want: Units, daemon: &impl Daemon, began_ns: u64) -> bool {
+        let deadline_ns = began_ns.saturating_add(PATIENCE_NS);
         self.count(Counter::Asked);
         loop {
             match daemon.ask(device, want, deadline_ns) {
@@ -201,6 +213,10 @@ impl<'a> Tenant<'a> {
                     return true;
                 }
                 Answer::Exhausted | Answer::Refused => return false,
+                Answer::Later if daemon.now_ns() >= began_ns.saturating_add(DEPARTURE_PATIENCE_NS) => {
+                    return false;
+                }
+                Answer::Later => {}
                 Answer::Away if daemon.now_ns() >= deadline_ns => {
                     self.count(Counter::Unanswered);
                     return false;

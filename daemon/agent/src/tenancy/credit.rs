@@ -1,9 +1,7 @@
 //! Credit: asked for, granted, taken back, and checked against the books.
 
-use std::collections::BTreeSet;
-
 use tranche_domain::ledger::RECALL_STEP;
-use tranche_domain::slice::{ProcessId, Seat};
+use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
@@ -39,17 +37,6 @@ impl Tenancy {
         let Some(device) = DeviceSlot::new(0) else { return };
         let context = self.regions.control().reader().limits(device).context;
         self.credit(member, device, context.saturating_add(Units::within(RECALL_STEP.get())));
-    }
-
-    /// The members that have ended and whose memory is not free yet: while there are any, a refusal may be hasty.
-    /// One without a handle ended while no daemon was there.
-    pub(crate) fn leaving(&self) -> BTreeSet<ProcessId> {
-        let books = self.books();
-        let members = books.life.occupants().into_iter().flat_map(|here| here.members.values());
-        let known: Vec<_> = members.map(|id| (*id, books.handles.get(id).cloned())).collect();
-        drop(books);
-        let ended = known.into_iter().filter(|(_, handle)| handle.as_ref().is_none_or(|who| !who.is_alive()));
-        ended.map(|(id, _)| id).collect()
     }
 
     /// A device's ledger, with the words that its seats read.

@@ -19,7 +19,7 @@ use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
 use tranche_rpc::v1::{self, node_client::NodeClient};
-use tranche_shm::control::{self, Control};
+use tranche_shm::control::{self, Control, DEPARTURE_PATIENCE_NS};
 use tranche_shm::credit::Units;
 use tranche_shm::message::{FRAME_BYTES, Reply, Request, ShareKey};
 use tranche_shm::usage::{self, Counter, Usage};
@@ -281,6 +281,7 @@ pub(crate) fn play_tenant() {
                 seat.as_mut().unwrap().say(Request::Drop { key: ShareKey(key.parse().unwrap()) })
             }
             ["unused"] => seat.as_ref().unwrap().unused(),
+            ["departing"] => (seat.as_ref().unwrap().control().departing_until_ns() != 0).to_string(),
             ["cap"] => seat.as_ref().unwrap().cap(),
             ["write-control"] => seat.as_ref().unwrap().write_control(),
             ["truncate-usage"] => seat.as_ref().unwrap().truncate_usage(),
@@ -353,6 +354,7 @@ impl Attached {
         let want = Units::within(mib << 20);
         let usage = Usage::attach(self.usage).unwrap();
         let word = usage.credit(self.slot, Self::device());
+        let began = Instant::now();
         while word.charge(want).is_err() {
             let ask = Request::Credit { device: Self::device(), want };
             self.stream.write_all(&ask.encode()).unwrap();
@@ -361,6 +363,8 @@ impl Attached {
             match Reply::decode(&frame).unwrap() {
                 Reply::Granted => {}
                 Reply::Exhausted => return "out of memory".into(),
+                Reply::Later if began.elapsed().as_nanos() < DEPARTURE_PATIENCE_NS.into() => {}
+                Reply::Later => return "out of memory, they say in vain".into(),
                 other => panic!("{other:?}"),
             }
         }

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slice::{Silent, Slice, device, slot};
+use slice::{Mourning, Silent, Slice, device, slot};
 use tranche_policy::{BLOCK, BLOCK_BYTES, Claim, Daemon, Denied, Extent, Kind, Owner, PATIENCE_NS, Refused};
+use tranche_shm::control::DEPARTURE_PATIENCE_NS;
 use tranche_shm::credit::Units;
 
 const MIB: u64 = 1 << 20;
@@ -112,6 +113,38 @@ fn what_turns_out_too_large_stays_charged_until_the_driver_has_it_back() {
     let pooled =
         slice.ledger().allocate_from_pool(5, claim, &slice.daemon(), &keeps, driver, at_least_a_block);
     assert_eq!((pooled, slice.used()), (Err(Denied::OutOfMemory), 0));
+}
+
+/// A slice whose other process holds all of it.
+fn full() -> Slice {
+    let slice = Slice::of(4 * BLOCK_BYTES, Units::ZERO);
+    let all = Units::within(4 * BLOCK_BYTES);
+    slice.tenant(1).charge(device(), all, &slice.daemon_of(1)).expect("it is empty").keep(all);
+    slice
+}
+
+#[test]
+fn what_does_not_fit_is_refused_without_asking_unless_somebody_has_just_ended() {
+    let slice = full();
+    let daemon = Mourning::default();
+    let charge = || slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop);
+    assert_eq!((charge(), daemon.asked.get()), (Err(Refused), 0));
+    slice.writer().set_departing_until(daemon.now_ns() + 1);
+    assert_eq!(charge(), Err(Refused));
+    assert!(daemon.asked.get() > 0, "the daemon may know better");
+    let asked = daemon.asked.get();
+    assert_eq!((charge(), daemon.asked.get()), (Err(Refused), asked), "that was long ago");
+}
+
+#[test]
+fn a_charge_waits_for_the_dead_as_long_as_it_may_and_no_longer() {
+    let slice = full();
+    let daemon = Mourning::default();
+    slice.writer().set_departing_until(u64::MAX);
+    assert_eq!(slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), Err(Refused));
+    assert!((DEPARTURE_PATIENCE_NS..DEPARTURE_PATIENCE_NS * 5 / 4).contains(&daemon.now_ns()));
+    let daemon = Mourning { frees: Some((&slice, DEPARTURE_PATIENCE_NS / 2)), ..Mourning::default() };
+    assert!(slice.tenant(0).charge(device(), BLOCK, &daemon).is_ok(), "it was free in time");
 }
 
 #[test]

@@ -159,6 +159,35 @@ impl Daemon for Granting<'_> {
     fn pause(&self) {}
 }
 
+/// Says that somebody has just ended, each time it is asked, which takes five milliseconds of its clock. Another process
+/// gives up what it holds at that instant, if at all.
+#[derive(Default)]
+pub(crate) struct Mourning<'a> {
+    pub(crate) clock_ns: Cell<u64>,
+    pub(crate) asked: Cell<u32>,
+    pub(crate) frees: Option<(&'a Slice, u64)>,
+}
+
+impl Daemon for Mourning<'_> {
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer {
+        self.asked.set(self.asked.get() + 1);
+        self.clock_ns.set(self.clock_ns.get() + 5_000_000);
+        match self.frees {
+            Some((slice, at_ns)) if at_ns <= self.clock_ns.get() => {
+                slice.bury(1);
+                slice.daemon().ask(device, want, deadline_ns)
+            }
+            _ => Answer::Later,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock_ns.get()
+    }
+
+    fn pause(&self) {}
+}
+
 /// Never answers; each pause takes a tenth of a second of its clock.
 #[derive(Default)]
 pub(crate) struct Silent {

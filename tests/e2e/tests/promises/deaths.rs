@@ -1,9 +1,11 @@
 //! Memory that the driver still holds for the dead: nobody is promised it, and nobody waits for it who can do without.
 
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use e2e::{CudaError, Kind, Node, Tenant, eventually, holds_for};
 use tranche_domain::units::Bytes;
+use tranche_shm::control::{Control, DEPARTURE_PATIENCE_NS};
 
 use crate::HALF_V100;
 
@@ -86,6 +88,54 @@ fn who_can_do_without_the_dead_ones_memory_does_not_wait_for_it() {
     let refusal = Instant::now();
     assert_refused(&node, &mut survivor, &pids);
     assert!(refusal.elapsed() < Duration::from_secs(2), "a refusal took {:?}", refusal.elapsed());
+}
+
+/// Until the daemon says that somebody's memory may come free at any moment.
+#[track_caller]
+fn until_noticed(node: &Node) {
+    let path = node.dir().join("run/slices/mourning/control");
+    eventually("the death is noticed", || {
+        let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
+        let words = bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word)));
+        let words: Vec<AtomicU64> = words.collect();
+        let until_ns = Control::attach(&words).map_err(|error| error.to_string())?.departing_until_ns();
+        if until_ns == 0 { Err("nobody departs".to_string()) } else { Ok(()) }
+    });
+}
+
+#[test]
+fn nobody_is_refused_what_a_process_held_that_has_just_died() {
+    const DEATHS: usize = 5;
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "mourning", "-g", "0.5", "--gpu", "0"]).success();
+    let mut survivor = node.tenant(&["--slice", "mourning"]).ready();
+    // Longer than it takes to notice, shorter than anybody waits.
+    node.set_gpu(0, &["--linger-ms", "25"]);
+    let mut served = 0;
+    for _ in 0..DEATHS {
+        let mut dying = node.tenant(&["--slice", "mourning"]).ready();
+        dying.alloc(Kind::Plain, Bytes::mib(12 << 10)).expect("the slice has as much");
+        assert_eq!(survivor.alloc(Kind::Plain, Bytes::mib(8 << 10)), Err(CudaError::OUT_OF_MEMORY));
+        dying.kill();
+        until_noticed(&node);
+        let asked = Instant::now();
+        match survivor.alloc(Kind::Plain, Bytes::mib(8 << 10)) {
+            Ok(piece) => {
+                served += 1;
+                survivor.free(piece).expect("it was allocated");
+            }
+            // A machine that is busy may let go of it too late; but then it was waited for.
+            Err(error) => {
+                let waited = asked.elapsed();
+                assert!(waited >= Duration::from_nanos(DEPARTURE_PATIENCE_NS), "{error:?} after {waited:?}");
+            }
+        }
+        eventually("the dead one is gone", || match node.slice("mourning").pids().len() {
+            1 => Ok(()),
+            left => Err(format!("{left} are there")),
+        });
+    }
+    assert!(served > 0, "all were refused what was free soon enough");
 }
 
 /// How long it took until the process had memory, which it frees again.
