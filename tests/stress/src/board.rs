@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 
 use crate::chance::Chance;
-use crate::delays::{self, Delays};
+use crate::delays;
 use crate::points::{DAEMON, TENANT};
 use crate::sys::{self, Access, Fd};
 
@@ -220,15 +220,25 @@ impl Lane {
         (self.word(Self::DIED_AT).load(SeqCst) as usize).checked_sub(1)
     }
 
-    /// A wait begins, of the thread whose delays these are.
-    pub(crate) fn begin(self, delays: &Delays) -> Wait {
+    /// This thread has the lane.
+    pub(crate) fn belongs_to(self, thread: Pid) {
+        self.word(Self::THREAD).store(thread.as_raw() as u64, SeqCst);
+    }
+
+    fn thread(self) -> Option<Pid> {
+        let thread = self.word(Self::THREAD).load(SeqCst);
+        (thread != 0).then(|| Pid::from_raw(thread as i32))
+    }
+
+    /// A wait begins. `own_delay_ns` is how long the threads of the tenant had to wait for a processor so far: one of
+    /// them waits for its turn behind another, whatever that one waits for.
+    pub(crate) fn begin(self, own_delay_ns: u64) -> Wait {
         let wait = Wait {
             since_ns: sys::now_ns(),
             turn: self.board.get(Word::DaemonTurn),
-            own_delay_ns: delays.ns(),
+            own_delay_ns,
             daemon_delay_ns: self.board.get(Word::DaemonDelay),
         };
-        self.word(Self::THREAD).store(delays.thread().as_raw() as u64, SeqCst);
         self.word(Self::OWN_DELAY).store(wait.own_delay_ns, SeqCst);
         self.word(Self::TURN).store(wait.turn, SeqCst);
         self.word(Self::DAEMON_DELAY).store(wait.daemon_delay_ns, SeqCst);
@@ -237,27 +247,28 @@ impl Lane {
     }
 
     /// The wait is over.
-    pub(crate) fn end(self, wait: Wait, delays: &Delays) -> Duration {
+    pub(crate) fn end(self, wait: Wait, own_delay_ns: u64) -> Duration {
         self.word(Self::WAITING_SINCE).store(0, SeqCst);
-        self.enter(wait, delays.ns())
+        self.enter(wait, own_delay_ns)
     }
 
     /// The tenant is about to be killed; where any of its threads waits, the wait counts up to now. Gives the lane of
     /// each that does, and for how long.
     pub fn end_killed(self) -> impl Iterator<Item = (Self, Duration)> {
-        let lanes = (0..THREADS).map(move |thread| self.of_thread(thread));
-        lanes.filter_map(|lane| Some((lane, lane.end_one_killed()?)))
+        let lanes = move || (0..THREADS).map(move |thread| self.of_thread(thread));
+        let own_delay_ns = move || lanes().filter_map(|lane| delays::of_thread(lane.thread()?)).sum();
+        lanes().filter_map(move |lane| Some((lane, lane.end_one_killed(own_delay_ns)?)))
     }
 
-    fn end_one_killed(self) -> Option<Duration> {
-        let (wait, thread) = self.waiting()?;
-        let own_delay_ns = delays::of_sleeper(thread)?;
+    fn end_one_killed(self, own_delay_ns: impl Fn() -> u64) -> Option<Duration> {
+        let wait = self.waiting().filter(|_| self.thread().is_some_and(delays::is_asleep))?;
+        let own_delay_ns = own_delay_ns();
         // It may have gone on meanwhile, and entered it itself.
-        (self.waiting()? == (wait, thread)).then(|| self.enter(wait, own_delay_ns))
+        (self.waiting()? == wait).then(|| self.enter(wait, own_delay_ns))
     }
 
-    /// The wait that has begun and not ended, and whose it is.
-    fn waiting(self) -> Option<(Wait, Pid)> {
+    /// The wait that has begun and not ended.
+    fn waiting(self) -> Option<Wait> {
         let load = |at| self.word(at).load(SeqCst);
         let wait = Wait {
             since_ns: load(Self::WAITING_SINCE),
@@ -265,11 +276,10 @@ impl Lane {
             own_delay_ns: load(Self::OWN_DELAY),
             daemon_delay_ns: load(Self::DAEMON_DELAY),
         };
-        (wait.since_ns != 0).then(|| (wait, Pid::from_raw(load(Self::THREAD) as i32)))
+        (wait.since_ns != 0).then_some(wait)
     }
 
-    /// How long it was, less the wait for a processor, where no daemon died meanwhile. `own_delay_ns` is how long the
-    /// thread had to wait for one in all.
+    /// How long it was, less the wait for a processor, where no daemon died meanwhile.
     fn enter(self, wait: Wait, own_delay_ns: u64) -> Duration {
         let raw = sys::now_ns().saturating_sub(wait.since_ns);
         let turn = self.board.get(Word::DaemonTurn);

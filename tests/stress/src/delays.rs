@@ -29,13 +29,15 @@ impl Delays {
     }
 }
 
-/// How long another thread had to wait for a processor before it fell asleep; nothing if it is awake, for nobody says
-/// how long it has been waiting for one since.
-pub(crate) fn of_sleeper(thread: Pid) -> Option<u64> {
-    let read = |file: &str| fs::read_to_string(format!("/proc/{thread}/{file}")).ok();
-    let stat = read("stat")?;
-    let is_asleep = stat.rsplit(") ").next()?.starts_with(['S', 'D']);
-    is_asleep.then(|| delay(&read("schedstat")?)).flatten()
+/// Whether another thread is asleep. Of one that is not, nobody says how long it has been waiting for a processor.
+pub(crate) fn is_asleep(thread: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with(['S', 'D']))
+}
+
+/// How long another thread had to wait for a processor until it last got one.
+pub(crate) fn of_thread(thread: Pid) -> Option<u64> {
+    delay(&fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?)
 }
 
 fn delay(schedstat: &str) -> Option<u64> {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -54,15 +55,16 @@ pub fn live(mut birth: Birth) {
         eprintln!("{panic}");
     }));
     let delays = Delays::open();
+    birth.lane.belongs_to(delays.thread());
     let turn = birth.board.get(Word::DaemonTurn);
-    let wait = birth.lane.begin(&delays);
+    let wait = birth.lane.begin(delays.ns());
     let Ok(ledger) = attach::ledger() else {
         if birth.board.get(Word::DaemonTurn) == turn && turn.is_multiple_of(2) {
             birth.board.count(Word::TurnedAway);
         }
         return;
     };
-    let _ = birth.lane.end(wait, &delays);
+    let _ = birth.lane.end(wait, delays.ns());
     birth.board.count(Word::Attached);
     let Ok(process) = birth.node.register() else { return };
     let gpu = process.node().gpu(0).expect("every node has a first GPU");
@@ -76,6 +78,7 @@ pub fn live(mut birth: Birth) {
         holds: AtomicU64::new(0),
         pools: Default::default(),
         threads,
+        delays: Default::default(),
     };
     body.work();
 }
@@ -91,6 +94,7 @@ pub(crate) struct Body {
     /// Of these, what the pool of each thread keeps.
     pub(crate) pools: [AtomicU64; THREADS],
     threads: usize,
+    delays: [OnceLock<Delays>; THREADS],
 }
 
 const DEVICE: usize = 0;
@@ -139,6 +143,11 @@ impl Body {
         self.process.node().gpu_spec(self.gpu).model.context().0
     }
 
+    /// How long its threads had to wait for a processor.
+    fn delay_ns(&self) -> u64 {
+        self.delays.iter().filter_map(OnceLock::get).map(Delays::ns).sum()
+    }
+
     /// What the driver holds for this process never exceeds what it was charged. Where other threads are between
     /// two steps, the two cannot be seen at one instant, but then they do not stay as they are.
     pub(crate) fn check(&self) {
@@ -170,12 +179,13 @@ pub(crate) struct Hand<'a> {
     pub(crate) loans: Loans,
     context: Option<(Context, Owner)>,
     lane: Lane,
-    delays: Delays,
     may_have_children: bool,
 }
 
 impl<'a> Hand<'a> {
     fn of(body: &'a Body, thread: usize, chance: Chance, context: Option<(Context, Owner)>) -> Self {
+        let lane = body.birth.lane.of_thread(thread);
+        lane.belongs_to(body.delays[thread].get_or_init(Delays::open).thread());
         Self {
             body,
             thread,
@@ -184,8 +194,7 @@ impl<'a> Hand<'a> {
             pool: Pool::default(),
             loans: Loans::default(),
             context,
-            lane: body.birth.lane.of_thread(thread),
-            delays: Delays::open(),
+            lane,
             may_have_children: body.birth.may_have_children && body.birth.aim.is_none(),
         }
     }
@@ -224,7 +233,7 @@ impl<'a> Hand<'a> {
 
     /// Only what is ours counts as waiting.
     pub(crate) fn waits(&self) -> Waits<'_> {
-        let waits = Waits { lane: self.lane, delays: &self.delays, wait: Cell::new(None) };
+        let waits = Waits { lane: self.lane, body: self.body, wait: Cell::new(None) };
         waits.resume();
         waits
     }
@@ -342,17 +351,17 @@ impl<'a> Hand<'a> {
 /// A wait for the slice, which may be interrupted while the driver is asked.
 pub(crate) struct Waits<'a> {
     lane: Lane,
-    delays: &'a Delays,
+    body: &'a Body,
     wait: Cell<Option<Wait>>,
 }
 
 impl Waits<'_> {
     pub(crate) fn pause(&self) {
-        let _ = self.wait.take().map(|wait| self.lane.end(wait, self.delays));
+        let _ = self.wait.take().map(|wait| self.lane.end(wait, self.body.delay_ns()));
     }
 
     pub(crate) fn resume(&self) {
-        self.wait.set(Some(self.lane.begin(self.delays)));
+        self.wait.set(Some(self.lane.begin(self.body.delay_ns())));
     }
 }
 
