@@ -11,7 +11,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::compute::Tally;
 
 use super::Gate;
-use super::state::{About, Of, SEVERAL};
+use super::state::{About, Of, SEVERAL, places};
 
 /// So many completions, or so long a time, make a measurement.
 const ENOUGH: u64 = 4;
@@ -44,33 +44,22 @@ impl Gate<'_> {
         self.record.tally(Tally::KernelNs).load(Relaxed)
     }
 
-    /// How many streams have marks pending on a device.
-    fn streams(&self, device: DeviceSlot) -> u64 {
-        let stream = |place| self.state.about(place, About::Stream);
-        let is_first = |place: &usize| {
-            let before = self.state.pending_on(device).take_while(|other| other < place);
-            before.into_iter().all(|other| stream(other) != stream(*place))
-        };
-        self.state.pending_on(device).filter(is_first).count() as u64
-    }
-
-    /// Brings a device's clock up to now; gives how many streams have had work since the last time.
-    fn advance(&self, device: DeviceSlot, now: u64) -> u64 {
-        let streams = self.streams(device);
+    /// Brings a device's clock up to now.
+    fn advance(&self, device: DeviceSlot, now: u64) {
         let passed = now.saturating_sub(self.state.get(device, Of::Looked));
         if passed > 0 {
-            self.state.add(device, Of::Clock, passed / streams.max(1));
+            let streams = self.state.get(device, Of::Streams).max(1);
+            self.state.add(device, Of::Clock, passed / streams);
             self.state.set(device, Of::Looked, now);
             self.state.set(device, Of::Glance, passed);
         }
-        streams
     }
 
     /// Takes note of all marks that were reached; gives how many streams of a device have some pending.
     pub(super) fn collect(&self, device: DeviceSlot, glance: Glance) -> u64 {
         let before = self.state.get(device, Of::Done);
         self.advance(device, glance.now);
-        for place in super::pace::places(self.state.pending().load(Relaxed)) {
+        for place in places(self.state.pending().load(Relaxed)) {
             let sequence = self.state.about(place, About::Sequence) as u32;
             let reached = self.record.marks().done(sequence).load(Acquire) as u32 == sequence;
             if let Some(there) = DeviceSlot::new(self.state.about(place, About::Device) as usize)
@@ -80,7 +69,7 @@ impl Gate<'_> {
                 self.note_done(place, there, glance);
             }
         }
-        let streams = self.streams(device);
+        let streams = self.state.get(device, Of::Streams);
         if self.state.get(device, Of::Done) != before {
             // Who looks often sees little too late.
             let just_now = self.state.get(device, Of::Glance) <= self.state.get(device, Of::Cost) / 4;
@@ -109,17 +98,23 @@ impl Gate<'_> {
             self.learn_width(place, device, glance);
         }
         self.state.set(device, Of::Foreign, 0);
-        self.begin_stream(device, about(About::Stream), clock, 0);
+        if !self.begin_stream(device, about(About::Stream), clock) {
+            let streams = self.state.get(device, Of::Streams);
+            self.state.set(device, Of::Streams, streams.saturating_sub(1));
+        }
     }
 
-    /// What is pending in a stream begins now.
-    fn begin_stream(&self, device: DeviceSlot, stream: u64, clock: u64, foreign: u64) {
+    /// What is pending in a stream begins now; says whether there is any.
+    fn begin_stream(&self, device: DeviceSlot, stream: u64, clock: u64) -> bool {
+        let mut any = false;
         for place in self.state.pending_on(device) {
             if self.state.about(place, About::Stream) == stream {
                 self.state.mark(place, About::Start).store(clock, Relaxed);
-                self.state.mark(place, About::Foreign).store(foreign, Relaxed);
+                self.state.mark(place, About::Foreign).store(0, Relaxed);
+                any = true;
             }
         }
+        any
     }
 
     /// A new turn has begun: until something of ours is done, another may be on the GPU.

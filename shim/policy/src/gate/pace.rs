@@ -8,7 +8,7 @@ use tranche_shm::lease::Lease;
 
 use super::measure::Glance;
 use super::room::Waiting;
-use super::state::{About, Of};
+use super::state::{About, Of, places};
 use super::{
     Awaited, Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Pending, Place, SPACING_NS, Work,
 };
@@ -186,7 +186,10 @@ impl Gate<'_> {
             .find(|other| *other != at && self.state.about(*other, About::Stream) == place.stream);
         let (start, foreign) = match before {
             Some(other) => (self.state.about(other, About::Start), self.state.about(other, About::Foreign)),
-            None => (of(Of::Clock), of(Of::Foreign)),
+            None => {
+                self.state.add(place.device, Of::Streams, 1);
+                (of(Of::Clock), of(Of::Foreign))
+            }
         };
         let set = |about, value| self.state.mark(at, about).store(value, Relaxed);
         set(About::Stream, place.stream);
@@ -272,9 +275,4 @@ impl Gate<'_> {
         places(state.pending().load(Relaxed))
             .map(move |place| state.mark(place, About::Sequence).load(Relaxed) as u32)
     }
-}
-
-/// The places whose bits are set.
-pub(super) fn places(pending: u64) -> impl Iterator<Item = usize> {
-    (0..MARKS).filter(move |place| pending >> place & 1 != 0)
 }

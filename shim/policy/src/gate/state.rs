@@ -32,6 +32,8 @@ pub(super) enum Of {
     /// When it was looked at last, and how long after the time before.
     Looked,
     Glance,
+    /// Streams with marks pending.
+    Streams,
     /// Busy time divided by the streams that had work in it, summed up: what runs beside others ages less.
     Clock,
     /// What was done since the last measurement: kernels, graphs, the time of that clock that they took.
@@ -153,9 +155,8 @@ impl<'a> State<'a> {
 
     /// The places of the marks that are pending on a device.
     pub(super) fn pending_on(self, device: DeviceSlot) -> impl Iterator<Item = usize> {
-        let pending = self.pending().load(Relaxed);
         let there = move |place: &usize| self.about(*place, About::Device) == device.index() as u64;
-        (0..MARKS).filter(move |place| pending >> place & 1 != 0).filter(there)
+        places(self.pending().load(Relaxed)).filter(there)
     }
 
     pub(super) fn mark(self, place: usize, about: About) -> &'a AtomicU64 {
@@ -184,4 +185,13 @@ impl<'a> State<'a> {
             (&self.words[at], &self.words[at + 1])
         })
     }
+}
+
+/// The places whose bits are set.
+pub(super) fn places(mut pending: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let place = pending.trailing_zeros() as usize;
+        pending &= pending.wrapping_sub(1);
+        (place < MARKS).then_some(place)
+    })
 }

@@ -4,6 +4,7 @@ mod telling;
 mod world;
 
 use std::boxed::Box;
+use std::collections::BTreeSet;
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -268,9 +269,25 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl World {
+    /// Streams with marks that were not found reached yet.
+    fn streams_pending(&self) -> u64 {
+        let (gate, device) = (self.gate(), DeviceSlot::new(DEVICE).unwrap());
+        let pending = gate.state.pending_on(device);
+        let streams: BTreeSet<u64> =
+            pending.map(|place| gate.state.about(place, state::About::Stream)).collect();
+        streams.len() as u64
+    }
+
+    fn streams_counted(&self) -> u64 {
+        self.gate().state.get(DeviceSlot::new(DEVICE).unwrap(), state::Of::Streams)
+    }
+
     fn take(&self, step: &Step) {
         match *step {
-            Step::Launch(spent) => drop(self.launch_after(spent.into())),
+            Step::Launch(spent) => {
+                self.stream.set(5 + u64::from(spent) % 3);
+                self.launch_after(spent.into());
+            }
             Step::Graph(graph) => drop(self.gate().launch(0, Work::Graph(graph + 1), self, self)),
             Step::Wait(what) => {
                 self.wait([Awaited::Context, Awaited::Stream, Awaited::Event][usize::from(what) % 3]);
@@ -305,6 +322,7 @@ proptest! {
             }
             prop_assert!(world.tally(Tally::Waiting) == 0);
             prop_assert!(world.record().marks().pending().count() <= 32);
+            prop_assert_eq!(world.streams_pending(), world.streams_counted());
         }
         let busy = world.record().busy_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed);
         prop_assert!(busy <= world.now.get() - began);
