@@ -10,6 +10,7 @@ pub mod node;
 pub mod options;
 pub mod report;
 pub mod stats;
+pub mod variant;
 
 /// What goes wrong, in words.
 pub type Result<T> = std::result::Result<T, String>;

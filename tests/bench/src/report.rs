@@ -1,5 +1,6 @@
 //! What was measured and what was promised, for people and for machines.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
@@ -47,7 +48,7 @@ impl Figure {
         let Self { unit, median, min, max, rounds, .. } = self;
         match rounds {
             1 => format!("{median:.2} {unit}"),
-            _ => format!("{median:.2} {unit} ({min:.2} to {max:.2})"),
+            _ => format!("{median:.2} {unit}, {min:.2} to {max:.2}"),
         }
     }
 }
@@ -126,42 +127,41 @@ impl Report {
         }
     }
 
-    /// The figures as tables in Markdown, each figure's variants side by side: the median, and the least and the
-    /// greatest where there are several rounds.
+    /// All of it as tables in Markdown.
     pub fn markdown(&self) -> String {
         let simulated = if self.simulated { ", **simulated**" } else { "" };
-        let mut text = format!("{}{simulated}; commit {}\n\n", self.device, self.commit);
-        text.push_str("| promise | measured | goal | |\n|---|---|---|---|\n");
-        for claim in &self.claims {
-            let Claim { name, value, unit, goal, .. } = claim;
-            text.push_str(&format!("| `{name}` | {value} {unit} | {goal} | {} |\n", claim.verdict()));
-        }
-        let mut variants: Vec<&str> = self.figures.iter().map(|figure| figure.variant.as_str()).collect();
-        variants.sort_unstable();
-        variants.dedup();
-        text.push_str(&format!(
-            "\n| figure | {} |\n|---{}|\n",
-            variants.join(" | "),
-            "|---".repeat(variants.len())
-        ));
-        let mut names: Vec<&str> = Vec::new();
-        for figure in &self.figures {
-            if !names.contains(&figure.name.as_str()) {
-                names.push(&figure.name);
-            }
-        }
-        for name in names {
-            let cells = variants.iter().map(|variant| {
-                let found =
-                    self.figures.iter().find(|figure| figure.name == name && figure.variant == *variant);
-                found.map_or_else(String::new, Figure::cell)
-            });
-            text.push_str(&format!("| `{name}` | {} |\n", cells.collect::<Vec<_>>().join(" | ")));
-        }
-        text
+        let header = format!("{}{simulated}; commit {}\n\n", self.device, self.commit);
+        header + &self.promises() + "\n" + &self.side_by_side()
     }
 
-    /// Writes all of it as JSON, and its figures as Markdown beside that.
+    fn promises(&self) -> String {
+        let row = |claim: &Claim| {
+            let Claim { name, value, unit, goal, .. } = claim;
+            format!("| `{name}` | {value} {unit} | {goal} | {} |\n", claim.verdict())
+        };
+        let header = "| promise | measured | goal | |\n|---|---|---|---|\n".to_string();
+        header + &self.claims.iter().map(row).collect::<String>()
+    }
+
+    /// A row for each figure, and a column for each variant.
+    fn side_by_side(&self) -> String {
+        let variants: BTreeSet<&str> = self.figures.iter().map(|figure| figure.variant.as_str()).collect();
+        let columns: Vec<&str> = variants.iter().copied().collect();
+        let header = format!("| figure | {} |\n|---{}|\n", columns.join(" | "), "|---".repeat(columns.len()));
+        let first = |at: usize| self.figures[..at].iter().all(|before| before.name != self.figures[at].name);
+        let row = |at: usize| {
+            let name = &self.figures[at].name;
+            let of = |variant: &&str| {
+                let mut figures = self.figures.iter();
+                let found = figures.find(|figure| figure.name == *name && figure.variant == **variant);
+                found.map_or_else(String::new, Figure::cell)
+            };
+            format!("| `{name}` | {} |\n", columns.iter().map(of).collect::<Vec<_>>().join(" | "))
+        };
+        header + &(0..self.figures.len()).filter(|at| first(*at)).map(row).collect::<String>()
+    }
+
+    /// Writes all of it as JSON, and as Markdown beside that.
     ///
     /// # Errors
     /// Where the file cannot be written.
@@ -200,7 +200,7 @@ mod tests {
         report.figure("a", "native", "ns", &[3.0]);
         let text = report.markdown();
         assert!(text.contains("| figure | native | ours |"), "{text}");
-        assert!(text.contains("| `a` | 3.00 ns | 2.00 ns (1.00 to 4.00) |"), "{text}");
+        assert!(text.contains("| `a` | 3.00 ns | 2.00 ns, 1.00 to 4.00 |"), "{text}");
         assert!(text.contains("| `b` |  | 5.00 ns |"), "{text}");
     }
 

@@ -7,8 +7,8 @@ use bench::report::Report;
 use bench::stats::{quantile, sorted};
 
 use crate::curve::delay_ms;
-use crate::game::{Load, MS, Tenant};
 use crate::lab::Lab;
+use crate::load::{Load, MS, Tenant};
 
 /// From asking for a new share to its holding. The other tenant's is not touched: 20 %, so that the first one's part is
 /// 20 % with 5 % of the GPU and 80 % with 80 %.

@@ -10,8 +10,9 @@ use bench::stats::greatest;
 use nix::sys::signal::Signal;
 
 use crate::curve::{delay_ms, parts};
-use crate::game::{Game, Load, MS, Tenant, now};
+use crate::game::{Game, now};
 use crate::lab::{Lab, variant};
+use crate::load::{Load, MS, Tenant};
 
 pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     daemon(lab, report)?;

@@ -6,8 +6,8 @@ use bench::Result;
 use bench::node::Node;
 use bench::report::Report;
 
-use crate::game::{Load, MS, Tenant};
 use crate::lab::{Lab, variant};
+use crate::load::{Load, MS, Tenant};
 
 /// One kernel of a millisecond about fifty times a second.
 fn serving() -> Tenant {

@@ -10,7 +10,8 @@ use bench::options;
 use clap::ValueEnum;
 
 use crate::curve::{Curve, parts};
-use crate::game::{Game, Tenant};
+use crate::game::Game;
+use crate::load::Tenant;
 
 /// Which GPU to measure on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

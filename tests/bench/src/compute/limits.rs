@@ -8,8 +8,9 @@ use bench::node::Node;
 use bench::report::Report;
 use bench::stats::{greatest, mean};
 
-use crate::game::{Game, Load, MS, Tenant};
+use crate::game::Game;
 use crate::lab::{Lab, Played, variant};
+use crate::load::{Load, MS, Tenant};
 
 const STRICT: &[&str] = &["--compute-mode", "strict"];
 

@@ -17,6 +17,7 @@ mod inference;
 mod lab;
 mod launches;
 mod limits;
+mod load;
 mod overhead;
 mod plot;
 mod shares;

@@ -9,8 +9,8 @@ use bench::node::{Driver, Node};
 use bench::report::Report;
 use bench::stats::mean;
 
-use crate::game::{Load, MS, SHORT, Tenant};
 use crate::lab::Lab;
+use crate::load::{Load, MS, SHORT, Tenant};
 
 pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     idle(lab, report)?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bench::Result;
 
-use crate::game::{Load, MS, Tenant};
 use crate::lab::Lab;
+use crate::load::{Load, MS, Tenant};
 
 /// The tenants' parts, each with a colour that most people can tell from the others.
 const TENANTS: [(f64, &str); 3] = [(50.0, "#0072b2"), (30.0, "#d55e00"), (20.0, "#009e73")];

@@ -6,9 +6,9 @@ use bench::report::Report;
 use bench::stats::{greatest, mean};
 
 use crate::curve::Curve;
-use crate::game::{Load, MS, SHORT, Tenant};
 use crate::ideal;
 use crate::lab::{Lab, Played, variant};
+use crate::load::{Load, MS, SHORT, Tenant};
 
 /// A load, and what each tenant was promised of it.
 struct Case {

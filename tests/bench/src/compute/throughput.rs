@@ -4,8 +4,8 @@ use bench::Result;
 use bench::report::Report;
 use bench::stats::mean;
 
-use crate::game::{Load, MS, SHORT, Tenant};
 use crate::lab::{Lab, variant};
+use crate::load::{Load, MS, SHORT, Tenant};
 
 pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     synchronous(lab, report)?;

@@ -2,8 +2,9 @@
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Node, Variant};
+use bench::node::Node;
 use bench::report::Report;
+use bench::variant::Variant;
 
 use crate::measure::{BLOCK, STEPS};
 

@@ -4,9 +4,10 @@ use std::thread;
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Driver, MIB, Node, Stage, Variant, run};
+use bench::node::{Driver, MIB, Node, Stage, run};
 use bench::report::Report;
 use bench::stats::{quantile, sorted};
+use bench::variant::Variant;
 
 use crate::{answers, instructions};
 
