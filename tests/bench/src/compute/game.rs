@@ -86,7 +86,9 @@ impl<'a> Game<'a> {
         let slice = format!("tenant-{}", self.players.len());
         if self.scheduled {
             let options: Vec<&str> = tenant.options.iter().map(String::as_str).collect();
-            self.node.create(&slice, &[&["--memory", "2Gi"], options.as_slice()].concat())?;
+            // A context takes half a GiB.
+            let memory = format!("{}Gi", 1 + tenant.processes);
+            self.node.create(&slice, &[&["--memory", &memory], options.as_slice()].concat())?;
         }
         let (clients, pids, curve) = (Vec::new(), Vec::new(), Curve::default());
         self.players.push(Player { slice, clients, pids, curve, stopped: false });

@@ -19,7 +19,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = lab.node()?;
     let solo = requests(lab, &node, &[serving()], false, "solo", report)?;
     for (name, kernel) in [("0.1ms", MS / 10), ("0.5ms", MS / 2), ("1ms", MS), ("2ms", 2 * MS)] {
-        if lab.quick && kernel != MS {
+        if lab.is_quick() && kernel != MS {
             continue;
         }
         let tenants = [serving(), Tenant::new(70.0, Load::saturating(kernel))];
@@ -51,7 +51,7 @@ fn requests(
 ) -> Result<Served> {
     let mut game = lab.begin(node, tenants, scheduled)?;
     game.latencies(0)?;
-    let (from, to) = game.watch(Duration::from_secs(lab.either(30, 3)))?;
+    let (from, to) = game.watch(Duration::from_secs(lab.windows(true) + 1))?;
     let [count, p50, p99, greatest] = game.latencies(0)?;
     if count < 1.0 {
         return Err(format!("no request was served {name}"));

@@ -34,8 +34,16 @@ pub(crate) struct Lab {
     law: Option<(f64, f64)>,
     /// What a nanosecond of kernel is on a real GPU; nothing on the simulated one, whose kernels know the time.
     turns: f64,
-    /// Less of everything.
-    pub(crate) quick: bool,
+    form: Form,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As little as says that it works.
+    Quick,
+    /// Everything, with so many windows for each measurement in slices.
+    Long(u64),
 }
 
 /// What happened in each window.
@@ -69,14 +77,14 @@ impl Played {
 }
 
 impl Lab {
-    pub(crate) fn set_up(stage: &Stage, which: WhichGpu, quick: bool) -> Result<Self> {
+    pub(crate) fn set_up(stage: &Stage, which: WhichGpu, form: Form) -> Result<Self> {
         let driver = match which {
             WhichGpu::Real => Driver::Real,
             WhichGpu::Auto if Path::new("/dev/nvidiactl").exists() => Driver::Real,
             WhichGpu::Auto | WhichGpu::Sim => Driver::Simulated,
         };
         let mut lab =
-            Self { stage: stage.clone(), driver, device: String::new(), law: None, turns: 0.0, quick };
+            Self { stage: stage.clone(), driver, device: String::new(), law: None, turns: 0.0, form };
         lab.look()?;
         println!("on {}{}", lab.device, if lab.is_simulated() { ", SIMULATED" } else { "" });
         Ok(lab)
@@ -119,22 +127,26 @@ impl Lab {
         Node::empty(&self.stage, self.driver)
     }
 
+    pub(crate) fn is_quick(&self) -> bool {
+        self.form == Form::Quick
+    }
+
     /// Of two numbers, the one for this form of the bench.
-    pub(crate) const fn either<T: Copy>(&self, long: T, quick: T) -> T {
-        if self.quick { quick } else { long }
+    pub(crate) fn either<T>(&self, long: T, quick: T) -> T {
+        if self.is_quick() { quick } else { long }
     }
 
     /// Windows of a measurement, and of what stands beside it.
     pub(crate) const fn windows(&self, scheduled: bool) -> u64 {
-        match (self.quick, scheduled) {
-            (true, _) => 2,
-            (false, true) => 30,
-            (false, false) => 15,
+        match (self.form, scheduled) {
+            (Form::Quick, _) => 2,
+            (Form::Long(windows), true) => windows,
+            (Form::Long(windows), false) => windows / 2,
         }
     }
 
     /// Until shares have settled after programs have begun.
-    pub(crate) const fn settle(&self) -> Duration {
+    pub(crate) fn settle(&self) -> Duration {
         self.either(Duration::from_millis(1500), Duration::from_millis(700))
     }
 

@@ -56,7 +56,7 @@ fn cases(quick: bool) -> Vec<Case> {
 
 pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = lab.node()?;
-    for case in cases(lab.quick) {
+    for case in cases(lab.is_quick()) {
         let [ours, bare] = both(lab, &node, &case, report)?;
         let (mean_error, worst) = errors(&ours, &case.promised);
         report.at_most(&format!("share_error_mean_{}", case.name), mean_error, "pp", 1.0);
@@ -68,7 +68,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
         report.at_least(&format!("throughput_{}", case.name), ratio, "", 0.98);
         report.undecided_in_simulation();
     }
-    match lab.quick {
+    match lab.is_quick() {
         true => Ok(()),
         false => mixed(lab, &node, report),
     }
