@@ -47,6 +47,8 @@ pub enum Word {
     Panics,
     /// Odd while no daemon answers; moves with each death and each return.
     DaemonTurn,
+    /// The daemon of the moment, or 0.
+    Daemon,
     /// How long the daemon had to wait for a processor, in all, in nanoseconds.
     DaemonDelay,
     /// The longest that anybody was blocked while a daemon answered, less the wait for a processor.
@@ -263,8 +265,10 @@ impl Lane {
     fn end_one_killed(self, own_delay_ns: impl Fn() -> u64) -> Option<Duration> {
         let wait = self.waiting().filter(|_| self.thread().is_some_and(delays::is_asleep))?;
         let own_delay_ns = own_delay_ns();
-        // It may have gone on meanwhile, and entered it itself.
-        (self.waiting()? == wait).then(|| self.enter(wait, own_delay_ns))
+        // It may have gone on meanwhile, and entered it itself. Or it waits for a daemon whose death nobody has seen.
+        let daemon = Pid::from_raw(self.board.get(Word::Daemon) as i32);
+        let is_ours = self.waiting()? == wait && !delays::is_dead(daemon);
+        is_ours.then(|| self.enter(wait, own_delay_ns))
     }
 
     /// The wait that has begun and not ended.

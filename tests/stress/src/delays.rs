@@ -31,8 +31,17 @@ impl Delays {
 
 /// Whether another thread is asleep. Of one that is not, nobody says how long it has been waiting for a processor.
 pub(crate) fn is_asleep(thread: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with(['S', 'D']))
+    matches!(state(thread), Some('S' | 'D'))
+}
+
+/// Whether a process has ended, or is about to.
+pub(crate) fn is_dead(process: Pid) -> bool {
+    matches!(state(process), None | Some('Z' | 'X'))
+}
+
+fn state(thread: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }
 
 /// How long another thread had to wait for a processor until it last got one.

@@ -119,7 +119,10 @@ impl Nursery {
             for (lane, blocked) in self.board.lane(cradle.lane).end_killed() {
                 if blocked > Duration::from_millis(100) {
                     let last = lane.last().map(name).unwrap_or_default();
-                    eprintln!("a thread of {pid} was blocked for {blocked:?} when killed, last at {last:?}");
+                    let turn = self.board.get(Word::DaemonTurn);
+                    eprintln!(
+                        "a thread of {pid} was blocked for {blocked:?} when killed, last at {last:?}, turn {turn}"
+                    );
                 }
             }
             // It was not waited for yet, so the pid is still its own.

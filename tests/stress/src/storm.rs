@@ -220,6 +220,7 @@ impl<'a> Keeper<'a> {
         let chance = Chance::new(storm.seed);
         let mut keeper = Self { storm, place, board, node, daemon: None, chance, deaths: 0 };
         keeper.daemon = Daemon::start(keeper.command("daemon")?, place)?;
+        board.set(Word::Daemon, keeper.pid().into());
         Ok(keeper)
     }
 
@@ -288,6 +289,7 @@ impl<'a> Keeper<'a> {
             }
             if let Some(daemon) = Daemon::start(command, self.place)? {
                 pid.store(daemon.pid(), SeqCst);
+                self.board.set(Word::Daemon, daemon.pid().into());
                 self.daemon = Some(daemon);
                 self.board.count(Word::DaemonTurn);
                 return Ok(());
