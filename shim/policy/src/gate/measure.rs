@@ -148,12 +148,16 @@ impl Gate<'_> {
         if graphs == 0 {
             let kernel = learnt(self.kernel_ns(), cost / kernels, solid);
             self.state.kernel().store(kernel, Relaxed);
-            self.note_length(cost / kernels, cost);
+            if solid {
+                self.note_length(cost / kernels, cost);
+            }
         } else if of(Of::Graph) != SEVERAL {
             let theirs = cost.saturating_sub(kernels.saturating_mul(self.kernel_ns()));
             let before = self.state.graph_ns(of(Of::Graph)).unwrap_or(0);
             self.state.set_graph_ns(of(Of::Graph), learnt(before, theirs / graphs, solid));
-            self.note_length(theirs / graphs, cost);
+            if solid {
+                self.note_length(theirs / graphs, cost);
+            }
         }
         self.begin_measuring(device);
     }

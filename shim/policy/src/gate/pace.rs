@@ -69,7 +69,9 @@ impl Gate<'_> {
         let since = self.record.busy_since_ns(device).swap(0, Release);
         let elapsed = now.saturating_sub(since);
         let likely = self.state.get(device, Of::Stretch).saturating_add(SPACING_NS);
-        let busy = if exact || elapsed <= likely.saturating_mul(2) { elapsed } else { likely };
+        // When it was looked at before, there was something still.
+        let least = elapsed.saturating_sub(self.state.get(device, Of::Glance));
+        let busy = if exact || elapsed <= likely.saturating_mul(2) { elapsed } else { likely.max(least) };
         if since != 0 {
             self.record.busy_ns(device).fetch_add(busy, Release);
         }
@@ -100,7 +102,8 @@ impl Gate<'_> {
     pub(super) fn enter(&self, place: Place, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
         let lease = Lease::decode(pass.word);
         let depth_ns = u64::from(lease.depth_us) * 1000;
-        let spacing = (depth_ns / MARKS_IN_DEPTH).max(SPACING_NS);
+        // Who waits for room sees one mark reached while there is work behind it still.
+        let spacing = (depth_ns / MARKS_IN_DEPTH).max(SPACING_NS.min(depth_ns / 2));
         let guard = self.state.turn();
         self.taken(place.device);
         let (unmarked, cost) = self.add(place.device, work);
