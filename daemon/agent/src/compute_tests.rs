@@ -191,7 +191,7 @@ fn a_slice_that_rings_without_end_is_not_heard_for_a_while() {
     assert_eq!(member.unmute(at(0)), None, "what may be saved up is heard");
     member.rang(at(0));
     assert_eq!(member.unmute(at(0)), Some(at(1000)));
-    assert!(member.wants_a_look(), "it is looked at instead");
+    assert!(member.wants_a_look(at(0)), "it is looked at instead");
     assert_eq!(member.unmute(at(1000)), None);
     member.rang(at(1000));
     assert_eq!(member.unmute(at(1000)), None, "a millisecond is worth ten rings");

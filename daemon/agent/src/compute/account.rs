@@ -21,6 +21,9 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES, Slot};
 /// A number for each device of a process.
 type PerDevice = [u64; MAX_DEVICES];
 
+/// What runs for so much longer than twice what was thought does not only wait for another's tail.
+const LONG_RUN: Nanos = Nanos::millis(2);
+
 /// What is remembered of a slice between two looks.
 #[derive(Debug)]
 pub struct Account {
@@ -45,6 +48,17 @@ struct Process {
     /// For how long it has been busy without progress, and the longest such time lately, in nanoseconds.
     stalled: u64,
     longest_stall: u64,
+    /// For each device when the first of what is outstanding there should have begun, in nanoseconds; zero if nobody
+    /// knows.
+    begun: PerDevice,
+    /// Since when the first of what is outstanding on each device has been seen to be the first, in nanoseconds.
+    first_since: PerDevice,
+    /// The longest time lately for which a launch has been seen to run that was thought to be much shorter: whoever
+    /// launched it may have slept since.
+    longest_run: u64,
+    /// What is left of what is outstanding on each device, as it should be, and what was at the look before.
+    left: PerDevice,
+    due: PerDevice,
 }
 
 /// What a record says at an instant.
@@ -64,6 +78,8 @@ struct Reading {
     since: PerDevice,
     /// What is outstanding by its marks, in nanoseconds; zero where there are none.
     pending: PerDevice,
+    /// The oldest mark that is pending on each device: its number and its estimate in nanoseconds.
+    first: [(u64, u64); MAX_DEVICES],
 }
 
 impl Account {
@@ -114,6 +130,7 @@ impl Account {
             let reading = Reading::of(record, now);
             let known = self.processes.remove(&slot).filter(|process| process.identity == identity);
             let mut process = known.unwrap_or_else(|| Process::new(identity, first.then_some(reading)));
+            process.follow(&reading, now.nanos(), passed);
             sum.add(&mut process, &reading, passed);
             process.last = reading;
             processes.insert(slot, process);
@@ -166,7 +183,7 @@ impl Sum {
             let busy = process.count(reading, device).min(passed);
             most_busy = busy.max(most_busy);
             self.busy[device] = self.busy[device].saturating_add(busy);
-            self.pending[device] = self.pending[device].saturating_add(reading.pending[device]);
+            self.pending[device] = self.pending[device].saturating_add(process.left[device]);
         }
         process.watch_progress(reading, most_busy);
         let (last, launches) = (&process.last, process.lengths(reading));
@@ -192,12 +209,35 @@ impl Process {
         Self { identity, last, counted: last.claimed, ..Self::default() }
     }
 
+    /// Estimates what is left of what is outstanding. Nobody says when a launch began or ended: if one before it ended
+    /// since the last look, `passed` ago, then likely in the middle of that time, or of its own if that is shorter.
+    fn follow(&mut self, now: &Reading, at: u64, passed: u64) {
+        for device in 0..MAX_DEVICES {
+            let ((sequence, estimate), before) = (now.first[device], self.last.first[device].0);
+            self.due[device] = self.left[device];
+            if sequence != before {
+                self.first_since[device] = at;
+                let ended = before != 0 && sequence != 0;
+                self.begun[device] = if ended { at.saturating_sub(passed.min(estimate) / 2) } else { 0 };
+            }
+            let run = at.saturating_sub(self.first_since[device]);
+            if sequence != 0 && run > estimate.saturating_mul(2).saturating_add(LONG_RUN.get()) {
+                self.longest_run = self.longest_run.max(run);
+            }
+            let begun = self.begun[device];
+            let ran = if begun == 0 { 0 } else { at.saturating_sub(begun).min(estimate) };
+            let pending = now.pending[device];
+            self.left[device] = pending.saturating_sub(ran).max(pending.min(1000));
+        }
+    }
+
     /// It was busy for so long until it was seen like this.
     fn watch_progress(&mut self, now: &Reading, busy: u64) {
         self.stalled = self.stalled.saturating_add(busy);
         if now.progress() != self.last.progress() {
             let faded = self.longest_stall - self.longest_stall / 32;
             self.longest_stall = self.stalled.max(faded);
+            self.longest_run -= self.longest_run / 32;
             self.stalled = 0;
         }
     }
@@ -207,12 +247,12 @@ impl Process {
         let stall = self.longest_stall.max(self.stalled);
         let believed = if stall == 0 { u64::MAX } else { stall };
         let kernel = now.kernel_ns.min(believed);
-        (kernel, now.longest_ns.min(believed).max(kernel))
+        (kernel, now.longest_ns.max(self.longest_run).min(believed).max(kernel))
     }
 
     /// For how long it was busy on a device since the last look, as far as that is believed.
     fn count(&mut self, now: &Reading, device: usize) -> u64 {
-        let Self { last, counted, .. } = self;
+        let Self { last, counted, due, .. } = self;
         let same_stretch = now.since[device] == last.since[device];
         let base = if same_stretch { last.claimed[device] } else { counted[device] };
         let claimed = now.claimed[device].saturating_sub(base);
@@ -224,7 +264,7 @@ impl Process {
             return if was_done && !same_stretch { claimed.min(now.submitted_since(last)) } else { claimed };
         }
         let launched = now.sequence != last.sequence;
-        let busy = if launched { claimed } else { claimed.min(last.pending[device]) };
+        let busy = if launched { claimed } else { claimed.min(due[device]) };
         counted[device] = counted[device].saturating_add(busy);
         busy
     }
@@ -251,7 +291,13 @@ impl Reading {
         }
         for mark in record.marks().pending() {
             reading.marks += 1;
-            reading.pending[mark.device.index()] += u64::from(mark.estimate_us.max(1)) * 1000;
+            let estimate = u64::from(mark.estimate_us.max(1)) * 1000;
+            let (device, sequence) = (mark.device.index(), u64::from(mark.sequence));
+            reading.pending[device] += estimate;
+            let first = reading.first[device].0;
+            if first == 0 || sequence < first {
+                reading.first[device] = (sequence, estimate);
+            }
         }
         reading
     }

@@ -14,11 +14,15 @@ const PER_RING: Nanos = Nanos::micros(100);
 /// A slice that rings too much is not heard for so long; then its records are looked at all the same.
 const MUTED: Nanos = Nanos::millis(1);
 
+/// A slice that may launch and need not ring is looked at as often as this, if anybody is.
+const SILENCE: Nanos = Nanos::millis(1);
+
 /// A slice that is governed.
 #[derive(Debug)]
 pub(super) struct Member<S> {
     site: S,
     account: Account,
+    looked: Instant,
     /// What the arbiter said last.
     lease: Option<Lease>,
     /// What stands in the control region.
@@ -32,7 +36,8 @@ impl<S: Site> Member<S> {
     /// One whose devices are these GPUs.
     pub(super) fn new(site: S, devices: &[GpuUuid]) -> Self {
         let account = Account::new(devices);
-        Self { site, account, lease: None, written: None, spent: Instant::default(), muted_until: None }
+        let never = Instant::default();
+        Self { site, account, looked: never, lease: None, written: None, spent: never, muted_until: None }
     }
 
     pub(super) const fn site(&self) -> &S {
@@ -71,12 +76,14 @@ impl<S: Site> Member<S> {
     }
 
     /// Whether it may have changed since the last look without having rung.
-    pub(super) const fn wants_a_look(&self) -> bool {
-        self.account.is_active() || self.muted_until.is_some()
+    pub(super) fn wants_a_look(&self, now: Instant) -> bool {
+        let silent = self.lease.is_some_and(|lease| lease.open && !lease.bell);
+        self.account.is_active() || self.muted_until.is_some() || silent && now.since(self.looked) >= SILENCE
     }
 
     /// Reads the records of all who are there.
     pub(super) fn look(&mut self, now: Instant) -> Observed {
+        self.looked = now;
         self.site.look(now, &mut self.account)
     }
 

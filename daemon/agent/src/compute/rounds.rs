@@ -97,7 +97,7 @@ impl<S: Site> Rounds<S> {
             if rang {
                 member.rang(now);
             }
-            if beat || rang || member.wants_a_look() {
+            if beat || rang || member.wants_a_look(now) {
                 self.arbiter.observe(now, name, member.look(now));
             }
         }

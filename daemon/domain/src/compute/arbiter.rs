@@ -66,20 +66,17 @@ impl Arbiter {
     pub fn observe(&mut self, now: Instant, name: &SliceName, seen: Observed) {
         let now = self.pass(now);
         let Ok(at) = self.find(name) else { return };
-        let floor = self.floor(&self.slices[at].1);
         let member = &mut self.slices[at].1;
         let idled = !member.wants() && !member.wanted_within(now, self.rules.hysteresis);
         member.observe(now, seen);
-        if idled && member.wants() {
-            let saved = u128::from(self.rules.memory.get()) * 1000 / u128::from(member.weight());
-            member.clock = member.clock.max(floor.saturating_sub(saved));
-        }
+        member.rejoins |= idled && member.wants();
     }
 
     /// Decides. What it says is taken as done: the next decision names only what changes after that.
     pub fn decide(&mut self, now: Instant) -> Decision {
         let now = self.pass(now);
         self.charge(now);
+        self.rejoin();
         self.foretell(now);
         let relaxed: Vec<bool> = self.slices.iter().map(|(_, member)| self.is_relaxed(member)).collect();
         let outcome = Round::new(now, &self.rules, &self.slices, &relaxed).decide();
@@ -163,6 +160,18 @@ impl Arbiter {
             member.charge(now, passed, used, &self.rules);
         }
         self.weigh(&gpus, &used);
+    }
+
+    /// Those who were idle begin not far behind the least served of those who were not, now that these are charged.
+    fn rejoin(&mut self) {
+        for at in 0..self.slices.len() {
+            let floor = self.floor(&self.slices[at].1);
+            let member = &mut self.slices[at].1;
+            if core::mem::take(&mut member.rejoins) {
+                let saved = u128::from(self.rules.memory.get()) * 1000 / u128::from(member.weight());
+                member.clock = member.clock.max(floor.saturating_sub(saved));
+            }
+        }
     }
 
     /// What was launched while others had work outstanding comes after that.

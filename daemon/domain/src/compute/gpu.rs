@@ -42,6 +42,7 @@ impl Gpu {
         let active = members.iter().filter(|member| {
             member.terms.request > Permille::ZERO
                 && !member.terms.frozen
+                && !member.rejoins
                 && member.wanted_within(now, rules.hysteresis)
         });
         let least = active.map(|member| member.clock).min().unwrap_or(0);

@@ -26,6 +26,8 @@ pub(super) struct Member {
     pub(super) limited: bool,
     /// What it was promised less what it used, within bounds.
     owed: i128,
+    /// It began to want the GPU after an idle time, and its virtual time is of before that.
+    pub(super) rejoins: bool,
     /// When it was last seen wanting the GPU.
     pub(super) wanted_at: Option<Instant>,
     /// Since when it waits closed.
@@ -75,6 +77,7 @@ impl Member {
             allowance: i128::from(rules.burst.get()),
             limited: false,
             owed: 0,
+            rejoins: false,
             wanted_at: None,
             waits_since: None,
             progressed_at: now,
@@ -191,8 +194,13 @@ impl Member {
         let most = if self.wants() { burst } else { burst / 3 };
         let more = self.allowance + part(passed, self.terms.limit.get());
         self.allowance = more.min(most.max(self.allowance)) - i128::from(used.get());
-        self.limited = self.terms.limit.get() < 1000
+        self.limited = self.has_limit()
             && if self.limited { self.allowance < self.resume(rules) } else { self.allowance <= 0 };
+    }
+
+    /// Whether there is a part of the GPU that it may not use.
+    pub(super) const fn has_limit(&self) -> bool {
+        self.terms.limit.get() < 1000
     }
 
     /// From which allowance on a slice that reached its limit may go on.
@@ -285,9 +293,9 @@ impl Member {
     }
 
     /// How long it should still be idle, if it comes back as it uses to. Nothing if that is not to be expected, or
-    /// if it is idle for much longer than it runs: the GPU does not wait for such a one.
+    /// if it is idle for longer than it runs: the GPU does not wait for such a one.
     pub(super) fn returns_in(&self, now: Instant, rules: &Rules) -> Option<Nanos> {
-        if self.gap > self.stint.scaled(2, 1) {
+        if self.gap > self.stint.scaled(5, 4) {
             return None;
         }
         let from = if self.wants() { self.ends } else { self.idle_since };

@@ -8,6 +8,10 @@ use crate::compute::time::Nanos;
 use crate::compute::turns::{GLANCE, Reason, Round, Verdict};
 use crate::units::Permille;
 
+/// How often one is looked at, at least, of which nobody knows how long it takes.
+const UNKNOWN: Nanos = Nanos::micros(500);
+/// How often one is looked at that may launch, has a limit, and seems to have just become idle.
+const MOMENT: Nanos = Nanos::millis(1);
 /// How often a slice that has the GPU to itself is looked at.
 const LEISURE: Nanos = Nanos::millis(100);
 /// Kernels longer than this are launched one by one while others wait: a gap between them costs little, another
@@ -60,6 +64,10 @@ impl Round<'_> {
         let stays = member.is_open() && !self.others(at).any(rival);
         if chosen {
             self.look_in(self.rules.grace);
+        }
+        if member.has_limit() && member.is_open() && member.wanted_within(self.now, self.rules.hysteresis) {
+            // What has no mark yet looks like nothing, and must not go on beyond the limit unseen.
+            self.look_in(MOMENT);
         }
         if alone || chosen || stays || self.is_above_all(at) {
             return Verdict { reason, ..self.opened(at) };
@@ -121,16 +129,18 @@ impl Round<'_> {
         let depth = match () {
             () if spared => Nanos::ZERO,
             () if below && singly => Nanos::ZERO,
-            () if below => kernel.scaled(2, 1).max(GLANCE + GLANCE).min(rules.depth),
+            // Two launches, though the second should end a little sooner than they say.
+            () if below => kernel.scaled(3, 2).max(GLANCE + GLANCE).min(rules.depth),
             () if fills => kernel.max(rules.overlap).min(rules.depth),
             () if contended && member.is_erratic(rules) => Nanos::ZERO,
-            () if contended => rules.depth,
+            () if contended || member.has_limit() => rules.depth,
             () if sole => Nanos::millis(1000),
             () => rules.lone_depth,
         };
         let least = if spared || fills || singly { 1 } else { 2 };
         let above = others.iter().any(|other| other.terms.priority < member.terms.priority);
-        let lease = Lease { open: true, depth, least, bell: contended || above, frozen: false };
+        let lease =
+            Lease { open: true, depth, least, bell: contended || above || member.has_limit(), frozen: false };
         Verdict { lease, fills, spared, reason: Reason::Running }
     }
 
@@ -182,11 +192,12 @@ impl Round<'_> {
         let overdue = self.now.since(member.ends);
         if member.is_predictable() && overdue <= self.rules.overlap {
             let early = self.rules.overlap.min(member.seen.kernel.scaled(1, 2).max(GLANCE + GLANCE));
-            return left - early;
+            // Nobody wakes from a sleep as short as that in time.
+            return if left <= early + GLANCE { Nanos::ZERO } else { left - early };
         }
         // Nobody knows how long the last kernel is: look more seldom the longer it lasts.
         let since = if member.is_predictable() { overdue } else { self.now.since(member.closed_at) };
-        since.scaled(1, 8).max(GLANCE + GLANCE)
+        since.scaled(1, 8).clamp(GLANCE + GLANCE, UNKNOWN)
     }
 
     fn watch_holder(&mut self, at: usize) {
@@ -214,7 +225,11 @@ impl Round<'_> {
             let left = member.seen.outstanding > Nanos::ZERO && !self.chosen.contains(&at);
             if left && member.is_predictable() && !member.is_stalled(self.now, self.rules) {
                 let overdue = self.now.since(member.ends.max(member.closed_at));
-                self.look_in(member.ends.since(self.now).max(overdue.scaled(1, 4)));
+                let left = member.ends.since(self.now).max(overdue.scaled(1, 4));
+                let last = member.seen.outstanding <= member.seen.kernel;
+                // Long ones may well take less than it is thought.
+                let step = member.seen.kernel.scaled(1, 8).max(MOMENT);
+                self.look_in(if last { left.min(step) } else { left.scaled(1, 2) });
             }
         }
     }
