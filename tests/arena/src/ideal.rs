@@ -11,7 +11,7 @@ use crate::setup::Setup;
 pub fn run(setup: &Setup, length: u64) -> Report {
     let mut report = Report::new(setup.tenants.len(), length);
     let mut chances: Vec<Chance> =
-        (0..setup.tenants.len()).map(|tenant| crate::host::chance(setup.seed, tenant, 0)).collect();
+        (0..setup.tenants.len()).map(|tenant| crate::program::chance(setup.seed, tenant, 0)).collect();
     let mut served = vec![0_u128; setup.tenants.len()];
     let mut now = 0;
     while now < length {

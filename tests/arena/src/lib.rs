@@ -1,23 +1,24 @@
-//! The compute arbiter against models of tenants, in virtual time.
+//! The compute arbiter and the gate against programs, in virtual time.
 //!
 //! Laws:
 //! - The judge is [`simgpu::law`], which knows neither the arbiter nor what tenants report.
-//! - The arbiter is the daemon's own; it sees only what a daemon would see, as late as a daemon would.
+//! - What decides is what runs elsewhere: the daemon's rounds and its arbiter, and the library's gate over words of
+//!   shared memory. They see only what they would see there, as late as they would.
 //! - Nothing here reads a clock: the same setup gives the same history, on every machine.
 #![forbid(unsafe_code)]
 
-mod gate;
-mod host;
+mod game;
 pub mod ideal;
 mod load;
+mod program;
 mod report;
 mod setup;
 mod world;
 
+pub use game::run;
 pub use load::{Chance, Lengths, Load};
 pub use report::Report;
 pub use setup::{Action, Delays, GPU_RULES, Policy, Program, Setup, Tenant, fair, gpu, name, permille};
-pub use world::run;
 
 /// One microsecond, in the unit of the arena.
 pub const US: u64 = 1_000;

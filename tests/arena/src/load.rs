@@ -76,6 +76,13 @@ impl Load {
         Self::Saturating { kernels: Lengths::Fixed(length), ahead: 16 }
     }
 
+    /// How long its kernels run alone.
+    pub const fn kernels(self) -> Lengths {
+        match self {
+            Self::Saturating { kernels, .. } | Self::Rounds { kernels, .. } => kernels,
+        }
+    }
+
     /// Waits for every kernel, then thinks.
     pub const fn synchronous(length: u64, gap: u64) -> Self {
         Self::Rounds { kernels: Lengths::Fixed(length), batch: 1, gap: Lengths::Fixed(gap) }

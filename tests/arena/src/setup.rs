@@ -22,14 +22,16 @@ pub struct Delays {
     pub wake: (u64, u64),
     /// From a moment for which the daemon set its alarm to its decision.
     pub alarm: (u64, u64),
-    /// From a mark that is passed to its being seen by who waits for depth.
+    /// How much longer a thread sleeps than it asked for.
     pub nap: (u64, u64),
     /// From the end of work to the return of the call that waits for it.
     pub sync: (u64, u64),
+    /// From a mark that the GPU comes to until its word is in the process's record.
+    pub write: (u64, u64),
+    /// From the death of processes until the daemon has seen it.
+    pub reap: (u64, u64),
     /// What a launch costs on the host.
     pub launch: u64,
-    /// GPU time between marks.
-    pub marks: u64,
 }
 
 impl Default for Delays {
@@ -38,10 +40,11 @@ impl Default for Delays {
             bell: (20 * US, 40 * US),
             wake: (30 * US, 50 * US),
             alarm: (5 * US, 60 * US),
-            nap: (10 * US, 80 * US),
+            nap: (50 * US, 70 * US),
             sync: (5 * US, 15 * US),
+            write: (US, 3 * US),
+            reap: (100 * US, MS),
             launch: 3 * US,
-            marks: 200 * US,
         }
     }
 }
@@ -56,7 +59,7 @@ pub enum Policy {
 }
 
 /// One thread that launches, in one process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// Which of the tenant's processes, from 0.
     pub process: usize,
@@ -64,8 +67,17 @@ pub struct Program {
     pub stream: u64,
     /// What it does.
     pub load: Load,
+    /// It launches one of so many graphs each time, each of a length of its own; kernels if zero.
+    pub graphs: u64,
     /// When it begins and ends.
     pub lives: (u64, u64),
+}
+
+impl Program {
+    /// In a tenant's first process, in stream 1, from the beginning to the end.
+    pub const fn new(load: Load) -> Self {
+        Self { process: 0, stream: 1, load, graphs: 0, lives: (0, u64::MAX) }
+    }
 }
 
 /// A slice and what runs in it.
@@ -80,12 +92,7 @@ pub struct Tenant {
 impl Tenant {
     /// One thread that works from the beginning to the end.
     pub fn new(terms: Terms, load: Load) -> Self {
-        Self { terms, programs: Vec::new() }.and(Program {
-            process: 0,
-            stream: 1,
-            load,
-            lives: (0, u64::MAX),
-        })
+        Self { terms, programs: Vec::new() }.and(Program::new(load))
     }
 
     /// Another thread.

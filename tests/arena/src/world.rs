@@ -1,229 +1,253 @@
-//! The game itself: events in the order of their moments.
+//! What everybody in a game shares: the clock, the GPUs, and what processes keep in memory.
+//!
+//! Programs run as coroutines, one at a time, and hand the clock back whenever they sleep. So all is in cells, and
+//! nobody holds one open while a program runs.
 
-mod daemon;
-mod tenants;
+mod gpus;
 
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::ControlFlow::{self, Break};
+use std::sync::atomic::AtomicU64;
 
-use simgpu::law::{Piece, Queue, Ran, Timeline, Witness};
-use tranche_domain::compute::{Arbiter, Instant};
+use simgpu::law::Timeline;
+use tranche_policy::{GATE_WORDS, Gate, Grant};
+use tranche_shm::Slot;
+use tranche_shm::compute::{RECORD_WORDS, Record};
+use tranche_shm::control::{self, Control, ControlWriter, Identity};
 
-use crate::gate::Account;
-use crate::host::{Phase, Process, Slice, Thread, chance};
+use crate::US;
 use crate::load::Chance;
 use crate::report::Report;
-use crate::setup::{Policy, Setup, name};
-use crate::{S, US};
+use crate::setup::{Program, Setup};
 
-/// How far GPUs may run before each other. One alone runs from event to event.
-const STRIDE: u64 = 10 * US;
-/// A gate lets everybody through that has not heard of a daemon for so long.
-const DEGRADED_AFTER: u64 = S;
-
-/// Plays a game of some length in nanoseconds.
-pub fn run(setup: &Setup, length: u64) -> Report {
-    let mut world = World::new(setup, length);
-    world.begin();
-    world.play();
-    world.report
-}
-
+/// Something that happens at a moment; of two at the same, the one that was foreseen first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(crate) enum Event {
     /// A thread goes on, if this is its valid appointment.
     Act { thread: usize, turn: u32 },
-    /// A mark's word is seen.
-    Known { process: usize, device: usize, stream: u64, sequence: u64 },
-    /// The daemon looks, if this is its valid appointment.
-    Look(u64),
+    /// The GPU's word that a mark was reached is in a process's record.
+    Written { process: usize, sequence: u32 },
+    /// The daemon wakes, if this is its valid appointment.
+    Round(u64),
+    /// The daemon has seen that a tenant's processes are dead.
+    Reaped(usize),
     /// An entry of the script.
     Script(usize),
-    /// Gates notice that the daemon is gone.
-    Degrade,
 }
 
-struct World<'s> {
-    setup: &'s Setup,
-    now: u64,
-    serial: u64,
-    sequence: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    gpus: Vec<Timeline>,
-    slices: Vec<Slice>,
-    processes: Vec<Process>,
-    threads: Vec<Thread>,
-    arbiter: Arbiter,
-    look: Option<(u64, u64)>,
-    daemon_gone: Option<u64>,
-    chance: Chance,
-    report: Report,
+/// What a thread sleeps for. Each but the first may end before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Until a moment.
+    Until(u64),
+    /// Until the lease has changed, or a moment.
+    Turn(u64),
+    /// Until the driver takes one more launch.
+    Room,
+    /// Until all that it launched is done.
+    Drained,
 }
 
-struct Watch<'a> {
-    report: &'a mut Report,
-    processes: &'a [Process],
-    finished: Option<(usize, Piece, u64)>,
+/// A thread, as far as it is not its program.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) tenant: usize,
+    pub(crate) process: usize,
+    pub(crate) program: Program,
+    pub(crate) in_flight: Cell<u32>,
+    /// What it may launch without asking the gate, and how much of that is left.
+    pub(crate) grant: Cell<Grant>,
+    pub(crate) left: Cell<u32>,
+    pub(crate) sleep: Cell<Sleep>,
+    /// Which of its appointments is the valid one.
+    pub(crate) turn: Cell<u32>,
 }
 
-impl Witness for Watch<'_> {
-    fn ran(&mut self, context: usize, _: Ran, from: u64, to: u64) {
-        self.report.add_ran(self.processes[context].tenant, from, to);
+/// A process's memory.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) tenant: usize,
+    record: Vec<AtomicU64>,
+    words: Vec<AtomicU64>,
+}
+
+impl Process {
+    pub(crate) fn record(&self) -> Record<'_> {
+        Record::over(self.record.first_chunk().expect("it was made as long as a record"))
+    }
+}
+
+/// A slice's memory, and how it fares.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    /// The number of the GPU that each of its devices is.
+    pub(crate) gpus: Vec<usize>,
+    control: Vec<AtomicU64>,
+    pub(crate) rung: Cell<bool>,
+    pub(crate) heard: Cell<bool>,
+    pub(crate) stopped: Cell<bool>,
+    pub(crate) parked: RefCell<Vec<usize>>,
+    /// Its processes are gone, and the daemon knows.
+    pub(crate) empty: Cell<bool>,
+}
+
+impl Slice {
+    pub(crate) fn control(&self) -> ControlWriter<'_> {
+        ControlWriter::attach(&self.control).expect("it was made a control region")
     }
 
-    fn finished(&mut self, context: usize, piece: &Piece, at: u64) -> ControlFlow<()> {
-        self.finished = Some((context, *piece, at));
-        Break(())
+    pub(crate) fn reader(&self) -> Control<'_> {
+        Control::known(&self.control).expect("it was made a control region")
     }
 }
 
-impl<'s> World<'s> {
-    fn new(setup: &'s Setup, length: u64) -> Self {
-        let rules = match setup.policy {
-            Policy::Arbiter(rules) => rules,
-            Policy::Unscheduled => Default::default(),
-        };
+/// What everybody shares.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) setup: Setup,
+    pub(crate) now: Cell<u64>,
+    serial: Cell<u64>,
+    sequence: Cell<u64>,
+    events: RefCell<BinaryHeap<Reverse<(u64, u64, Event)>>>,
+    gpus: RefCell<Vec<Timeline>>,
+    pub(crate) slices: Vec<Slice>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) threads: Vec<Thread>,
+    chance: RefCell<Chance>,
+    pub(crate) report: RefCell<Report>,
+    /// When the daemon is to wake, and which of its appointments that is.
+    pub(crate) round: Cell<Option<(u64, u64)>>,
+}
+
+fn zeroed(words: usize) -> Vec<AtomicU64> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+impl World {
+    pub(crate) fn new(setup: &Setup, length: u64) -> Self {
         let mut world = Self {
-            setup,
-            now: 0,
-            serial: 0,
-            sequence: 0,
-            events: BinaryHeap::new(),
-            gpus: Vec::new(),
+            setup: setup.clone(),
+            now: Cell::new(0),
+            serial: Cell::new(0),
+            sequence: Cell::new(0),
+            events: RefCell::default(),
+            gpus: RefCell::default(),
             slices: Vec::new(),
             processes: Vec::new(),
             threads: Vec::new(),
-            arbiter: Arbiter::new(rules),
-            look: None,
-            daemon_gone: None,
-            chance: Chance::new(setup.seed),
-            report: Report::new(setup.tenants.len(), length),
+            chance: RefCell::new(Chance::new(setup.seed)),
+            report: RefCell::new(Report::new(setup.tenants.len(), length)),
+            round: Cell::new(None),
         };
         (0..setup.tenants.len()).for_each(|tenant| world.enter(tenant));
+        world.begin();
         world
     }
 
     /// A tenant with its processes and threads.
     fn enter(&mut self, tenant: usize) {
-        let player = &self.setup.tenants[tenant];
+        let player = self.setup.tenants[tenant].clone();
         let gpus: Vec<usize> = player.terms.gpus.iter().map(|uuid| usize::from(uuid.bytes()[0])).collect();
-        let most = gpus.iter().max().map_or(0, |most| most + 1).max(self.gpus.len());
-        self.gpus.resize_with(most, Timeline::default);
         let first = self.processes.len();
         let processes = player.programs.iter().map(|program| program.process + 1).max().unwrap_or(0);
-        for context in first..first + processes {
-            let accounts = vec![Account::default(); gpus.len()];
-            self.processes.push(Process { tenant, accounts, kernel: 0, longest: 0, progress: 0 });
-            for at in &gpus {
-                self.gpus[*at].queues.push(Queue { context, slice: None, pieces: Vec::new() });
-            }
+        for process in first..first + processes {
+            self.processes.push(Process { tenant, record: zeroed(RECORD_WORDS), words: zeroed(GATE_WORDS) });
+            gpus.iter().for_each(|gpu| self.add_context(*gpu, process));
         }
-        for (index, program) in player.programs.iter().enumerate() {
-            self.threads.push(Thread {
-                tenant,
-                process: first + program.process,
-                program: *program,
-                chance: chance(self.setup.seed, tenant, index),
-                phase: Phase::Begin,
-                next: None,
-                in_flight: 0,
-                round_began: 0,
-                waits: false,
-                deep: false,
-                turn: 0,
-            });
-        }
-        self.slices.push(Slice { gpus, ..Slice::default() });
+        self.threads.extend(player.programs.into_iter().map(|program| Thread {
+            tenant,
+            process: first + program.process,
+            program,
+            in_flight: Cell::new(0),
+            grant: Cell::new(Grant::NONE),
+            left: Cell::new(0),
+            sleep: Cell::new(Sleep::Until(0)),
+            turn: Cell::new(0),
+        }));
+        let control = zeroed(control::WORDS);
+        ControlWriter::init(&control, 1, gpus.len()).expect("a tenant has few devices");
+        self.slices.push(Slice {
+            gpus,
+            control,
+            rung: Cell::new(false),
+            heard: Cell::new(true),
+            stopped: Cell::new(false),
+            parked: RefCell::default(),
+            empty: Cell::new(false),
+        });
     }
 
-    fn begin(&mut self) {
-        self.admit_all();
-        for thread in 0..self.threads.len() {
+    fn begin(&self) {
+        for (thread, its) in self.threads.iter().enumerate() {
             // Nobody begins at the same nanosecond as another.
-            let at = self.threads[thread].program.lives.0 + self.chance.between(0, 50 * US);
-            self.act_at(thread, at);
+            self.act_at(thread, its.program.lives.0 + self.between((0, 50 * US)));
         }
-        for entry in 0..self.setup.script.len() {
-            self.push(self.setup.script[entry].0, Event::Script(entry));
-        }
-    }
-
-    fn admit_all(&mut self) {
-        if let Policy::Arbiter(_) = self.setup.policy {
-            for (tenant, player) in self.setup.tenants.iter().enumerate() {
-                self.arbiter.admit(Instant::from_nanos(self.now), name(tenant), player.terms.clone());
-            }
-            self.look_at(self.now);
+        for (entry, (at, _)) in self.setup.script.iter().enumerate() {
+            self.push(*at, Event::Script(entry));
         }
     }
 
-    fn play(&mut self) {
-        loop {
-            let next = self.events.peek().map_or(u64::MAX, |Reverse((at, _, _))| *at);
-            let until = next.min(self.report.length);
-            if self.run_gpus(until) {
-                continue;
-            }
-            if until == self.report.length {
-                break;
-            }
-            let Some(Reverse((_, _, event))) = self.events.pop() else { break };
-            self.handle(event);
+    /// The gate of a process.
+    pub(crate) fn gate(&self, process: usize) -> Gate<'_> {
+        let its = &self.processes[process];
+        let control = self.slices[its.tenant].reader();
+        Gate::over(control, its.record(), &its.words, || {}).expect("the words are as many as a gate needs")
+    }
+
+    /// The records of a tenant's processes, as long as the daemon takes them for alive.
+    pub(crate) fn records(&self, tenant: usize) -> impl Iterator<Item = (Slot, Identity, Record<'_>)> {
+        let gone = self.slices[tenant].empty.get();
+        let mine = self.processes.iter().filter(move |process| process.tenant == tenant && !gone);
+        mine.zip(0..).filter_map(|(process, at)| {
+            let identity = Identity { pid: at + 1, start_time: 1, inner_pid: at + 1 };
+            Some((Slot::new(at as usize)?, identity, process.record()))
+        })
+    }
+
+    pub(crate) fn push(&self, at: u64, event: Event) {
+        self.serial.set(self.serial.get() + 1);
+        self.events.borrow_mut().push(Reverse((at.max(self.now.get()), self.serial.get(), event)));
+    }
+
+    /// When the next thing happens.
+    pub(crate) fn next(&self) -> u64 {
+        self.events.borrow().peek().map_or(u64::MAX, |Reverse((at, _, _))| *at)
+    }
+
+    pub(crate) fn pop(&self) -> Option<Event> {
+        self.events.borrow_mut().pop().map(|Reverse((_, _, event))| event)
+    }
+
+    fn between(&self, range: (u64, u64)) -> u64 {
+        self.chance.borrow_mut().between(range.0, range.1)
+    }
+
+    pub(crate) fn later(&self, range: (u64, u64)) -> u64 {
+        self.now.get() + self.between(range)
+    }
+
+    /// A thread goes on at a moment, and not when it would have otherwise.
+    pub(crate) fn act_at(&self, thread: usize, at: u64) {
+        let turn = &self.threads[thread].turn;
+        turn.set(turn.get() + 1);
+        self.push(at, Event::Act { thread, turn: turn.get() });
+    }
+
+    /// The daemon wakes at a moment, or before.
+    pub(crate) fn round_at(&self, at: u64) {
+        if self.round.get().is_none_or(|(earlier, _)| at < earlier) {
+            let id = self.serial.get() + 1;
+            self.round.set(Some((at, id)));
+            self.push(at, Event::Round(id));
         }
     }
 
-    /// Runs every GPU towards a moment. Says whether anything happened on the way, or the moment is not reached yet.
-    fn run_gpus(&mut self, until: u64) -> bool {
-        let stride = if self.gpus.len() == 1 { until } else { until.min(self.now + STRIDE) };
-        let mut stopped = stride;
-        let mut happened = false;
-        for at in 0..self.gpus.len() {
-            while let Some((context, piece, when)) = self.run_gpu(at, stride) {
-                happened = true;
-                self.now = self.now.max(when);
-                self.finish(at, context, &piece);
-                if self.gpus.len() == 1 {
-                    stopped = when;
-                    break;
-                }
-            }
+    /// A process rings its slice's bell.
+    pub(crate) fn ring(&self, tenant: usize) {
+        self.slices[tenant].rung.set(true);
+        if self.slices[tenant].heard.get() {
+            self.round_at(self.later(self.setup.delays.bell));
         }
-        self.now = self.now.max(stopped);
-        happened || stride < until
-    }
-
-    fn run_gpu(&mut self, at: usize, until: u64) -> Option<(usize, Piece, u64)> {
-        let mut watch = Watch { report: &mut self.report, processes: &self.processes, finished: None };
-        self.gpus[at].advance(until, self.setup.law, &mut watch);
-        watch.finished
-    }
-
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Act { thread, turn } if self.threads[thread].turn == turn => self.act(thread),
-            Event::Act { .. } => {}
-            Event::Known { process, device, stream, sequence } => {
-                self.learn(process, device, stream, sequence);
-            }
-            Event::Look(id) if self.look.is_some_and(|(_, valid)| valid == id) => self.decide(),
-            Event::Look(_) => {}
-            Event::Script(entry) => self.follow(&self.setup.script[entry].1),
-            Event::Degrade => (0..self.slices.len()).for_each(|tenant| self.wake(tenant)),
-        }
-    }
-
-    fn push(&mut self, at: u64, event: Event) {
-        self.serial += 1;
-        self.events.push(Reverse((at.max(self.now), self.serial, event)));
-    }
-
-    fn later(&mut self, range: (u64, u64)) -> u64 {
-        self.now + self.chance.between(range.0, range.1)
-    }
-
-    fn act_at(&mut self, thread: usize, at: u64) {
-        self.threads[thread].turn += 1;
-        self.push(at, Event::Act { thread, turn: self.threads[thread].turn });
     }
 }

@@ -72,7 +72,7 @@ fn one_with_kernels_forty_times_as_long_gets_no_more() {
 #[test]
 fn many_processes_gain_nothing() {
     let load = Load::saturating(MS);
-    let extra = |process| Program { process, stream: 1, load, lives: (0, u64::MAX) };
+    let extra = |process| Program { process, ..Program::new(load) };
     let many = (1..4).map(extra).fold(Tenant::new(fair(500), load), Tenant::and);
     let report = run(&Setup::new(vec![many, Tenant::new(fair(500), load)]), GAME);
     let (many, one) = (report.percent(0), report.percent(1));
@@ -84,7 +84,7 @@ fn many_processes_gain_nothing() {
 #[test]
 fn many_streams_gain_nothing() {
     let load = Load::saturating(MS);
-    let extra = |stream| Program { process: 0, stream, load, lives: (0, u64::MAX) };
+    let extra = |stream| Program { stream, ..Program::new(load) };
     let many = (2..5).map(extra).fold(Tenant::new(fair(500), load), Tenant::and);
     let setup = Setup::new(vec![many, Tenant::new(fair(500), load)]);
     let (mean, worst) = run(&setup, GAME).errors(&[50.0, 50.0]);

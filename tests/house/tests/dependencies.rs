@@ -44,8 +44,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("house", &[]),
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),
-    // The arbiter in virtual time.
-    ("arena", &["simgpu", "tranche-domain"]),
+    // Both sides of compute in virtual time.
+    ("arena", &["simgpu", "tranche-agent", "tranche-domain", "tranche-policy", "tranche-shm"]),
     // Hands everybody what strangers might.
     ("fuzz", &["tranche-agent", "tranche-domain", "tranche-policy", "tranche-rpc", "tranche-shm"]),
 ];

@@ -1,0 +1,205 @@
+//! The game itself: events in the order of their moments, programs and the daemon in turns.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Release;
+
+use corosensei::CoroutineResult;
+use tranche_agent::{Account, Rounds, Site};
+use tranche_domain::compute::{Instant, Observed};
+use tranche_domain::id::GpuUuid;
+use tranche_domain::units::Permille;
+use tranche_shm::lease::Lease;
+
+use crate::program::{self, Life};
+use crate::report::Report;
+use crate::setup::{Action, Policy, Setup, name};
+use crate::world::{Event, Sleep, World};
+
+/// Plays a game of some length in nanoseconds.
+pub fn run(setup: &Setup, length: u64) -> Report {
+    let world = Rc::new(World::new(setup, length));
+    let mut index = vec![0_usize; setup.tenants.len()];
+    let begin = |thread: usize| {
+        let index = &mut index[world.threads[thread].tenant];
+        *index += 1;
+        Some(program::begin(&world, thread, *index - 1))
+    };
+    let lives = (0..world.threads.len()).map(begin).collect();
+    let mut game = Game { lives, rounds: None, world: Rc::clone(&world) };
+    game.daemon_begins();
+    game.play();
+    world.report.borrow().clone()
+}
+
+struct Game {
+    world: Rc<World>,
+    /// Each thread's program, as long as it runs.
+    lives: Vec<Option<Life>>,
+    /// The daemon, if there is one.
+    rounds: Option<Rounds<Premises>>,
+}
+
+/// Where a tenant is for the daemon.
+struct Premises {
+    world: Rc<World>,
+    tenant: usize,
+}
+
+impl Site for Premises {
+    fn look(&self, now: Instant, account: &mut Account) -> Observed {
+        account.look(now, self.world.records(self.tenant))
+    }
+
+    fn write(&self, lease: Lease) {
+        self.world.slices[self.tenant].control().set_lease(lease);
+        self.world.report.borrow_mut().leases += 1;
+        if lease.open {
+            self.wake();
+        }
+    }
+
+    fn hear(&self, heard: bool) {
+        let slice = &self.world.slices[self.tenant];
+        slice.heard.set(heard);
+        if heard && slice.rung.get() {
+            self.world.round_at(self.world.later(self.world.setup.delays.bell));
+        }
+    }
+
+    fn beat(&self, now: Instant, _: &dyn Fn(GpuUuid) -> Permille) {
+        self.world.slices[self.tenant].control().beat(now.nanos());
+    }
+}
+
+impl Premises {
+    /// Those who wait for another lease go on.
+    fn wake(&self) {
+        for (thread, its) in self.world.threads.iter().enumerate() {
+            if its.tenant == self.tenant && matches!(its.sleep.get(), Sleep::Turn(_)) {
+                its.sleep.set(Sleep::Until(0));
+                self.world.act_at(thread, self.world.later(self.world.setup.delays.wake));
+            }
+        }
+    }
+}
+
+impl Game {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.world.now.get())
+    }
+
+    fn play(&mut self) {
+        let end = self.world.report.borrow().length;
+        loop {
+            let until = self.world.next().min(end);
+            if self.world.run_gpus(until) {
+                continue;
+            }
+            if until == end {
+                break;
+            }
+            let Some(event) = self.world.pop() else { break };
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Act { thread, turn } if self.world.threads[thread].turn.get() == turn => self.act(thread),
+            Event::Round(id) if self.world.round.get().is_some_and(|(_, valid)| valid == id) => self.round(),
+            Event::Act { .. } | Event::Round(_) => {}
+            Event::Written { process, sequence } => {
+                let marks = self.world.processes[process].record().marks();
+                marks.done(sequence).store(sequence.into(), Release);
+            }
+            Event::Reaped(tenant) => {
+                self.world.slices[tenant].empty.set(true);
+                self.world.round_at(self.world.now.get());
+            }
+            Event::Script(entry) => {
+                let action = self.world.setup.script[entry].1.clone();
+                self.follow(&action);
+            }
+        }
+    }
+
+    /// A thread goes on until it sleeps again.
+    fn act(&mut self, thread: usize) {
+        let world = &self.world;
+        let its = &world.threads[thread];
+        let slice = &world.slices[its.tenant];
+        if slice.stopped.get() {
+            return slice.parked.borrow_mut().push(thread);
+        }
+        its.sleep.set(Sleep::Until(0));
+        let Some(life) = &mut self.lives[thread] else { return };
+        match life.resume(()) {
+            CoroutineResult::Return(()) => self.lives[thread] = None,
+            CoroutineResult::Yield(sleep) => {
+                its.sleep.set(sleep);
+                if let Sleep::Until(at) | Sleep::Turn(at) = sleep {
+                    world.act_at(thread, at);
+                }
+            }
+        }
+    }
+
+    fn round(&mut self) {
+        self.world.round.set(None);
+        let now = self.now();
+        let Some(rounds) = &mut self.rounds else { return };
+        self.world.report.borrow_mut().looks += 1;
+        let again = rounds.go(now, |premises| {
+            let slice = &premises.world.slices[premises.tenant];
+            slice.heard.get() && slice.rung.take()
+        });
+        let late = self.world.later(self.world.setup.delays.alarm) - self.world.now.get();
+        self.world.round_at(again.nanos() + late);
+    }
+
+    fn daemon_begins(&mut self) {
+        let Policy::Arbiter(rules) = self.world.setup.policy else { return };
+        let mut rounds = Rounds::new(rules);
+        for (tenant, player) in self.world.setup.tenants.iter().enumerate() {
+            self.world.slices[tenant].heard.set(true);
+            let premises = Premises { world: Rc::clone(&self.world), tenant };
+            rounds.admit(self.now(), name(tenant), player.terms.clone(), &player.terms.gpus, premises);
+        }
+        self.rounds = Some(rounds);
+        self.world.round.set(None);
+        self.world.round_at(self.world.now.get());
+    }
+
+    fn follow(&mut self, action: &Action) {
+        let (world, now) = (&self.world, self.now());
+        match action {
+            Action::Change(tenant, terms) => {
+                if let Some(rounds) = &mut self.rounds {
+                    rounds.change(now, &name(*tenant), terms.clone());
+                }
+                world.round_at(world.now.get());
+            }
+            Action::Stop(tenant) => world.slices[*tenant].stopped.set(true),
+            Action::Continue(tenant) => {
+                world.slices[*tenant].stopped.set(false);
+                for thread in world.slices[*tenant].parked.take() {
+                    world.act_at(thread, world.now.get());
+                }
+            }
+            Action::Kill(tenant) => self.kill(*tenant),
+            Action::DaemonDies => self.rounds = None,
+            Action::DaemonReturns => self.daemon_begins(),
+        }
+    }
+
+    fn kill(&mut self, tenant: usize) {
+        let dead = self.world.processes.iter().enumerate().filter(|(_, process)| process.tenant == tenant);
+        dead.for_each(|(process, _)| self.world.remove_contexts(process));
+        let threads = self.world.threads.iter().zip(&mut self.lives);
+        for (its, life) in threads.filter(|(its, _)| its.tenant == tenant) {
+            its.turn.set(its.turn.get() + 1);
+            *life = None;
+        }
+        self.world.push(self.world.later(self.world.setup.delays.reap), Event::Reaped(tenant));
+    }
+}

@@ -1,0 +1,209 @@
+//! What a thread does: its load, through the gate of its process, and the machine and driver that this sees.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, Yielder};
+use tranche_policy::{Awaited, Grant, Host, Launch, Place, Work};
+use tranche_shm::DeviceSlot;
+use tranche_shm::lease::Lease;
+
+use crate::load::{Chance, Load};
+use crate::world::{Sleep, World};
+
+/// A running program.
+pub(crate) type Life = Coroutine<(), Sleep, (), DefaultStack>;
+
+/// More than a gate and a load need.
+const STACK: usize = 64 << 10;
+
+/// What a thread's kernels are drawn from: the same under every policy.
+pub(crate) const fn chance(seed: u64, tenant: usize, program: usize) -> Chance {
+    Chance::new(seed ^ ((tenant as u64) << 32) ^ ((program as u64) << 48))
+}
+
+/// Begins a thread, which is the `index`th of its tenant.
+///
+/// # Panics
+/// If there is no memory for its stack.
+pub(crate) fn begin(world: &Rc<World>, thread: usize, index: usize) -> Life {
+    let world = Rc::clone(world);
+    let stack = DefaultStack::new(STACK).expect("there is memory for a small stack");
+    Coroutine::with_stack(stack, move |hand, ()| {
+        let chance = chance(world.setup.seed, world.threads[thread].tenant, index);
+        Thread { world: &world, thread, hand, chance }.live();
+    })
+}
+
+/// A thread that runs.
+struct Thread<'a> {
+    world: &'a World,
+    thread: usize,
+    /// Through this it hands the clock back.
+    hand: &'a Yielder<(), Sleep>,
+    chance: Chance,
+}
+
+impl Thread<'_> {
+    fn its(&self) -> &crate::world::Thread {
+        &self.world.threads[self.thread]
+    }
+
+    fn now(&self) -> u64 {
+        self.world.now.get()
+    }
+
+    fn sleep(&self, sleep: Sleep) {
+        self.hand.suspend(sleep);
+    }
+
+    fn live(&mut self) {
+        let (load, ends) = (self.its().program.load, self.its().program.lives.1);
+        let costs = self.graphs();
+        match load {
+            Load::Saturating { .. } => {
+                while self.now() < ends {
+                    self.launch(&costs);
+                }
+                self.wait();
+            }
+            Load::Rounds { batch, gap, .. } => {
+                while self.now() < ends {
+                    let began = self.now();
+                    (0..batch).for_each(|_| self.launch(&costs));
+                    self.wait();
+                    let round = (began, self.now() - began);
+                    self.world.report.borrow_mut().rounds[self.its().tenant].push(round);
+                    let gap = gap.draw(&mut self.chance);
+                    self.sleep(Sleep::Until(self.now() + gap));
+                }
+            }
+        }
+    }
+
+    /// What its graphs take, if that is what it launches.
+    fn graphs(&mut self) -> Vec<u64> {
+        let (lengths, graphs) = (self.its().program.load.kernels(), self.its().program.graphs);
+        (0..graphs).map(|_| lengths.draw(&mut self.chance)).collect()
+    }
+
+    /// One launch on each of its devices.
+    fn launch(&mut self, graphs: &[u64]) {
+        let (work, length) = if graphs.is_empty() {
+            (Work::Kernel, self.its().program.load.kernels().draw(&mut self.chance))
+        } else {
+            let which = self.chance.between(0, graphs.len() as u64 - 1);
+            // An address, as handles are, and the thread's own.
+            let handle = 0x7f00_0000 + (self.thread as u64) * 0x1_0000 + which * 0x240;
+            (Work::Graph(handle), graphs[which as usize])
+        };
+        for device in 0..self.world.slices[self.its().tenant].gpus.len() {
+            self.pass(work, &One { thread: self, device, length: length.max(1) });
+            self.sleep(Sleep::Until(self.now() + self.world.setup.delays.launch));
+        }
+    }
+
+    /// As the library does before each launch: on by itself as long as the grant lasts, else through the gate.
+    fn pass(&self, work: Work, one: &One<'_, '_>) {
+        let its = self.its();
+        let word = self.world.slices[its.tenant].reader().lease_word().load(Relaxed);
+        let (grant, left) = (its.grant.get(), its.left.get());
+        if work == Work::Kernel && grant.turn == Lease::turn(word) && left > 0 {
+            its.left.set(left - 1);
+            one.launch();
+            return;
+        }
+        let (_, grant) = self.world.gate(its.process).launch(self.spend(), work, self, one);
+        its.grant.set(grant);
+        its.left.set(grant.launches);
+    }
+
+    /// Takes back what the thread may launch; says how many it has launched by itself.
+    fn spend(&self) -> u32 {
+        let spent = self.its().grant.replace(Grant::NONE).launches - self.its().left.replace(0);
+        if self.world.gate(self.its().process).is_governed() { spent } else { 0 }
+    }
+
+    /// Waits for all that it has launched.
+    fn wait(&self) {
+        let gate = self.world.gate(self.its().process);
+        let before = gate.is_governed().then(|| gate.pending());
+        if self.its().in_flight.get() > 0 {
+            self.sleep(Sleep::Drained);
+        }
+        if gate.is_governed() {
+            for device in 0..self.world.slices[self.its().tenant].gpus.len() {
+                let place = self.place(device);
+                gate.waited(self.spend(), Awaited::Stream, place, before.unwrap_or_default(), self);
+            }
+        }
+    }
+
+    fn place(&self, device: usize) -> Place {
+        let context = (self.its().process * 16 + device) as u64 + 1;
+        Place {
+            device: DeviceSlot::new(device).expect("a tenant has few devices"),
+            context,
+            stream: context * 1000 + self.its().program.stream,
+        }
+    }
+}
+
+impl Host for Thread<'_> {
+    fn now_ns(&self) -> u64 {
+        self.now()
+    }
+
+    fn sleep_ns(&self, nanoseconds: u64) {
+        let late = self.world.later(self.world.setup.delays.nap);
+        self.sleep(Sleep::Until(late + nanoseconds));
+    }
+
+    fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
+        let word = self.world.slices[self.its().tenant].reader().lease_word().load(Relaxed);
+        if Lease::turn(word) == turn {
+            self.sleep(Sleep::Turn(self.now() + nanoseconds));
+        }
+    }
+
+    fn ring(&self) {
+        self.world.ring(self.its().tenant);
+    }
+}
+
+/// One launch.
+struct One<'t, 'a> {
+    thread: &'t Thread<'a>,
+    device: usize,
+    length: u64,
+}
+
+impl Launch for One<'_, '_> {
+    fn is_captured(&self) -> bool {
+        false
+    }
+
+    fn place(&self) -> Option<Place> {
+        Some(self.thread.place(self.device))
+    }
+
+    /// The driver takes so many launches ahead of the GPU, and then lets its caller wait.
+    fn launch(&self) -> i32 {
+        let its = self.thread.its();
+        let ahead = match its.program.load {
+            Load::Saturating { ahead, .. } => ahead,
+            Load::Rounds { .. } => u32::MAX,
+        };
+        while its.in_flight.get() >= ahead {
+            self.thread.sleep(Sleep::Room);
+        }
+        self.thread.world.put_kernel(self.thread.thread, self.device, self.length);
+        0
+    }
+
+    fn mark(&self, sequence: u32) -> bool {
+        self.thread.world.put_mark(self.thread.thread, self.device, sequence);
+        true
+    }
+}
