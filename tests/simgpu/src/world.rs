@@ -139,8 +139,8 @@ fn image(stack: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
-    use std::process::{Command, Stdio};
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
 
     #[test]
     fn a_stamp_keeps_both_of_its_parts() {
@@ -160,27 +160,49 @@ mod tests {
         assert!(!Host.is_alive(Stamp::new(me.id(), me.start() + (1 << IMAGE_BITS))));
     }
 
+    /// A shell command that is spoken to. `spawn` returns while the kernel still builds the program's stack; only a
+    /// word from it says that it runs.
+    struct Talker(Child);
+
+    impl Talker {
+        fn new(command: &str) -> Self {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            Self(shell.spawn().unwrap())
+        }
+
+        fn say(&mut self, line: &[u8]) {
+            self.0.stdin.as_mut().unwrap().write_all(line).unwrap();
+        }
+
+        fn hear(&mut self, line: &[u8]) {
+            let mut heard = vec![0; line.len()];
+            self.0.stdout.as_mut().unwrap().read_exact(&mut heard).unwrap();
+            assert_eq!(heard, line);
+        }
+
+        fn stamp(&self) -> Stamp {
+            life(self.0.id()).unwrap().stamp
+        }
+    }
+
+    impl Drop for Talker {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
     #[test]
     fn a_process_that_became_another_program_is_another() {
-        let mut child = Command::new("sh")
-            .args(["-c", "echo begun; read line; exec sleep 100"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // `spawn` returns while the kernel still builds the program's stack; a word from it says that it runs.
-        let mut begun = [0; 6];
-        child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
-        let stamp = life(child.id()).unwrap().stamp;
-        assert!(Host.is_alive(stamp));
-        drop(child.stdin.take());
-        let start = std::time::Instant::now();
-        while Host.is_alive(stamp) {
-            assert!(start.elapsed().as_secs() < 30, "it is still taken for the first program");
-        }
-        assert!(Host.is_alive(life(child.id()).unwrap().stamp));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let mut process = Talker::new("echo begun; read line; exec cat");
+        process.hear(b"begun\n");
+        let before = process.stamp();
+        assert!(Host.is_alive(before));
+        process.say(b"go\nagain\n");
+        process.hear(b"again\n");
+        assert!(!Host.is_alive(before), "it is still taken for the first program");
+        assert!(Host.is_alive(process.stamp()));
     }
 
     #[test]
@@ -199,14 +221,15 @@ mod tests {
 
     #[test]
     fn a_zombie_is_dead() {
-        let mut child = Command::new("sleep").arg("100").stdout(Stdio::null()).spawn().unwrap();
-        let stamp = life(child.id()).unwrap().stamp;
+        let mut process = Talker::new("exec cat");
+        process.say(b"line\n");
+        process.hear(b"line\n");
+        let stamp = process.stamp();
         assert!(Host.is_alive(stamp));
-        child.kill().unwrap();
+        process.0.kill().unwrap();
         while Host.is_alive(stamp) {
             std::thread::yield_now(); // not waited for yet, so it can only become a zombie
         }
-        assert!(life(child.id()).is_some());
-        child.wait().unwrap();
+        assert!(life(process.0.id()).is_some());
     }
 }
