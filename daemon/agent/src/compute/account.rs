@@ -24,6 +24,10 @@ type PerDevice = [u64; MAX_DEVICES];
 /// What runs for so much longer than twice what was thought does not only wait for another's tail.
 const LONG_RUN: Nanos = Nanos::millis(2);
 
+/// What runs is taken to be as long as it has run so far, but for no longer than this: it may never end, and then nobody
+/// must wait for it the longer the longer it runs.
+const HOPE: Nanos = Nanos::millis(20);
+
 /// What is remembered of a slice between two looks.
 #[derive(Debug)]
 pub struct Account {
@@ -213,16 +217,21 @@ impl Process {
     /// since the last look, `passed` ago, then likely in the middle of that time, or of its own if that is shorter.
     fn follow(&mut self, now: &Reading, at: u64, passed: u64) {
         for device in 0..MAX_DEVICES {
-            let ((sequence, estimate), before) = (now.first[device], self.last.first[device].0);
+            let ((sequence, estimate), (before, thought)) = (now.first[device], self.last.first[device]);
             self.due[device] = self.left[device];
             if sequence != before {
+                // What ended did so after the last look.
+                let run = at.saturating_sub(passed).saturating_sub(self.first_since[device]);
+                if before != 0 && run > thought.saturating_mul(2).saturating_add(LONG_RUN.get()) {
+                    self.longest_run = self.longest_run.max(run);
+                }
                 self.first_since[device] = at;
                 let ended = before != 0 && sequence != 0;
                 self.begun[device] = if ended { at.saturating_sub(passed.min(estimate) / 2) } else { 0 };
             }
             let run = at.saturating_sub(self.first_since[device]);
             if sequence != 0 && run > estimate.saturating_mul(2).saturating_add(LONG_RUN.get()) {
-                self.longest_run = self.longest_run.max(run);
+                self.longest_run = self.longest_run.max(run.min(HOPE.get()));
             }
             let begun = self.begun[device];
             let ran = if begun == 0 { 0 } else { at.saturating_sub(begun).min(estimate) };

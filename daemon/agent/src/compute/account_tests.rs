@@ -199,3 +199,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_never_ends_is_not_taken_to_be_the_longer_the_longer_it_runs() {
+    let (page, mut account) = (Page::new(), account());
+    look(&mut account, 100, &[&page]);
+    page.begin(100, 1, 1);
+    let longest = |account: &mut Account, at_ms| look(account, at_ms, &[&page]).longest;
+    for at_ms in 101..150 {
+        longest(&mut account, at_ms);
+    }
+    assert!(longest(&mut account, 150) <= HOPE, "others would wait for it");
+    assert!(longest(&mut account, 900) <= HOPE, "for ever");
+}
