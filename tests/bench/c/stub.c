@@ -99,7 +99,8 @@ result cuMemFree_v2(address freed) { (void)freed; return 0; }
 result cuMemGetInfo_v2(size_t *free, size_t *all) { *free = *all = (size_t)DEVICE_MIB << 20; return 0; }
 
 /* What is launched is done at once, unless STUB_KERNEL_NS says how long each kernel takes: then they queue up, and
- * what is to be written behind them is written when they are done. */
+ * what is to be written behind them is written when they are done. Who launches wakes nobody for that, which would take
+ * longer than all that is measured: he writes himself what has become due, and a thread looks now and then. */
 static uint64_t kernel_ns;
 static _Atomic uint64_t done_at;
 
@@ -117,29 +118,33 @@ static void sleep_until(uint64_t moment)
         ;
 }
 
-enum { MOST_WRITES = 4096 };
+enum { MOST_WRITES = 4096, LOOK_NS = 200000 };
 static struct write {
     uint64_t due;
     volatile uint32_t *where;
     uint32_t value;
 } writes[MOST_WRITES];
-static unsigned written, queued;
+static _Atomic unsigned written, queued;
 static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+
+static void write_due(uint64_t now)
+{
+    if (written == queued)
+        return;
+    pthread_mutex_lock(&queue);
+    while (written != queued && writes[written % MOST_WRITES].due <= now) {
+        struct write *next = &writes[written % MOST_WRITES];
+        *next->where = next->value;
+        written++;
+    }
+    pthread_mutex_unlock(&queue);
+}
 
 static void *write_in_time(void *unused)
 {
     for (;;) {
-        pthread_mutex_lock(&queue);
-        while (written == queued)
-            pthread_cond_wait(&more, &queue);
-        struct write next = writes[written % MOST_WRITES];
-        pthread_mutex_unlock(&queue);
-        sleep_until(next.due);
-        *next.where = next.value;
-        pthread_mutex_lock(&queue);
-        written++;
-        pthread_mutex_unlock(&queue);
+        sleep_until(now_ns() + LOOK_NS);
+        write_due(now_ns());
     }
     return unused;
 }
@@ -157,9 +162,10 @@ static int write_later(volatile uint32_t *where, uint32_t value)
 {
     pthread_mutex_lock(&queue);
     int fits = queued - written < MOST_WRITES;
-    if (fits)
-        writes[queued++ % MOST_WRITES] = (struct write){done_at, where, value};
-    pthread_cond_signal(&more);
+    if (fits) {
+        writes[queued % MOST_WRITES] = (struct write){done_at, where, value};
+        queued++;
+    }
     pthread_mutex_unlock(&queue);
     return fits;
 }
@@ -186,6 +192,7 @@ result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, uns
     (void)shared, (void)stream, (void)parameters, (void)extra;
     if (kernel_ns) {
         uint64_t now = now_ns();
+        write_due(now);
         done_at = (done_at > now ? done_at : now) + kernel_ns;
     }
     return 0;
@@ -193,7 +200,9 @@ result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, uns
 result cuStreamSynchronize(void *stream)
 {
     (void)stream;
-    if (kernel_ns)
+    if (kernel_ns) {
         sleep_until(done_at);
+        write_due(done_at);
+    }
     return 0;
 }
