@@ -1,9 +1,11 @@
 //! Launches: the door that each comes through, and what the gate needs of this thread, machine and driver.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Work};
+use tranche_shm::DeviceSlot;
 
 use crate::attach::{self, Inside};
 use crate::connection;
@@ -90,10 +92,14 @@ pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_i
     let Some(inside) = attach::inside() else { return real() };
     let Some(gate) = gate(&inside) else { return real() };
     let machine = Machine { inside: &inside, gate };
-    let (result, grant) = gate.launch(spent, work, &machine, &One { inside: &inside, stream, real });
+    let one = One { inside: &inside, stream, place: Cell::new(None), real };
+    let (result, grant) = gate.launch(spent, work, &machine, &one);
     thread::grant(grant);
     let open = if CAPTURES.load(Relaxed) > 0 { &SHUT } else { inside.control.lease_word() };
-    LEASE.store(core::ptr::from_ref(open).cast_mut(), Relaxed);
+    let open = core::ptr::from_ref(open).cast_mut();
+    if LEASE.load(Relaxed) != open {
+        LEASE.store(open, Relaxed);
+    }
     result
 }
 
@@ -116,7 +122,7 @@ pub(crate) fn before_wait() -> Pending {
 /// The program has waited for its work, in this stream if it was for one.
 pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>) {
     let Some((inside, gate)) = governed() else { return };
-    let Some(place) = place(stream) else { return };
+    let Some(place) = place(&inside, stream) else { return };
     let machine = Machine { inside: &inside, gate };
     gate.waited(thread::spend(), what, place, before, &machine);
 }
@@ -161,11 +167,14 @@ pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
     if CAPTURES.load(Relaxed) == 0 { call() } else { mark::unnoticed(call) }
 }
 
-/// Where the calling thread's work runs, if it is put into this stream.
-fn place(stream: Option<Stream>) -> Option<Place> {
-    let (device, context) = driver::current().ok()?;
-    let ledger = attach::ledger().ok()?;
-    let device = device::slot(&ledger, device).ok()?;
+/// Where the calling thread's work runs, if it is put into this stream. In a slice of one device it can run on no other,
+/// so that the driver need not be asked which it is.
+fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
+    let context = driver::context().ok().filter(|context| *context != 0)?;
+    let device = match inside.control.device_count() {
+        1 => DeviceSlot::new(0)?,
+        _ => device::slot(&*attach::ledger().ok()?, driver::device().ok()?).ok()?,
+    };
     Some(Place { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
 }
 
@@ -205,16 +214,20 @@ impl Host for Machine<'_> {
 struct One<'a, F> {
     inside: &'a Inside,
     stream: Option<Stream>,
+    /// Where it runs, once that was asked.
+    place: Cell<Option<Place>>,
     real: F,
 }
 
 impl<F: Fn() -> c_int> Launch for One<'_, F> {
+    /// Where none has begun there is none to be asked for.
     fn is_captured(&self) -> bool {
-        self.stream.is_some_and(Stream::is_captured)
+        CAPTURES.load(Relaxed) > 0 && self.stream.is_some_and(Stream::is_captured)
     }
 
     fn place(&self) -> Option<Place> {
-        place(self.stream)
+        self.place.set(place(self.inside, self.stream));
+        self.place.get()
     }
 
     fn launch(&self) -> i32 {
@@ -222,7 +235,7 @@ impl<F: Fn() -> c_int> Launch for One<'_, F> {
     }
 
     fn mark(&self, sequence: u32) -> bool {
-        let Some(Stream(stream)) = self.stream else { return false };
-        undisturbed(|| progress::place(self.inside, stream, sequence))
+        let (Some(Stream(stream)), Some(place)) = (self.stream, self.place.get()) else { return false };
+        undisturbed(|| progress::place(self.inside, place.context, stream, sequence))
     }
 }

@@ -69,9 +69,9 @@ fn turn(root: Root) -> Option<Guard<'static>> {
     Lock::at(word(root, Of::Turn), sys::pause).try_acquire()
 }
 
-/// Has the GPU write a mark's number when it comes there; says whether it, or an event, will tell.
-pub(crate) fn place(inside: &Inside, stream: u64, sequence: u32) -> bool {
-    let Ok((_, context)) = driver::current() else { return false };
+/// Has the GPU write a mark's number when it comes there, in a stream of the current context; says whether it, or an
+/// event, will tell.
+pub(crate) fn place(inside: &Inside, context: u64, stream: u64, sequence: u32) -> bool {
     let write = || {
         let address = address_in(inside, context)? + Marks::done_offset(sequence) as u64;
         // SAFETY: the address is the GPU's for a word of our record, whose page the driver keeps; stream and context
@@ -114,7 +114,7 @@ fn give_page(inside: &Inside, context: u64) -> Option<u64> {
         return None;
     }
     let address = address + (record - page) as u64;
-    let device = driver::current().map_or(0, |(device, _)| device as u64 + 1);
+    let device = driver::device().map_or(0, |device| device as u64 + 1);
     word(inside.root, Of::Device).store(device, Relaxed);
     word(inside.root, Of::Address).store(address, Relaxed);
     word(inside.root, Of::Context).store(context, Release);

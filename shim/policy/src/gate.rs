@@ -171,8 +171,7 @@ impl<'a> Gate<'a> {
             return (launch.launch(), Grant::NONE);
         }
         let Some(place) = launch.place() else { return (launch.launch(), Grant::NONE) };
-        self.count(place.device, spent);
-        let pass = self.admit(place, host, launch);
+        let pass = self.admit(place, spent, host, launch);
         let result = launch.launch();
         if result != 0 {
             self.fail(place, pass, host);

@@ -97,10 +97,14 @@ real_functions! {
 
 /// The calling thread's device and context.
 pub(crate) fn current() -> Result<(c_int, u64), c_int> {
+    Ok((device()?, context()?))
+}
+
+/// The calling thread's device.
+pub(crate) fn device() -> Result<c_int, c_int> {
     let mut device = 0;
     // SAFETY: writes one value into a local.
-    checked(unsafe { cuCtxGetDevice(&mut device) })?;
-    Ok((device, context()?))
+    checked(unsafe { cuCtxGetDevice(&mut device) }).map(|()| device)
 }
 
 /// The calling thread's context; 0 if it has none.

@@ -30,39 +30,50 @@ struct Opened {
 }
 
 impl Gate<'_> {
-    /// Waits until the lease is open and there is room in its depth.
-    pub(super) fn admit(&self, place: Place, host: &impl Host, launch: &impl Launch) -> Pass {
-        if let Ok(opened) = self.look_up(host)
-            && let Ok(pass) = self.try_begin(place, opened, host, false)
-        {
-            return self.begun(pass, opened, host);
+    /// Waits until the lease is open and there is room in its depth. `spent` launches of the thread's were not counted
+    /// yet.
+    pub(super) fn admit(&self, place: Place, spent: u32, host: &impl Host, launch: &impl Launch) -> Pass {
+        let now = self.now(host);
+        let uncounted = match self.look_up(now) {
+            Ok(opened) => match self.try_begin(place, spent, opened, now) {
+                Ok(pass) => return self.begun(pass, opened, host),
+                Err(_) => 0,
+            },
+            Err(_) => spent,
+        };
+        self.wait(place, uncounted, host, launch)
+    }
+
+    /// The time, once it is known what had been done before it.
+    pub(super) fn now(&self, host: &impl Host) -> u64 {
+        if self.state.pending().load(Relaxed) != 0 {
+            host.refresh();
         }
-        self.wait(place, host, launch)
+        host.now_ns()
     }
 
     /// Lets a launch begin if there is room; otherwise gives what there is instead.
-    fn try_begin(
-        &self,
-        place: Place,
-        opened: Opened,
-        host: &impl Host,
-        regardless: bool,
-    ) -> Result<Pass, Waiting> {
-        host.refresh();
-        let now = host.now_ns();
+    fn try_begin(&self, place: Place, spent: u32, opened: Opened, now: u64) -> Result<Pass, Waiting> {
         let _turn = self.state.turn();
-        self.note_turn(place.device, opened.word, now);
+        let seen = self.look_again(place, spent, opened.word, now);
+        let watched = opened.lease.governed && self.fits(place.device, &seen, opened.lease).ok_or(seen)?;
+        Ok(self.begin(place, opened.word, watched, &seen, now))
+    }
+
+    /// Lets a launch begin whether there is room or not.
+    fn begin_regardless(&self, place: Place, opened: Opened, now: u64) -> Pass {
+        let _turn = self.state.turn();
+        let seen = self.look_again(place, 0, opened.word, now);
+        self.give_up_waiting(place.device);
+        self.begin(place, opened.word, false, &seen, now)
+    }
+
+    fn look_again(&self, place: Place, spent: u32, word: u64, now: u64) -> Waiting {
+        self.count(place.device, spent);
+        self.note_turn(place.device, word, now);
         let mut seen = self.look(place, Glance::at(now));
         self.close_gap(place.device, now, &mut seen);
-        let watched = if regardless {
-            self.give_up_waiting(place.device);
-            false
-        } else if !opened.lease.governed {
-            false
-        } else {
-            self.fits(place.device, &seen, opened.lease).ok_or(seen)?
-        };
-        Ok(self.begin(place, opened.word, watched, &seen, now))
+        seen
     }
 
     /// What is waited for may never come: a thread can be gone from within the driver.
@@ -72,7 +83,9 @@ impl Gate<'_> {
     }
 
     fn begun(&self, pass: Pass, opened: Opened, host: &impl Host) -> Pass {
-        self.record.tally(Tally::Degraded).fetch_add(opened.away.into(), Relaxed);
+        if opened.away {
+            self.record.tally(Tally::Degraded).fetch_add(1, Relaxed);
+        }
         if pass.fresh && opened.lease.bell {
             host.ring();
         }
@@ -81,8 +94,8 @@ impl Gate<'_> {
 
     /// What waits here is known to wait: the slice has more to do than what it has outstanding.
     #[cold]
-    fn wait(&self, place: Place, host: &impl Host, launch: &impl Launch) -> Pass {
-        self.mark_tail(place, launch);
+    fn wait(&self, place: Place, spent: u32, host: &impl Host, launch: &impl Launch) -> Pass {
+        self.mark_tail(place, spent, launch);
         let waiting = self.record.tally(Tally::Waiting);
         waiting.fetch_add(1, Relaxed);
         let pass = self.wait_for_room(place, host);
@@ -95,21 +108,20 @@ impl Gate<'_> {
         let mut progress: Option<(u64, u64)> = None;
         loop {
             let opened = self.opened(host);
-            let seen = match self.try_begin(place, opened, host, false) {
+            let now = self.now(host);
+            let seen = match self.try_begin(place, 0, opened, now) {
                 Ok(pass) => return self.begun(pass, opened, host),
                 Err(seen) => seen,
             };
-            let now = host.now_ns();
             let since = match progress {
                 Some((launches, since)) if launches == seen.done => since,
                 _ => now,
             };
             progress = Some((seen.done, since));
-            if now.saturating_sub(since) >= STALLED_NS
-                && let Ok(pass) = self.try_begin(place, opened, host, true)
-            {
+            if now.saturating_sub(since) >= STALLED_NS {
+                let pass = self.begin_regardless(place, opened, now);
                 self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
-                return Pass { watched: false, ..self.begun(pass, Opened { away: false, ..opened }, host) };
+                return self.begun(pass, Opened { away: false, ..opened }, host);
             }
             host.sleep_ns(seen.nap_ns(opened.lease));
         }
@@ -117,14 +129,14 @@ impl Gate<'_> {
 
     /// Waits until the lease is open, or the daemon away.
     fn opened(&self, host: &impl Host) -> Opened {
-        self.look_up(host).unwrap_or_else(|_| self.wait_until_open(host))
+        self.look_up(host.now_ns()).unwrap_or_else(|_| self.wait_until_open(host))
     }
 
     /// What the lease says now; `Err` holds its word if it says that nothing passes.
-    fn look_up(&self, host: &impl Host) -> Result<Opened, u64> {
+    fn look_up(&self, now: u64) -> Result<Opened, u64> {
         let word = self.control.lease_word().load(Acquire);
         let lease = Lease::decode(word);
-        let away = lease.governed && host.now_ns().saturating_sub(self.control.heartbeat_ns()) > AWAY_NS;
+        let away = lease.governed && self.leaves_in(now) == 0;
         if away && !lease.frozen {
             let depth_us = if lease.depth_us == 0 { AWAY_DEPTH_US } else { lease.depth_us };
             return Ok(Opened { word, lease: Lease { depth_us, ..lease }, away });
@@ -132,20 +144,28 @@ impl Gate<'_> {
         if passes(lease) { Ok(Opened { word, lease, away: false }) } else { Err(word) }
     }
 
+    /// In how long the daemon is taken to be away, if it is not heard of before; 0 if it is away.
+    fn leaves_in(&self, now: u64) -> u64 {
+        AWAY_NS.saturating_sub(now.saturating_sub(self.control.heartbeat_ns()))
+    }
+
     #[cold]
     fn wait_until_open(&self, host: &impl Host) -> Opened {
         let began = host.now_ns();
+        let mut now = began;
         let opened = loop {
-            match self.look_up(host) {
+            match self.look_up(now) {
                 Ok(opened) => break opened,
                 Err(word) => {
                     host.ring();
-                    host.wait_for_turn(Lease::turn(word), GLANCE_NS);
+                    // What is frozen waits for longer than the daemon lives.
+                    let patience = if self.leaves_in(now) == 0 { GLANCE_NS } else { self.leaves_in(now) };
+                    host.wait_for_turn(Lease::turn(word), patience.min(GLANCE_NS));
+                    now = host.now_ns();
                 }
             }
         };
-        let waited = host.now_ns().saturating_sub(began);
-        self.record.tally(Tally::WaitedNs).fetch_add(waited, Relaxed);
+        self.record.tally(Tally::WaitedNs).fetch_add(now.saturating_sub(began), Relaxed);
         opened
     }
 }

@@ -25,11 +25,13 @@ pub(super) struct Glance {
     pub(super) stream: u64,
     /// The driver has just spoken: whoever sleeps and looks comes late.
     pub(super) exact: bool,
+    /// What no mark stands behind is done as well.
+    pub(super) through: bool,
 }
 
 impl Glance {
     pub(super) const fn at(now: u64) -> Self {
-        Self { now, stream: 0, exact: false }
+        Self { now, stream: 0, exact: false, through: false }
     }
 }
 
@@ -61,21 +63,30 @@ impl Gate<'_> {
         self.advance(device, glance.now);
         for place in places(self.state.pending().load(Relaxed)) {
             let sequence = self.state.about(place, About::Sequence) as u32;
-            let reached = self.record.marks().done(sequence).load(Acquire) as u32 == sequence;
-            if let Some(there) = DeviceSlot::new(self.state.about(place, About::Device) as usize)
-                && reached
+            if self.is_reached(sequence)
+                && let Some(there) = DeviceSlot::new(self.state.about(place, About::Device) as usize)
             {
                 self.advance(there, glance.now);
                 self.note_done(place, there, glance);
             }
         }
         let streams = self.state.get(device, Of::Streams);
+        let unmarked = if glance.through { self.state.take(device, Of::Unmarked) } else { 0 };
         if self.state.get(device, Of::Done) != before {
+            if streams == 0 {
+                // They are done within the time that was taken for those with marks.
+                self.state.add(device, Of::Done, unmarked);
+                self.state.add(device, Of::Kernels, unmarked);
+            }
             // Who looks often sees little too late.
             let just_now = self.state.get(device, Of::Glance) <= self.state.get(device, Of::Cost) / 4;
             self.measure(device, glance.exact || streams > 0 || just_now, glance.exact || streams == 0);
         }
         streams
+    }
+
+    pub(super) fn is_reached(&self, sequence: u32) -> bool {
+        self.record.marks().done(sequence).load(Acquire) as u32 == sequence
     }
 
     /// A mark was reached.
@@ -84,11 +95,11 @@ impl Gate<'_> {
         let (kernels, graph, clock) =
             (about(About::Kernels), about(About::Graph), self.state.get(device, Of::Clock));
         let launches = kernels + u64::from(graph != 0);
-        self.state.pending().fetch_and(!(1 << place), Relaxed);
+        self.state.set_pending(place, false);
         self.state.add(device, Of::Done, launches);
         self.state.add(device, Of::Kernels, kernels);
         self.state.add(device, Of::Cost, clock.saturating_sub(about(About::Start)));
-        self.state.device(device, Of::Bound).fetch_or(about(About::Foreign), Relaxed);
+        self.state.set(device, Of::Bound, self.state.get(device, Of::Bound) | about(About::Foreign));
         if graph != 0 {
             let one = self.state.add(device, Of::Graphs, 1) == 0;
             let same = one || self.state.get(device, Of::Graph) == graph;

@@ -8,18 +8,19 @@ use tranche_shm::lease::Lease;
 
 use super::measure::Glance;
 use super::room::Waiting;
-use super::state::{About, Of, places};
+use super::state::{About, Of, bump, places};
 use super::{
     Awaited, Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Pending, Place, SPACING_NS, Work,
 };
 
 /// A program that launches nothing for so long, and twice what it launched besides, has nothing outstanding.
 const GAP_NS: u64 = 2_000_000;
+
 impl Gate<'_> {
     /// Launches that a thread made by itself.
     pub(super) fn count(&self, device: DeviceSlot, launches: u32) {
         if launches > 0 {
-            self.record.tally(Tally::Launches).fetch_add(launches.into(), Relaxed);
+            bump(self.record.tally(Tally::Launches), launches.into());
             self.state.add(device, Of::Unmarked, launches.into());
             self.state.add(device, Of::Entered, launches.into());
             let estimate = u64::from(launches).saturating_mul(self.kernel_ns());
@@ -101,9 +102,7 @@ impl Gate<'_> {
     /// Enters a launch that the driver has taken, and marks it if that is due.
     pub(super) fn enter(&self, place: Place, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
         let lease = Lease::decode(pass.word);
-        let depth_ns = u64::from(lease.depth_us) * 1000;
-        // Who waits for room sees one mark reached while there is work behind it still.
-        let spacing = (depth_ns / MARKS_IN_DEPTH).max(SPACING_NS.min(depth_ns / 2));
+        let spacing = spacing_ns(lease);
         let guard = self.state.turn();
         self.taken(place.device);
         let (unmarked, cost) = self.add(place.device, work);
@@ -128,8 +127,9 @@ impl Gate<'_> {
     }
 
     /// A thread is about to wait: what no mark stands behind would never be found done meanwhile.
-    pub(super) fn mark_tail(&self, place: Place, launch: &impl Launch) {
+    pub(super) fn mark_tail(&self, place: Place, spent: u32, launch: &impl Launch) {
         let guard = self.state.turn();
+        self.count(place.device, spent);
         let unmarked = self.state.get(place.device, Of::Unmarked);
         let estimate = unmarked.saturating_mul(self.kernel_ns());
         let placed = if unmarked > 0 { self.place_mark(place, Work::Kernel, estimate, None) } else { None };
@@ -139,7 +139,7 @@ impl Gate<'_> {
 
     /// Counts a launch: gives the kernels that no mark stands behind, and what the graph takes if it is one.
     fn add(&self, device: DeviceSlot, work: Work) -> (u64, u64) {
-        self.record.tally(Tally::Launches).fetch_add(1, Relaxed);
+        bump(self.record.tally(Tally::Launches), 1);
         self.state.add(device, Of::Entered, 1);
         let cost = match work {
             Work::Kernel => {
@@ -147,7 +147,7 @@ impl Gate<'_> {
                 self.kernel_ns()
             }
             Work::Graph(graph) => {
-                self.record.tally(Tally::Graphs).fetch_add(1, Relaxed);
+                bump(self.record.tally(Tally::Graphs), 1);
                 self.state.graph_ns(graph).unwrap_or_else(|| self.launch_ns())
             }
         };
@@ -164,7 +164,7 @@ impl Gate<'_> {
             return None;
         }
         let graph = if let Work::Graph(graph) = work { graph } else { 0 };
-        let kernels = self.state.device(place.device, Of::Unmarked).swap(0, Relaxed);
+        let kernels = self.state.take(place.device, Of::Unmarked);
         let set = |about, value| self.state.mark(at, about).store(value, Relaxed);
         set(About::Sequence, sequence.into());
         set(About::Device, place.device.index() as u64);
@@ -176,7 +176,7 @@ impl Gate<'_> {
         let estimate_us = u32::try_from(estimate_ns / 1000).unwrap_or(u32::MAX);
         self.record.marks().submit(Mark { sequence, device: place.device, estimate_us });
         self.state.sequence().store(sequence.into(), Relaxed);
-        self.state.pending().fetch_or(1 << at, Relaxed);
+        self.state.set_pending(at, true);
         Some(sequence)
     }
 
@@ -216,27 +216,25 @@ impl Gate<'_> {
         Grant { turn: Lease::turn(word), launches: launches as u32 }
     }
 
-    /// What is pending: to be asked before the program waits.
+    /// What is pending: to be asked before the program waits. What was reached before is not: nobody knows when.
     pub fn pending(&self) -> Pending {
-        let any = self.state.pending().load(Relaxed) != 0;
+        let mut pending = self.pending_marks();
+        let any = pending.any(|sequence| !self.is_reached(sequence));
         Pending { any, last: self.state.sequence().load(Relaxed) as u32 }
     }
 
     /// The program has waited. `spent` is what the thread has launched by itself; `before` what was pending when
     /// the wait began.
     pub fn waited(&self, spent: u32, what: Awaited, place: Place, before: Pending, host: &impl Host) {
-        host.refresh();
-        self.count(place.device, spent);
-        let now = host.now_ns();
+        let now = self.now(host);
         let guard = self.state.turn();
+        self.count(place.device, spent);
         if what == Awaited::Context {
             self.finish(place.context, before.last);
         }
-        if what != Awaited::Event {
-            self.state.set(place.device, Of::Unmarked, 0);
-        }
         let stream = if what == Awaited::Stream { place.stream } else { 0 };
-        let seen = self.look(place, Glance { now, stream, exact: before.any });
+        let through = what != Awaited::Event;
+        let seen = self.look(place, Glance { now, stream, exact: before.any, through });
         let idle = seen.is_idle() && self.record.busy_since_ns(place.device).load(Relaxed) != 0;
         if idle {
             self.stamp_idle(place.device, now, before.any);
@@ -278,4 +276,12 @@ impl Gate<'_> {
         places(state.pending().load(Relaxed))
             .map(move |place| state.mark(place, About::Sequence).load(Relaxed) as u32)
     }
+}
+
+/// How much GPU time comes between two marks: who waits for room sees one reached while there is work behind it still.
+/// If nobody asks for its bell, nobody else wants the GPU, and the fewer the better.
+fn spacing_ns(lease: Lease) -> u64 {
+    let depth_ns = u64::from(lease.depth_us) * 1000;
+    let often = if lease.bell { MARKS_IN_DEPTH } else { MARKS_IN_DEPTH / 2 };
+    (depth_ns / often).max(SPACING_NS.min(depth_ns / 2))
 }

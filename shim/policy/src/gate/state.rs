@@ -145,8 +145,23 @@ impl<'a> State<'a> {
         self.device(device, of).store(value, Relaxed);
     }
 
+    /// Adds to what is there, which it gives. Whoever writes has the [turn](State::turn), so that this need not be one
+    /// step to the machine: those cost more than all the rest.
     pub(super) fn add(self, device: DeviceSlot, of: Of, value: u64) -> u64 {
-        self.device(device, of).fetch_add(value, Relaxed)
+        bump(self.device(device, of), value)
+    }
+
+    /// What is there; from now on zero.
+    pub(super) fn take(self, device: DeviceSlot, of: Of) -> u64 {
+        let taken = self.get(device, of);
+        self.set(device, of, 0);
+        taken
+    }
+
+    /// A place of the ring holds a pending mark from now on, or does no more.
+    pub(super) fn set_pending(self, place: usize, pending: bool) {
+        let others = self.pending().load(Relaxed) & !(1 << place);
+        self.pending().store(others | u64::from(pending) << place, Relaxed);
     }
 
     pub(super) fn about(self, place: usize, about: About) -> u64 {
@@ -194,4 +209,11 @@ pub(super) fn places(mut pending: u64) -> impl Iterator<Item = usize> {
         pending &= pending.wrapping_sub(1);
         (place < MARKS).then_some(place)
     })
+}
+
+/// Adds to a word that nobody else writes meanwhile; gives what it was.
+pub(super) fn bump(word: &AtomicU64, value: u64) -> u64 {
+    let before = word.load(Relaxed);
+    word.store(before.wrapping_add(value), Relaxed);
+    before
 }

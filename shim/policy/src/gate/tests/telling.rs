@@ -1,5 +1,7 @@
 //! What the daemon is told: who waits, what launches take, and what is outstanding.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::super::*;
 use super::world::{DEVICE, MS, OPEN, World};
 use tranche_shm::compute::Tally;
@@ -70,4 +72,43 @@ fn a_long_kernel_that_comes_once_is_forgotten_within_a_few_times_its_length() {
         let longest = world.tally(Tally::LongestNs);
         assert!(longest <= (4 * kernel).max(long / 8), "{kernel} beside {long}: {longest}");
     }
+}
+
+#[test]
+fn a_program_of_bursts_that_nobody_waits_for_is_marked_once_each_and_its_kernels_are_known() {
+    let world = World::new(Lease { depth_us: 20_000, ..OPEN });
+    world.kernel_ns.set(50_000);
+    let burst = |times| {
+        for _ in 0..times {
+            let spent = world.saturate(40);
+            world.wait_after(spent, Awaited::Stream);
+        }
+    };
+    burst(20);
+    let (marked, slept, kernel) = (world.marked.get(), world.slept.get(), world.tally(Tally::KernelNs));
+    assert!(kernel.abs_diff(50_000) <= 10_000, "50 us taken for {kernel} ns");
+    burst(100);
+    assert_eq!(world.marked.get() - marked, 100, "marks of a hundred bursts");
+    assert_eq!(world.tally(Tally::Launches), 120 * 40);
+    assert_eq!(world.slept.get(), slept, "two of twenty milliseconds are outstanding");
+}
+
+#[test]
+fn what_was_done_before_the_program_waited_did_not_take_until_then() {
+    let world = World::new(OPEN);
+    world.kernel_ns.set(50_000);
+    for _ in 0..50 {
+        world.launch_after(0);
+        world.wait(Awaited::Stream);
+    }
+    let busy = || world.record().busy_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed);
+    let before = busy();
+    for _ in 0..50 {
+        world.launch_after(0);
+        world.pass(10 * MS);
+        world.wait(Awaited::Stream);
+    }
+    let (busy, kernel) = (busy() - before, world.tally(Tally::KernelNs));
+    assert!(kernel <= 100_000, "50 us taken for {kernel} ns");
+    assert!(busy <= 50 * 500_000, "{busy} ns for 2.5 ms of work within half a second");
 }

@@ -110,8 +110,9 @@ impl World {
         self.gate().launch(spent, Work::Kernel, self, self).1
     }
 
-    /// A program of one thread that launches so often as fast as it can, in so many streams by turns.
-    pub(super) fn saturate_in(&self, streams: u64, launches: u64) {
+    /// A program of one thread that launches so often as fast as it can, in so many streams by turns. Gives how many of
+    /// these the gate was not told of yet.
+    pub(super) fn saturate_in(&self, streams: u64, launches: u64) -> u32 {
         let (mut grant, mut left) = (Grant::NONE, 0);
         for _ in 0..launches {
             self.stream.set(5 + self.launched.get() % streams);
@@ -125,10 +126,11 @@ impl World {
             }
             self.pass(2_000);
         }
+        grant.launches - left
     }
 
-    pub(super) fn saturate(&self, launches: u64) {
-        self.saturate_in(1, launches);
+    pub(super) fn saturate(&self, launches: u64) -> u32 {
+        self.saturate_in(1, launches)
     }
 
     pub(super) fn outstanding_ns(&self) -> u64 {
@@ -136,9 +138,14 @@ impl World {
     }
 
     pub(super) fn wait(&self, what: Awaited) {
+        self.wait_after(0, what);
+    }
+
+    /// Waits after `spent` launches that did not come to the gate.
+    pub(super) fn wait_after(&self, spent: u32, what: Awaited) {
         let before = self.gate().pending();
         self.pass(self.outstanding_ns());
-        self.gate().waited(0, what, self.place().unwrap(), before, self);
+        self.gate().waited(spent, what, self.place().unwrap(), before, self);
     }
 }
 
