@@ -12,7 +12,7 @@ use tranche_shm::lease::Lease;
 use super::account::Account;
 use super::member::Member;
 
-/// Time between two signs of life; a gate takes a daemon for gone after one second.
+/// Time between two signs of life; a gate takes a daemon for gone after 800 ms.
 pub(super) const BEAT: Nanos = Nanos::millis(200);
 /// The least time between two decisions that nobody asked for.
 const BREATH: Nanos = Nanos::micros(50);

@@ -11,8 +11,9 @@ use super::room::Waiting;
 use super::state::Of;
 use super::{Gate, Host, Launch, Pass, Place, passes};
 
-/// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted.
-const AWAY_NS: u64 = 1_000_000_000;
+/// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted. It beats
+/// each 200 ms; a program that waits when it dies stands still for hardly longer than this.
+const AWAY_NS: u64 = 800_000_000;
 /// Work that makes no progress for so long may wait for a launch that waits for it.
 const STALLED_NS: u64 = 50_000_000;
 /// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.

@@ -139,7 +139,8 @@ fn without_a_daemon_launches_pass_counted_and_bounded_until_it_is_back() {
     let world = World::new(CLOSED);
     world.daemon_lives.set(false);
     world.launch_after(0);
-    assert!((1_000 * MS..1_060 * MS).contains(&(world.now.get() - 1_000 * MS)));
+    // It beat last at 1,000 ms. What waits when a daemon dies may stand still for a second at most.
+    assert!((800 * MS..=810 * MS).contains(&(world.now.get() - 1_000 * MS)), "{}", world.now.get());
     for _ in 0..50 {
         world.launch_after(0);
         assert!(world.outstanding_ns() <= 8 * MS, "{}", world.outstanding_ns());

@@ -40,7 +40,7 @@ fn daemon(lab: &Lab, report: &mut Report) -> Result<()> {
         let (_, last) = game.watch(Duration::from_millis(1500))?;
         let curves = game.curves();
         stalls.extend(curves.iter().map(|curve| curve.longest_pause_ms(killed, last)));
-        // The first second of its absence is under its last word, and nobody is counted away yet.
+        // At first its last word holds, and it is not taken to be away yet.
         let without = parts(&curves, killed + 1200 * MS, end)[0];
         away.push(without);
         rights.push(delay_ms(&curves, returned, last, without, 80.0));
