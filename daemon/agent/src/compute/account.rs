@@ -26,7 +26,7 @@ const LONG_RUN: Nanos = Nanos::millis(2);
 
 /// What runs is taken to be as long as it has run so far, but for no longer than this: it may never end, and then nobody
 /// must wait for it the longer the longer it runs.
-const HOPE: Nanos = Nanos::millis(20);
+const HOPE: Nanos = Nanos::millis(4);
 
 /// What is remembered of a slice between two looks.
 #[derive(Debug)]

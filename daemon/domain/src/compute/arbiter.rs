@@ -67,7 +67,7 @@ impl Arbiter {
         let now = self.pass(now);
         let Ok(at) = self.find(name) else { return };
         let member = &mut self.slices[at].1;
-        let idled = !member.wants() && !member.wanted_within(now, self.rules.hysteresis);
+        let idled = member.has_idled(now, &seen, &self.rules);
         member.observe(now, seen);
         member.rejoins |= idled && member.wants();
     }

@@ -282,3 +282,42 @@ fn what_was_used_is_told_over_a_second_and_a_minute() {
     assert!(used(0, Window::Second).abs_diff(700) <= 20, "{}", used(0, Window::Second));
     assert!(used(1, Window::Minute).abs_diff(15) <= 6, "{}", used(1, Window::Minute));
 }
+
+#[test]
+fn who_had_the_gpu_alone_owes_nothing_to_one_that_comes() {
+    let (mut arbiter, first, second) = (Arbiter::new(Rules::default()), name(0), name(1));
+    let at = |ms| Instant::from_nanos(1) + Nanos::millis(ms);
+    let seen = |busy, outstanding, waiting| Observed {
+        busy: vec![Nanos::millis(busy)],
+        outstanding: Nanos::millis(outstanding),
+        waiting,
+        kernel: Nanos::millis(1),
+        longest: Nanos::millis(1),
+        progress: busy,
+    };
+    arbiter.admit(at(0), first.clone(), fair(300));
+    arbiter.observe(at(0), &first, seen(0, 4, false));
+    arbiter.decide(at(0));
+    // Nothing that it launches has a mark behind it for a while, so that it seems to be idle.
+    arbiter.observe(at(50), &first, seen(50, 0, false));
+    arbiter.admit(at(50), second.clone(), fair(500));
+    arbiter.decide(at(50));
+    arbiter.observe(at(100), &first, seen(100, 4, false));
+    arbiter.observe(at(100), &second, seen(0, 0, true));
+    arbiter.decide(at(100));
+    let mut handed = None;
+    for ms in 101..200 {
+        let (open, other) = (arbiter.lease(&second), arbiter.lease(&first));
+        let holds = open.is_some_and(|lease| lease.open);
+        handed = handed.or((holds && !other.is_some_and(|lease| lease.open)).then_some(ms));
+        let used = handed.map_or(0, |since| ms - since);
+        arbiter.observe(at(ms), &first, seen(100 + (ms - 100 - used).min(4), 0, true));
+        arbiter.observe(at(ms), &second, seen(used, 1, handed.is_some()));
+        arbiter.decide(at(ms));
+        if handed.is_some() && arbiter.lease(&first).is_some_and(|lease| lease.open) {
+            assert!(used <= 25, "it had to wait for {used} ms");
+            return;
+        }
+    }
+    panic!("it never had the GPU again");
+}

@@ -30,6 +30,8 @@ pub(super) struct Member {
     pub(super) rejoins: bool,
     /// When it was last seen wanting the GPU.
     pub(super) wanted_at: Option<Instant>,
+    /// For how long it had been busy by then.
+    wanted_busy: Nanos,
     /// Since when it waits closed.
     pub(super) waits_since: Option<Instant>,
     /// When it last made progress, or could not be expected to.
@@ -79,6 +81,7 @@ impl Member {
             owed: 0,
             rejoins: false,
             wanted_at: None,
+            wanted_busy: Nanos::ZERO,
             waits_since: None,
             progressed_at: now,
             closed_at: now,
@@ -139,8 +142,15 @@ impl Member {
         }
         self.seen = seen;
         if self.wants() {
-            self.wanted_at = Some(now);
+            (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
         }
+    }
+
+    /// Whether it has wanted nothing for a while until it was seen like this. One that has the GPU to itself marks
+    /// little of what it launches, and looks idle while it is busy.
+    pub(super) fn has_idled(&self, now: Instant, seen: &Observed, rules: &Rules) -> bool {
+        let busy = most(&seen.busy) - self.wanted_busy;
+        !self.wants() && self.wanted_at.is_none_or(|at| now.since(at) > rules.hysteresis + busy)
     }
 
     /// It is told what was decided. Says whether that is another lease than before.
@@ -307,6 +317,11 @@ impl Member {
     pub(super) fn shares_gpu_with(&self, other: &Self) -> bool {
         self.terms.gpus.iter().any(|gpu| other.terms.gpus.contains(gpu))
     }
+}
+
+/// The longest of several times.
+fn most(times: &[Nanos]) -> Nanos {
+    times.iter().copied().max().unwrap_or_default()
 }
 
 /// So many thousandths of a time.
