@@ -116,7 +116,8 @@ fn governed() -> Option<(Inside, Gate<'static>)> {
 
 /// To be handed to [`after_wait`].
 pub(crate) fn before_wait() -> Pending {
-    governed().map(|(_, gate)| gate.pending()).unwrap_or_default()
+    let pending = |(inside, gate): (Inside, Gate<'static>)| gate.pending(&Machine { inside: &inside, gate });
+    governed().map(pending).unwrap_or_default()
 }
 
 /// The program has waited for its work, in this stream if it was for one.

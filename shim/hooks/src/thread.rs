@@ -5,7 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use tranche_policy::Grant;
+use tranche_policy::{Grant, Spent};
+use tranche_shm::DeviceSlot;
 
 core::arch::global_asm!(
     ".section .tbss.tranche_thread, \"awT\", @nobits",
@@ -28,7 +29,8 @@ struct Words {
     left: AtomicU32,
     /// Launches granted.
     granted: AtomicU32,
-    unused: u32,
+    /// One more than the number of the device for which they were; 0 if they are not counted.
+    device: AtomicU32,
 }
 
 fn words<'a>() -> &'a Words {
@@ -54,10 +56,18 @@ pub(crate) fn number() -> u64 {
 }
 
 /// Takes back what the thread may launch; says how many it has launched by itself.
-pub(crate) fn spend() -> u32 {
+pub(crate) fn spend() -> Spent {
     let words = words();
-    let left = (words.left.swap(0, Relaxed) as i32).max(0) as u32;
-    words.granted.swap(0, Relaxed).saturating_sub(left)
+    let left = (take(&words.left) as i32).max(0) as u32;
+    let device = (words.device.load(Relaxed) as usize).checked_sub(1).and_then(DeviceSlot::new);
+    Spent { launches: take(&words.granted).saturating_sub(left), device }
+}
+
+/// Only this thread writes there, so that it need not be one step to the machine.
+fn take(word: &AtomicU32) -> u32 {
+    let taken = word.load(Relaxed);
+    word.store(0, Relaxed);
+    taken
 }
 
 /// From now on the thread may launch so much by itself.
@@ -67,5 +77,6 @@ pub(crate) fn grant(grant: Grant) {
     let launches = if grant.turn == u32::MAX { 0 } else { grant.launches.min(i32::MAX as u32) };
     words.turn.store(grant.turn, Relaxed);
     words.granted.store(launches, Relaxed);
+    words.device.store(grant.device.map_or(0, |device| device.index() as u32 + 1), Relaxed);
     words.left.store(launches, Relaxed);
 }

@@ -15,6 +15,7 @@ mod measure;
 mod pace;
 mod room;
 mod state;
+mod wait;
 mod width;
 
 use core::sync::atomic::Ordering::Acquire;
@@ -106,14 +107,30 @@ pub struct Grant {
     pub turn: u32,
     /// So many launches.
     pub launches: u32,
+    /// On this device; nothing where they are not counted.
+    pub device: Option<DeviceSlot>,
+}
+
+/// What a thread has launched without coming here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// So many launches.
+    pub launches: u32,
+    /// For which it had a grant on this device; nothing if it had none.
+    pub device: Option<DeviceSlot>,
 }
 
 impl Grant {
     /// Every launch comes here.
-    pub const NONE: Self = Self { turn: 0, launches: 0 };
+    pub const NONE: Self = Self { turn: 0, launches: 0, device: None };
 
     const fn free(word: u64) -> Self {
-        Self { turn: Lease::turn(word), launches: i32::MAX as u32 }
+        Self { turn: Lease::turn(word), launches: i32::MAX as u32, device: None }
+    }
+
+    /// What was launched of it, where so many are left.
+    pub const fn spent(self, left: u32) -> Spent {
+        Spent { launches: self.launches.saturating_sub(left), device: self.device }
     }
 }
 
@@ -122,6 +139,8 @@ impl Grant {
 pub struct Pending {
     any: bool,
     last: u32,
+    /// When that was; 0 if nobody waits.
+    asked: u64,
 }
 
 /// What the program has waited for.
@@ -161,8 +180,8 @@ impl<'a> Gate<'a> {
     }
 
     /// Lets one launch through when it may, and gives what came of it. `spent` is what the thread has launched by
-    /// itself since it was here last.
-    pub fn launch(&self, spent: u32, work: Work, host: &impl Host, launch: &impl Launch) -> (i32, Grant) {
+    /// itself since it was here last, perhaps on another device.
+    pub fn launch(&self, spent: Spent, work: Work, host: &impl Host, launch: &impl Launch) -> (i32, Grant) {
         let word = self.control.lease_word().load(Acquire);
         if !Lease::decode(word).governed {
             return (launch.launch(), Grant::free(word));

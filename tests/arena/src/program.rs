@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
-use tranche_policy::{Awaited, Grant, Host, Launch, Place, Work};
+use tranche_policy::{Awaited, Grant, Host, Launch, Place, Spent, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
@@ -120,15 +120,15 @@ impl Thread<'_> {
     }
 
     /// Takes back what the thread may launch; says how many it has launched by itself.
-    fn spend(&self) -> u32 {
-        let spent = self.its().grant.replace(Grant::NONE).launches - self.its().left.replace(0);
-        if self.world.gate(self.its().process).is_governed() { spent } else { 0 }
+    fn spend(&self) -> Spent {
+        let spent = self.its().grant.replace(Grant::NONE).spent(self.its().left.replace(0));
+        if self.world.gate(self.its().process).is_governed() { spent } else { Spent::default() }
     }
 
     /// Waits for all that it has launched.
     fn wait(&self) {
         let gate = self.world.gate(self.its().process);
-        let before = gate.is_governed().then(|| gate.pending());
+        let before = gate.is_governed().then(|| gate.pending(self));
         if self.its().in_flight.get() > 0 {
             self.sleep(Sleep::Drained);
         }

@@ -9,7 +9,7 @@ use tranche_shm::lease::Lease;
 use super::measure::Glance;
 use super::room::Waiting;
 use super::state::Of;
-use super::{Gate, Host, Launch, Pass, Place, passes};
+use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 
 /// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted. It beats
 /// each 200 ms; a program that waits when it dies stands still for hardly longer than this.
@@ -33,12 +33,12 @@ struct Opened {
 impl Gate<'_> {
     /// Waits until the lease is open and there is room in its depth. `spent` launches of the thread's were not counted
     /// yet.
-    pub(super) fn admit(&self, place: Place, spent: u32, host: &impl Host, launch: &impl Launch) -> Pass {
+    pub(super) fn admit(&self, place: Place, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {
         let now = self.now(host);
         let uncounted = match self.look_up(now) {
             Ok(opened) => match self.try_begin(place, spent, opened, now) {
                 Ok(pass) => return self.begun(pass, opened, host),
-                Err(_) => 0,
+                Err(_) => Spent::default(),
             },
             Err(_) => spent,
         };
@@ -54,7 +54,7 @@ impl Gate<'_> {
     }
 
     /// Lets a launch begin if there is room; otherwise gives what there is instead.
-    fn try_begin(&self, place: Place, spent: u32, opened: Opened, now: u64) -> Result<Pass, Waiting> {
+    fn try_begin(&self, place: Place, spent: Spent, opened: Opened, now: u64) -> Result<Pass, Waiting> {
         let _turn = self.state.turn();
         let seen = self.look_again(place, spent, opened.word, now);
         let watched = opened.lease.governed && self.fits(place.device, &seen, opened.lease).ok_or(seen)?;
@@ -64,13 +64,13 @@ impl Gate<'_> {
     /// Lets a launch begin whether there is room or not.
     fn begin_regardless(&self, place: Place, opened: Opened, now: u64) -> Pass {
         let _turn = self.state.turn();
-        let seen = self.look_again(place, 0, opened.word, now);
+        let seen = self.look_again(place, Spent::default(), opened.word, now);
         self.give_up_waiting(place.device);
         self.begin(place, opened.word, false, &seen, now)
     }
 
-    fn look_again(&self, place: Place, spent: u32, word: u64, now: u64) -> Waiting {
-        self.count(place.device, spent);
+    fn look_again(&self, place: Place, spent: Spent, word: u64, now: u64) -> Waiting {
+        self.count(spent);
         self.note_turn(place.device, word, now);
         let mut seen = self.look(place, Glance::at(now));
         self.close_gap(place.device, now, &mut seen);
@@ -95,7 +95,7 @@ impl Gate<'_> {
 
     /// What waits here is known to wait: the slice has more to do than what it has outstanding.
     #[cold]
-    fn wait(&self, place: Place, spent: u32, host: &impl Host, launch: &impl Launch) -> Pass {
+    fn wait(&self, place: Place, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {
         self.mark_tail(place, spent, launch);
         let waiting = self.record.tally(Tally::Waiting);
         waiting.fetch_add(1, Relaxed);
@@ -110,7 +110,7 @@ impl Gate<'_> {
         loop {
             let opened = self.opened(host);
             let now = self.now(host);
-            let seen = match self.try_begin(place, 0, opened, now) {
+            let seen = match self.try_begin(place, Spent::default(), opened, now) {
                 Ok(pass) => return self.begun(pass, opened, host),
                 Err(seen) => seen,
             };

@@ -1,4 +1,4 @@
-//! What is outstanding: marks placed, found reached and waited for, and since when there is any.
+//! What is outstanding: launches counted, marks placed, and since when there are any.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -8,18 +8,19 @@ use tranche_shm::lease::Lease;
 
 use super::measure::Glance;
 use super::room::Waiting;
-use super::state::{About, Of, bump, places};
-use super::{
-    Awaited, Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Pending, Place, SPACING_NS, Work,
-};
+use super::state::{About, Of, bump};
+use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place, SPACING_NS, Spent, Work};
 
 /// A program that launches nothing for so long, and twice what it launched besides, has nothing outstanding.
 const GAP_NS: u64 = 2_000_000;
 
 impl Gate<'_> {
     /// Launches that a thread made by itself.
-    pub(super) fn count(&self, device: DeviceSlot, launches: u32) {
-        if launches > 0 {
+    pub(super) fn count(&self, spent: Spent) {
+        let launches = spent.launches;
+        if let Some(device) = spent.device
+            && launches > 0
+        {
             bump(self.record.tally(Tally::Launches), launches.into());
             self.state.add(device, Of::Unmarked, launches.into());
             self.state.add(device, Of::Entered, launches.into());
@@ -66,7 +67,7 @@ impl Gate<'_> {
 
     /// Nothing is outstanding on a device any more. Without an `exact` end, what was launched is charged and not
     /// the time that passed until somebody looked.
-    fn stamp_idle(&self, device: DeviceSlot, now: u64, exact: bool) {
+    pub(super) fn stamp_idle(&self, device: DeviceSlot, now: u64, exact: bool) {
         let since = self.record.busy_since_ns(device).swap(0, Release);
         let elapsed = now.saturating_sub(since);
         let likely = self.state.get(device, Of::Stretch).saturating_add(SPACING_NS);
@@ -102,8 +103,8 @@ impl Gate<'_> {
     /// Enters a launch that the driver has taken, and marks it if that is due.
     pub(super) fn enter(&self, place: Place, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
         let lease = Lease::decode(pass.word);
-        let spacing = spacing_ns(lease);
         let guard = self.state.turn();
+        let spacing = spacing_ns(lease);
         self.taken(place.device);
         let (unmarked, cost) = self.add(place.device, work);
         let kernel = self.kernel_ns();
@@ -115,7 +116,12 @@ impl Gate<'_> {
         drop(guard);
         self.submit(placed, launch);
         let behind = if placed.is_some() { 0 } else { so_far };
-        self.grant(pass.word, spacing.saturating_sub(behind), pass.watched || due && placed.is_none())
+        self.grant(
+            place.device,
+            pass.word,
+            spacing.saturating_sub(behind),
+            pass.watched || due && placed.is_none(),
+        )
     }
 
     fn submit(&self, placed: Option<u32>, launch: &impl Launch) {
@@ -127,9 +133,9 @@ impl Gate<'_> {
     }
 
     /// A thread is about to wait: what no mark stands behind would never be found done meanwhile.
-    pub(super) fn mark_tail(&self, place: Place, spent: u32, launch: &impl Launch) {
+    pub(super) fn mark_tail(&self, place: Place, spent: Spent, launch: &impl Launch) {
         let guard = self.state.turn();
-        self.count(place.device, spent);
+        self.count(spent);
         let unmarked = self.state.get(place.device, Of::Unmarked);
         let estimate = unmarked.saturating_mul(self.kernel_ns());
         let placed = if unmarked > 0 { self.place_mark(place, Work::Kernel, estimate, None) } else { None };
@@ -206,75 +212,14 @@ impl Gate<'_> {
     }
 
     /// What a thread may launch until the next mark is due.
-    fn grant(&self, word: u64, left_ns: u64, full: bool) -> Grant {
+    fn grant(&self, device: DeviceSlot, word: u64, left_ns: u64, full: bool) -> Grant {
         let kernel = self.kernel_ns();
         if full || kernel == 0 || !super::passes(Lease::decode(word)) {
             return Grant::NONE;
         }
         // One less: the launch that makes the mark due comes here.
         let launches = (left_ns.div_ceil(kernel)).saturating_sub(1).min(MOST_GRANTED);
-        Grant { turn: Lease::turn(word), launches: launches as u32 }
-    }
-
-    /// What is pending: to be asked before the program waits. What was reached before is not: nobody knows when.
-    pub fn pending(&self) -> Pending {
-        let mut pending = self.pending_marks();
-        let any = pending.any(|sequence| !self.is_reached(sequence));
-        Pending { any, last: self.state.sequence().load(Relaxed) as u32 }
-    }
-
-    /// The program has waited. `spent` is what the thread has launched by itself; `before` what was pending when
-    /// the wait began.
-    pub fn waited(&self, spent: u32, what: Awaited, place: Place, before: Pending, host: &impl Host) {
-        let now = self.now(host);
-        let guard = self.state.turn();
-        self.count(place.device, spent);
-        if what == Awaited::Context {
-            self.finish(place.context, before.last);
-        }
-        let stream = if what == Awaited::Stream { place.stream } else { 0 };
-        let through = what != Awaited::Event;
-        let seen = self.look(place, Glance { now, stream, exact: before.any, through });
-        let idle = seen.is_idle() && self.record.busy_since_ns(place.device).load(Relaxed) != 0;
-        if idle {
-            self.stamp_idle(place.device, now, before.any);
-        }
-        drop(guard);
-        if idle && self.control.lease().bell {
-            host.ring();
-        }
-    }
-
-    /// The context is gone, and what it had outstanding with it.
-    pub fn context_gone(&self, context: u64) {
-        let _turn = self.state.turn();
-        self.finish(context, self.state.sequence().load(Relaxed) as u32);
-    }
-
-    /// The graph is gone; its handle may come again for another.
-    pub fn graph_gone(&self, graph: u64) {
-        let _turn = self.state.turn();
-        if self.state.graph_ns(graph).is_some() {
-            self.state.set_graph_ns(graph, 0);
-        }
-    }
-
-    /// Marks of a context are reached, up to the last that there was.
-    fn finish(&self, context: u64, last: u32) {
-        for place in places(self.state.pending().load(Relaxed)) {
-            let sequence = self.state.mark(place, About::Sequence).load(Relaxed) as u32;
-            let before = last.wrapping_sub(sequence) < u32::MAX / 2;
-            if before && self.state.mark(place, About::Context).load(Relaxed) == context {
-                self.record.marks().finish(sequence);
-            }
-        }
-    }
-
-    /// The numbers of marks that are pending, for a host that has to ask about each.
-    pub fn pending_marks(&self) -> impl Iterator<Item = u32> {
-        let state = self.state;
-        places(state.pending().load(Relaxed))
-            .map(move |place| state.mark(place, About::Sequence).load(Relaxed) as u32)
+        Grant { turn: Lease::turn(word), launches: launches as u32, device: Some(device) }
     }
 }
 

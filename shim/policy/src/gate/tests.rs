@@ -195,7 +195,7 @@ fn a_refused_launch_leaves_no_trace() {
         }
     }
     let world = World::new(OPEN);
-    let (result, grant) = world.gate().launch(0, Work::Kernel, &world, &Refusing(&world));
+    let (result, grant) = world.gate().launch(Spent::default(), Work::Kernel, &world, &Refusing(&world));
     assert_eq!((result, grant), (719, Grant::NONE));
     assert_eq!(world.record().busy_since_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed), 0);
     assert_eq!(world.tally(Tally::Launches), 0);
@@ -206,7 +206,7 @@ fn graphs_are_learnt_each_by_itself() {
     let world = World::new(OPEN);
     let run = |graph: u64, takes: u64| {
         world.kernel_ns.set(takes);
-        world.gate().launch(0, Work::Graph(graph), &world, &world);
+        world.gate().launch(Spent::default(), Work::Graph(graph), &world, &world);
         world.wait(Awaited::Stream);
     };
     for _ in 0..20 {
@@ -224,7 +224,7 @@ fn graphs_are_learnt_each_by_itself() {
 fn a_lost_context_leaves_nothing_outstanding() {
     let world = World::new(OPEN);
     world.saturate(3);
-    assert!(world.gate().pending().any);
+    assert!(world.gate().pending(&world).any);
     world.gate().context_gone(77);
     let device = DeviceSlot::new(DEVICE).unwrap();
     assert_eq!(world.record().marks().outstanding(device).marks, 0);
@@ -289,7 +289,9 @@ impl World {
                 self.stream.set(5 + u64::from(spent) % 3);
                 self.launch_after(spent.into());
             }
-            Step::Graph(graph) => drop(self.gate().launch(0, Work::Graph(graph + 1), self, self)),
+            Step::Graph(graph) => {
+                let _ = self.gate().launch(Spent::default(), Work::Graph(graph + 1), self, self);
+            }
             Step::Wait(what) => {
                 self.wait([Awaited::Context, Awaited::Stream, Awaited::Event][usize::from(what) % 3]);
             }

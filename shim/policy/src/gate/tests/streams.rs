@@ -161,7 +161,7 @@ fn threads_that_come_at_once_do_not_all_find_the_gpu_empty() {
     let world = World::new(OPEN);
     world.saturate(10);
     world.wait(Awaited::Context);
-    world.gate().launch(0, Work::Kernel, &world, &Twice(&world));
+    world.gate().launch(Spent::default(), Work::Kernel, &world, &Twice(&world));
     assert_eq!(world.gate().state.get(device(), Of::Entering), 0);
 }
 

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::super::state::Of;
 use super::super::*;
 use super::world::{DEVICE, MS, OPEN, World};
 use tranche_shm::compute::Tally;
@@ -44,7 +45,7 @@ fn a_program_of_graphs_alone_tells_what_they_take() {
     let world = World::new(OPEN);
     for at in 0..40 {
         world.kernel_ns.set(if at % 2 == 0 { MS } else { 3 * MS });
-        world.gate().launch(0, Work::Graph(0x1000 + at % 2), &world, &world);
+        world.gate().launch(Spent::default(), Work::Graph(0x1000 + at % 2), &world, &world);
     }
     let told = world.tally(Tally::KernelNs);
     assert!((MS..3 * MS).contains(&told), "{told} for graphs of 1 and 3 ms");
@@ -80,8 +81,8 @@ fn a_program_of_bursts_that_nobody_waits_for_is_marked_once_each_and_its_kernels
     world.kernel_ns.set(50_000);
     let burst = |times| {
         for _ in 0..times {
-            let spent = world.saturate(40);
-            world.wait_after(spent, Awaited::Stream);
+            world.saturate(40);
+            world.wait(Awaited::Stream);
         }
     };
     burst(20);
@@ -111,4 +112,54 @@ fn what_was_done_before_the_program_waited_did_not_take_until_then() {
     let (busy, kernel) = (busy() - before, world.tally(Tally::KernelNs));
     assert!(kernel <= 100_000, "50 us taken for {kernel} ns");
     assert!(busy <= 50 * 500_000, "{busy} ns for 2.5 ms of work within half a second");
+}
+
+#[test]
+fn what_a_thread_launches_by_itself_is_booked_where_that_was_granted() {
+    struct Elsewhere;
+    impl Launch for Elsewhere {
+        fn is_captured(&self) -> bool {
+            false
+        }
+        fn place(&self) -> Option<Place> {
+            Some(Place { device: DeviceSlot::new(DEVICE + 1)?, context: 78, stream: 9 })
+        }
+        fn launch(&self) -> i32 {
+            0
+        }
+        fn mark(&self, _: u32) -> bool {
+            false
+        }
+    }
+    let world = World::new(OPEN);
+    world.kernel_ns.set(50_000);
+    world.saturate(100);
+    world.wait(Awaited::Stream);
+    let (here, there) = (DeviceSlot::new(DEVICE).unwrap(), DeviceSlot::new(DEVICE + 1).unwrap());
+    let grant = world.launch_after(0);
+    assert!(grant.launches > 3 && grant.device == Some(here), "{grant:?}");
+    let entered = |device| world.gate().state.get(device, Of::Entered);
+    let before = entered(here);
+    let (_, elsewhere) =
+        world.gate().launch(grant.spent(grant.launches - 3), Work::Kernel, &world, &Elsewhere);
+    assert_eq!((entered(here) - before, entered(there)), (3, 1));
+    assert_eq!(world.gate().state.get(here, Of::Unmarked), 3);
+    assert!(elsewhere.device.is_none_or(|device| device == there), "{elsewhere:?}");
+}
+
+#[test]
+fn kernels_that_become_longer_are_known_though_each_burst_outlasts_its_mark() {
+    let world = World::new(Lease { depth_us: 20_000, ..OPEN });
+    let burst = |kernel_ns| {
+        world.kernel_ns.set(kernel_ns);
+        for _ in 0..40 {
+            world.saturate(1);
+            world.pass(3_000);
+        }
+        world.wait(Awaited::Stream);
+    };
+    (0..20).for_each(|_| burst(20_000));
+    (0..20).for_each(|_| burst(80_000));
+    let kernel = world.tally(Tally::KernelNs);
+    assert!(kernel.abs_diff(80_000) <= 16_000, "80 us taken for {kernel} ns");
 }

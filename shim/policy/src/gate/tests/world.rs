@@ -28,6 +28,9 @@ pub(super) struct World {
     pub(super) size: Cell<u64>,
     /// Where launches go.
     pub(super) stream: Cell<u64>,
+    /// What the program's thread may launch by itself, and what is left of that.
+    grant: Cell<Grant>,
+    left: Cell<u32>,
     pub(super) launched: Cell<u64>,
     pub(super) marked: Cell<u64>,
     pub(super) rung: Cell<u64>,
@@ -53,6 +56,8 @@ impl World {
             kernel_ns: Cell::new(MS),
             size: Cell::new(WHOLE),
             stream: Cell::new(5),
+            grant: Cell::new(Grant::NONE),
+            left: Cell::new(0),
             launched: Cell::new(0),
             marked: Cell::new(0),
             rung: Cell::new(0),
@@ -107,30 +112,37 @@ impl World {
 
     /// One launch after `spent` that did not come to the gate.
     pub(super) fn launch_after(&self, spent: u32) -> Grant {
-        self.gate().launch(spent, Work::Kernel, self, self).1
+        let mut all = self.spend();
+        all.device = all.device.or(DeviceSlot::new(DEVICE));
+        all.launches += spent;
+        self.gate().launch(all, Work::Kernel, self, self).1
     }
 
-    /// A program of one thread that launches so often as fast as it can, in so many streams by turns. Gives how many of
-    /// these the gate was not told of yet.
-    pub(super) fn saturate_in(&self, streams: u64, launches: u64) -> u32 {
-        let (mut grant, mut left) = (Grant::NONE, 0);
+    /// What the program's thread has launched by itself since it was at the gate.
+    fn spend(&self) -> Spent {
+        self.grant.replace(Grant::NONE).spent(self.left.replace(0))
+    }
+
+    /// A program of one thread that launches so often as fast as it can, in so many streams by turns. It goes on with
+    /// what it was granted before.
+    pub(super) fn saturate_in(&self, streams: u64, launches: u64) {
         for _ in 0..launches {
             self.stream.set(5 + self.launched.get() % streams);
             let turn = Lease::turn(self.daemon().reader().lease_word().load(Relaxed));
-            if left > 0 && grant.turn == turn {
-                left -= 1;
+            if self.left.get() > 0 && self.grant.get().turn == turn {
+                self.left.set(self.left.get() - 1);
                 self.launch();
             } else {
-                grant = self.launch_after(grant.launches - left);
-                left = grant.launches;
+                let grant = self.launch_after(0);
+                self.grant.set(grant);
+                self.left.set(grant.launches);
             }
             self.pass(2_000);
         }
-        grant.launches - left
     }
 
-    pub(super) fn saturate(&self, launches: u64) -> u32 {
-        self.saturate_in(1, launches)
+    pub(super) fn saturate(&self, launches: u64) {
+        self.saturate_in(1, launches);
     }
 
     pub(super) fn outstanding_ns(&self) -> u64 {
@@ -138,14 +150,9 @@ impl World {
     }
 
     pub(super) fn wait(&self, what: Awaited) {
-        self.wait_after(0, what);
-    }
-
-    /// Waits after `spent` launches that did not come to the gate.
-    pub(super) fn wait_after(&self, spent: u32, what: Awaited) {
-        let before = self.gate().pending();
+        let before = self.gate().pending(self);
         self.pass(self.outstanding_ns());
-        self.gate().waited(spent, what, self.place().unwrap(), before, self);
+        self.gate().waited(self.spend(), what, self.place().unwrap(), before, self);
     }
 }
 

@@ -1,0 +1,74 @@
+//! What the program waits for, and what it ends: from then on that is outstanding no more.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::measure::Glance;
+use super::state::{About, places};
+use super::{Awaited, Gate, Host, Pending, Place, Spent};
+
+/// A wait that takes so long ends with what was waited for. What has ended before is waited for in no time.
+const WAITED_NS: u64 = 10_000;
+
+impl Gate<'_> {
+    /// What is pending: to be asked before the program waits. What was reached before is not: nobody knows when.
+    pub fn pending(&self, host: &impl Host) -> Pending {
+        let mut pending = self.pending_marks();
+        let any = pending.any(|sequence| !self.is_reached(sequence));
+        Pending { any, last: self.state.sequence().load(Relaxed) as u32, asked: host.now_ns() }
+    }
+
+    /// The program has waited. `spent` is what the thread has launched by itself; `before` what was pending when
+    /// the wait began.
+    pub fn waited(&self, spent: Spent, what: Awaited, place: Place, before: Pending, host: &impl Host) {
+        let now = self.now(host);
+        let guard = self.state.turn();
+        self.count(spent);
+        if what == Awaited::Context {
+            self.finish(place.context, before.last);
+        }
+        let stream = if what == Awaited::Stream { place.stream } else { 0 };
+        let through = what != Awaited::Event;
+        let exact = before.any || before.asked != 0 && now.saturating_sub(before.asked) >= WAITED_NS;
+        let seen = self.look(place, Glance { now, stream, exact, through });
+        let idle = seen.is_idle() && self.record.busy_since_ns(place.device).load(Relaxed) != 0;
+        if idle {
+            self.stamp_idle(place.device, now, exact);
+        }
+        drop(guard);
+        if idle && self.control.lease().bell {
+            host.ring();
+        }
+    }
+
+    /// The context is gone, and what it had outstanding with it.
+    pub fn context_gone(&self, context: u64) {
+        let _turn = self.state.turn();
+        self.finish(context, self.state.sequence().load(Relaxed) as u32);
+    }
+
+    /// The graph is gone; its handle may come again for another.
+    pub fn graph_gone(&self, graph: u64) {
+        let _turn = self.state.turn();
+        if self.state.graph_ns(graph).is_some() {
+            self.state.set_graph_ns(graph, 0);
+        }
+    }
+
+    /// Marks of a context are reached, up to the last that there was.
+    fn finish(&self, context: u64, last: u32) {
+        for place in places(self.state.pending().load(Relaxed)) {
+            let sequence = self.state.mark(place, About::Sequence).load(Relaxed) as u32;
+            let before = last.wrapping_sub(sequence) < u32::MAX / 2;
+            if before && self.state.mark(place, About::Context).load(Relaxed) == context {
+                self.record.marks().finish(sequence);
+            }
+        }
+    }
+
+    /// The numbers of marks that are pending, for a host that has to ask about each.
+    pub fn pending_marks(&self) -> impl Iterator<Item = u32> {
+        let state = self.state;
+        places(state.pending().load(Relaxed))
+            .map(move |place| state.mark(place, About::Sequence).load(Relaxed) as u32)
+    }
+}
