@@ -13,6 +13,8 @@ use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place
 
 /// A program that launches nothing for so long, and twice what it launched besides, has nothing outstanding.
 const GAP_NS: u64 = 2_000_000;
+/// A kernel that takes less is too brief to have a mark of its own.
+const BRIEF_NS: u64 = 100_000;
 
 impl Gate<'_> {
     /// Launches that a thread made by itself.
@@ -104,7 +106,7 @@ impl Gate<'_> {
     pub(super) fn enter(&self, place: Place, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
         let lease = Lease::decode(pass.word);
         let guard = self.state.turn();
-        let spacing = spacing_ns(lease);
+        let spacing = self.spacing_ns(place.device, lease, pass);
         self.taken(place.device);
         let (unmarked, cost) = self.add(place.device, work);
         let kernel = self.kernel_ns();
@@ -122,6 +124,22 @@ impl Gate<'_> {
             spacing.saturating_sub(behind),
             pass.watched || due && placed.is_none(),
         )
+    }
+
+    /// How much GPU time comes between two marks: who waits for room sees one reached while there is work behind it
+    /// still. If nobody asks for its bell, nobody else wants the GPU, and the fewer the better. A mark says nothing of
+    /// what is in other streams, so that where there are several, one that is not too brief is marked each.
+    fn spacing_ns(&self, device: DeviceSlot, lease: Lease, pass: Pass) -> u64 {
+        let depth_ns = u64::from(lease.depth_us) * 1000;
+        if !lease.bell {
+            return (depth_ns / (MARKS_IN_DEPTH / 2)).max(SPACING_NS.min(depth_ns / 2));
+        }
+        let several = pass.streams > 1 || self.state.get(device, Of::Streams) > 1;
+        let kernel = self.kernel_ns();
+        if several && kernel >= BRIEF_NS {
+            return kernel;
+        }
+        (depth_ns / MARKS_IN_DEPTH).max(SPACING_NS.min(depth_ns / 2))
     }
 
     fn submit(&self, placed: Option<u32>, launch: &impl Launch) {
@@ -221,12 +239,4 @@ impl Gate<'_> {
         let launches = (left_ns.div_ceil(kernel)).saturating_sub(1).min(MOST_GRANTED);
         Grant { turn: Lease::turn(word), launches: launches as u32, device: Some(device) }
     }
-}
-
-/// How much GPU time comes between two marks: who waits for room sees one reached while there is work behind it still.
-/// If nobody asks for its bell, nobody else wants the GPU, and the fewer the better.
-fn spacing_ns(lease: Lease) -> u64 {
-    let depth_ns = u64::from(lease.depth_us) * 1000;
-    let often = if lease.bell { MARKS_IN_DEPTH } else { MARKS_IN_DEPTH / 2 };
-    (depth_ns / often).max(SPACING_NS.min(depth_ns / 2))
 }

@@ -107,6 +107,10 @@ impl Gate<'_> {
             return seen.is_idle().then_some(true);
         }
         let alone = if self.is_wide(device) { self.alone_ns(device) } else { 0 };
+        // A mark that stands behind several launches is reached with the last of them; those in other streams may take
+        // longer, by as much again at most.
+        let several = seen.streams > 1 && seen.launches > seen.marks + seen.entering;
+        let lease = if several { Lease { depth_us: lease.depth_us / 2, ..lease } } else { lease };
         if seen.fits(lease, alone) {
             return Some(false);
         }
