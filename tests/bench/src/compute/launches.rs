@@ -21,8 +21,8 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     let open = rounds(lab, &node, "0", "launches 400000")?;
     enter(report, "launch", &[&open[0][0], &open[1][0]], 5.0);
     enter(report, "launch_mean", &[&open[0][1], &open[1][1]], 60.0);
-    // Kernels take 50 us here, so that marks stand behind every fourth; two milliseconds are launched and waited for.
-    // That is all of a GPU, which a limit would not leave to it.
+    // Kernels take 50 us here; two milliseconds of them are launched and waited for, so that each burst comes to the
+    // gate and is marked as often as a program alone is. That is all of a GPU, which a limit would not leave to it.
     node.resize(SLICE, &["--limit", "100%"])?;
     let marked = rounds(lab, &node, "50000", "bursts 200 40")?;
     enter(report, "launch_mean_with_marks", &[&marked[0][0], &marked[1][0]], 60.0);
