@@ -18,9 +18,10 @@ impl History {
         Self { tenths: Ring::new(SECOND / 10), seconds: Ring::new(SECOND) }
     }
 
-    pub(super) fn add(&mut self, now: Instant, used: Nanos) {
-        self.tenths.add(now, used);
-        self.seconds.add(now, used);
+    /// So much was used from one moment to another, which is not before the end of the last time.
+    pub(super) fn add(&mut self, from: Instant, to: Instant, used: Nanos) {
+        self.tenths.add(from, to, used);
+        self.seconds.add(from, to, used);
     }
 
     pub(super) fn share(&self, now: Instant, window: Window) -> Permille {
@@ -46,9 +47,18 @@ impl<const N: usize> Ring<N> {
         Self { grain, at: 0, filling: 0, full: [0; N] }
     }
 
-    fn add(&mut self, now: Instant, used: Nanos) {
-        self.turn_to(now.nanos() / self.grain);
-        self.filling = self.filling.saturating_add(used.get());
+    /// Each bucket gets its part: else a long look would fill the last one with more than fits into it.
+    fn add(&mut self, from: Instant, to: Instant, used: Nanos) {
+        let length = to.since(from);
+        let until = |moment: u64| used.scaled(Instant::from_nanos(moment).since(from).get(), length.get());
+        let last = to.nanos() / self.grain;
+        let first = (from.nanos() / self.grain).max(last.saturating_sub(N as u64));
+        for bucket in first..=last {
+            let begin = (bucket * self.grain).max(from.nanos());
+            let end = (bucket * self.grain).saturating_add(self.grain).min(to.nanos());
+            self.turn_to(bucket);
+            self.filling = self.filling.saturating_add((until(end) - until(begin)).get());
+        }
     }
 
     fn turn_to(&mut self, bucket: u64) {
@@ -72,5 +82,31 @@ impl<const N: usize> Ring<N> {
         let used: u64 = still.full.iter().sum();
         let share = used.saturating_mul(1000) / (self.grain * N as u64);
         Permille::try_from(u32::try_from(share).unwrap_or(1000).min(1000)).unwrap_or(Permille::WHOLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_used_lies_where_it_was_used_however_seldom_one_looks(
+            looks in prop::collection::vec(1u64..3_000_000_000, 1..40),
+            part in 0u64..=1000,
+        ) {
+            let mut history = History::new();
+            let mut now = Instant::from_nanos(123_456_789);
+            for passed in looks {
+                let from = now;
+                now = now + Nanos::new(passed);
+                history.add(from, now, Nanos::new(passed).scaled(part, 1000));
+            }
+            if now.nanos() > 2 * SECOND {
+                let told = u64::from(history.share(now, Window::Second).get());
+                prop_assert!(told <= part && told + 1 >= part, "{told} of {part}");
+            }
+        }
     }
 }

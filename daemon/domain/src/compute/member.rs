@@ -187,10 +187,15 @@ impl Member {
 
     /// It used so much of each of its GPUs up to now, and as much time went by.
     pub(super) fn charge(&mut self, now: Instant, passed: Nanos, used: &[Nanos], rules: &Rules) {
+        let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
         for (history, used) in self.history.iter_mut().zip(used) {
-            history.add(now, *used);
+            history.add(from, now, *used);
         }
-        let used = used.iter().copied().max().unwrap_or_default();
+        let used = most(used);
+        if used > Nanos::ZERO {
+            // Whatever it looked like when it was looked at, it had work.
+            (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
+        }
         self.turn += used;
         self.clock += u128::from(used.get()) * 1000 / u128::from(self.weight());
         self.pass_limit(passed, used, rules);

@@ -1,0 +1,94 @@
+//! Anything that tenants may be promised, do and claim.
+
+use super::game::{Player, gpu, share};
+use super::*;
+
+/// Of a few slices, in permille; together the whole at most.
+pub(super) fn requests() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(20u32..400, 2..7).prop_map(|parts| {
+        let sum: u32 = parts.iter().sum();
+        parts.into_iter().map(|part| (part * 1000 / sum).max(10)).collect()
+    })
+}
+
+/// Work and rest in turns, or work alone.
+pub(super) fn habit() -> impl Strategy<Value = Vec<(Nanos, Nanos)>> {
+    let length = prop_oneof![1u64..20, 20u64..400];
+    let turn = (length.clone(), length).prop_map(|(work, rest)| (Nanos::millis(work), Nanos::millis(rest)));
+    prop_oneof![1 => Just(Vec::new()), 3 => prop::collection::vec(turn, 1..6)]
+}
+
+/// Fair slices with habits.
+pub(super) fn fair_players() -> impl Strategy<Value = Vec<Player>> {
+    (requests(), prop::collection::vec(habit(), 7)).prop_map(|(requests, habits)| {
+        let terms = requests.into_iter().map(|request| terms(ComputeMode::Fair, request));
+        terms.zip(habits).map(|(terms, habit)| Player { terms, habit }).collect()
+    })
+}
+
+/// Slices of GPU 0 of any mode, limit and rank, some of them frozen.
+pub(super) fn any_players() -> impl Strategy<Value = Vec<Player>> {
+    let limit = prop_oneof![2 => Just(1000u32), 1 => 20u32..1000];
+    let slice = (limit, -3i8..=3, prop::bool::weighted(0.1), any::<bool>(), habit());
+    (requests(), prop::collection::vec(slice, 7)).prop_map(|(requests, slices)| {
+        let slices = requests.into_iter().zip(slices);
+        let player = |(request, (limit, rank, frozen, asks, habit)): (u32, _)| {
+            let request = if asks { share(request) } else { Permille::ZERO };
+            let (gpus, limit) = (vec![gpu(0)], share(limit));
+            Player { terms: Terms { gpus, request, limit, priority: Priority::new(rank), frozen }, habit }
+        };
+        slices.map(player).collect()
+    })
+}
+
+/// What may come to an arbiter.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Admit(usize, Terms),
+    Change(usize, Terms),
+    Leave(usize),
+    Observe(usize, Observed),
+    Decide,
+}
+
+fn any_terms() -> impl Strategy<Value = Terms> {
+    let gpus = prop::collection::btree_set(0u8..3, 0..3);
+    (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>()).prop_map(
+        |(gpus, request, limit, rank, frozen)| Terms {
+            gpus: gpus.into_iter().map(gpu).collect(),
+            request: share(request),
+            limit: share(limit),
+            priority: Priority::new(rank),
+            frozen,
+        },
+    )
+}
+
+fn any_nanos() -> impl Strategy<Value = Nanos> {
+    prop_oneof![0u64..20_000_000, any::<u64>(), Just(0)].prop_map(Nanos::new)
+}
+
+fn any_observed() -> impl Strategy<Value = Observed> {
+    let busy = prop::collection::vec(any_nanos(), 0..4);
+    (busy, any_nanos(), any::<bool>(), any_nanos(), any_nanos(), any::<u64>()).prop_map(
+        |(busy, outstanding, waiting, kernel, longest, progress)| Observed {
+            busy,
+            outstanding,
+            waiting,
+            kernel,
+            longest,
+            progress,
+        },
+    )
+}
+
+pub(super) fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (0usize..5, any_terms()).prop_map(|(at, terms)| Event::Admit(at, terms)),
+        (0usize..5, any_terms()).prop_map(|(at, terms)| Event::Change(at, terms)),
+        (0usize..5).prop_map(Event::Leave),
+        (0usize..5, any_observed()).prop_map(|(at, seen)| Event::Observe(at, seen)),
+        Just(Event::Decide),
+        Just(Event::Decide),
+    ]
+}
