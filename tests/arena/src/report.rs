@@ -57,6 +57,32 @@ impl Report {
         self.ran[tenant][(from / BUCKET) as usize..(to / BUCKET) as usize].iter().sum()
     }
 
+    /// GPU time that all had.
+    pub fn ran_by_all(&self, from: u64, to: u64) -> u64 {
+        (0..self.ran.len()).map(|tenant| self.ran(tenant, from, to)).sum()
+    }
+
+    /// Windows of a second after the first.
+    pub fn windows(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        (1..self.length / S).map(|window| (window * S, (window + 1) * S))
+    }
+
+    /// The most that a tenant had in any second, whenever that began.
+    pub fn most_in_a_second(&self, tenant: usize) -> u64 {
+        let second = (S / BUCKET) as usize;
+        self.ran[tenant].windows(second).map(|window| window.iter().sum()).max().unwrap_or(0)
+    }
+
+    /// The longest time in which nobody had the GPU: in whole milliseconds, and those that it began and ended in.
+    pub fn longest_idle(&self, from: u64, to: u64) -> u64 {
+        longest_run(from, to, |bucket| self.ran.iter().all(|ran| ran[bucket] == 0))
+    }
+
+    /// The longest time in which a tenant did not have the GPU, as for [`Self::longest_idle`].
+    pub fn longest_pause(&self, tenant: usize, from: u64, to: u64) -> u64 {
+        longest_run(from, to, |bucket| self.ran[tenant][bucket] == 0)
+    }
+
     /// The time that what a tenant finished would have taken alone.
     pub fn finished(&self, tenant: usize, from: u64, to: u64) -> u64 {
         self.work[tenant][(from / BUCKET) as usize..(to / BUCKET) as usize].iter().sum()
@@ -81,10 +107,8 @@ impl Report {
     /// How far the tenants' parts of what ran are from what they were promised, in percentage points: the mean over
     /// windows of one second and tenants, and the worst. The first second does not count.
     pub fn errors(&self, promised: &[f64]) -> (f64, f64) {
-        let windows = self.length / S;
         let mut all = Vec::new();
-        for window in 1..windows {
-            let (from, to) = (window * S, (window + 1) * S);
+        for (from, to) in self.windows() {
             let ran: Vec<u64> = (0..promised.len()).map(|tenant| self.ran(tenant, from, to)).collect();
             let sum: u64 = ran.iter().sum();
             let parts = ran.iter().zip(promised);
@@ -111,4 +135,13 @@ impl Report {
         let bucket = self.ran[tenant][first..].iter().position(|ran| *ran > 0)?;
         Some((first + bucket) as u64 * BUCKET)
     }
+}
+
+fn longest_run(from: u64, to: u64, is_empty: impl Fn(usize) -> bool) -> u64 {
+    let (mut run, mut longest) = (0, 0);
+    for bucket in (from / BUCKET) as usize..(to / BUCKET) as usize {
+        run = if is_empty(bucket) { run + BUCKET } else { 0 };
+        longest = longest.max(run);
+    }
+    if longest == 0 { 0 } else { longest + 2 * BUCKET }
 }
