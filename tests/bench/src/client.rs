@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Result;
+use crate::{Result, interrupt};
 
 /// A program that obeys lines and answers each with numbers. It ends when it is dropped.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ impl Client {
     /// Where it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = piped.spawn().map_err(|error| format!("cannot start {piped:?}: {error}"))?;
+        let mut child =
+            interrupt::start(piped).map_err(|error| format!("cannot start {piped:?}: {error}"))?;
         let input = child.stdin.take().ok_or("no pipe")?;
         let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         Ok(Self { child, input: Some(input), output })

@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod interrupt;
 pub mod node;
 pub mod options;
 pub mod report;
+pub mod stage;
 pub mod stats;
 pub mod variant;
 

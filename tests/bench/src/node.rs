@@ -9,57 +9,16 @@ use std::{fs, thread};
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::Result;
 use crate::client::Client;
+use crate::stage::{Driver, Stage};
 use crate::variant::Variant;
+use crate::{Result, interrupt};
 
 /// Bytes in a MiB.
 pub const MIB: f64 = (1 << 20) as f64;
 
 /// The slice in which [`Variant::Ours`] runs.
 pub const SLICE: &str = "bench";
-
-/// Where what is measured was built.
-#[derive(Clone, Debug)]
-pub struct Stage {
-    /// The staged tree.
-    pub root: PathBuf,
-    /// The folder of `tranched` and `tranche`.
-    pub programs: PathBuf,
-}
-
-impl Stage {
-    /// The program whose calls are measured.
-    pub fn client(&self) -> PathBuf {
-        self.root.join("bench/client")
-    }
-
-    /// The program that keeps a GPU busy.
-    pub fn load(&self) -> PathBuf {
-        self.root.join("bench/load")
-    }
-}
-
-/// Which driver programs and daemon find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// One that does nothing at once; NVML shows one simulated H200.
-    Stub,
-    /// The simulated one, with one H200.
-    Simulated,
-    /// The machine's own.
-    Real,
-}
-
-impl Driver {
-    fn libraries(self, stage: &Stage) -> Option<PathBuf> {
-        match self {
-            Self::Stub => Some(stage.root.join("bench/stub")),
-            Self::Simulated => Some(stage.root.join("sim")),
-            Self::Real => None,
-        }
-    }
-}
 
 /// What NVML says of a GPU.
 #[derive(Clone, Debug, Deserialize)]
@@ -106,6 +65,7 @@ impl Node {
     /// Where the simulated GPU cannot be made, or no daemon comes up that shows a GPU.
     pub fn empty(stage: &Stage, driver: Driver) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir().map_err(|error| error.to_string())?;
+        interrupt::goes_with_us(dir.path());
         if driver != Driver::Real {
             let create = ["create", "--preset", "h200x1"];
             run(Command::new(stage.root.join("bin/simgpu")).args(create).arg(dir.path().join("gpus")))?;
@@ -298,7 +258,7 @@ fn daemon(stage: &Stage, driver: Driver, dir: &Path) -> Command {
 }
 
 fn begin(command: &mut Command) -> Result<Child> {
-    command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))
+    interrupt::start(command).map_err(|error| format!("cannot start {command:?}: {error}"))
 }
 
 fn set_driver(command: &mut Command, stage: &Stage, driver: Driver, dir: &Path) {
@@ -312,7 +272,8 @@ fn set_driver(command: &mut Command, stage: &Stage, driver: Driver, dir: &Path) 
 /// # Errors
 /// Where it cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<String> {
-    let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    let child = begin(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let output = child.wait_with_output().map_err(|error| format!("cannot hear {command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(text);

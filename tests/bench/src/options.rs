@@ -7,7 +7,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::Result;
-use crate::node::Stage;
+use crate::stage::Stage;
 
 /// Where the built tree is.
 #[derive(Clone, Debug, Args)]

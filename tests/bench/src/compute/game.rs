@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Driver, Node};
+use bench::node::Node;
+use bench::stage::Driver;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};

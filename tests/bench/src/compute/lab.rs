@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Driver, Node, Stage};
+use bench::node::Node;
 use bench::options;
+use bench::stage::{Driver, Stage};
 use clap::ValueEnum;
 
 use crate::curve::{Curve, parts};

@@ -2,8 +2,9 @@
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Driver, Node, SLICE};
+use bench::node::{Node, SLICE};
 use bench::report::Report;
+use bench::stage::Driver;
 use bench::variant::Variant;
 
 use crate::lab::Lab;

@@ -26,9 +26,9 @@ mod throughput;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::Result;
 use bench::options::{Places, commit};
 use bench::report::Report;
+use bench::{Result, interrupt};
 use clap::{Parser, ValueEnum};
 use lab::{Form, Lab, WhichGpu};
 
@@ -81,7 +81,9 @@ enum Part {
 }
 
 fn main() -> ExitCode {
-    match measured(&Options::parse()) {
+    let done = measured(&Options::parse());
+    interrupt::settle();
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(complaint) => {
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
 
 fn measured(options: &Options) -> Result<bool> {
     let stage = options.places.stage()?;
+    interrupt::watch()?;
     let lab = Lab::set_up(
         &stage,
         options.gpu,

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Driver, Node};
+use bench::node::Node;
 use bench::report::Report;
+use bench::stage::Driver;
 use bench::stats::mean;
 
 use crate::lab::Lab;

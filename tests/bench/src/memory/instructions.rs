@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use bench::Result;
-use bench::node::{Driver, Node, Stage, run};
+use bench::node::{Node, run};
+use bench::stage::{Driver, Stage};
 use bench::variant::Variant;
 
 const FEW: u64 = 2_000;

@@ -17,9 +17,9 @@ mod measure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::Result;
 use bench::options::{Places, commit};
 use bench::report::Report;
+use bench::{Result, interrupt};
 use clap::Parser;
 
 /// Measures what slices cost.
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Some(most) => options.places.stage().and_then(|stage| instructions::gate(&stage, most)),
         None => measured(&options),
     };
+    interrupt::settle();
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
 
 fn measured(options: &Options) -> Result<bool> {
     let stage = options.places.stage()?;
+    interrupt::watch()?;
     let device = "a driver stub whose allocation is a pointer bump";
     let mut report = Report::new(device, true, commit(&stage), options.places.built());
     measure::all(&stage, options.quick, &mut report)?;

@@ -4,8 +4,9 @@ use std::thread;
 
 use bench::Result;
 use bench::client::Client;
-use bench::node::{Driver, MIB, Node, Stage, run};
+use bench::node::{MIB, Node, run};
 use bench::report::Report;
+use bench::stage::{Driver, Stage};
 use bench::stats::{quantile, sorted};
 use bench::variant::Variant;
 
