@@ -93,6 +93,14 @@ impl Copy {
         self.from.place.on.is_none() || self.to.place.on.is_none() || self.from.place.on != self.to.place.on
     }
 
+    fn kind(&self) -> WorkKind {
+        match self.to.place.on {
+            _ if !self.crosses_the_bus() => WorkKind::Copy,
+            Some(_) => WorkKind::Upload,
+            None => WorkKind::Download,
+        }
+    }
+
     fn run(&self) -> Outcome {
         let [width, height, depth] = self.extent;
         if width == 0 || height == 0 || depth == 0 {
@@ -218,10 +226,11 @@ impl Op {
     }
 
     /// What kind of work it is for the engine.
-    pub(crate) const fn kind(&self) -> WorkKind {
+    pub(crate) fn kind(&self) -> WorkKind {
         match self {
             Self::Kernel(_) => WorkKind::Kernel,
-            Self::Copy(_) | Self::Fill(_) => WorkKind::Copy,
+            Self::Copy(copy) => copy.kind(),
+            Self::Fill(_) => WorkKind::Copy,
             _ => WorkKind::Mark,
         }
     }

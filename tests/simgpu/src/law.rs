@@ -2,6 +2,7 @@
 //!
 //! Contexts with something runnable take turns, a slice each, and changing between two costs a switch in which
 //! nobody runs. Inside a context lanes are queues, and the heads of different lanes run side by side at full speed.
+//! What crosses the bus takes no turn: one engine for each direction moves it beside whatever runs, the oldest first.
 //! Time is an argument; nothing here knows of clocks, processes or shared memory.
 #![forbid(unsafe_code)]
 
@@ -57,10 +58,14 @@ impl Piece {
         matches!(self.kind, WorkKind::Kernel | WorkKind::Copy) && self.remaining > 0
     }
 
+    fn crosses_the_bus(&self) -> bool {
+        matches!(self.kind, WorkKind::Upload | WorkKind::Download)
+    }
+
     fn passes_at_once(&self) -> bool {
         match self.kind {
             WorkKind::Mark => true,
-            WorkKind::Kernel | WorkKind::Copy | WorkKind::Gate => self.remaining == 0,
+            _ => self.remaining == 0,
         }
     }
 }
@@ -222,16 +227,24 @@ impl Timeline {
 
     /// Goes to the next moment at which anything changes.
     fn step(&mut self, until: u64, rules: Rules, witness: &mut impl Witness) -> ControlFlow<()> {
-        let limit = self.next_moment().min(until) - self.now;
-        let Some((queue, running)) = self.running(rules) else {
-            self.now += limit;
-            return Continue(());
-        };
+        let crossing = self.crossing();
+        let arrival = crossing.iter().flatten().map(|(queue, at)| self.queues[*queue].pieces[*at].remaining);
+        let limit = arrival.min().unwrap_or(u64::MAX).min(self.next_moment().min(until) - self.now);
+        let length = self.run(limit, rules, witness);
+        for (queue, at) in crossing.into_iter().flatten() {
+            self.queues[queue].pieces[at].remaining -= length;
+        }
+        self.now += length;
+        Continue(())
+    }
+
+    /// Lets the context whose turn it is run, or a switch to it, for so long at most; gives how long that was.
+    fn run(&mut self, limit: u64, rules: Rules, witness: &mut impl Witness) -> u64 {
+        let Some((queue, running)) = self.running(rules) else { return limit };
         if self.switch_left > 0 {
             let length = self.switch_left.min(limit);
             self.switch_left -= length;
-            self.now += length;
-            return Continue(());
+            return length;
         }
         let shared = (0..self.queues.len()).any(|other| other != queue && self.is_runnable(other));
         let slice = if shared { self.slice_left } else { u64::MAX };
@@ -246,8 +259,21 @@ impl Timeline {
         }
         self.slice_left = self.slice_left.saturating_sub(length);
         witness.ran(self.queues[queue].context, what, self.now, self.now + length);
-        self.now += length;
-        Continue(())
+        length
+    }
+
+    /// What crosses the bus now, by queue and place in it: in each direction the oldest that nothing holds back.
+    fn crossing(&self) -> [Option<(usize, usize)>; 2] {
+        if !self.queues.iter().any(|queue| queue.pieces.iter().any(Piece::crosses_the_bus)) {
+            return [None; 2];
+        }
+        [WorkKind::Upload, WorkKind::Download].map(|direction| {
+            let heads = (0..self.queues.len()).flat_map(|queue| {
+                let pieces = &self.queues[queue].pieces;
+                self.heads(queue).filter(|at| pieces[*at].kind == direction).map(move |at| (queue, at))
+            });
+            heads.min_by_key(|(queue, at)| self.queues[*queue].pieces[*at].sequence)
+        })
     }
 
     /// What runs now: the heads of the context whose turn it is.

@@ -141,6 +141,29 @@ fn a_mark_is_passed_at_the_moment_what_is_before_it_ends() {
 }
 
 #[test]
+fn what_crosses_the_bus_does_so_beside_whatever_runs() {
+    let copies = [
+        piece(2, Lane::Blocking(1), WorkKind::Upload, 10 * MS),
+        piece(3, Lane::Blocking(2), WorkKind::Upload, 10 * MS),
+        piece(4, Lane::Blocking(3), WorkKind::Download, 15 * MS),
+        kernel(5, 1, MS),
+    ];
+    let record = run(&mut gpu(&[&[kernel(1, 1, 50 * MS)], &copies]), 100 * MS);
+    let at = |sequence| record.finished[&sequence] / MS;
+    assert_eq!((at(2), at(3), at(4)), (10, 20, 15), "one at a time in each direction, from the first moment");
+    assert_eq!((record.ran[&0], record.ran[&1]), (50 * MS, MS), "only the kernels have had the GPU");
+    assert!(record.finished[&5] > 10 * MS, "a lane keeps its order");
+    assert!(record.finished[&1] <= 51 * MS + 2 * RULES.switch, "copies cost the kernels nothing");
+}
+
+#[test]
+fn what_is_moved_inside_the_device_takes_turns_with_kernels() {
+    let fills = [piece(2, Lane::Blocking(1), WorkKind::Copy, u64::MAX)];
+    let record = run(&mut gpu(&[&[kernel(1, 1, u64::MAX)], &fills]), 1000 * MS);
+    assert!(record.ran[&0].abs_diff(record.ran[&1]) <= RULES.slice, "{:?}", record.ran);
+}
+
+#[test]
 fn a_shut_gate_holds_its_lane_and_no_other() {
     let pieces = [piece(1, Lane::Blocking(1), WorkKind::Gate, 1), kernel(2, 1, MS), kernel(3, 2, MS)];
     let mut timeline = gpu(&[&pieces]);

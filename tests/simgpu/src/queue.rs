@@ -167,9 +167,9 @@ const AFTER_ELSEWHERE: u64 = 3;
 /// A gate is shut while something remains of it.
 fn length(work: Work) -> u64 {
     match work.kind {
-        WorkKind::Kernel | WorkKind::Copy => u64::try_from(work.duration.as_nanos()).unwrap_or(u64::MAX),
         WorkKind::Mark => 0,
         WorkKind::Gate => 1,
+        _ => u64::try_from(work.duration.as_nanos()).unwrap_or(u64::MAX),
     }
 }
 
@@ -198,6 +198,8 @@ const fn decode_kind(word: u64) -> WorkKind {
         0 => WorkKind::Kernel,
         1 => WorkKind::Copy,
         2 => WorkKind::Mark,
+        4 => WorkKind::Upload,
+        5 => WorkKind::Download,
         _ => WorkKind::Gate,
     }
 }

@@ -28,12 +28,16 @@ pub enum Lane {
 pub enum WorkKind {
     /// Keeps the multiprocessors busy: counts as GPU utilisation.
     Kernel,
-    /// Keeps the memory busy: counts as memory utilisation.
+    /// Moves or fills bytes inside the device, which takes the GPU as a kernel does and counts as memory utilisation.
     Copy,
     /// Takes no time; the moment it is reached is remembered, so it is what an event records.
     Mark,
     /// Holds its lane until [`Node::open_gate`]: a host callback, a wait for a value. Takes no GPU time.
     Gate,
+    /// Brings bytes over the bus, beside whatever runs: takes the copy engine of its direction and no GPU time.
+    Upload,
+    /// The same in the other direction.
+    Download,
 }
 
 /// One piece of work.
