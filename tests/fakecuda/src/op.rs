@@ -101,10 +101,19 @@ impl Copy {
         }
     }
 
+    /// Whether it goes to bytes of a device that lie one after the other.
+    fn fills_a_row(&self) -> bool {
+        let [width, height, _] = self.extent;
+        self.to.place.on.is_some() && self.to.pitch == width && self.to.slice == width * height
+    }
+
     fn run(&self) -> Outcome {
         let [width, height, depth] = self.extent;
         if width == 0 || height == 0 || depth == 0 {
             return Ok(());
+        }
+        if self.from.place.is_untouched() && self.fills_a_row() {
+            return self.to.place.fill(0, self.bytes(), &[0]);
         }
         for row in 0..height * depth {
             let (y, z) = (row % height, row / height);

@@ -110,6 +110,11 @@ impl Backing {
         Ok(())
     }
 
+    /// Whether nobody has written any of it yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        matches!(*self.storage(), Storage::Untouched)
+    }
+
     fn in_bounds(&self, offset: u64, bytes: u64) -> Outcome {
         offset.checked_add(bytes).filter(|end| *end <= self.size).map(|_| ()).ok_or(Status::InvalidValue)
     }

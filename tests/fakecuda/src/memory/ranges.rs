@@ -166,6 +166,11 @@ impl Place {
         }
     }
 
+    /// Whether it is device memory that nobody has written yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.on.is_some() && self.backing.as_ref().is_some_and(|backing| backing.is_untouched())
+    }
+
     /// Fills `bytes` that begin `into` it.
     pub(crate) fn fill(&self, into: u64, bytes: u64, pattern: &[u8]) -> Outcome {
         match &self.backing {
