@@ -26,6 +26,7 @@ const EPOCH: usize = 7;
 const LEASE: usize = 8;
 const DAEMON: usize = 9;
 const DEPARTING_UNTIL_NS: usize = 10;
+const TRANSFERS: usize = 11;
 
 const FIRST_DEVICE: usize = 16;
 const DEVICE_WORDS: usize = 16;
@@ -131,6 +132,19 @@ impl<'a> Control<'a> {
     #[inline]
     pub fn departing_until_ns(self) -> u64 {
         self.words[DEPARTING_UNTIL_NS].load(Acquire)
+    }
+
+    /// Whether copies and fills pass the gate as launches do, by [`Control::counts`]. One load, as it happens with each
+    /// of them.
+    #[inline]
+    pub fn transfers_word(self) -> &'a AtomicU64 {
+        &self.words[TRANSFERS]
+    }
+
+    /// Whether a word of [`Control::transfers_word`] says that they do.
+    #[inline]
+    pub const fn counts(word: u64) -> bool {
+        word != 0
     }
 
     /// How many devices the slice has.
@@ -244,6 +258,11 @@ impl<'a> ControlWriter<'a> {
         word.store(lease.encode(turn), Release);
     }
 
+    /// Says whether copies and fills pass the gate as launches do.
+    pub fn set_transfers(self, counted: bool) {
+        self.0.transfers_word().store(counted.into(), Release);
+    }
+
     /// Says that another daemon looks after the slice from now on.
     pub fn take_over(self) {
         self.0.words[DAEMON].fetch_add(1, Release);
@@ -351,6 +370,18 @@ mod tests {
         assert_ne!(Lease::turn(writer.reader().lease_word().load(Relaxed)), Lease::turn(before));
         writer.take_over();
         assert_eq!(writer.reader().daemon(), 1);
+    }
+
+    #[test]
+    fn transfers_are_not_counted_unless_the_daemon_says_so() {
+        let words = zeroed(WORDS);
+        let writer = ControlWriter::init(&words, 7, 1).unwrap();
+        let counted = || Control::counts(writer.reader().transfers_word().load(Relaxed));
+        assert!(!counted());
+        writer.set_transfers(true);
+        assert!(counted());
+        writer.set_transfers(false);
+        assert!(!counted());
     }
 
     proptest! {

@@ -15,6 +15,7 @@ mod measure;
 mod pace;
 mod room;
 mod state;
+mod transfer;
 mod wait;
 mod width;
 
@@ -27,6 +28,7 @@ use tranche_shm::lease::Lease;
 
 use crate::lock::Pause;
 use state::State;
+pub use transfer::{Route, Transfer};
 
 /// Words that a gate needs, zero before its first use.
 pub const GATE_WORDS: usize = state::WORDS;
@@ -98,6 +100,8 @@ pub enum Work {
     Kernel,
     /// A graph, by its executable's handle: what it takes is learnt for each.
     Graph(u64),
+    /// A copy or fill: what it takes is learnt for its like.
+    Transfer(Transfer),
 }
 
 /// What a thread may launch without coming here.

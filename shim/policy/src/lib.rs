@@ -38,7 +38,9 @@ mod visible;
 pub use binding::{Bound, Tile};
 pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
-pub use gate::{Awaited, GATE_WORDS, Gate, Grant, Host, Launch, Pending, Place, Spent, Work};
+pub use gate::{
+    Awaited, GATE_WORDS, Gate, Grant, Host, Launch, Pending, Place, Route, Spent, Transfer, Work,
+};
 pub use graph::GraphUse;
 pub use image::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, elf_length, fat_length};
 pub use ledger::{Claim, Denied, Ledger, Owner};

@@ -12,6 +12,7 @@ use tranche_shm::compute::Tally;
 
 use super::Gate;
 use super::state::{About, Of, SEVERAL, places};
+use super::transfer::Unmarked;
 
 /// So many completions, or so long a time, make a measurement.
 const ENOUGH: u64 = 4;
@@ -71,12 +72,13 @@ impl Gate<'_> {
             }
         }
         let streams = self.state.get(device, Of::Streams);
-        let unmarked = if glance.through { self.state.take(device, Of::Unmarked) } else { 0 };
+        let unmarked = if glance.through { self.take_unmarked(device) } else { Unmarked::default() };
         if self.state.get(device, Of::Done) != before {
             if streams == 0 {
                 // They are done within the time that was taken for those with marks.
-                self.state.add(device, Of::Done, unmarked);
-                self.state.add(device, Of::Kernels, unmarked);
+                self.state.add(device, Of::Done, unmarked.kernels + unmarked.moved);
+                self.state.add(device, Of::Kernels, unmarked.kernels);
+                self.note_alike(device, unmarked.like, unmarked.moved);
             }
             // Who looks often sees little too late.
             let just_now = self.state.get(device, Of::Glance) <= self.state.get(device, Of::Cost) / 4;
@@ -94,17 +96,13 @@ impl Gate<'_> {
         let about = |about| self.state.about(place, about);
         let (kernels, graph, clock) =
             (about(About::Kernels), about(About::Graph), self.state.get(device, Of::Clock));
-        let launches = kernels + u64::from(graph != 0);
+        let launches = kernels + about(About::Graphs);
         self.state.set_pending(place, false);
         self.state.add(device, Of::Done, launches);
         self.state.add(device, Of::Kernels, kernels);
         self.state.add(device, Of::Cost, clock.saturating_sub(about(About::Start)));
         self.state.set(device, Of::Bound, self.state.get(device, Of::Bound) | about(About::Foreign));
-        if graph != 0 {
-            let one = self.state.add(device, Of::Graphs, 1) == 0;
-            let same = one || self.state.get(device, Of::Graph) == graph;
-            self.state.set(device, Of::Graph, if same { graph } else { SEVERAL });
-        }
+        self.note_alike(device, graph, about(About::Graphs));
         if launches == 1 && about(About::Came) != 0 {
             self.learn_width(place, device, glance);
         }
@@ -112,6 +110,15 @@ impl Gate<'_> {
         if !self.begin_stream(device, about(About::Stream), clock) {
             let streams = self.state.get(device, Of::Streams);
             self.state.set(device, Of::Streams, streams.saturating_sub(1));
+        }
+    }
+
+    /// So many graphs or transfers of one key are done.
+    fn note_alike(&self, device: DeviceSlot, key: u64, count: u64) {
+        if count > 0 {
+            let first = self.state.add(device, Of::Graphs, count) == 0;
+            let same = first || self.state.get(device, Of::Graph) == key;
+            self.state.set(device, Of::Graph, if same { key } else { SEVERAL });
         }
     }
 
@@ -156,9 +163,13 @@ impl Gate<'_> {
         let solid = solid && !bound;
         let mean = self.record.tally(Tally::KernelNs);
         mean.store(learnt(mean.load(Relaxed), cost / launches, solid), Relaxed);
-        if graphs == 0 {
-            let kernel = learnt(self.kernel_ns(), cost / kernels, solid);
+        if kernels > 0 {
+            // Among others they have taken all of it at most.
+            let among = if self.kernel_ns() == 0 { launches } else { kernels };
+            let kernel = learnt(self.kernel_ns(), cost / among, solid && graphs == 0);
             self.state.kernel().store(kernel, Relaxed);
+        }
+        if graphs == 0 {
             if solid {
                 self.note_length(cost / kernels, cost);
             }

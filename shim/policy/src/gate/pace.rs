@@ -8,7 +8,8 @@ use tranche_shm::lease::Lease;
 
 use super::measure::Glance;
 use super::room::Waiting;
-use super::state::{About, Of, bump};
+use super::state::{About, Of, SEVERAL, bump};
+use super::transfer::Unmarked;
 use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place, SPACING_NS, Spent, Work};
 
 /// A program that launches nothing for so long, and twice what it launched besides, has nothing outstanding.
@@ -61,7 +62,7 @@ impl Gate<'_> {
         let mostly_idle = now.saturating_sub(since) > stretch.saturating_mul(2).saturating_add(GAP_NS);
         let gone = seen.marks == 0 && seen.entering == 0 && (seen.launches == 0 || mostly_idle);
         if since != 0 && gone {
-            self.state.set(device, Of::Unmarked, 0);
+            self.take_unmarked(device);
             (seen.launches, seen.estimate_ns, seen.unknown) = (0, 0, false);
             self.stamp_idle(device, now, false);
         }
@@ -108,11 +109,10 @@ impl Gate<'_> {
         let guard = self.state.turn();
         let spacing = self.spacing_ns(place.device, lease, pass);
         self.taken(place.device);
-        let (unmarked, cost) = self.add(place.device, work);
-        let kernel = self.kernel_ns();
-        let so_far = unmarked.saturating_mul(kernel);
-        let watched = pass.fresh || pass.watched;
-        let due = watched || kernel == 0 || matches!(work, Work::Graph(_)) || so_far >= spacing;
+        let learnt = self.is_learnt(work);
+        let cost = self.add(place.device, work);
+        let so_far = self.unmarked_ns(place.device);
+        let due = pass.fresh || pass.watched || !learnt || so_far >= spacing;
         let placed =
             if due { self.place_mark(place, work, so_far.saturating_add(cost), Some(pass)) } else { None };
         drop(guard);
@@ -154,30 +154,11 @@ impl Gate<'_> {
     pub(super) fn mark_tail(&self, place: Place, spent: Spent, launch: &impl Launch) {
         let guard = self.state.turn();
         self.count(spent);
-        let unmarked = self.state.get(place.device, Of::Unmarked);
-        let estimate = unmarked.saturating_mul(self.kernel_ns());
-        let placed = if unmarked > 0 { self.place_mark(place, Work::Kernel, estimate, None) } else { None };
+        let any = self.unmarked(place.device) > 0;
+        let estimate = self.unmarked_ns(place.device);
+        let placed = if any { self.place_mark(place, Work::Kernel, estimate, None) } else { None };
         drop(guard);
         self.submit(placed, launch);
-    }
-
-    /// Counts a launch: gives the kernels that no mark stands behind, and what the graph takes if it is one.
-    fn add(&self, device: DeviceSlot, work: Work) -> (u64, u64) {
-        bump(self.record.tally(Tally::Launches), 1);
-        self.state.add(device, Of::Entered, 1);
-        let cost = match work {
-            Work::Kernel => {
-                self.state.add(device, Of::Unmarked, 1);
-                self.kernel_ns()
-            }
-            Work::Graph(graph) => {
-                bump(self.record.tally(Tally::Graphs), 1);
-                self.state.graph_ns(graph).unwrap_or_else(|| self.launch_ns())
-            }
-        };
-        self.state.add(device, Of::Stretch, cost);
-        let unmarked = self.state.get(device, Of::Unmarked);
-        (unmarked, if work == Work::Kernel { 0 } else { cost })
     }
 
     /// Writes a mark down behind all that has none; nothing if the ring is full.
@@ -187,14 +168,18 @@ impl Gate<'_> {
         if self.state.pending().load(Relaxed) >> at & 1 != 0 {
             return None;
         }
-        let graph = if let Work::Graph(graph) = work { graph } else { 0 };
-        let kernels = self.state.take(place.device, Of::Unmarked);
+        let Unmarked { kernels, moved, like } = self.take_unmarked(place.device);
+        let (graph, graphs) = match work {
+            Work::Graph(graph) => (if moved > 0 { SEVERAL } else { graph }, moved + 1),
+            _ => (like, moved),
+        };
         let set = |about, value| self.state.mark(at, about).store(value, Relaxed);
         set(About::Sequence, sequence.into());
         set(About::Device, place.device.index() as u64);
         set(About::Context, place.context);
         set(About::Kernels, kernels);
         set(About::Graph, graph);
+        set(About::Graphs, graphs);
         set(About::Estimate, estimate_ns);
         self.date_mark(at, place, pass);
         let estimate_us = u32::try_from(estimate_ns / 1000).unwrap_or(u32::MAX);

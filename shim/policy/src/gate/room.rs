@@ -67,13 +67,13 @@ impl Gate<'_> {
         let streams = self.collect(device, glance);
         let of = |of| self.state.get(device, of);
         let (kernel, entering) = (self.kernel_ns(), of(Of::Entering));
-        let launches = of(Of::Unmarked) + entering;
+        let kernels = of(Of::Unmarked) + entering;
         let mut seen = Waiting {
-            launches,
+            launches: self.unmarked(device) + entering,
             entering,
             streams: streams + entering,
-            estimate_ns: launches.saturating_mul(kernel),
-            unknown: launches > 0 && kernel == 0 && self.launch_ns() == 0,
+            estimate_ns: self.unmarked_ns(device).saturating_add(entering.saturating_mul(kernel)),
+            unknown: self.launch_ns() == 0 && (kernels > 0 && kernel == 0 || of(Of::Moved) > 0),
             done: of(Of::Done),
             ..Waiting::default()
         };
@@ -85,7 +85,7 @@ impl Gate<'_> {
 
     fn add_pending(&self, at: usize, stream: u64, clock: u64, streams: u64, seen: &mut Waiting) {
         let about = |about| self.state.about(at, about);
-        let launches = about(About::Kernels) + u64::from(about(About::Graph) != 0);
+        let launches = about(About::Kernels) + about(About::Graphs);
         let estimate = about(About::Estimate);
         seen.launches += launches;
         seen.marks += 1;

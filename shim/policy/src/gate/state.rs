@@ -21,7 +21,7 @@ const PROBES: usize = 8;
 /// What is remembered of a device. Order is layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Of {
-    /// Launches that no mark stands behind yet.
+    /// Kernels that no mark stands behind yet.
     Unmarked,
     /// Launches that were let through and that the driver has not taken yet.
     Entering,
@@ -36,11 +36,11 @@ pub(super) enum Of {
     Streams,
     /// Busy time divided by the streams that had work in it, summed up: what runs beside others ages less.
     Clock,
-    /// What was done since the last measurement: kernels, graphs, the time of that clock that they took.
+    /// What was done since the last measurement: kernels, graphs and transfers, the time of that clock that they took.
     Kernels,
     Graphs,
     Cost,
-    /// Which graph that was; [`SEVERAL`] if there were several.
+    /// Which graph or transfer that was; [`SEVERAL`] if they were not alike.
     Graph,
     /// 1 if another may have had a part of that time.
     Bound,
@@ -67,9 +67,14 @@ pub(super) enum Of {
     TryAt,
     /// How often that failed, less how often it did not.
     Failed,
+    /// Transfers that no mark stands behind yet: how many, what they are estimated to take, and the key of their like;
+    /// [`SEVERAL`] if they differ.
+    Moved,
+    MovedNs,
+    MovedKey,
 }
 
-/// More than one graph.
+/// Graphs and transfers that are not alike.
 pub(super) const SEVERAL: u64 = u64::MAX;
 
 /// What is remembered of a pending mark. Order is layout.
@@ -83,8 +88,9 @@ pub(super) enum About {
     Context,
     /// Kernels that it stands behind.
     Kernels,
-    /// The graph that it stands behind, or 0.
+    /// The graph or the like of transfers that it stands behind, or 0; and how many of these.
     Graph,
+    Graphs,
     /// Estimated GPU time of all that, in nanoseconds.
     Estimate,
     /// Its stream.

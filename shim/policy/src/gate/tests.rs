@@ -1,6 +1,7 @@
 mod gpu;
 mod streams;
 mod telling;
+mod transfers;
 mod world;
 
 use std::boxed::Box;
@@ -246,6 +247,7 @@ fn a_driver_that_writes_no_marks_is_governed_by_what_the_program_waits_for() {
 enum Step {
     Launch(u8),
     Graph(u64),
+    Transfer(u64),
     Wait(u8),
     Pass(u32),
     Takes(u32),
@@ -259,6 +261,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => any::<u8>().prop_map(Step::Launch),
         2 => (0u64..4).prop_map(Step::Graph),
+        3 => (0u64..1 << 24).prop_map(Step::Transfer),
         2 => any::<u8>().prop_map(Step::Wait),
         3 => (0u32..30_000_000).prop_map(Step::Pass),
         1 => (100u32..50_000_000).prop_map(Step::Takes),
@@ -292,6 +295,10 @@ impl World {
             Step::Graph(graph) => {
                 let _ = self.gate().launch(Spent::default(), Work::Graph(graph + 1), self, self);
             }
+            Step::Transfer(bytes) => {
+                let transfer = Transfer { route: Route::Fill, bytes };
+                let _ = self.gate().launch(Spent::default(), Work::Transfer(transfer), self, self);
+            }
             Step::Wait(what) => {
                 self.wait([Awaited::Context, Awaited::Stream, Awaited::Event][usize::from(what) % 3]);
             }
@@ -319,7 +326,7 @@ proptest! {
         for step in &steps {
             let before = world.now.get();
             world.take(step);
-            if matches!(step, Step::Launch(_) | Step::Graph(_)) {
+            if matches!(step, Step::Launch(_) | Step::Graph(_) | Step::Transfer(_)) {
                 // The daemon gone, the lease closed and its own work stuck, one after the other.
                 prop_assert!(world.now.get() - before <= 1_400 * MS, "{step:?}");
             }
