@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::cuda::{
     array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
-    physical, pool, shared, wait,
+    physical, pool, shared, transfer, wait,
 };
 use crate::libraries::{Library, Symbol};
 use crate::nvml::{self, process, topology, usage};
@@ -52,9 +52,11 @@ macro_rules! hooks {
 }
 
 /// One row's function. A launch, `[jump]`, is of a few instructions and goes on to the driver as long as it may, or else to
-/// what would be its function without that.
+/// what would be its function without that; so is a copy or fill, `[transfer]`, as long as it is not counted.
 macro_rules! export {
-    ([jump] $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+    ([jump] $($row:tt)*) => { export! { in_passing jump $($row)* } };
+    ([transfer] $($row:tt)*) => { export! { in_passing pass $($row)* } };
+    (in_passing $way:ident $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
         #[allow(clippy::too_many_arguments, reason = "the driver's")]
         #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
         #[unsafe(naked)]
@@ -63,7 +65,7 @@ macro_rules! export {
                 use super::*;
                 with_real! { $library $name($($argument: $type),*) => $body }
             }
-            crate::jump!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
+            crate::$way!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
         }
     };
     ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
@@ -173,6 +175,58 @@ hooks! {
         2000 cuLaunch(f: u64) => [jump] launch::plain;
         2000 cuLaunchGrid(f: u64, width: c_int, height: c_int) => [jump] launch::grid;
         2000 cuLaunchGridAsync(f: u64, width: c_int, height: c_int, stream: u64) => [jump] launch::grid_async;
+
+        4000 cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) => [transfer] transfer::unified;
+        7000 cuMemcpyAsync_ptsz(to: u64, from: u64, bytes: usize, stream: u64) => [transfer] transfer::per_thread::unified;
+        4000 cuMemcpyPeerAsync(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) => [transfer] transfer::peer;
+        7000 cuMemcpyPeerAsync_ptsz(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) => [transfer] transfer::per_thread::peer;
+        2000 cuMemcpyHtoDAsync(to: u32, from: *const c_void, bytes: u32, stream: u64) => [transfer] transfer::upload;
+        3020 cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) => [transfer] transfer::upload;
+        7000 cuMemcpyHtoDAsync_v2_ptsz(to: u64, from: *const c_void, bytes: usize, stream: u64) => [transfer] transfer::per_thread::upload;
+        2000 cuMemcpyDtoHAsync(to: *mut c_void, from: u32, bytes: u32, stream: u64) => [transfer] transfer::download;
+        3020 cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) => [transfer] transfer::download;
+        7000 cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: u64, bytes: usize, stream: u64) => [transfer] transfer::per_thread::download;
+        3000 cuMemcpyDtoDAsync(to: u32, from: u32, bytes: u32, stream: u64) => [transfer] transfer::inside;
+        3020 cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) => [transfer] transfer::inside;
+        7000 cuMemcpyDtoDAsync_v2_ptsz(to: u64, from: u64, bytes: usize, stream: u64) => [transfer] transfer::per_thread::inside;
+        2000 cuMemcpyHtoAAsync(to: u64, offset: u32, from: *const c_void, bytes: u32, stream: u64) => [transfer] transfer::to_array;
+        3020 cuMemcpyHtoAAsync_v2(to: u64, offset: usize, from: *const c_void, bytes: usize, stream: u64) => [transfer] transfer::to_array;
+        7000 cuMemcpyHtoAAsync_v2_ptsz(to: u64, offset: usize, from: *const c_void, bytes: usize, stream: u64) => [transfer] transfer::per_thread::to_array;
+        2000 cuMemcpyAtoHAsync(to: *mut c_void, from: u64, offset: u32, bytes: u32, stream: u64) => [transfer] transfer::from_array;
+        3020 cuMemcpyAtoHAsync_v2(to: *mut c_void, from: u64, offset: usize, bytes: usize, stream: u64) => [transfer] transfer::from_array;
+        7000 cuMemcpyAtoHAsync_v2_ptsz(to: *mut c_void, from: u64, offset: usize, bytes: usize, stream: u64) => [transfer] transfer::per_thread::from_array;
+        2000 cuMemcpy2DAsync(copy: *const transfer::Flat<u32>, stream: u64) => [transfer] transfer::flat;
+        3020 cuMemcpy2DAsync_v2(copy: *const transfer::Flat<usize>, stream: u64) => [transfer] transfer::flat;
+        7000 cuMemcpy2DAsync_v2_ptsz(copy: *const transfer::Flat<usize>, stream: u64) => [transfer] transfer::per_thread::flat;
+        2000 cuMemcpy3DAsync(copy: *const transfer::Solid<u32>, stream: u64) => [transfer] transfer::solid;
+        3020 cuMemcpy3DAsync_v2(copy: *const transfer::Solid<usize>, stream: u64) => [transfer] transfer::solid;
+        7000 cuMemcpy3DAsync_v2_ptsz(copy: *const transfer::Solid<usize>, stream: u64) => [transfer] transfer::per_thread::solid;
+        4000 cuMemcpy3DPeerAsync(copy: *const transfer::Solid<usize>, stream: u64) => [transfer] transfer::solid;
+        7000 cuMemcpy3DPeerAsync_ptsz(copy: *const transfer::Solid<usize>, stream: u64) => [transfer] transfer::per_thread::solid;
+        3020 cuMemsetD8Async(to: u64, value: u8, count: usize, stream: u64) => [transfer] transfer::fill;
+        7000 cuMemsetD8Async_ptsz(to: u64, value: u8, count: usize, stream: u64) => [transfer] transfer::per_thread::fill;
+        3020 cuMemsetD16Async(to: u64, value: u16, count: usize, stream: u64) => [transfer] transfer::fill;
+        7000 cuMemsetD16Async_ptsz(to: u64, value: u16, count: usize, stream: u64) => [transfer] transfer::per_thread::fill;
+        3020 cuMemsetD32Async(to: u64, value: u32, count: usize, stream: u64) => [transfer] transfer::fill;
+        7000 cuMemsetD32Async_ptsz(to: u64, value: u32, count: usize, stream: u64) => [transfer] transfer::per_thread::fill;
+        3020 cuMemsetD2D8Async(to: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64) => [transfer] transfer::fill_rows;
+        7000 cuMemsetD2D8Async_ptsz(to: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64) => [transfer] transfer::per_thread::fill_rows;
+        3020 cuMemsetD2D16Async(to: u64, pitch: usize, value: u16, width: usize, height: usize, stream: u64) => [transfer] transfer::fill_rows;
+        7000 cuMemsetD2D16Async_ptsz(to: u64, pitch: usize, value: u16, width: usize, height: usize, stream: u64) => [transfer] transfer::per_thread::fill_rows;
+        3020 cuMemsetD2D32Async(to: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64) => [transfer] transfer::fill_rows;
+        7000 cuMemsetD2D32Async_ptsz(to: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64) => [transfer] transfer::per_thread::fill_rows;
+        12080 cuMemcpyBatchAsync(to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize, stream: u64) => [transfer] transfer::batch_v1;
+        12080 cuMemcpyBatchAsync_ptsz(to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize, stream: u64) => [transfer] transfer::per_thread::batch_v1;
+        13000 cuMemcpyBatchAsync_v2(to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, stream: u64) => [transfer] transfer::batch;
+        13000 cuMemcpyBatchAsync_v2_ptsz(to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, stream: u64) => [transfer] transfer::per_thread::batch;
+        12080 cuMemcpy3DBatchAsync(count: usize, list: *const transfer::Part, failed: *mut usize, flags: u64, stream: u64) => [transfer] transfer::solids_v1;
+        12080 cuMemcpy3DBatchAsync_ptsz(count: usize, list: *const transfer::Part, failed: *mut usize, flags: u64, stream: u64) => [transfer] transfer::per_thread::solids_v1;
+        13000 cuMemcpy3DBatchAsync_v2(count: usize, list: *const transfer::Part, flags: u64, stream: u64) => [transfer] transfer::solids;
+        13000 cuMemcpy3DBatchAsync_v2_ptsz(count: usize, list: *const transfer::Part, flags: u64, stream: u64) => [transfer] transfer::per_thread::solids;
+        13020 cuMemcpyWithAttributesAsync(to: u64, from: u64, bytes: usize, how: *const c_void, stream: u64) => [transfer] transfer::described;
+        13020 cuMemcpyWithAttributesAsync_ptsz(to: u64, from: u64, bytes: usize, how: *const c_void, stream: u64) => [transfer] transfer::per_thread::described;
+        13020 cuMemcpy3DWithAttributesAsync(part: *const transfer::Part, flags: u64, stream: u64) => [transfer] transfer::part;
+        13020 cuMemcpy3DWithAttributesAsync_ptsz(part: *const transfer::Part, flags: u64, stream: u64) => [transfer] transfer::per_thread::part;
 
         10000 cuStreamBeginCapture(stream: u64) => capture::begin;
         10000 cuStreamBeginCapture_ptsz(stream: u64) => capture::begin;

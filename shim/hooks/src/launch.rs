@@ -4,8 +4,9 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Work};
+use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Transfer, Work};
 use tranche_shm::DeviceSlot;
+use tranche_shm::control::Control;
 
 use crate::attach::{self, Inside};
 use crate::connection;
@@ -19,6 +20,12 @@ static SHUT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// What each launch compares: the slice's lease, or, where every launch must be looked at, what no thread holds.
 pub(crate) static LEASE: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const SHUT).cast_mut());
+
+/// What is not known to be uncounted.
+static UNKNOWN: AtomicU64 = AtomicU64::new(1);
+
+/// Where each copy and fill finds whether it counts: in the slice's control region, as soon as the first has looked.
+pub(crate) static TRANSFERS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNKNOWN).cast_mut());
 
 /// Captures that have begun and not ended, as far as the program has said so.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
@@ -45,6 +52,31 @@ macro_rules! jump {
             "2:",
             "jmp {slow}",
             lease = sym $crate::launch::LEASE,
+            symbols = sym $symbols,
+            offset = const $offset,
+            slow = sym $slow,
+        )
+    };
+}
+
+/// A copy or fill: goes on to the driver's function, with the program's arguments where they are, unless it counts. Then
+/// it goes to `$slow`, with the same arguments.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! pass {
+    ($slow:path, $symbols:path, $offset:expr) => {
+        core::arch::naked_asm!(
+            "endbr64",
+            "mov rax, qword ptr [rip + {transfers}]",
+            "cmp dword ptr [rax], 0",
+            "jne 2f",
+            "mov rax, qword ptr [rip + {symbols} + {offset}]",
+            "test rax, rax",
+            "jz 2f",
+            "jmp rax",
+            "2:",
+            "jmp {slow}",
+            transfers = sym $crate::launch::TRANSFERS,
             symbols = sym $symbols,
             offset = const $offset,
             slow = sym $slow,
@@ -101,6 +133,24 @@ pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_i
         LEASE.store(open, Relaxed);
     }
     result
+}
+
+/// Lets a copy or fill through: as a launch if it counts, and else at once.
+pub(crate) fn transferred(
+    stream: Stream,
+    what: impl FnOnce() -> Transfer,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    let Some(inside) = attach::inside() else { return real() };
+    let word = inside.control.transfers_word();
+    if !core::ptr::eq(TRANSFERS.load(Relaxed), word) {
+        TRANSFERS.store(core::ptr::from_ref(word).cast_mut(), Relaxed);
+    }
+    if Control::counts(word.load(Acquire)) {
+        through(Some(stream), Work::Transfer(what()), real)
+    } else {
+        real()
+    }
 }
 
 fn gate(inside: &Inside) -> Option<Gate<'static>> {

@@ -17,6 +17,7 @@ pub(crate) mod multicast;
 pub(crate) mod physical;
 pub(crate) mod pool;
 pub(crate) mod shared;
+pub(crate) mod transfer;
 mod visible;
 pub(crate) mod wait;
 

@@ -1,0 +1,195 @@
+//! Asynchronous copies and fills, where the daemon has them counted. The others are never held back: the program waits
+//! for their end.
+
+use core::ffi::{c_int, c_void};
+
+use tranche_policy::{Route, Transfer};
+
+use super::Width;
+use crate::launch::{Stream, transferred};
+
+/// A memory type of copies with a shape.
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+const ARRAY: u32 = 3;
+
+/// `CUDA_MEMCPY2D`, in the oldest form with numbers of 32 bits.
+#[repr(C)]
+pub(crate) struct Flat<N> {
+    from_at: [N; 2],
+    from: u32,
+    from_host: u64,
+    from_device: N,
+    from_array: u64,
+    from_pitch: N,
+    to_at: [N; 2],
+    to: u32,
+    to_host: u64,
+    to_device: N,
+    to_array: u64,
+    to_pitch: N,
+    extent: [N; 2],
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`, likewise.
+#[repr(C)]
+pub(crate) struct Solid<N> {
+    from_at: [N; 4],
+    from: u32,
+    from_host: u64,
+    from_device: N,
+    from_array: u64,
+    from_context: u64,
+    from_shape: [N; 2],
+    to_at: [N; 4],
+    to: u32,
+    to_host: u64,
+    to_device: N,
+    to_array: u64,
+    to_context: u64,
+    to_shape: [N; 2],
+    extent: [N; 3],
+}
+
+/// `CUDA_MEMCPY3D_BATCH_OP`: its extent is in elements where there is an array, which is taken for bytes.
+#[repr(C)]
+pub(crate) struct Part {
+    operands: [[u64; 5]; 2],
+    extent: [u64; 3],
+    order: [u32; 2],
+}
+
+/// A copy's description.
+trait Shape {
+    fn transfer(&self) -> Transfer;
+}
+
+impl<N: Width> Shape for Flat<N> {
+    fn transfer(&self) -> Transfer {
+        Transfer { route: route(self.from, self.to), bytes: product(&self.extent) }
+    }
+}
+
+impl<N: Width> Shape for Solid<N> {
+    fn transfer(&self) -> Transfer {
+        Transfer { route: route(self.from, self.to), bytes: product(&self.extent) }
+    }
+}
+
+fn product<N: Width>(extent: &[N]) -> u64 {
+    extent.iter().fold(1, |bytes, side| side.wide().saturating_mul(bytes))
+}
+
+const fn route(from: u32, to: u32) -> Route {
+    match (from, to) {
+        (DEVICE | ARRAY, DEVICE | ARRAY) => Route::Device,
+        (HOST, DEVICE | ARRAY) => Route::Upload,
+        (DEVICE | ARRAY, HOST) => Route::Download,
+        _ => Route::Unknown,
+    }
+}
+
+/// The functions, each once for stream 0 as the legacy stream and once as the calling thread's own. What each transfers
+/// is found out only where that counts.
+macro_rules! transfers {
+    ($($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {
+        each! { Stream => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
+
+        /// For names that end in `_ptsz`.
+        pub(crate) mod per_thread {
+            use super::*;
+            each! { Stream::per_thread => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
+        }
+    };
+}
+
+macro_rules! each {
+    ($stream:path => $($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {$(
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
+        pub(crate) unsafe fn $name<$($generic: $bound),*>(
+            real: unsafe extern "C" fn($($type,)* u64) -> c_int,
+            $($argument: $type,)*
+            stream: u64,
+        ) -> c_int {
+            // SAFETY: the program's own call.
+            transferred($stream(stream), || $transfer, || unsafe { real($($argument,)* stream) })
+        }
+    )*};
+}
+
+transfers! {
+    unified[] (to: u64, from: u64, bytes: usize) is of(Route::Unknown, bytes);
+    described[] (to: u64, from: u64, bytes: usize, how: *const c_void) is of(Route::Unknown, bytes);
+    peer[] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) is of(Route::Device, bytes);
+    upload[P: Width, N: Width] (to: P, from: *const c_void, bytes: N) is of(Route::Upload, bytes);
+    download[P: Width, N: Width] (to: *mut c_void, from: P, bytes: N) is of(Route::Download, bytes);
+    inside[P: Width, N: Width] (to: P, from: P, bytes: N) is of(Route::Device, bytes);
+    to_array[N: Width] (to: u64, offset: N, from: *const c_void, bytes: N) is of(Route::Upload, bytes);
+    from_array[N: Width] (to: *mut c_void, from: u64, offset: N, bytes: N) is of(Route::Download, bytes);
+    flat[N: Width] (copy: *const Flat<N>) is shaped(copy);
+    solid[N: Width] (copy: *const Solid<N>) is shaped(copy);
+    fill[V: Copy] (to: u64, value: V, count: usize) is rows::<V>(count, 1);
+    fill_rows[V: Copy] (to: u64, pitch: usize, value: V, width: usize, height: usize) is rows::<V>(width, height);
+    batch[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize) is sum(sizes, count);
+    batch_v1[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize) is sum(sizes, count);
+    part[] (part: *const Part, flags: u64) is parts(1, part);
+    solids[] (count: usize, list: *const Part, flags: u64) is parts(count, list);
+    solids_v1[] (count: usize, list: *const Part, failed: *mut usize, flags: u64) is parts(count, list);
+}
+
+fn of(route: Route, bytes: impl Width) -> Transfer {
+    Transfer { route, bytes: bytes.wide() }
+}
+
+fn rows<V>(width: usize, height: usize) -> Transfer {
+    of(Route::Fill, product(&[size_of::<V>(), width, height]))
+}
+
+/// Of a description, or of none: the driver refuses that.
+fn shaped(copy: *const impl Shape) -> Transfer {
+    // SAFETY: null, or a description that the driver is about to read.
+    unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), Shape::transfer)
+}
+
+fn sum(sizes: *const usize, count: usize) -> Transfer {
+    let bytes = listed(sizes, count).iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes as u64));
+    of(Route::Unknown, bytes)
+}
+
+fn parts(count: usize, list: *const Part) -> Transfer {
+    let bytes = listed(list, count).iter().fold(0u64, |sum, part| sum.saturating_add(product(&part.extent)));
+    of(Route::Unknown, bytes)
+}
+
+/// A list of the program's, or none: the driver refuses that.
+fn listed<'a, T>(list: *const T, count: usize) -> &'a [T] {
+    // SAFETY: not null, and the driver is about to read so many of them.
+    if list.is_null() { &[] } else { unsafe { core::slice::from_raw_parts(list, count) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::{offset_of, size_of};
+
+    #[test]
+    fn descriptions_lie_in_memory_as_the_driver_has_them() {
+        assert_eq!(
+            (size_of::<Flat<u32>>(), offset_of!(Flat<u32>, to), offset_of!(Flat<u32>, extent)),
+            (96, 52, 84)
+        );
+        assert_eq!(
+            (size_of::<Flat<usize>>(), offset_of!(Flat<usize>, to), offset_of!(Flat<usize>, extent)),
+            (128, 72, 112)
+        );
+        assert_eq!(
+            (size_of::<Solid<u32>>(), offset_of!(Solid<u32>, to), offset_of!(Solid<u32>, extent)),
+            (144, 80, 128)
+        );
+        assert_eq!(
+            (size_of::<Solid<usize>>(), offset_of!(Solid<usize>, to), offset_of!(Solid<usize>, extent)),
+            (200, 120, 176)
+        );
+        assert_eq!((size_of::<Part>(), offset_of!(Part, extent)), (112, 80));
+    }
+}
