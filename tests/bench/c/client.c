@@ -30,6 +30,7 @@ int cuMemAlloc_v2(address *, size_t);
 int cuMemFree_v2(address);
 int cuMemGetInfo_v2(size_t *, size_t *);
 int cuStreamSynchronize(void *);
+int cuMemsetD8Async(address, unsigned char, size_t, void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 #define MOST_LIVE 100000
@@ -615,6 +616,12 @@ int main(int count, char **words)
             error = launch();
         return error;
     }
+    if (!strcmp(form, "transfers") && count == 3) { /* the same of fills */
+        int error = begin();
+        for (uint64_t left = strtoull(words[2], 0, 10); left > 0 && !error; left--)
+            error = cuMemsetD8Async(0, 0, 1, NULL);
+        return error;
+    }
     if (count == 5) {
         int fd = atoi(words[2]), index = atoi(words[3]);
         struct room *room = fd >= 0 ? enter(fd) : NULL;
@@ -628,6 +635,6 @@ int main(int count, char **words)
         if (!strcmp(form, "race") && room)
             return worker_race(room, index);
     }
-    fprintf(stderr, "usage: client serve | pairs BYTES LIVE ITERATIONS | launches ITERATIONS\n");
+    fprintf(stderr, "usage: client serve | pairs BYTES LIVE ITERATIONS | launches ITERATIONS | transfers ITERATIONS\n");
     return 2;
 }

@@ -1,4 +1,5 @@
-//! Instructions per allocation and its release, and per launch, counted by callgrind: the figure that no busy machine disturbs.
+//! Instructions per allocation and its release, per launch, and per fill that does not count, counted by callgrind: the
+//! figure that no busy machine disturbs.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,9 +17,6 @@ pub(crate) fn possible() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The most that a slice may add to a launch for which its thread need not ask. Now and then one must, and how often
-/// that is hangs on the clock.
-const MOST_OF_A_LAUNCH: f64 = 40.0;
 /// So many launches, and so many more, that what is done once in thousands counts.
 const LAUNCHES: u64 = 20_000;
 
@@ -27,17 +25,31 @@ pub(crate) fn of_a_pair(node: &Node, stage: &Stage, variant: &Variant) -> Result
     of_each(node, stage, variant, &["pairs", "2097152", "1000"], (FEW, MANY))
 }
 
-/// Instructions of one launch: of all that it comes to, and of the functions of its name alone.
-fn of_a_launch(node: &Node, stage: &Stage, variant: &Variant) -> Result<[f64; 2]> {
-    let each = of_each(node, stage, variant, &["launches"], (LAUNCHES, 11 * LAUNCHES))?;
-    let counted = std::env::temp_dir().join(format!("bench-launches-{}", std::process::id()));
+/// Calls of one function, in a form of the client's that makes no others.
+struct Calls {
+    what: &'static str,
+    form: &'static str,
+    function: &'static str,
+    /// The most that a slice may add to one that goes on to the driver at once. Now and then one does not, and how often
+    /// that is hangs on the clock.
+    most: f64,
+}
+
+const LAUNCHING: Calls = Calls { what: "a launch", form: "launches", function: "cuLaunchKernel", most: 40.0 };
+const MOVING: Calls =
+    Calls { what: "a fill that is not counted", form: "transfers", function: "cuMemsetD8Async", most: 10.0 };
+
+/// Instructions of one call: of all that it comes to, and of the functions of its name alone.
+fn of_a_call(node: &Node, stage: &Stage, variant: &Variant, calls: &Calls) -> Result<[f64; 2]> {
+    let each = of_each(node, stage, variant, &[calls.form], (LAUNCHES, 11 * LAUNCHES))?;
+    let counted = std::env::temp_dir().join(format!("bench-calls-{}", std::process::id()));
     let mut command = node.program(variant, Path::new("valgrind"));
     command.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
     command.arg(format!("--callgrind-out-file={}", counted.display())).arg(stage.client());
-    run(command.args(["launches", &LAUNCHES.to_string()]))?;
+    run(command.args([calls.form, &LAUNCHES.to_string()]))?;
     let text = std::fs::read_to_string(&counted).map_err(|error| format!("{}: {error}", counted.display()));
     let _ = std::fs::remove_file(&counted);
-    Ok([each, own_cost(&text?, "cuLaunchKernel") as f64 / LAUNCHES as f64])
+    Ok([each, own_cost(&text?, calls.function) as f64 / LAUNCHES as f64])
 }
 
 /// What functions of a name cost by themselves, in callgrind's words: a line of numbers after `fn=`, but not the one
@@ -92,15 +104,22 @@ pub(crate) fn gate(stage: &Stage, most: u64) -> Result<bool> {
     println!(
         "an allocation and its release: {native:.0} instructions bare, {added:.0} added, at most {most} allowed"
     );
-    let [native, native_own] = of_a_launch(&node, stage, &Variant::Native)?;
-    let [ours, ours_own] = of_a_launch(&node, stage, &Variant::Ours)?;
-    let (mean, launch) = (ours - native, ours_own - native_own);
+    let launches = is_cheap(&node, stage, &LAUNCHING)?;
+    let transfers = is_cheap(&node, stage, &MOVING)?;
+    Ok(added <= most as f64 && launches && transfers)
+}
+
+/// Says what a slice adds to each call, and whether that is within bounds.
+fn is_cheap(node: &Node, stage: &Stage, calls: &Calls) -> Result<bool> {
+    let [native, native_own] = of_a_call(node, stage, &Variant::Native, calls)?;
+    let [ours, ours_own] = of_a_call(node, stage, &Variant::Ours, calls)?;
+    let (mean, own, Calls { what, most, .. }) = (ours - native, ours_own - native_own, calls);
     println!(
-        "a launch: {native:.0} instructions bare, {launch:.1} added, at most {MOST_OF_A_LAUNCH:.0} allowed; {mean:.1} \
-         added on average with all that is done now and then"
+        "{what}: {native:.0} instructions bare, {own:.1} added, at most {most:.0} allowed; {mean:.1} added on average \
+         with all that is done now and then"
     );
-    if launch <= 0.0 {
-        return Err("no launch came through the slice's function".to_string());
+    if own <= 0.0 {
+        return Err(format!("{what} did not come through the slice's function"));
     }
-    Ok(added <= most as f64 && launch <= MOST_OF_A_LAUNCH)
+    Ok(own <= *most)
 }
