@@ -103,6 +103,7 @@ fn run(config: &Config, layout: Layout, shim: PathBuf) -> Result<(), Failed> {
         driver,
         contexts,
         over_cap: config.over_cap(),
+        transfers: config.transfers,
         outstanding: Some(outstanding),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

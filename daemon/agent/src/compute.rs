@@ -20,6 +20,7 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
+use crate::config::Transfers;
 use crate::tenancy::{Tenancy, monotonic_ns};
 use bells::{Bells, Number};
 use premises::Premises;
@@ -35,6 +36,7 @@ pub(crate) const TECHNIQUE: &str =
 pub(crate) struct Governor {
     state: Mutex<State>,
     bells: Arc<Bells>,
+    transfers: Transfers,
     stopping: AtomicBool,
 }
 
@@ -63,10 +65,11 @@ pub(crate) struct Running {
 }
 
 impl Governor {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(transfers: Transfers) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
         let state = Mutex::new(State { rounds, next_number: Number::FIRST });
-        Ok(Self { state, bells: Arc::new(Bells::new()?), stopping: AtomicBool::new(false) })
+        let bells = Arc::new(Bells::new()?);
+        Ok(Self { state, bells, transfers, stopping: AtomicBool::new(false) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,6 +85,7 @@ impl Governor {
 
     /// Governs a slice from now on; one of the same name is forgotten.
     pub(crate) fn admit(&self, slice: &Slice, tenancy: &Arc<Tenancy>) -> io::Result<()> {
+        tenancy.regions.control().set_transfers(self.transfers == Transfers::Counted);
         let mut state = self.state();
         let number = state.next_number.take();
         self.bells.watch(tenancy.regions.bell(), number)?;

@@ -27,7 +27,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { directory, governor: Arc::new(Governor::new().unwrap()) }
+        Self { directory, governor: Arc::new(Governor::new(Transfers::Uncounted).unwrap()) }
     }
 
     /// A slice with one process in it.
@@ -94,6 +94,17 @@ fn a_slice_alone_is_open_and_governed_and_the_daemon_shows_that_it_lives() {
     let control = tenancy.regions.control().reader();
     let before = control.heartbeat_ns();
     eventually("the heart beats", || control.heartbeat_ns() > before + 2 * BEAT.get());
+}
+
+#[test]
+fn a_slice_is_told_what_transfers_are_and_told_otherwise_by_the_next_daemon() {
+    let place = Place::new();
+    let (slice, tenancy) = place.slice("a", 500);
+    let word = tenancy.regions.control().reader().transfers_word();
+    for (transfers, said) in [(Transfers::Counted, 1), (Transfers::Uncounted, 0)] {
+        Governor::new(transfers).unwrap().admit(&slice, &tenancy).unwrap();
+        assert_eq!(word.load(Relaxed), said);
+    }
 }
 
 #[test]

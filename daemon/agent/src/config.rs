@@ -33,6 +33,9 @@ pub struct Config {
     pub over_cap: OverCapPolicy,
     /// With `over_cap = "kill"`: for how many seconds a slice may be over its cap. Default: 60.
     pub over_cap_grace_s: u64,
+    /// Whether asynchronous copies and fills count as compute: `uncounted` lets them pass, `counted` holds them back
+    /// and charges them as it does launches. Default: `uncounted`.
+    pub transfers: Transfers,
     /// What is logged, as `tracing` filters are written. Default: `info`.
     pub log: String,
 }
@@ -48,6 +51,7 @@ impl Default for Config {
             context_reserve_mib: 512,
             over_cap: OverCapPolicy::Report,
             over_cap_grace_s: 60,
+            transfers: Transfers::Uncounted,
             log: "info".into(),
         }
     }
@@ -63,6 +67,16 @@ pub enum OverCapPolicy {
     Kill,
 }
 
+/// What asynchronous copies and fills are to a slice's compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transfers {
+    /// They pass, and nobody is charged for them.
+    Uncounted,
+    /// They wait and are charged as launches are.
+    Counted,
+}
+
 /// What is done about a slice that stays over its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverCap {
@@ -76,7 +90,7 @@ pub enum OverCap {
 }
 
 /// All keys there are.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "runtime_dir",
     "state_dir",
     "nvml_library",
@@ -85,6 +99,7 @@ const KEYS: [&str; 9] = [
     "context_reserve_mib",
     "over_cap",
     "over_cap_grace_s",
+    "transfers",
     "log",
 ];
 
@@ -164,6 +179,8 @@ mod tests {
         assert_eq!(config.context_reserve(), Bytes::mib(300));
         assert_eq!(config.shim, Some("/x.so".into()));
         assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
+        assert_eq!(config.transfers, Transfers::Uncounted);
+        assert_eq!(parse("transfers = 'counted'").unwrap().transfers, Transfers::Counted);
     }
 
     #[test]
@@ -178,6 +195,10 @@ mod tests {
     fn nonsense_is_refused_with_its_place() {
         let refused = parse("log = 3").unwrap_err().to_string();
         assert!(refused.contains("t.toml") && refused.contains("line 1"), "{refused}");
+        let refused = parse("transfers = 'metered'").unwrap_err().to_string();
+        for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`counted`"] {
+            assert!(refused.contains(word), "{word}: {refused}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ mod tenancy;
 mod trueup;
 
 pub use compute::{Account, Rounds, Site};
-pub use config::{Config, ConfigError, OverCap, OverCapPolicy};
+pub use config::{Config, ConfigError, OverCap, OverCapPolicy, Transfers};
 pub use context::{Contexts, Outstanding};
 pub use serve::{Settings, StartError, serve};
 pub use sockets::{FilesError, Layout, Locks, Reach};

@@ -16,7 +16,7 @@ use tranche_rpc::v1::node_server::NodeServer;
 use crate::agent::Agent;
 use crate::attendant::Attendant;
 use crate::compute::Governor;
-use crate::config::OverCap;
+use crate::config::{OverCap, Transfers};
 use crate::context::{Contexts, Outstanding};
 use crate::service::Door;
 use crate::sockets::Layout;
@@ -39,6 +39,8 @@ pub struct Settings {
     pub contexts: Contexts,
     /// What is done about slices that stay over their caps.
     pub over_cap: OverCap,
+    /// What copies and fills are to compute.
+    pub transfers: Transfers,
     /// What is still being measured.
     pub outstanding: Option<Outstanding>,
 }
@@ -69,8 +71,8 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, over_cap, outstanding } = settings;
-    let governor = Arc::new(Governor::new().map_err(StartError::Compute)?);
+    let Settings { layout, shim, driver, contexts, over_cap, transfers, outstanding } = settings;
+    let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start().map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
     let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap, governing, work));

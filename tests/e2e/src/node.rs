@@ -41,9 +41,15 @@ impl Node {
     #[track_caller]
     pub fn configured(preset: &str, configuration: &str) -> Self {
         let mut node = Self::without_daemon(preset);
-        fs::write(node.configuration(), configuration).expect("the directory can be written");
+        node.configure(configuration);
         node.start_daemon();
         node
+    }
+
+    /// Configures the next daemon.
+    #[track_caller]
+    pub fn configure(&self, configuration: &str) {
+        fs::write(self.configuration(), configuration).expect("the directory can be written");
     }
 
     /// A machine whose daemon has not been started.

@@ -271,3 +271,15 @@ fn an_unknown_key_in_the_configuration_is_refused_by_name() {
     let outcome = node.run(&mut command);
     outcome.refused(outcome.code.unwrap_or(0).max(1), &["frobnicate", "tranched.toml"]);
 }
+
+#[test]
+fn a_bad_value_in_the_configuration_is_refused_with_those_that_there_are() {
+    let node = Node::without_daemon("h200x1");
+    let file = node.dir().join("tranched.toml");
+    fs::write(&file, "transfers = \"metered\"\n").unwrap();
+    let mut command = node.command(node.stage().daemon());
+    command.arg("--config").arg(&file);
+    let outcome = node.run(&mut command);
+    let said = ["tranched.toml", "line 1", "metered", "`uncounted`", "`counted`"];
+    outcome.refused(outcome.code.unwrap_or(0).max(1), &said);
+}

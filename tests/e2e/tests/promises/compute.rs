@@ -13,11 +13,11 @@ use nix::sys::signal::Signal;
 /// How far a share may be off, in percent of what all used together. How much that is, says the bench: this machine
 /// may have too little time for everybody to keep a GPU busy.
 const TOLERANCE: f64 = 6.0;
-const SETTLE: Duration = Duration::from_millis(1000);
-const MEASURE: Duration = Duration::from_millis(3000);
+pub(crate) const SETTLE: Duration = Duration::from_millis(1000);
+pub(crate) const MEASURE: Duration = Duration::from_millis(3000);
 
 /// Time that one test takes from another would count against it.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -106,7 +106,7 @@ fn measure_parts(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
 }
 
 #[track_caller]
-fn assert_near(found: &[f64], wanted: &[f64]) {
+pub(crate) fn assert_near(found: &[f64], wanted: &[f64]) {
     let near = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() <= TOLERANCE);
     assert!(near, "{found:.1?} instead of {wanted:.1?}");
 }

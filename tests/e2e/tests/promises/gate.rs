@@ -7,10 +7,10 @@ use e2e::{Counted, Held, Node, Process, compile, eventually};
 use tranche_shm::compute::Tally;
 use tranche_shm::lease::Lease;
 
-const OPEN: Lease =
+pub(crate) const OPEN: Lease =
     Lease { open: true, governed: true, frozen: false, bell: true, depth_us: 4_000, least: 1 };
 const SHALLOW: Lease = Lease { depth_us: 200, ..OPEN };
-const CLOSED: Lease = Lease { open: false, ..OPEN };
+pub(crate) const CLOSED: Lease = Lease { open: false, ..OPEN };
 const FROZEN: Lease = Lease { frozen: true, ..CLOSED };
 
 /// A node with a slice.
@@ -50,7 +50,7 @@ fn launcher_with(node: &Node, what: &[&str], variables: &[(&str, &str)]) -> (Pro
 
 /// What a launcher says when it is through: launches, and milliseconds.
 #[track_caller]
-fn done(launcher: &mut Process) -> (u64, f64) {
+pub(crate) fn done(launcher: &mut Process) -> (u64, f64) {
     let line = launcher.line().unwrap_or_default();
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {

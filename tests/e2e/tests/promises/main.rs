@@ -22,6 +22,7 @@ mod run;
 mod shim_artifact;
 mod slices;
 mod smi;
+mod transfers;
 mod trueup;
 mod views;
 mod visible;

@@ -1,0 +1,126 @@
+//! Promise: copies and fills are compute where the daemon is configured so, and nothing where it is not.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use e2e::{Counted, Held, Node, Process, compile, eventually};
+use tranche_shm::compute::Tally;
+
+use crate::compute::{MEASURE, SETTLE, alone, assert_near};
+use crate::gate::{CLOSED, OPEN, done};
+
+const COUNTED: &str = "transfers = \"counted\"\n";
+/// The ways by which a program finds the driver's functions.
+const ROUTES: [&str; 4] = ["export", "export-ptsz", "ask", "ask-ptsz"];
+
+/// A slice of a name, and in it a program of `clients/` that waits for the word; with its pid.
+#[track_caller]
+fn tenant(node: &Node, slice: &str, share: &str, source: &str, what: &[&str]) -> (Process, u32) {
+    node.tranche(&["slice", "create", slice, "-g", share]).success();
+    let program = compile(source, &[]).expect("the tests need a C compiler");
+    let mut words = vec![program.to_string_lossy().into_owned()];
+    words.extend(what.iter().map(|word| word.to_string()));
+    let mut process = Process::start(&mut node.run_in_slice(&["--slice", slice], &words));
+    let line = process.line().unwrap_or_default();
+    let pid = line.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+    (process, pid.unwrap_or_else(|| panic!("{line:?}")))
+}
+
+fn mover(node: &Node, slice: &str, share: &str, what: &[&str]) -> (Process, u32) {
+    tenant(node, slice, share, "tests/e2e/clients/transfers.c", what)
+}
+
+#[test]
+fn uncounted_transfers_by_every_route_pass_a_closed_gate_at_once_and_nobody_counts_them() {
+    let node = Node::simulated("h200x1");
+    for route in ROUTES {
+        let (mut mover, _) = mover(&node, route, "0.1", &[route, "all"]);
+        let _closed = Held::hold(&node, route, CLOSED);
+        mover.say("go");
+        let (moved, ms) = done(&mut mover);
+        assert!(moved > 20 && ms < 1_000.0, "{route}: {moved} in {ms} ms");
+        let counted = Counted::of(&node, route, 0);
+        assert_eq!((counted.tally(Tally::Launches), counted.tally(Tally::WaitedNs)), (0, 0), "{route}");
+    }
+}
+
+#[test]
+fn counted_transfers_by_every_route_wait_at_a_closed_gate_and_are_counted_each() {
+    let node = Node::configured("h200x1", COUNTED);
+    for route in ROUTES {
+        let (mut mover, _) = mover(&node, route, "0.1", &[route, "all"]);
+        let counted = Counted::of(&node, route, 0);
+        let closed = Held::hold(&node, route, CLOSED);
+        mover.say("go");
+        eventually("it waits", || match counted.tally(Tally::Waiting) {
+            1 => Ok(()),
+            other => Err(format!("{other} wait")),
+        });
+        sleep(Duration::from_millis(100));
+        assert_eq!(counted.tally(Tally::Launches), 0, "{route}");
+        drop(closed);
+        let _open = Held::hold(&node, route, OPEN);
+        let (moved, ms) = done(&mut mover);
+        assert!(moved > 20 && ms >= 100.0, "{route}: {moved} in {ms} ms");
+        assert_eq!((counted.tally(Tally::Launches), counted.tally(Tally::Waiting)), (moved, 0), "{route}");
+    }
+}
+
+#[test]
+fn captured_transfers_are_neither_held_nor_counted() {
+    let node = Node::configured("h200x1", COUNTED);
+    let (mut mover, _) = mover(&node, "work", "0.1", &["export", "record"]);
+    let _closed = Held::hold(&node, "work", CLOSED);
+    mover.say("go");
+    assert!(done(&mut mover).1 < 1_000.0);
+    assert_eq!(Counted::of(&node, "work", 0).tally(Tally::Launches), 0);
+}
+
+#[test]
+fn where_transfers_count_waits_and_blocking_copies_still_do_not_wait() {
+    let node = Node::configured("h200x1", COUNTED);
+    // Three kernels of 40 ms are on their way when it says that it is ready.
+    let (mut launcher, _) = tenant(&node, "work", "0.1", "tests/e2e/clients/launch.c", &["waits"]);
+    let _closed = Held::hold(&node, "work", CLOSED);
+    launcher.say("go");
+    let (_, ms) = done(&mut launcher);
+    assert!(ms < 1_000.0, "{ms} ms for waits of 120 ms at most");
+}
+
+#[test]
+fn the_next_daemon_says_what_transfers_are_from_then_on() {
+    let mut node = Node::configured("h200x1", COUNTED);
+    let (mut mover, _) = mover(&node, "work", "0.1", &["export", "all"]);
+    node.stop_daemon();
+    node.configure("");
+    node.start_daemon();
+    let _closed = Held::hold(&node, "work", CLOSED);
+    mover.say("go");
+    assert!(done(&mut mover).1 < 1_000.0);
+}
+
+/// A program of large fills and copies inside the device has a share of 70 %, and one of kernels of a millisecond 30: what
+/// they have of the GPU, in percent of what both had.
+fn parts(node: &Node) -> Vec<f64> {
+    let launch = "tests/e2e/clients/launch.c";
+    let (mut mover, moving) = mover(node, "moves", "0.7", &["export", "60000"]);
+    let (mut launcher, launching) = tenant(node, "launches", "0.3", launch, &["saturate", "60000"]);
+    mover.say("go");
+    launcher.say("go");
+    sleep(SETTLE);
+    let from = node.timeline(0).end();
+    sleep(MEASURE);
+    let after = node.timeline(0);
+    let had = [moving, launching].map(|pid| after.percent(&[pid], from, after.end()));
+    let all: f64 = had.iter().sum();
+    assert!(all > 40.0, "the GPU was used to {all:.1} % only: {had:.1?}");
+    had.iter().map(|part| part * 100.0 / all).collect()
+}
+
+#[test]
+fn a_program_that_only_moves_memory_gets_its_share_beside_one_of_kernels_if_transfers_count() {
+    let _alone = alone();
+    assert_near(&parts(&Node::configured("h200x1", COUNTED)), &[70.0, 30.0]);
+    // Else the GPU's own slices are all that there is between them.
+    assert!(parts(&Node::simulated("h200x1"))[0] < 60.0);
+}
