@@ -9,6 +9,7 @@ mod bells;
 mod member;
 mod premises;
 mod rounds;
+mod site;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,8 @@ use bells::{Bells, Number};
 use premises::Premises;
 
 pub use account::Account;
-pub use rounds::{Rounds, Site};
+pub use rounds::Rounds;
+pub use site::Site;
 
 /// How compute is bounded, in the words of [`tranche_domain::view::NodeView::compute_enforcement`].
 pub(crate) const TECHNIQUE: &str =
@@ -135,10 +137,14 @@ impl Governor {
     }
 
     fn run(&self) {
+        let mut alarm = None;
         while !self.stopping.load(Ordering::Acquire) {
             let rung = self.bells.wait();
-            let deadline = self.state().rounds.go(now(), |premises| rung.contains(&premises.number));
-            self.bells.alarm(deadline);
+            let rang = |premises: &Premises| rung.contains(premises.number);
+            let deadline = self.state().rounds.go(now(), rung.ourselves(), rang);
+            if alarm.replace(deadline) != Some(deadline) {
+                self.bells.alarm(deadline);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod rules;
 mod terms;
 mod time;
 mod turns;
+mod verdict;
 
 pub use arbiter::Arbiter;
 pub use rules::Rules;

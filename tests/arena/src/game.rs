@@ -114,7 +114,7 @@ impl Game {
             }
             Event::Reaped(tenant) => {
                 self.world.slices[tenant].empty.set(true);
-                self.world.round_at(self.world.now.get());
+                self.world.stir();
             }
             Event::Script(entry) => {
                 let action = self.world.setup.script[entry].1.clone();
@@ -149,7 +149,7 @@ impl Game {
         let now = self.now();
         let Some(rounds) = &mut self.rounds else { return };
         self.world.report.borrow_mut().looks += 1;
-        let again = rounds.go(now, |premises| {
+        let again = rounds.go(now, self.world.stirred.take(), |premises| {
             let slice = &premises.world.slices[premises.tenant];
             slice.heard.get() && slice.rung.take()
         });
@@ -167,7 +167,7 @@ impl Game {
         }
         self.rounds = Some(rounds);
         self.world.round.set(None);
-        self.world.round_at(self.world.now.get());
+        self.world.stir();
     }
 
     fn follow(&mut self, action: &Action) {
@@ -177,7 +177,7 @@ impl Game {
                 if let Some(rounds) = &mut self.rounds {
                     rounds.change(now, &name(*tenant), terms.clone());
                 }
-                world.round_at(world.now.get());
+                world.stir();
             }
             Action::Stop(tenant) => world.slices[*tenant].stopped.set(true),
             Action::Continue(tenant) => {

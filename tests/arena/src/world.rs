@@ -118,6 +118,8 @@ pub(crate) struct World {
     pub(crate) report: RefCell<Report>,
     /// When the daemon is to wake, and which of its appointments that is.
     pub(crate) round: Cell<Option<(u64, u64)>>,
+    /// Something else than a ring wakes it.
+    pub(crate) stirred: Cell<bool>,
 }
 
 fn zeroed(words: usize) -> Vec<AtomicU64> {
@@ -139,6 +141,7 @@ impl World {
             chance: RefCell::new(Chance::new(setup.seed)),
             report: RefCell::new(Report::new(setup.tenants.len(), length)),
             round: Cell::new(None),
+            stirred: Cell::new(false),
         };
         (0..setup.tenants.len()).for_each(|tenant| world.enter(tenant));
         world.begin();
@@ -241,6 +244,12 @@ impl World {
             self.round.set(Some((at, id)));
             self.push(at, Event::Round(id));
         }
+    }
+
+    /// The daemon wakes because something has changed that no process rings for.
+    pub(crate) fn stir(&self) {
+        self.stirred.set(true);
+        self.round_at(self.now.get());
     }
 
     /// A process rings its slice's bell.

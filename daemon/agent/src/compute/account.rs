@@ -9,24 +9,17 @@
 //! What a process takes for its longest launch may have been something else that kept it from looking. A launch that
 //! long would have kept it from making progress, too: what it says is cut to the longest time without.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
+mod process;
+mod reading;
 
 use tranche_domain::compute::{Instant, Nanos, Observed};
 use tranche_domain::id::GpuUuid;
-use tranche_shm::compute::{Record, Tally};
+use tranche_shm::compute::Record;
 use tranche_shm::control::Identity;
 use tranche_shm::{DeviceSlot, MAX_DEVICES, Slot};
 
-/// A number for each device of a process.
-type PerDevice = [u64; MAX_DEVICES];
-
-/// What runs for so much longer than twice what was thought does not only wait for another's tail.
-const LONG_RUN: Nanos = Nanos::millis(2);
-
-/// What runs is taken to be as long as it has run so far, but for no longer than this: it may never end, and then nobody
-/// must wait for it the longer the longer it runs.
-const HOPE: Nanos = Nanos::millis(4);
+use process::Process;
+use reading::Reading;
 
 /// What is remembered of a slice between two looks.
 #[derive(Debug)]
@@ -35,55 +28,15 @@ pub struct Account {
     order: Vec<DeviceSlot>,
     looked: Option<Instant>,
     busy: Vec<Nanos>,
-    processes: BTreeMap<Slot, Process>,
-    active: bool,
+    /// By growing slots.
+    processes: Vec<Process>,
+    /// What the record said that was read last.
+    reading: Reading,
+    waiting: bool,
+    marks: u64,
     launching: u64,
     passes: u64,
     degraded: u64,
-}
-
-/// What is remembered of a process.
-#[derive(Debug, Default)]
-struct Process {
-    identity: Identity,
-    last: Reading,
-    /// What of its claims was counted, in nanoseconds; less than them while it is unaware.
-    counted: PerDevice,
-    /// For how long it has been busy without progress, and the longest such time lately, in nanoseconds.
-    stalled: u64,
-    longest_stall: u64,
-    /// For each device when the first of what is outstanding there should have begun, in nanoseconds; zero if nobody
-    /// knows.
-    begun: PerDevice,
-    /// Since when the first of what is outstanding on each device has been seen to be the first, in nanoseconds.
-    first_since: PerDevice,
-    /// The longest time lately for which a launch has been seen to run that was thought to be much shorter: whoever
-    /// launched it may have slept since.
-    longest_run: u64,
-    /// What is left of what is outstanding on each device, as it should be, and what was at the look before.
-    left: PerDevice,
-    due: PerDevice,
-}
-
-/// What a record says at an instant.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reading {
-    waiting: u64,
-    sequence: u64,
-    launches: u64,
-    kernel_ns: u64,
-    longest_ns: u64,
-    passes: u64,
-    degraded: u64,
-    marks: u64,
-    /// For how long it claims to have been busy in all, in nanoseconds.
-    claimed: PerDevice,
-    /// Since when it says that it is busy, by CLOCK_MONOTONIC in nanoseconds; zero if it says it is not.
-    since: PerDevice,
-    /// What is outstanding by its marks, in nanoseconds; zero where there are none.
-    pending: PerDevice,
-    /// The oldest mark that is pending on each device: its number and its estimate in nanoseconds.
-    first: [(u64, u64); MAX_DEVICES],
 }
 
 impl Account {
@@ -94,19 +47,26 @@ impl Account {
         let order: Vec<_> = sorted.into_iter().map(|(_, device)| device).collect();
         Self {
             busy: vec![Nanos::ZERO; order.len()],
+            reading: Reading::blank(order.len()),
             order,
             looked: None,
-            processes: BTreeMap::new(),
-            active: false,
+            processes: Vec::new(),
+            waiting: false,
+            marks: 0,
             launching: 0,
             passes: 0,
             degraded: 0,
         }
     }
 
+    /// Whether anything was outstanding at the last look.
+    pub(super) const fn has_work(&self) -> bool {
+        self.marks > 0
+    }
+
     /// Whether anything was outstanding or waited at the last look.
     pub(super) const fn is_active(&self) -> bool {
-        self.active
+        self.has_work() || self.waiting
     }
 
     /// How many of its processes launch at the same time, as far as is known.
@@ -119,7 +79,7 @@ impl Account {
         (self.passes, self.degraded)
     }
 
-    /// Takes note of what everybody's record says now.
+    /// Takes note of what everybody's record says now, by growing slots.
     pub fn look<'a>(
         &mut self,
         now: Instant,
@@ -128,19 +88,31 @@ impl Account {
         let first = self.looked.is_none();
         let passed = now.since(self.looked.unwrap_or(now)).get();
         self.looked = Some(now);
-        let mut sum = Sum::default();
-        let mut processes = BTreeMap::new();
+        let (mut sum, mut seated) = (Sum::default(), 0);
         for (slot, identity, record) in records {
-            let reading = Reading::of(record, now);
-            let known = self.processes.remove(&slot).filter(|process| process.identity == identity);
-            let mut process = known.unwrap_or_else(|| Process::new(identity, first.then_some(reading)));
-            process.follow(&reading, now.nanos(), passed);
-            sum.add(&mut process, &reading, passed);
-            process.last = reading;
-            processes.insert(slot, process);
+            self.reading.take(record, now);
+            self.seat(seated, slot, identity, first);
+            let process = &mut self.processes[seated];
+            process.follow(&self.reading, now.nanos(), passed);
+            sum.add(process, &self.reading, passed);
+            std::mem::swap(&mut process.last, &mut self.reading);
+            seated += 1;
         }
-        self.processes = processes;
+        self.processes.truncate(seated);
         self.take(&sum, passed)
+    }
+
+    /// Finds the process whose record was read, or enters it, in its place among the others.
+    fn seat(&mut self, place: usize, slot: Slot, identity: Identity, first: bool) {
+        let gone =
+            |process: &Process| process.slot < slot || process.slot == slot && process.identity != identity;
+        while self.processes.get(place).is_some_and(gone) {
+            self.processes.remove(place);
+        }
+        if self.processes.get(place).is_none_or(|process| process.slot != slot) {
+            let before = if first { self.reading.clone() } else { Reading::blank(self.order.len()) };
+            self.processes.insert(place, Process::new(slot, identity, before));
+        }
     }
 
     fn take(&mut self, sum: &Sum, passed: u64) -> Observed {
@@ -150,8 +122,7 @@ impl Account {
         }
         self.passes = self.passes.saturating_add(sum.passes);
         self.degraded = self.degraded.saturating_add(sum.degraded);
-        self.launching = sum.launching;
-        self.active = sum.launching > 0;
+        (self.launching, self.waiting, self.marks) = (sum.launching, sum.waiting, sum.marks);
         let outstanding = self.order.iter().map(|device| sum.pending[device.index()]).max();
         let (kernel, longest) = if sum.launching > 0 { sum.of_active } else { sum.of_all };
         Observed {
@@ -168,9 +139,10 @@ impl Account {
 /// Over all processes.
 #[derive(Default)]
 struct Sum {
-    busy: PerDevice,
-    pending: PerDevice,
+    busy: [u64; MAX_DEVICES],
+    pending: [u64; MAX_DEVICES],
     waiting: bool,
+    marks: u64,
     launching: u64,
     passes: u64,
     degraded: u64,
@@ -183,11 +155,11 @@ struct Sum {
 impl Sum {
     fn add(&mut self, process: &mut Process, reading: &Reading, passed: u64) {
         let mut most_busy = 0;
-        for device in 0..MAX_DEVICES {
+        for device in 0..process.devices.len() {
             let busy = process.count(reading, device).min(passed);
             most_busy = busy.max(most_busy);
             self.busy[device] = self.busy[device].saturating_add(busy);
-            self.pending[device] = self.pending[device].saturating_add(process.left[device]);
+            self.pending[device] = self.pending[device].saturating_add(process.devices[device].left);
         }
         process.watch_progress(reading, most_busy);
         let (last, launches) = (&process.last, process.lengths(reading));
@@ -198,131 +170,10 @@ impl Sum {
             self.launching += 1;
         }
         self.waiting |= reading.waiting > 0;
+        self.marks += reading.marks;
         self.passes = self.passes.saturating_add(reading.passes.saturating_sub(last.passes));
         self.degraded = self.degraded.saturating_add(reading.degraded.saturating_sub(last.degraded));
         self.progress = self.progress.wrapping_add(reading.progress());
-    }
-}
-
-impl Process {
-    /// One that is seen for the first time. What it did before the first look of this daemon has been charged by
-    /// another.
-    fn new(identity: Identity, before: Option<Reading>) -> Self {
-        let before = before.unwrap_or_default();
-        let last = Reading { passes: 0, degraded: 0, ..before };
-        Self { identity, last, counted: last.claimed, ..Self::default() }
-    }
-
-    /// Estimates what is left of what is outstanding. Nobody says when a launch began or ended: if one before it ended
-    /// since the last look, `passed` ago, then likely in the middle of that time, or of its own if that is shorter.
-    fn follow(&mut self, now: &Reading, at: u64, passed: u64) {
-        for device in 0..MAX_DEVICES {
-            let ((sequence, estimate), (before, thought)) = (now.first[device], self.last.first[device]);
-            self.due[device] = self.left[device];
-            if sequence != before {
-                // What ended did so after the last look.
-                let run = at.saturating_sub(passed).saturating_sub(self.first_since[device]);
-                if before != 0 && run > thought.saturating_mul(2).saturating_add(LONG_RUN.get()) {
-                    self.longest_run = self.longest_run.max(run);
-                }
-                self.first_since[device] = at;
-                let ended = before != 0 && sequence != 0;
-                self.begun[device] = if ended { at.saturating_sub(passed.min(estimate) / 2) } else { 0 };
-            }
-            let run = at.saturating_sub(self.first_since[device]);
-            if sequence != 0 && run > estimate.saturating_mul(2).saturating_add(LONG_RUN.get()) {
-                self.longest_run = self.longest_run.max(run.min(HOPE.get()));
-            }
-            let begun = self.begun[device];
-            let ran = if begun == 0 { 0 } else { at.saturating_sub(begun).min(estimate) };
-            let pending = now.pending[device];
-            self.left[device] = pending.saturating_sub(ran).max(pending.min(1000));
-        }
-    }
-
-    /// It was busy for so long until it was seen like this.
-    fn watch_progress(&mut self, now: &Reading, busy: u64) {
-        self.stalled = self.stalled.saturating_add(busy);
-        if now.progress() != self.last.progress() {
-            let faded = self.longest_stall - self.longest_stall / 32;
-            self.longest_stall = self.stalled.max(faded);
-            self.longest_run -= self.longest_run / 32;
-            self.stalled = 0;
-        }
-    }
-
-    /// What one of its launches takes typically and at most, as far as that is believed.
-    fn lengths(&self, now: &Reading) -> (u64, u64) {
-        let stall = self.longest_stall.max(self.stalled);
-        let believed = if stall == 0 { u64::MAX } else { stall };
-        let kernel = now.kernel_ns.min(believed);
-        (kernel, now.longest_ns.max(self.longest_run).min(believed).max(kernel))
-    }
-
-    /// For how long it was busy on a device since the last look, as far as that is believed.
-    fn count(&mut self, now: &Reading, device: usize) -> u64 {
-        let Self { last, counted, due, .. } = self;
-        let same_stretch = now.since[device] == last.since[device];
-        let base = if same_stretch { last.claimed[device] } else { counted[device] };
-        let claimed = now.claimed[device].saturating_sub(base);
-        let unaware = now.since[device] != 0 && now.pending[device] == 0;
-        if !unaware {
-            counted[device] = now.claimed[device];
-            let was_done = last.since[device] != 0 && last.pending[device] == 0;
-            // It has learnt since that its work was done, and may have counted the time until then.
-            return if was_done && !same_stretch { claimed.min(now.submitted_since(last)) } else { claimed };
-        }
-        let launched = now.sequence != last.sequence;
-        let busy = if launched { claimed } else { claimed.min(due[device]) };
-        counted[device] = counted[device].saturating_add(busy);
-        busy
-    }
-}
-
-impl Reading {
-    fn of(record: Record<'_>, now: Instant) -> Self {
-        let tally = |tally| record.tally(tally).load(Relaxed);
-        let mut reading = Self {
-            waiting: tally(Tally::Waiting),
-            sequence: tally(Tally::Sequence),
-            launches: tally(Tally::Launches),
-            kernel_ns: tally(Tally::KernelNs),
-            longest_ns: tally(Tally::LongestNs),
-            passes: tally(Tally::Passes),
-            degraded: tally(Tally::Degraded),
-            ..Self::default()
-        };
-        for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
-            let since = record.busy_since_ns(device).load(Relaxed);
-            let stretch = if since == 0 { 0 } else { now.nanos().saturating_sub(since) };
-            reading.since[device.index()] = since;
-            reading.claimed[device.index()] = record.busy_ns(device).load(Relaxed).saturating_add(stretch);
-        }
-        for mark in record.marks().pending() {
-            reading.marks += 1;
-            let estimate = u64::from(mark.estimate_us.max(1)) * 1000;
-            let (device, sequence) = (mark.device.index(), u64::from(mark.sequence));
-            reading.pending[device] += estimate;
-            let first = reading.first[device].0;
-            if first == 0 || sequence < first {
-                reading.first[device] = (sequence, estimate);
-            }
-        }
-        reading
-    }
-
-    const fn is_active(&self) -> bool {
-        self.waiting > 0 || self.marks > 0
-    }
-
-    /// How long all takes that was launched after another reading, in nanoseconds, by its own estimate.
-    const fn submitted_since(&self, last: &Self) -> u64 {
-        self.launches.saturating_sub(last.launches).saturating_mul(self.kernel_ns)
-    }
-
-    /// Differs whenever a mark was submitted or reached: the one adds one, the other too.
-    const fn progress(&self) -> u64 {
-        self.sequence.wrapping_mul(2).wrapping_add(self.launches).wrapping_sub(self.marks)
     }
 }
 

@@ -1,7 +1,9 @@
+use super::process::HOPE;
 use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU64;
-use tranche_shm::compute::{Mark, RECORD_WORDS};
+use std::sync::atomic::Ordering::Relaxed;
+use tranche_shm::compute::{Mark, RECORD_WORDS, Tally};
 
 const MS: u64 = 1_000_000;
 

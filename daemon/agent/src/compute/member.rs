@@ -5,7 +5,7 @@ use tranche_domain::id::GpuUuid;
 use tranche_shm::lease;
 
 use super::account::Account;
-use super::rounds::Site;
+use super::site::Site;
 
 /// Rings that a slice may have saved up. A program that waits for each of its kernels rings twice for each.
 const BURST: u64 = 256;
@@ -75,10 +75,15 @@ impl<S: Site> Member<S> {
         None
     }
 
-    /// Whether it may have changed since the last look without having rung.
+    /// Whether it may have changed since the last look without having rung. One that is closed and has nothing
+    /// outstanding can't: all that its threads may do is wait.
     pub(super) fn wants_a_look(&self, now: Instant) -> bool {
+        let open = self.lease.is_some_and(|lease| lease.open);
         let silent = self.lease.is_some_and(|lease| lease.open && !lease.bell);
-        self.account.is_active() || self.muted_until.is_some() || silent && now.since(self.looked) >= SILENCE
+        self.account.has_work()
+            || open && self.account.is_active()
+            || self.muted_until.is_some()
+            || silent && now.since(self.looked) >= SILENCE
     }
 
     /// Reads the records of all who are there.
@@ -87,9 +92,12 @@ impl<S: Site> Member<S> {
         self.site.look(now, &mut self.account)
     }
 
-    /// Takes note of a decision.
-    pub(super) fn tell(&mut self, lease: Lease) {
+    /// Takes note of a decision. Says whether it may launch from now on and could not before: what it has claimed until
+    /// now is of before.
+    pub(super) fn tell(&mut self, lease: Lease) -> bool {
+        let opens = lease.open && !self.lease.is_some_and(|lease| lease.open);
         self.lease = Some(lease);
+        opens
     }
 
     /// Writes its lease, if what stands there is another.

@@ -10,7 +10,7 @@ use tranche_shm::lease::Lease;
 
 use super::account::Account;
 use super::bells::{Bells, Number};
-use super::rounds::Site;
+use super::site::Site;
 use crate::sys;
 use crate::tenancy::Tenancy;
 

@@ -4,30 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use tranche_domain::compute::{Arbiter, Instant, Nanos, Observed, Rules, Terms, Window};
+use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::units::Permille;
-use tranche_shm::lease::Lease;
 
-use super::account::Account;
 use super::member::Member;
+use super::site::Site;
 
 /// Time between two signs of life; a gate takes a daemon for gone after 800 ms.
 pub(super) const BEAT: Nanos = Nanos::millis(200);
 /// The least time between two decisions that nobody asked for.
 const BREATH: Nanos = Nanos::micros(50);
-
-/// A slice's regions and its bell.
-pub trait Site {
-    /// Takes note of what the records of all who are there say now.
-    fn look(&self, now: Instant, account: &mut Account) -> Observed;
-    /// Writes down who may launch, and wakes who waits for it.
-    fn write(&self, lease: Lease);
-    /// Whether its bell is heard from now on. What rang meanwhile is heard as soon as it is.
-    fn hear(&self, heard: bool);
-    /// Says that the daemon lives, and what the slice used of its GPUs over the last second.
-    fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille);
-}
 
 /// The slices that are governed.
 #[derive(Debug)]
@@ -86,8 +72,8 @@ impl<S: Site> Rounds<S> {
     }
 
     /// Looks at those who may want something and decides; says when to do so again. Whose bell rang since the
-    /// last time is asked of each site.
-    pub fn go(&mut self, now: Instant, rang: impl Fn(&S) -> bool) -> Instant {
+    /// last time is asked of each site; `all` are looked at if something else may have happened to any of them.
+    pub fn go(&mut self, now: Instant, all: bool, rang: impl Fn(&S) -> bool) -> Instant {
         let beat = now >= self.next_beat;
         if beat {
             self.next_beat = now + BEAT;
@@ -97,14 +83,16 @@ impl<S: Site> Rounds<S> {
             if rang {
                 member.rang(now);
             }
-            if beat || rang || member.wants_a_look(now) {
+            if beat || all || rang || member.wants_a_look(now) {
                 self.arbiter.observe(now, name, member.look(now));
             }
         }
         let decision = self.arbiter.decide(now);
         for (name, lease) in decision.leases {
-            if let Some(member) = self.members.get_mut(&name) {
-                member.tell(lease);
+            if let Some(member) = self.members.get_mut(&name)
+                && member.tell(lease)
+            {
+                self.arbiter.observe(now, &name, member.look(now));
             }
         }
         let mut deadline = self.next_beat;

@@ -1,15 +1,14 @@
 //! The arbiter: keeps what is known of each slice, charges it for the time it used, and hands out turns.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::compute::charge;
 use crate::compute::gpu::Gpu;
 use crate::compute::member::Member;
 use crate::compute::rules::Rules;
 use crate::compute::terms::{Decision, Lease, Observed, Terms, Why, Window};
 use crate::compute::time::{Instant, Nanos};
-use crate::compute::turns::{Reason, Round};
+use crate::compute::turns::{Round, Sheet};
+use crate::compute::verdict::Reason;
 use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
 
@@ -21,7 +20,8 @@ pub struct Arbiter {
     rules: Rules,
     /// Sorted by name.
     slices: Vec<(SliceName, Member)>,
-    gpus: BTreeMap<GpuUuid, Gpu>,
+    gpus: Vec<Gpu>,
+    sheet: Sheet,
     now: Instant,
     charged: Instant,
 }
@@ -30,18 +30,32 @@ impl Arbiter {
     /// An arbiter of no slices.
     pub const fn new(rules: Rules) -> Self {
         let beginning = Instant::from_nanos(0);
-        Self { rules, slices: Vec::new(), gpus: BTreeMap::new(), now: beginning, charged: beginning }
+        Self {
+            rules,
+            slices: Vec::new(),
+            gpus: Vec::new(),
+            sheet: Sheet::new(),
+            now: beginning,
+            charged: beginning,
+        }
     }
 
     /// A slice begins. One that is known already begins anew.
     pub fn admit(&mut self, now: Instant, name: SliceName, terms: Terms) {
         let now = self.pass(now);
-        let mut member = Member::new(now, terms, &self.rules);
-        member.clock = self.floor(&member);
-        match self.find(&name) {
-            Ok(at) => self.slices[at].1 = member,
-            Err(at) => self.slices.insert(at, (name, member)),
-        }
+        let member = Member::new(now, terms, &self.rules);
+        let at = match self.find(&name) {
+            Ok(at) => {
+                self.slices[at].1 = member;
+                at
+            }
+            Err(at) => {
+                self.slices.insert(at, (name, member));
+                at
+            }
+        };
+        self.relink();
+        self.slices[at].1.clock = self.floor(at);
     }
 
     /// A slice's terms change; what it used stays charged. Nothing happens if it is not known.
@@ -50,7 +64,9 @@ impl Arbiter {
         self.charge(now);
         if let Ok(at) = self.find(name) {
             self.slices[at].1.set_terms(terms);
-            self.level(at);
+            self.relink();
+            // Under new terms a slice neither owes nor is owed more than it can be by idling.
+            self.slices[at].1.clock = self.slices[at].1.clock.max(self.floor(at));
         }
     }
 
@@ -59,6 +75,7 @@ impl Arbiter {
         self.pass(now);
         if let Ok(at) = self.find(name) {
             self.slices.remove(at);
+            self.relink();
         }
     }
 
@@ -78,15 +95,16 @@ impl Arbiter {
         self.charge(now);
         self.rejoin();
         self.foretell(now);
-        let relaxed: Vec<bool> = self.slices.iter().map(|(_, member)| self.is_relaxed(member)).collect();
-        let outcome = Round::new(now, &self.rules, &self.slices, &relaxed).decide();
-        let mut decision = Decision { leases: Vec::new(), look_again: outcome.look_again };
-        for ((name, member), verdict) in self.slices.iter_mut().zip(outcome.verdicts) {
-            if member.obey(now, verdict) {
+        let sheet = core::mem::take(&mut self.sheet);
+        let (sheet, look_again) = Round::new(now, &self.rules, &self.slices, &self.gpus, sheet).decide();
+        let mut decision = Decision { leases: Vec::new(), look_again };
+        for ((name, member), verdict) in self.slices.iter_mut().zip(&sheet.verdicts) {
+            if member.obey(now, *verdict) {
                 decision.leases.push((name.clone(), verdict.lease));
             }
         }
         decision.leases.sort_by_key(|(_, lease)| lease.open);
+        self.sheet = sheet;
         decision
     }
 
@@ -130,9 +148,31 @@ impl Arbiter {
         self.find(name).ok().map(|at| &self.slices[at].1)
     }
 
+    /// Finds out anew who shares which GPU with whom.
+    fn relink(&mut self) {
+        self.gpus.iter_mut().for_each(|gpu| gpu.places.clear());
+        for (at, (_, member)) in self.slices.iter_mut().enumerate() {
+            member.gpus.clear();
+            for (device, uuid) in member.terms.gpus.iter().enumerate() {
+                let known = self.gpus.iter().position(|gpu| gpu.uuid == *uuid);
+                let gpu = known.unwrap_or_else(|| {
+                    self.gpus.push(Gpu::new(self.now, *uuid));
+                    self.gpus.len() - 1
+                });
+                self.gpus[gpu].places.push((at, device));
+                member.gpus.push(gpu);
+            }
+        }
+        for at in 0..self.slices.len() {
+            let mine = &self.slices[at].1;
+            let shares = |other: &usize| *other != at && self.slices[*other].1.shares_gpu_with(mine);
+            self.slices[at].1.neighbours = (0..self.slices.len()).filter(shares).collect();
+        }
+    }
+
     /// The virtual time of the least served on the GPUs of a slice.
-    fn floor(&self, of: &Member) -> u128 {
-        of.terms.gpus.iter().filter_map(|gpu| Some(self.gpus.get(gpu)?.floor)).max().unwrap_or(0)
+    fn floor(&self, at: usize) -> u128 {
+        self.slices[at].1.gpus.iter().map(|gpu| self.gpus[*gpu].floor).max().unwrap_or(0)
     }
 
     /// Charges everybody for what was used since the last time.
@@ -142,32 +182,17 @@ impl Arbiter {
             return;
         }
         self.charged = now;
-        let mut used: Vec<Vec<Nanos>> =
-            self.slices.iter_mut().map(|(_, member)| member.take_busy()).collect();
-        let mut gpus: BTreeMap<GpuUuid, Vec<(usize, usize)>> = BTreeMap::new();
-        for (at, (_, member)) in self.slices.iter().enumerate() {
-            for (device, gpu) in member.terms.gpus.iter().enumerate() {
-                gpus.entry(*gpu).or_default().push((at, device));
-            }
-        }
-        for places in gpus.values() {
-            let busy: Vec<Nanos> = places.iter().map(|(at, device)| used[*at][*device]).collect();
-            for ((at, device), charged) in places.iter().zip(charge::split(passed, &busy)) {
-                used[*at][*device] = charged;
-            }
-        }
-        for ((_, member), used) in self.slices.iter_mut().zip(&used) {
-            member.charge(now, passed, used, &self.rules);
-        }
-        self.weigh(&gpus, &used);
+        self.slices.iter_mut().for_each(|(_, member)| member.take_busy());
+        self.gpus.iter_mut().for_each(|gpu| gpu.charge(passed, &mut self.slices));
+        self.slices.iter_mut().for_each(|(_, member)| member.charge(now, passed, &self.rules));
+        self.gpus.iter_mut().for_each(|gpu| gpu.weigh(now, &mut self.slices, &self.rules));
     }
 
     /// Those who were idle begin not far behind the least served of those who were not, now that these are charged.
     fn rejoin(&mut self) {
         for at in 0..self.slices.len() {
-            let floor = self.floor(&self.slices[at].1);
-            let member = &mut self.slices[at].1;
-            if core::mem::take(&mut member.rejoins) {
+            if core::mem::take(&mut self.slices[at].1.rejoins) {
+                let (floor, member) = (self.floor(at), &mut self.slices[at].1);
                 let saved = u128::from(self.rules.memory.get()) * 1000 / u128::from(member.weight());
                 member.clock = member.clock.max(floor.saturating_sub(saved));
             }
@@ -182,8 +207,9 @@ impl Arbiter {
                 (core::mem::take(&mut member.launched), core::mem::take(&mut member.ended))
             };
             if launched {
-                let before = self.busy_others(at).map(|other| &self.slices[other].1);
-                let (tail, most) = before.fold((now, Nanos::ZERO), |(tail, most), other| {
+                let before = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
+                let busy = before.filter(|other| other.seen.outstanding > Nanos::ZERO);
+                let (tail, most) = busy.fold((now, Nanos::ZERO), |(tail, most), other| {
                     (tail.max(other.ends), most + other.seen.outstanding)
                 });
                 let member = &mut self.slices[at].1;
@@ -192,53 +218,15 @@ impl Arbiter {
             }
             if ended {
                 let began = self.slices[at].1.busy_since;
-                let behind: Vec<usize> = self.busy_others(at).collect();
-                for other in behind {
+                for place in 0..self.slices[at].1.neighbours.len() {
+                    let other = self.slices[at].1.neighbours[place];
                     let other = &mut self.slices[other].1;
-                    if other.busy_since > began {
+                    if other.seen.outstanding > Nanos::ZERO && other.busy_since > began {
                         other.ends = other.ends.max(now + other.seen.outstanding);
                     }
                 }
             }
         }
-    }
-
-    /// Those who share a GPU with a slice and have work outstanding.
-    fn busy_others(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
-        let mine = &self.slices[at].1;
-        let busy = move |(other, (_, member)): (usize, &(SliceName, Member))| {
-            let busy = other != at && member.seen.outstanding > Nanos::ZERO;
-            (busy && member.shares_gpu_with(mine)).then_some(other)
-        };
-        self.slices.iter().enumerate().filter_map(busy)
-    }
-
-    /// What the charges mean for each GPU: from where newcomers begin, and whether there is time to spare.
-    fn weigh(&mut self, shares: &BTreeMap<GpuUuid, Vec<(usize, usize)>>, used: &[Vec<Nanos>]) {
-        self.gpus.retain(|gpu, _| shares.contains_key(gpu));
-        for (gpu, places) in shares {
-            let members: Vec<&Member> = places.iter().map(|(at, _)| &self.slices[*at].1).collect();
-            let used = places.iter().map(|(at, device)| used[*at][*device]).sum();
-            let state = self.gpus.entry(*gpu).or_insert_with(|| Gpu::new(self.now));
-            state.raise_floor(self.now, &members, &self.rules);
-            if state.weigh(self.now, used, &members, &self.rules) {
-                // Nobody owes anybody for time that nobody lacked.
-                let most = members.iter().map(|member| member.clock).max().unwrap_or(0);
-                places.iter().for_each(|(at, _)| self.slices[*at].1.clock = most);
-            }
-        }
-    }
-
-    fn is_relaxed(&self, member: &Member) -> bool {
-        let gpu = |gpu| self.gpus.get(gpu).is_some_and(Gpu::is_relaxed);
-        member.terms.gpus.len() == 1 && member.terms.gpus.iter().all(gpu)
-    }
-
-    /// Under new terms a slice neither owes nor is owed more than it can be by idling.
-    fn level(&mut self, at: usize) {
-        let floor = self.floor(&self.slices[at].1);
-        let member = &mut self.slices[at].1;
-        member.clock = member.clock.max(floor);
     }
 }
 

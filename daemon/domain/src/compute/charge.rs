@@ -1,37 +1,42 @@
 //! Who used the GPU, where several may have.
 
-use alloc::vec::Vec;
-
 use crate::compute::time::Nanos;
 
-/// What each of several slices is charged for a time that passed, given how long each had work outstanding. Where
-/// that is more than passed, they were busy at once, and those share alike in what was counted twice.
-pub(super) fn split(passed: Nanos, busy: &[Nanos]) -> Vec<Nanos> {
-    let mut charged: Vec<Nanos> = busy.iter().map(|busy| (*busy).min(passed)).collect();
+/// Turns how long each of several slices had work outstanding into what each is charged for a time that passed. Where
+/// the sum is more than passed, they were busy at once, and those share alike in what was counted twice.
+pub(super) fn split(passed: Nanos, busy: &mut [Nanos]) {
+    busy.iter_mut().for_each(|busy| *busy = (*busy).min(passed));
     loop {
-        let excess = charged.iter().copied().sum::<Nanos>() - passed;
-        let sharers = charged.iter().filter(|charged| **charged > Nanos::ZERO).count() as u64;
+        let excess = busy.iter().copied().sum::<Nanos>() - passed;
+        let sharers = busy.iter().filter(|busy| **busy > Nanos::ZERO).count() as u64;
         if excess == Nanos::ZERO || sharers == 0 {
-            return charged;
+            return;
         }
         let each = Nanos::new(excess.get().div_ceil(sharers));
-        charged.iter_mut().for_each(|charged| *charged = *charged - each);
+        busy.iter_mut().for_each(|busy| *busy = *busy - each);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn ms(times: &[u64]) -> Vec<Nanos> {
         times.iter().copied().map(Nanos::millis).collect()
     }
 
+    fn charged(passed: Nanos, busy: &[Nanos]) -> Vec<Nanos> {
+        let mut charged = busy.to_vec();
+        split(passed, &mut charged);
+        charged
+    }
+
     #[test]
     fn time_that_two_had_work_outstanding_is_split_between_them() {
-        assert_eq!(split(Nanos::millis(10), &ms(&[10, 4])), ms(&[8, 2]));
-        assert_eq!(split(Nanos::millis(10), &ms(&[6, 4, 0])), ms(&[6, 4, 0]));
+        assert_eq!(charged(Nanos::millis(10), &ms(&[10, 4])), ms(&[8, 2]));
+        assert_eq!(charged(Nanos::millis(10), &ms(&[6, 4, 0])), ms(&[6, 4, 0]));
     }
 
     proptest! {
@@ -41,7 +46,7 @@ mod tests {
             busy in prop::collection::vec(0u64..1_000_000, 0..9),
         ) {
             let busy: Vec<Nanos> = busy.into_iter().map(Nanos::new).collect();
-            let charged = split(Nanos::new(passed), &busy);
+            let charged = charged(Nanos::new(passed), &busy);
             prop_assert!(charged.iter().copied().sum::<Nanos>() <= Nanos::new(passed));
             prop_assert!(charged.iter().zip(&busy).all(|(charged, busy)| charged <= busy));
         }
@@ -53,7 +58,7 @@ mod tests {
         ) {
             let whole = Nanos::new(passed);
             let busy: Vec<Nanos> = busy.into_iter().map(Nanos::new).chain([whole]).collect();
-            let sum = split(whole, &busy).into_iter().sum::<Nanos>();
+            let sum = charged(whole, &busy).into_iter().sum::<Nanos>();
             prop_assert!(whole - sum <= Nanos::new(100), "{} of {}", sum, whole);
         }
     }

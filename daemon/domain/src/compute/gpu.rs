@@ -1,9 +1,16 @@
 //! One GPU as the arbiter knows it.
 
+use alloc::vec::Vec;
+
+use crate::compute::charge;
 use crate::compute::member::Member;
 use crate::compute::rules::Rules;
 use crate::compute::time::{Instant, Nanos};
+use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
+
+/// All slices, by their places.
+type Slices = [(SliceName, Member)];
 
 /// How long use is watched before anything is concluded from it.
 const WATCH: Nanos = Nanos::millis(20);
@@ -19,17 +26,31 @@ const BRIEF: Nanos = Nanos::micros(300);
 /// One GPU.
 #[derive(Clone, Debug)]
 pub(super) struct Gpu {
+    pub(super) uuid: GpuUuid,
+    /// The slices that have it, and its place among the GPUs of each.
+    pub(super) places: Vec<(usize, usize)>,
     /// The virtual time below which nobody begins.
     pub(super) floor: u128,
     watched_since: Instant,
     used: Nanos,
     relaxed: bool,
     not_before: Instant,
+    /// What each of its slices is charged at the moment.
+    charged: Vec<Nanos>,
 }
 
 impl Gpu {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { floor: 0, watched_since: now, used: Nanos::ZERO, relaxed: false, not_before: now }
+    pub(super) const fn new(now: Instant, uuid: GpuUuid) -> Self {
+        Self {
+            uuid,
+            places: Vec::new(),
+            floor: 0,
+            watched_since: now,
+            used: Nanos::ZERO,
+            relaxed: false,
+            not_before: now,
+            charged: Vec::new(),
+        }
     }
 
     /// Whether turns are not worth their while: everybody launches a little now and then, and handing turns over
@@ -38,8 +59,32 @@ impl Gpu {
         self.relaxed
     }
 
-    pub(super) fn raise_floor(&mut self, now: Instant, members: &[&Member], rules: &Rules) {
-        let active = members.iter().filter(|member| {
+    /// Divides a time that passed among those who had work outstanding here.
+    pub(super) fn charge(&mut self, passed: Nanos, slices: &mut Slices) {
+        self.charged.clear();
+        self.charged.extend(self.places.iter().map(|(at, device)| slices[*at].1.used[*device]));
+        charge::split(passed, &mut self.charged);
+        for ((at, device), charged) in self.places.iter().zip(&self.charged) {
+            slices[*at].1.used[*device] = *charged;
+        }
+    }
+
+    /// Takes in what was charged: from where newcomers begin, and whether there is time to spare.
+    pub(super) fn weigh(&mut self, now: Instant, slices: &mut Slices, rules: &Rules) {
+        self.raise_floor(now, slices, rules);
+        if self.ends_relaxing(now, slices, rules) {
+            // Nobody owes anybody for time that nobody lacked.
+            let most = self.members(slices).map(|member| member.clock).max().unwrap_or(0);
+            self.places.iter().for_each(|(at, _)| slices[*at].1.clock = most);
+        }
+    }
+
+    fn members<'a>(&'a self, slices: &'a Slices) -> impl Iterator<Item = &'a Member> + Clone {
+        self.places.iter().map(|(at, _)| &slices[*at].1)
+    }
+
+    fn raise_floor(&mut self, now: Instant, slices: &Slices, rules: &Rules) {
+        let active = self.members(slices).filter(|member| {
             member.terms.request > Permille::ZERO
                 && !member.terms.frozen
                 && !member.rejoins
@@ -49,12 +94,14 @@ impl Gpu {
         self.floor = self.floor.max(least);
     }
 
-    /// Takes in what was used since the last time. Says whether turns begin again.
-    pub(super) fn weigh(&mut self, now: Instant, used: Nanos, members: &[&Member], rules: &Rules) -> bool {
-        self.used += used;
+    fn ends_relaxing(&mut self, now: Instant, slices: &Slices, rules: &Rules) -> bool {
+        self.used += self.charged.iter().copied().sum();
         let watched = now.since(self.watched_since);
         let was_relaxed = self.relaxed;
-        let apt = are_light(now, members, rules);
+        if !was_relaxed && watched < WATCH {
+            return false;
+        }
+        let apt = are_light(now, self.members(slices), rules);
         self.relaxed &= apt;
         if watched >= WATCH {
             let part = self.used.get().saturating_mul(1000) / watched.get();
@@ -69,8 +116,8 @@ impl Gpu {
 }
 
 /// Whether several want the GPU, all alike in rank, each waiting for its own brief kernels.
-fn are_light(now: Instant, members: &[&Member], rules: &Rules) -> bool {
-    let mut active = members.iter().filter(|member| member.wanted_within(now, rules.about)).peekable();
+fn are_light<'a>(now: Instant, members: impl Iterator<Item = &'a Member>, rules: &Rules) -> bool {
+    let mut active = members.filter(|member| member.wanted_within(now, rules.about)).peekable();
     let Some(first) = active.peek() else { return false };
     let rank = (first.terms.priority, first.terms.request > Permille::ZERO);
     let mut count = 0;

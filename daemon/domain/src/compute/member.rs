@@ -7,17 +7,22 @@ use crate::compute::history::History;
 use crate::compute::rules::Rules;
 use crate::compute::terms::{Lease, Observed, Terms};
 use crate::compute::time::{Instant, Nanos};
-use crate::compute::turns::{Reason, Verdict};
+use crate::compute::verdict::{Reason, Verdict};
 
 /// One slice.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) terms: Terms,
+    /// Its GPUs by their places among all, and the places of the slices that share any of them.
+    pub(super) gpus: Vec<usize>,
+    pub(super) neighbours: Vec<usize>,
     pub(super) seen: Observed,
     /// Its lease, once it has been told one.
     pub(super) told: Option<Lease>,
     /// Its busy times up to which it was charged; nothing until it was seen once.
     counted: Option<Vec<Nanos>>,
+    /// For how long it was busy on each of its GPUs since the last charge; then, what it is charged of that.
+    pub(super) used: Vec<Nanos>,
     /// Its virtual time: GPU time used, times 1000, over its weight.
     pub(super) clock: u128,
     /// What it may use before it reaches its limit; below zero it has to wait.
@@ -72,9 +77,12 @@ impl Member {
         let gpus = terms.gpus.len();
         Self {
             terms,
+            gpus: Vec::new(),
+            neighbours: Vec::new(),
             seen: Observed::default(),
             told: None,
             counted: None,
+            used: vec![Nanos::ZERO; gpus],
             clock: 0,
             allowance: i128::from(rules.burst.get()),
             limited: false,
@@ -105,18 +113,19 @@ impl Member {
     pub(super) fn set_terms(&mut self, terms: Terms) {
         if terms.gpus != self.terms.gpus {
             self.counted = None;
+            self.used = vec![Nanos::ZERO; terms.gpus.len()];
             self.history = vec![History::new(); terms.gpus.len()];
         }
         self.terms = terms;
     }
 
     pub(super) fn observe(&mut self, now: Instant, seen: Observed) {
-        let idle = seen.outstanding == Nanos::ZERO;
+        let (was_idle, idle) = (self.seen.outstanding == Nanos::ZERO, seen.outstanding == Nanos::ZERO);
         let progress = seen.progress != self.seen.progress;
         if self.counted.is_none() {
             self.counted = Some(seen.busy.clone());
         }
-        if progress || idle && !seen.waiting || !self.is_open() && idle {
+        if progress || idle && !seen.waiting || was_idle && !idle {
             self.progressed_at = now;
         }
         if idle && !seen.waiting && self.seen.outstanding > Nanos::ZERO {
@@ -125,7 +134,6 @@ impl Member {
         let bound = now + seen.outstanding;
         self.launched |= !idle && progress && (self.is_open() || seen.outstanding > self.seen.outstanding);
         self.ends = if self.launched { bound } else { self.ends.min(bound) };
-        let was_idle = self.seen.outstanding == Nanos::ZERO;
         self.ended |= idle && !was_idle;
         if was_idle && !idle {
             self.busy_since = now;
@@ -159,6 +167,9 @@ impl Member {
         if is && !was {
             self.turn = Nanos::ZERO;
             self.woke = false;
+            if self.seen.outstanding == Nanos::ZERO {
+                self.progressed_at = now;
+            }
         }
         if was && !is {
             self.closed_at = now;
@@ -171,33 +182,31 @@ impl Member {
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }
 
-    /// What it was busy on each of its GPUs since it was last asked.
-    pub(super) fn take_busy(&mut self) -> Vec<Nanos> {
+    /// Finds out for how long it was busy on each of its GPUs since the last time.
+    pub(super) fn take_busy(&mut self) {
         let counted = self.counted.get_or_insert_with(|| self.seen.busy.clone());
-        counted.resize(self.terms.gpus.len(), Nanos::ZERO);
+        counted.resize(self.used.len(), Nanos::ZERO);
         let seen = self.seen.busy.iter().copied().chain(core::iter::repeat(Nanos::ZERO));
-        let mut busy = Vec::with_capacity(counted.len());
-        for (counted, seen) in counted.iter_mut().zip(seen) {
-            busy.push(seen - *counted);
+        for ((used, counted), seen) in self.used.iter_mut().zip(counted).zip(seen) {
+            *used = seen - *counted;
             // A count that falls is a process that is gone; what is left is counted from there.
             *counted = seen;
         }
-        busy
     }
 
-    /// It used so much of each of its GPUs up to now, and as much time went by.
-    pub(super) fn charge(&mut self, now: Instant, passed: Nanos, used: &[Nanos], rules: &Rules) {
-        let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
-        for (history, used) in self.history.iter_mut().zip(used) {
-            history.add(from, now, *used);
-        }
-        let used = most(used);
+    /// It is charged what it used up to now, and as much time went by.
+    pub(super) fn charge(&mut self, now: Instant, passed: Nanos, rules: &Rules) {
+        let used = most(&self.used);
         if used > Nanos::ZERO {
+            let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
+            for (history, used) in self.history.iter_mut().zip(&self.used) {
+                history.add(from, now, *used);
+            }
             // Whatever it looked like when it was looked at, it had work.
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
+            self.turn += used;
+            self.clock += u128::from(used.get()) * 1000 / u128::from(self.weight());
         }
-        self.turn += used;
-        self.clock += u128::from(used.get()) * 1000 / u128::from(self.weight());
         self.pass_limit(passed, used, rules);
         let bound = i128::from(rules.burst.get());
         self.owed = (self.owed + part(passed, self.terms.request.get()) - i128::from(used.get()))
@@ -257,19 +266,20 @@ impl Member {
 
     /// Whether it has work and does nothing: its processes are stopped, or it waits for something else.
     pub(super) fn is_stalled(&self, now: Instant, rules: &Rules) -> bool {
-        let bound = if self.seen.outstanding == Nanos::ZERO {
+        let idle = self.seen.outstanding == Nanos::ZERO;
+        let bound = if idle {
             // It was let through and launches nothing.
             rules.hysteresis
         } else {
             // Beside another's work a kernel takes twice as long, and the switches.
             rules.stall + self.seen.longest.scaled(5, 2)
         };
-        self.wants() && now.since(self.progressed_at) > bound
+        self.wants() && (self.is_open() || !idle) && now.since(self.progressed_at) > bound
     }
 
-    /// Whether it wanted the GPU not longer ago than `time`.
+    /// Whether it wants the GPU, or did not longer ago than `time`.
     pub(super) fn wanted_within(&self, now: Instant, time: Nanos) -> bool {
-        self.wanted_at.is_some_and(|at| now.since(at) <= time)
+        self.wants() || self.wanted_at.is_some_and(|at| now.since(at) <= time)
     }
 
     /// Whether its kernels are alike, so that their end can be foretold.
@@ -320,7 +330,7 @@ impl Member {
     }
 
     pub(super) fn shares_gpu_with(&self, other: &Self) -> bool {
-        self.terms.gpus.iter().any(|gpu| other.terms.gpus.contains(gpu))
+        self.gpus.iter().any(|gpu| other.gpus.contains(gpu))
     }
 }
 

@@ -35,7 +35,11 @@ impl Nanos {
 
     /// `self` times `numerator / denominator`, rounded down; a denominator of zero counts as one.
     pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
-        let exact = u128::from(self.0) * u128::from(numerator) / u128::from(denominator.max(1));
+        let denominator = denominator.max(1);
+        if let Some(product) = self.0.checked_mul(numerator) {
+            return Self(product / denominator);
+        }
+        let exact = u128::from(self.0) * u128::from(numerator) / u128::from(denominator);
         Self(u64::try_from(exact).unwrap_or(u64::MAX))
     }
 }

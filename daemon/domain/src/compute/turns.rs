@@ -8,41 +8,54 @@ mod leases;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::compute::gpu::Gpu;
 use crate::compute::member::Member;
 use crate::compute::rules::Rules;
-use crate::compute::terms::{Lease, Priority};
+use crate::compute::terms::Priority;
 use crate::compute::time::{Instant, Nanos};
+use crate::compute::verdict::Verdict;
 use crate::id::SliceName;
 use crate::units::Permille;
 
 /// The shortest time for which it is worth setting an alarm.
 const GLANCE: Nanos = Nanos::micros(50);
 
-/// What is decided on one slice.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
-    pub(super) lease: Lease,
-    pub(super) fills: bool,
-    pub(super) spared: bool,
-    pub(super) reason: Reason,
-}
+/// Before whom one goes: the least first.
+type Tier = (bool, u8, Reverse<Priority>);
 
-/// Why a slice runs or not; others by their place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
-    Running,
-    NoWork,
-    Limit,
-    Frozen,
-    Behind(usize),
-    Over(usize),
-}
-
-/// What is decided on all slices, in their order.
-#[derive(Debug)]
-pub(super) struct Outcome {
+/// What one decision is written on, to be used again for the next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sheet {
+    /// Who may have a turn, the first first.
+    order: Vec<usize>,
+    /// Who has one.
+    chosen: Vec<usize>,
+    /// Who has one, and something more to do with it.
+    keepers: Vec<usize>,
+    /// Who has one, and nothing more to do with it.
+    leavers: Vec<usize>,
+    /// What is decided on each slice, in their order.
     pub(super) verdicts: Vec<Verdict>,
-    pub(super) look_again: Option<Instant>,
+}
+
+impl Sheet {
+    pub(super) const fn new() -> Self {
+        Self {
+            order: Vec::new(),
+            chosen: Vec::new(),
+            keepers: Vec::new(),
+            leavers: Vec::new(),
+            verdicts: Vec::new(),
+        }
+    }
+
+    fn wiped(mut self) -> Self {
+        for list in [&mut self.order, &mut self.chosen, &mut self.keepers, &mut self.leavers] {
+            list.clear();
+        }
+        self.verdicts.clear();
+        self
+    }
 }
 
 /// One decision in the making.
@@ -50,14 +63,10 @@ pub(super) struct Round<'a> {
     now: Instant,
     rules: &'a Rules,
     slices: &'a [(SliceName, Member)],
-    /// Whose GPU has time to spare.
-    relaxed: &'a [bool],
-    /// Who may have a turn, the first first.
-    order: Vec<usize>,
-    /// Who has one.
-    chosen: Vec<usize>,
-    /// Who has one, and nothing more to do with it.
-    leavers: Vec<usize>,
+    gpus: &'a [Gpu],
+    sheet: Sheet,
+    /// Whether those who may have a turn differ in priority.
+    mixed: bool,
     look_again: Option<Instant>,
 }
 
@@ -66,18 +75,22 @@ impl<'a> Round<'a> {
         now: Instant,
         rules: &'a Rules,
         slices: &'a [(SliceName, Member)],
-        relaxed: &'a [bool],
+        gpus: &'a [Gpu],
+        sheet: Sheet,
     ) -> Self {
-        let (order, chosen, leavers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { now, rules, slices, relaxed, order, chosen, leavers, look_again: None }
+        Self { now, rules, slices, gpus, sheet: sheet.wiped(), mixed: false, look_again: None }
     }
 
-    pub(super) fn decide(mut self) -> Outcome {
+    /// What is decided, and when to decide again if nothing happens until then.
+    pub(super) fn decide(mut self) -> (Sheet, Option<Instant>) {
         self.rank();
         self.choose();
-        let verdicts = (0..self.slices.len()).map(|at| self.judge(at)).collect();
+        for at in 0..self.slices.len() {
+            let verdict = self.judge(at);
+            self.sheet.verdicts.push(verdict);
+        }
         self.watch_tails();
-        Outcome { verdicts, look_again: self.look_again }
+        (self.sheet, self.look_again)
     }
 
     fn at(&self, at: usize) -> &'a Member {
@@ -91,20 +104,24 @@ impl<'a> Round<'a> {
 
     /// Everybody else who shares a GPU with a slice.
     fn others(&self, at: usize) -> impl Iterator<Item = usize> + use<'a> {
-        let slices = self.slices;
-        let mine = &slices[at].1;
-        (0..slices.len()).filter(move |other| *other != at && slices[*other].1.shares_gpu_with(mine))
+        self.at(at).neighbours.iter().copied()
+    }
+
+    /// Whether its GPU has time to spare.
+    fn is_relaxed(&self, at: usize) -> bool {
+        matches!(*self.at(at).gpus, [gpu] if self.gpus[gpu].is_relaxed())
     }
 }
 
 /// Who goes before whom.
 impl Round<'_> {
     fn rank(&mut self) {
-        let mut order: Vec<usize> = (0..self.slices.len()).filter(|at| self.may_run(*at)).collect();
+        let mut order = core::mem::take(&mut self.sheet.order);
+        order.extend((0..self.slices.len()).filter(|at| self.may_run(*at)));
         let first = order.first().map(|at| self.at(*at).terms.priority);
-        let mixed = order.iter().any(|at| Some(self.at(*at).terms.priority) != first);
-        order.sort_by_key(|at| (self.tier(*at, mixed), self.at(*at).clock, *at));
-        self.order = order;
+        self.mixed = order.iter().any(|at| Some(self.at(*at).terms.priority) != first);
+        order.sort_unstable_by_key(|at| (self.tier(*at), self.at(*at).clock, *at));
+        self.sheet.order = order;
     }
 
     fn may_run(&self, at: usize) -> bool {
@@ -114,10 +131,10 @@ impl Round<'_> {
 
     /// The starved first; then who has less than it was promised, where there are priorities at all; then by
     /// priority. Who was promised nothing comes last, unless its priority is high.
-    fn tier(&self, at: usize, mixed: bool) -> (bool, u8, Reverse<Priority>) {
+    fn tier(&self, at: usize) -> Tier {
         let member = self.at(at);
         let promised = member.terms.request > Permille::ZERO;
-        let class = match (promised, mixed) {
+        let class = match (promised, self.mixed) {
             (true, false) => 0,
             (true, true) => u8::from(!member.is_owed()),
             (false, _) => 1 + u8::from(member.terms.priority <= Priority::DEFAULT),
@@ -125,16 +142,11 @@ impl Round<'_> {
         (!self.is_starved(at), class, Reverse(member.terms.priority))
     }
 
-    fn mixed(&self) -> bool {
-        let mut priorities = self.order.iter().map(|at| self.at(*at).terms.priority);
-        let first = priorities.next();
-        priorities.any(|other| Some(other) != first)
-    }
-
     fn is_starved(&self, at: usize) -> bool {
         let member = self.at(at);
-        let bound = self.rules.starved + member.seen.longest.scaled(20, 1);
-        member.waits_since.is_some_and(|since| self.now.since(since) >= bound)
+        member.waits_since.is_some_and(|since| {
+            self.now.since(since) >= self.rules.starved + member.seen.longest.scaled(20, 1)
+        })
     }
 
     /// The first in order that wants a GPU of this slice and is not open.
@@ -143,60 +155,71 @@ impl Round<'_> {
         let rival = |other: &&usize| {
             **other != at && !self.at(**other).is_open() && self.at(**other).shares_gpu_with(mine)
         };
-        self.order.iter().find(rival).copied()
+        self.sheet.order.iter().find(rival).copied()
     }
 }
 
 /// Who has a turn.
 impl Round<'_> {
     fn choose(&mut self) {
-        let order = self.order.clone();
-        let mixed = self.mixed();
-        let mut keepers = Vec::new();
+        self.ask_holders();
+        let order = core::mem::take(&mut self.sheet.order);
+        let mut keepers = core::mem::take(&mut self.sheet.keepers);
+        keepers.sort_by_key(|at| order.iter().position(|other| other == at));
+        for at in keepers.iter().chain(&order) {
+            if !self.sheet.leavers.contains(at) && self.may_claim(*at) && !self.is_held_back(*at) {
+                self.sheet.chosen.push(*at);
+            }
+        }
+        (self.sheet.order, self.sheet.keepers) = (order, keepers);
+        for place in 0..self.sheet.leavers.len() {
+            let at = self.sheet.leavers[place];
+            if self.may_claim(at) {
+                self.sheet.chosen.push(at);
+            }
+        }
+    }
+
+    /// Who of those that have a turn keeps it, and who would only as long as nobody else takes it.
+    fn ask_holders(&mut self) {
         for at in 0..self.slices.len() {
             let member = self.at(at);
             let idle = !member.wants();
-            if !member.is_open() || member.limited || member.terms.frozen || !idle && !order.contains(&at) {
+            if !member.is_open() || !idle && !self.may_run(at) || member.limited || member.terms.frozen {
                 continue;
             }
             match self.challenger(at) {
-                Some(_) if self.turn_ends(at, mixed) => {}
+                Some(challenger) if self.turn_ends(at, challenger) => {}
                 Some(_) if self.rules.width > 1 && idle => {}
                 Some(_) if self.rules.width <= 1 && member.is_drying(self.now, self.rules) => {
-                    self.leavers.push(at);
+                    self.sheet.leavers.push(at);
                 }
                 None if idle => {}
-                _ => keepers.push(at),
+                _ => self.sheet.keepers.push(at),
             }
         }
-        keepers.sort_by_key(|at| order.iter().position(|other| other == at));
-        let rest: Vec<usize> = order.into_iter().filter(|at| !self.leavers.contains(at)).collect();
-        for at in keepers.into_iter().chain(rest) {
-            if !self.is_held_back(at) {
-                self.claim(at);
-            }
-        }
-        self.leavers.clone().into_iter().for_each(|at| self.claim(at));
     }
 
-    /// Takes a turn if all its GPUs are free: never some of them, so that nobody waits holding what another needs.
-    fn claim(&mut self, at: usize) {
+    /// Whether one may take a turn: all its GPUs have to be free, never some of them, so that nobody waits holding what
+    /// another needs.
+    fn may_claim(&self, at: usize) -> bool {
         let mine = self.at(at);
-        let free = mine.terms.gpus.iter().all(|gpu| {
-            let holders = self.chosen.iter().filter(|other| self.at(**other).terms.gpus.contains(gpu));
+        let free = mine.gpus.iter().all(|gpu| {
+            let holders = self.sheet.chosen.iter().filter(|other| self.at(**other).gpus.contains(gpu));
             holders.count() < self.rules.width.max(1) as usize
         });
-        if free && !self.chosen.contains(&at) && self.is_within_window(at) {
-            self.chosen.push(at);
-        }
+        free && !self.sheet.chosen.contains(&at) && self.is_within_window(at)
     }
 
     /// Beside others only those run that are not far ahead of the last.
     fn is_within_window(&self, at: usize) -> bool {
+        if self.rules.width <= 1 {
+            return true;
+        }
         let mine = self.at(at);
-        let rivals = self.order.iter().filter(|other| self.at(**other).shares_gpu_with(mine));
+        let rivals = self.sheet.order.iter().filter(|other| self.at(**other).shares_gpu_with(mine));
         let last = rivals.min_by_key(|other| self.at(**other).clock);
-        self.rules.width <= 1 || last.is_none_or(|last| mine.lead_over(self.at(*last)) <= self.rules.lead)
+        last.is_none_or(|last| mine.lead_over(self.at(*last)) <= self.rules.lead)
     }
 
     /// Whether a slice has to leave the GPU idle: another is about to come back which it is far ahead of, or to which
@@ -229,16 +252,15 @@ impl Round<'_> {
     /// How long a turn is: the shorter the more want one, so that rounds stay short.
     fn quantum(&self, at: usize) -> Nanos {
         let mine = self.at(at);
-        let wanting = self.order.iter().filter(|other| self.at(**other).shares_gpu_with(mine)).count() as u64;
+        let wanting =
+            self.sheet.order.iter().filter(|other| self.at(**other).shares_gpu_with(mine)).count() as u64;
         let most = if mine.is_erratic(self.rules) { Nanos::ZERO } else { self.rules.quantum };
         self.rules.round.scaled(1, wanting).min(most).max(self.rules.least_quantum)
     }
 
-    fn turn_ends(&self, at: usize, mixed: bool) -> bool {
-        let mine = self.at(at);
-        let Some(challenger) = self.challenger(at) else { return false };
-        let rival = self.at(challenger);
-        let (my_tier, its_tier) = (self.tier(at, mixed), self.tier(challenger, mixed));
+    fn turn_ends(&self, at: usize, challenger: usize) -> bool {
+        let (mine, rival) = (self.at(at), self.at(challenger));
+        let (my_tier, its_tier) = (self.tier(at), self.tier(challenger));
         if mine.spared && mine.seen.outstanding == Nanos::ZERO {
             return false;
         }

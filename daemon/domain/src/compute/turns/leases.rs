@@ -1,11 +1,9 @@
 //! What each slice is told, and when to look again.
 
-use alloc::vec::Vec;
-
-use crate::compute::member::Member;
 use crate::compute::terms::Lease;
 use crate::compute::time::Nanos;
-use crate::compute::turns::{GLANCE, Reason, Round, Verdict};
+use crate::compute::turns::{GLANCE, Round};
+use crate::compute::verdict::{Reason, Verdict};
 use crate::units::Permille;
 
 /// How often one is looked at, at least, of which nobody knows how long it takes.
@@ -25,12 +23,12 @@ impl Round<'_> {
     pub(super) fn judge(&mut self, at: usize) -> Verdict {
         let member = self.at(at);
         let reason = self.reason(at);
-        let chosen = self.chosen.contains(&at);
+        let chosen = self.sheet.chosen.contains(&at);
         if member.terms.frozen || member.limited && !chosen {
             self.watch_limit(at);
             return self.closed(at, reason);
         }
-        if self.relaxed[at] {
+        if self.is_relaxed(at) {
             self.look_in(self.rules.hysteresis);
             let lease = Lease { open: true, depth: self.rules.depth, least: 2, bell: false, frozen: false };
             return Verdict { lease, fills: false, spared: false, reason: Reason::Running };
@@ -44,7 +42,7 @@ impl Round<'_> {
             return Verdict { lease, fills: true, spared: false, reason };
         }
         if !chosen {
-            self.watch_starving(at);
+            self.look_in(LEISURE); // it may be starving
             return self.closed(at, reason);
         }
         if !member.is_open() && !self.is_clear(at) {
@@ -57,9 +55,10 @@ impl Round<'_> {
     /// Who is idle keeps what it has until somebody else gets it; who is above all others stays open.
     fn judge_idle(&mut self, at: usize, chosen: bool, reason: Reason) -> Verdict {
         let member = self.at(at);
-        let alone = self.others(at).next().is_none();
+        let alone = member.neighbours.is_empty();
         let rival = |other: usize| {
-            self.chosen.contains(&other) || other < at && self.at(other).is_open() && !self.at(other).wants()
+            self.sheet.chosen.contains(&other)
+                || other < at && self.at(other).is_open() && !self.at(other).wants()
         };
         let stays = member.is_open() && !self.others(at).any(rival);
         if chosen {
@@ -87,7 +86,7 @@ impl Round<'_> {
     }
 
     pub(super) fn is_away(&self, at: usize) -> bool {
-        !self.at(at).wants() || self.leavers.contains(&at)
+        !self.at(at).wants() || self.sheet.leavers.contains(&at)
     }
 
     fn closed(&self, at: usize, reason: Reason) -> Verdict {
@@ -106,11 +105,10 @@ impl Round<'_> {
         let member = self.at(at);
         let now = self.now;
         let kernel = member.seen.kernel;
-        let mut others = self.others(at).map(|other| self.at(other)).peekable();
-        let (sole, rules) = (others.peek().is_none(), self.rules);
-        let others: Vec<&Member> = others.collect();
-        let contended = others.iter().any(|other| other.wanted_within(now, rules.hysteresis));
-        let below = others.iter().any(|other| {
+        let rules = self.rules;
+        let others = || self.others(at).map(|other| self.at(other));
+        let contended = others().any(|other| other.wanted_within(now, rules.hysteresis));
+        let below = others().any(|other| {
             other.terms.priority > member.terms.priority
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
@@ -134,11 +132,11 @@ impl Round<'_> {
             () if fills => kernel.max(rules.overlap).min(rules.depth),
             () if contended && member.is_erratic(rules) => Nanos::ZERO,
             () if contended || member.has_limit() => rules.depth,
-            () if sole => Nanos::millis(1000),
+            () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
         };
         let least = if spared || fills || singly { 1 } else { 2 };
-        let above = others.iter().any(|other| other.terms.priority < member.terms.priority);
+        let above = others().any(|other| other.terms.priority < member.terms.priority);
         let lease =
             Lease { open: true, depth, least, bell: contended || above || member.has_limit(), frozen: false };
         Verdict { lease, fills, spared, reason: Reason::Running }
@@ -146,7 +144,7 @@ impl Round<'_> {
 
     fn reason(&self, at: usize) -> Reason {
         let member = self.at(at);
-        let holder = self.chosen.iter().find(|other| self.at(**other).shares_gpu_with(member));
+        let holder = self.sheet.chosen.iter().find(|other| self.at(**other).shares_gpu_with(member));
         match holder.copied() {
             _ if member.terms.frozen => Reason::Frozen,
             _ if !member.wants() => Reason::NoWork,
@@ -163,18 +161,16 @@ impl Round<'_> {
 impl Round<'_> {
     /// Whether what others left on the GPUs of a chosen slice is nearly done. If not, that is looked at again.
     fn is_clear(&mut self, at: usize) -> bool {
-        let left: Vec<usize> = self
-            .others(at)
-            .filter(|other| !self.chosen.contains(other))
-            .filter(|other| self.at(*other).seen.outstanding > Nanos::ZERO)
-            .filter(|other| !self.at(*other).is_stalled(self.now, self.rules))
-            .collect();
         let mut clear = true;
-        for other in left {
+        for other in self.others(at) {
+            let member = self.at(other);
+            let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&other);
+            if !left || member.is_stalled(self.now, self.rules) {
+                continue;
+            }
             let wait = self.still_busy(other);
             if wait > Nanos::ZERO {
                 clear = false;
-                let member = self.at(other);
                 let last = member.is_predictable() && member.seen.outstanding <= member.seen.kernel;
                 self.look_in(if last { wait } else { wait.scaled(1, 2) });
             }
@@ -222,11 +218,11 @@ impl Round<'_> {
     pub(super) fn watch_tails(&mut self) {
         for at in 0..self.slices.len() {
             let member = self.at(at);
-            let left = member.seen.outstanding > Nanos::ZERO && !self.chosen.contains(&at);
+            let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&at);
             if left && member.is_predictable() && !member.is_stalled(self.now, self.rules) {
                 let overdue = self.now.since(member.ends.max(member.closed_at));
                 let left = member.ends.since(self.now).max(overdue.scaled(1, 4));
-                let last = member.seen.outstanding <= member.seen.kernel;
+                let last = member.seen.outstanding <= member.seen.kernel.max(self.rules.overlap);
                 // Long ones may well take less than it is thought.
                 let step = member.seen.kernel.scaled(1, 8).max(MOMENT);
                 self.look_in(if last { left.min(step) } else { left.scaled(1, 2) });
@@ -239,9 +235,5 @@ impl Round<'_> {
         if let (true, Some(turns)) = (member.wants(), member.limit_turns_in(self.rules)) {
             self.look_in(turns);
         }
-    }
-
-    fn watch_starving(&mut self, _at: usize) {
-        self.look_in(LEISURE);
     }
 }

@@ -1,0 +1,23 @@
+//! What is decided on a slice.
+
+use crate::compute::terms::Lease;
+
+/// What is decided on one slice.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    pub(super) lease: Lease,
+    pub(super) fills: bool,
+    pub(super) spared: bool,
+    pub(super) reason: Reason,
+}
+
+/// Why a slice runs or not; others by their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    Running,
+    NoWork,
+    Limit,
+    Frozen,
+    Behind(usize),
+    Over(usize),
+}
