@@ -139,6 +139,25 @@ fn programs_that_wait_for_each_kernel_share_and_keep_the_gpu_busy() {
 }
 
 #[test]
+fn programs_that_wait_for_brief_kernels_and_want_more_than_there_is_get_their_shares() {
+    let weights = [500, 300, 200];
+    let setup = all(&weights, Load::synchronous(100 * US, 50 * US));
+    let (report, bare) = (run(&setup, GAME), run(&setup.under(Policy::Unscheduled), GAME));
+    let (mean, worst) = report.errors(&percents(&weights));
+    let cost = report.throughput() / bare.throughput();
+    assert!(cost >= 0.90, "{cost:.3} of what runs unscheduled");
+    assert!(mean <= 1.0 && worst <= 3.1, "{mean:.2} {worst:.2}");
+}
+
+#[test]
+fn programs_with_brief_kernels_that_leave_time_to_spare_lose_little_of_it() {
+    let setup = all(&[500, 300, 200], Load::synchronous(50 * US, 200 * US));
+    let (report, bare) = (run(&setup, GAME), run(&setup.under(Policy::Unscheduled), GAME));
+    let part = report.throughput() / bare.throughput();
+    assert!(part >= 0.90, "{part:.3} of what runs unscheduled");
+}
+
+#[test]
 fn one_that_thinks_between_kernels_gets_its_half_beside_one_that_never_does() {
     let tenants =
         vec![Tenant::new(fair(500), Load::synchronous(MS, MS)), Tenant::new(fair(500), Load::saturating(MS))];

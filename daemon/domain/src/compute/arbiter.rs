@@ -150,7 +150,8 @@ impl Arbiter {
 
     /// Finds out anew who shares which GPU with whom.
     fn relink(&mut self) {
-        self.gpus.iter_mut().for_each(|gpu| gpu.places.clear());
+        let now = self.now;
+        self.gpus.iter_mut().for_each(|gpu| gpu.vacate(now));
         for (at, (_, member)) in self.slices.iter_mut().enumerate() {
             member.gpus.clear();
             for (device, uuid) in member.terms.gpus.iter().enumerate() {

@@ -16,10 +16,9 @@ type Slices = [(SliceName, Member)];
 const WATCH: Nanos = Nanos::millis(20);
 /// How long turns are kept after there turned out to be no time to spare.
 const LESSON: Nanos = Nanos::millis(1000);
-/// Below this part of the time in use there is time to spare, in permille.
-const LITTLE: u64 = 750;
-/// Above this part there is none.
-const MUCH: u64 = 900;
+/// What everybody would use, had each the GPU to itself, is no more than this if there is time to spare, in permille of
+/// the time. A little more than all of it, as what a change of contexts takes is in it.
+const FULL: u64 = 1150;
 /// Kernels shorter than this end before a turn can be handed over.
 const BRIEF: Nanos = Nanos::micros(300);
 
@@ -32,7 +31,8 @@ pub(super) struct Gpu {
     /// The virtual time below which nobody begins.
     pub(super) floor: u128,
     watched_since: Instant,
-    used: Nanos,
+    /// For how long each of its slices was busy since then, beside others or not.
+    busy: Vec<Nanos>,
     relaxed: bool,
     not_before: Instant,
     /// What each of its slices is charged at the moment.
@@ -46,7 +46,7 @@ impl Gpu {
             places: Vec::new(),
             floor: 0,
             watched_since: now,
-            used: Nanos::ZERO,
+            busy: Vec::new(),
             relaxed: false,
             not_before: now,
             charged: Vec::new(),
@@ -59,10 +59,25 @@ impl Gpu {
         self.relaxed
     }
 
+    /// Nobody has it any more, until they are entered anew.
+    pub(super) fn vacate(&mut self, now: Instant) {
+        self.places.clear();
+        self.begin_watch(now);
+    }
+
+    fn begin_watch(&mut self, now: Instant) {
+        self.watched_since = now;
+        self.busy.clear();
+    }
+
     /// Divides a time that passed among those who had work outstanding here.
     pub(super) fn charge(&mut self, passed: Nanos, slices: &mut Slices) {
         self.charged.clear();
         self.charged.extend(self.places.iter().map(|(at, device)| slices[*at].1.used[*device]));
+        self.busy.resize(self.places.len(), Nanos::ZERO);
+        for (busy, since) in self.busy.iter_mut().zip(&self.charged) {
+            *busy += (*since).min(passed);
+        }
         charge::split(passed, &mut self.charged);
         for ((at, device), charged) in self.places.iter().zip(&self.charged) {
             slices[*at].1.used[*device] = *charged;
@@ -95,28 +110,55 @@ impl Gpu {
     }
 
     fn ends_relaxing(&mut self, now: Instant, slices: &Slices, rules: &Rules) -> bool {
-        self.used += self.charged.iter().copied().sum();
         let watched = now.since(self.watched_since);
         let was_relaxed = self.relaxed;
         if !was_relaxed && watched < WATCH {
             return false;
         }
-        let apt = are_light(now, self.members(slices), rules);
+        let active =
+            self.members(slices).filter(|member| member.wanted_within(now, rules.about)).count() as u64;
+        // Beside others a kernel seems to take as many times as long as there are.
+        let brief = BRIEF.scaled(if was_relaxed { active } else { 1 }, 1);
+        let apt = are_light(now, self.members(slices), brief, rules);
         self.relaxed &= apt;
         if watched >= WATCH {
-            let part = self.used.get().saturating_mul(1000) / watched.get();
-            self.relaxed = apt && now >= self.not_before && part < if was_relaxed { MUCH } else { LITTLE };
-            (self.watched_since, self.used) = (now, Nanos::ZERO);
+            let demand =
+                if was_relaxed { self.demand_beside(active, watched) } else { self.demand_in_turns(slices) };
+            self.relaxed = apt && now >= self.not_before && demand <= FULL;
+            self.begin_watch(now);
         }
         if was_relaxed && !self.relaxed {
             self.not_before = now + LESSON;
         }
         was_relaxed && !self.relaxed
     }
+
+    /// What all would use, had each the GPU to itself, in permille of the time: each is idle for a gap, then busy for a
+    /// stint, and nobody else's work is in that.
+    fn demand_in_turns(&self, slices: &Slices) -> u64 {
+        let used = self.members(slices).filter(|member| member.wanted_at.is_some());
+        used.map(|member| part_of(member.stint, member.gap)).sum()
+    }
+
+    /// The same where so many launch beside each other: each is busy for so many times as long as it would be alone, where
+    /// there is no time to spare.
+    fn demand_beside(&self, active: u64, watched: Nanos) -> u64 {
+        self.busy.iter().map(|busy| part_of(*busy, (watched - *busy).scaled(active, 1))).sum()
+    }
+}
+
+/// How many thousandths one length is of it and another.
+fn part_of(length: Nanos, rest: Nanos) -> u64 {
+    length.scaled(1000, (length + rest).get()).get()
 }
 
 /// Whether several want the GPU, all alike in rank, each waiting for its own brief kernels.
-fn are_light<'a>(now: Instant, members: impl Iterator<Item = &'a Member>, rules: &Rules) -> bool {
+fn are_light<'a>(
+    now: Instant,
+    members: impl Iterator<Item = &'a Member>,
+    brief: Nanos,
+    rules: &Rules,
+) -> bool {
     let mut active = members.filter(|member| member.wanted_within(now, rules.about)).peekable();
     let Some(first) = active.peek() else { return false };
     let rank = (first.terms.priority, first.terms.request > Permille::ZERO);
@@ -124,7 +166,7 @@ fn are_light<'a>(now: Instant, members: impl Iterator<Item = &'a Member>, rules:
     let light = active.all(|member| {
         count += 1;
         member.waits_for_itself()
-            && member.seen.kernel < BRIEF
+            && member.seen.kernel < brief
             && !member.limited
             && member.terms.gpus.len() == 1
             && (member.terms.priority, member.terms.request > Permille::ZERO) == rank

@@ -56,9 +56,9 @@ pub(super) struct Member {
     /// When it was last seen to become idle.
     idle_since: Instant,
     /// For how long it is idle each time.
-    gap: Nanos,
+    pub(super) gap: Nanos,
     /// For how long it is busy each time.
-    stint: Nanos,
+    pub(super) stint: Nanos,
     /// How surely it is one that waits for its own work: it was found idle in so many of its last turns, up to 4.
     dries: u8,
     /// It runs in the gaps of another that is to have the GPU back as soon as it asks.
