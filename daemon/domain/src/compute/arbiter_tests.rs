@@ -230,3 +230,26 @@ fn who_had_the_gpu_alone_owes_nothing_to_one_that_comes() {
     }
     panic!("it never had the GPU again");
 }
+
+#[test]
+fn nobody_waits_longer_for_one_that_stands_still_because_it_says_that_it_always_did() {
+    let (mut arbiter, first, second) = (Arbiter::new(Rules::default()), name(0), name(1));
+    for longest in [Nanos::millis(1), Nanos::millis(100), Nanos::millis(10_000), Nanos::MAX] {
+        let from = arbiter.now;
+        arbiter.admit(from, first.clone(), fair(500));
+        arbiter.admit(from, second.clone(), fair(500));
+        let mut busy = Nanos::ZERO;
+        let came = (0..1000).find(|_| {
+            let now = arbiter.now + Nanos::millis(1);
+            busy += Nanos::millis(1);
+            let outstanding = Nanos::millis(1);
+            let (kernel, busy) = (outstanding, vec![busy]);
+            let seen = Observed { busy, outstanding, waiting: false, kernel, longest, progress: 1 };
+            arbiter.observe(now, &first, seen);
+            arbiter.observe(now, &second, Observed { waiting: true, ..Observed::default() });
+            arbiter.decide(now);
+            arbiter.lease(&second).is_some_and(|lease| lease.open)
+        });
+        assert!(came.is_some_and(|ms| ms <= 150), "{came:?} ms where kernels are said to take {longest}");
+    }
+}

@@ -272,9 +272,15 @@ impl Member {
             rules.hysteresis
         } else {
             // Beside another's work a kernel takes twice as long, and the switches.
-            rules.stall + self.seen.longest.scaled(5, 2)
+            rules.stall + self.longest(rules).scaled(5, 2)
         };
         self.wants() && (self.is_open() || !idle) && now.since(self.progressed_at) > bound
+    }
+
+    /// Its longest kernel, as far as others wait for it. What takes longer may be waiting for something else, and the
+    /// longer it is waited for the longer it takes.
+    pub(super) fn longest(&self, rules: &Rules) -> Nanos {
+        self.seen.longest.min(rules.longest)
     }
 
     /// Whether it wants the GPU, or did not longer ago than `time`.

@@ -34,6 +34,8 @@ pub struct Rules {
     pub overlap: Nanos,
     /// A slice with work that makes no progress for so long, and its longest kernel besides, is waited for no more.
     pub stall: Nanos,
+    /// Kernels that take longer than this are not waited for in full.
+    pub longest: Nanos,
     /// A slice that waited so long goes first, for one launch, whatever it is owed.
     pub starved: Nanos,
     /// What a slice may exceed its limit by at a time, and make up for afterwards.
@@ -61,6 +63,7 @@ impl Default for Rules {
             memory: Nanos::millis(10),
             overlap: Nanos::micros(200),
             stall: Nanos::millis(30),
+            longest: Nanos::millis(40),
             starved: Nanos::millis(500),
             burst: Nanos::millis(15),
             about: Nanos::millis(1000),

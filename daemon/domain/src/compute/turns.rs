@@ -145,7 +145,7 @@ impl Round<'_> {
     fn is_starved(&self, at: usize) -> bool {
         let member = self.at(at);
         member.waits_since.is_some_and(|since| {
-            self.now.since(since) >= self.rules.starved + member.seen.longest.scaled(20, 1)
+            self.now.since(since) >= self.rules.starved + member.longest(self.rules).scaled(20, 1)
         })
     }
 
