@@ -1,5 +1,5 @@
-/* Launches in all the ways that could hang behind a gate, one way for each name. Says "ready" when it has a context and
- * a kernel, waits for a line, does it, and says "done" with how many launches that were and how many ms they took. */
+/* Launches in all the ways that could hang behind a gate, one way for each name: WHAT [DETAIL [DEVICE]]. Says "ready"
+ * when it has a context and a kernel, waits for a line, does it, and says "done" with how many launches that were and how many ms they took. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static const char code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                            ".visible .entry spin_us_50() { ret; }\n"
                            ".visible .entry spin_us_1000() { ret; }\n"
                            ".visible .entry spin_ms_40() { ret; }\n";
-static handle context, quick, long_one, longest, first, second;
+static handle context, quick, long_one, longest, first, second, event;
 static long launches;
 
 #define CHECK(call)                                                                                                     \
@@ -81,14 +81,14 @@ static void load(void)
     CHECK(cuStreamCreate(&second, 1));
 }
 
-static void begin(void)
+static void begin(int device)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) printf("failed 0 %s\n", dlerror()), exit(1);
 #define FIND(name, arguments) if (!(name = (int(*) arguments)dlsym(driver, #name))) printf("failed 0 no %s\n", #name), exit(1);
     FUNCTIONS(FIND)
     CHECK(cuInit(0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     load();
 }
@@ -157,6 +157,30 @@ static void meet(const char *path)
     CHECK(cuStreamSynchronize(first));
 }
 
+/* The same in one process: two threads meet, each in a stream of its own. */
+static void *one_rank(void *at)
+{
+    uint32_t mine = (uint32_t)(uintptr_t)at;
+    uint64_t words = (uint64_t)(uintptr_t)word;
+    CHECK(cuCtxSetCurrent(context));
+    for (uint32_t round = 1; round <= 20; round++) {
+        handle stream = mine ? second : first;
+        launch(long_one, stream);
+        CHECK(cuStreamWriteValue32_v2(stream, words + 4 * mine, round, 0));
+        CHECK(cuStreamWaitValue32_v2(stream, words + 4 * !mine, round, 0));
+        launch(long_one, stream);
+    }
+    CHECK(cuStreamSynchronize(mine ? second : first));
+    return NULL;
+}
+
+static void streams(void)
+{
+    pthread_t ranks[2];
+    for (uintptr_t i = 0; i < 2; i++) pthread_create(&ranks[i], NULL, one_rank, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(ranks[i], NULL);
+}
+
 static void record(handle stream, handle *graph)
 {
     for (int i = 0; i < 3; i++) CHECK(cuLaunchKernel(long_one, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
@@ -172,6 +196,22 @@ static void capture(int mode)
     record(first, &graph);
     CHECK(cuGraphInstantiateWithFlags(&ready, graph, 0));
     for (int i = 0; i < 5; i++, launches++) CHECK(cuGraphLaunch(ready, first));
+    CHECK(cuStreamSynchronize(first));
+}
+
+/* Graphs of three kernels, two ahead, for so long. */
+static void graphs(double length)
+{
+    handle graph, ready;
+    CHECK(cuStreamBeginCapture_v2(first, 0));
+    record(first, &graph);
+    CHECK(cuGraphInstantiateWithFlags(&ready, graph, 0));
+    for (double end = ms() + length; ms() < end; launches += 2) {
+        CHECK(cuGraphLaunch(ready, first));
+        CHECK(cuEventRecord(event, first));
+        CHECK(cuGraphLaunch(ready, first));
+        CHECK(cuEventSynchronize(event));
+    }
     CHECK(cuStreamSynchronize(first));
 }
 
@@ -196,7 +236,6 @@ static void abandon(int mode)
 }
 
 /* Waits of all kinds for what was launched before the line came. */
-static handle event;
 static uint64_t memory;
 static void waits(void)
 {
@@ -245,7 +284,7 @@ int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "";
     const char *detail = count > 2 ? words[2] : "0";
-    begin();
+    begin(count > 3 ? atoi(words[3]) : 0);
     CHECK(cuMemAlloc_v2(&memory, 4096));
     CHECK(cuEventCreate(&event, 2));
     word = aligned_alloc(4096, 4096);
@@ -265,6 +304,8 @@ int main(int count, char **words)
     else if (!strcmp(what, "synchronous")) synchronous(atof(detail));
     else if (!strcmp(what, "value")) value();
     else if (!strcmp(what, "meet")) meet(detail);
+    else if (!strcmp(what, "streams")) streams();
+    else if (!strcmp(what, "graphs")) graphs(atof(detail));
     else if (!strcmp(what, "capture")) capture(atoi(detail));
     else if (!strcmp(what, "record")) record_only();
     else if (!strcmp(what, "abandon")) abandon(atoi(detail));

@@ -3,113 +3,15 @@
 //! The machine that runs these tests is busy with others, so the bounds are generous; `make bench` measures, and
 //! the laws hold exactly in virtual time in `tests/arena`.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
-use e2e::{Node, Process, eventually};
+use e2e::{Node, eventually};
 use nix::sys::signal::Signal;
 
-/// How far a share may be off, in percent of what all used together. How much that is, says the bench: this machine
-/// may have too little time for everybody to keep a GPU busy.
-const TOLERANCE: f64 = 6.0;
-pub(crate) const SETTLE: Duration = Duration::from_millis(1000);
-pub(crate) const MEASURE: Duration = Duration::from_millis(3000);
-
-/// Time that one test takes from another would count against it.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A program that keeps a GPU busy when told to.
-struct Load {
-    process: Process,
-    pid: u32,
-}
-
-/// Kernels of a millisecond, so many of them outstanding as fill any gap.
-const SATURATING: &[&str] = &["--kernel-ns", "1000000", "--sync", "4", "--threads", "2"];
-
-/// Four streams, in each one kernel after the other that leaves room for those of the others.
-const SIDE_BY_SIDE: &[&str] = &["--kernel-ns", "5000000", "--sync", "each", "--threads", "4"];
-
-impl Load {
-    #[track_caller]
-    fn start(node: &Node, options: &[&str], how: &[&str]) -> Self {
-        let workload = node.stage().workload().display().to_string();
-        let words: Vec<&str> = [workload.as_str(), "--interactive"].iter().chain(how).copied().collect();
-        Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
-    }
-
-    /// The same outside all slices.
-    #[track_caller]
-    fn ungoverned(node: &Node, how: &[&str]) -> Self {
-        let mut command = node.command(node.stage().workload());
-        Self::begin(Process::start(command.arg("--interactive").args(how)))
-    }
-
-    #[track_caller]
-    fn begin(mut process: Process) -> Self {
-        let greeting = process.line().expect("the program greets");
-        let pid = number(&greeting, "\"pid\":");
-        let mut load = Self { process, pid };
-        load.tell("start");
-        load
-    }
-
-    #[track_caller]
-    fn tell(&mut self, line: &str) -> String {
-        assert!(self.process.say(line), "the program has gone; it was to be told {line:?}");
-        self.process.line().expect("the program answers")
-    }
-
-    /// Kernels per second while this lasts.
-    #[track_caller]
-    fn rate(&mut self, span: Duration) -> f64 {
-        self.tell("rate");
-        sleep(span);
-        let answer = self.tell("rate");
-        let per_second =
-            answer.split("\"per_second\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
-        per_second.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no rate in {answer}"))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = nix::unistd::Pid::from_raw(self.pid.try_into().expect("a pid"));
-        let _ = nix::sys::signal::kill(pid, signal); // it may have gone already
-    }
-}
-
-#[track_caller]
-fn number(json: &str, key: &str) -> u32 {
-    let digits = json.split(key).nth(1).unwrap_or_else(|| panic!("no {key} in {json}"));
-    let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().expect("a number")
-}
-
-/// What each load had of the first GPU during the time that passes here, in percent.
-fn measure(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
-    let from = node.timeline(0).end();
-    sleep(span);
-    let after = node.timeline(0);
-    let to = after.end();
-    loads.iter().map(|load| after.percent(&[load.pid], from, to)).collect()
-}
-
-/// As [`measure`], of what they had together.
-fn measure_parts(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
-    let found = measure(node, loads, span);
-    let all: f64 = found.iter().sum();
-    assert!(all > 40.0, "the GPU was used to {all:.1} % only: {found:.1?}");
-    found.into_iter().map(|part| part * 100.0 / all).collect()
-}
-
-#[track_caller]
-pub(crate) fn assert_near(found: &[f64], wanted: &[f64]) {
-    let near = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() <= TOLERANCE);
-    assert!(near, "{found:.1?} instead of {wanted:.1?}");
-}
+use crate::load::{
+    Load, MEASURE, SATURATING, SETTLE, SIDE_BY_SIDE, TOLERANCE, alone, assert_near, measure, measure_parts,
+};
 
 #[test]
 fn three_saturating_slices_get_50_30_and_20_percent() {
@@ -236,6 +138,26 @@ fn programs_outlive_a_killed_daemon_and_their_shares_come_back_with_the_next() {
     for load in &mut loads {
         let answer = load.tell("rate");
         assert!(answer.contains("\"errors\":[]"), "{answer}");
+    }
+}
+
+#[test]
+fn right_after_a_restart_of_the_daemon_loads_of_every_kind_have_their_shares() {
+    let _alone = alone();
+    let mut node = Node::simulated("h200x1");
+    let waiting = ["--kernel-ns", "1000000", "--sync", "each"];
+    let loads = [
+        Load::start(&node, &["-g", "0.5"], SATURATING),
+        Load::start(&node, &["-g", "0.2"], &waiting),
+        Load::graphs(&node, &["-g", "0.3"]),
+    ];
+    sleep(SETTLE);
+    for end in [Node::kill_daemon, |node: &mut Node| drop(node.stop_daemon())] {
+        end(&mut node);
+        sleep(Duration::from_millis(1500));
+        node.start_daemon();
+        sleep(SETTLE);
+        assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[50.0, 20.0, 30.0]);
     }
 }
 

@@ -113,6 +113,15 @@ fn two_processes_that_spin_on_each_other_meet() {
 }
 
 #[test]
+fn two_streams_that_spin_on_each_other_meet() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["streams"]);
+    let _open = hold(&node, SHALLOW);
+    launcher.say("go");
+    assert_eq!(done(&mut launcher).0, 80);
+}
+
+#[test]
 fn captures_in_every_mode_used_or_abandoned_disturb_nobody() {
     let node = ground();
     for mode in ["0", "1", "2"] {

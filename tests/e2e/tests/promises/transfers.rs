@@ -6,8 +6,8 @@ use std::time::Duration;
 use e2e::{Counted, Held, Node, Process, compile, eventually};
 use tranche_shm::compute::Tally;
 
-use crate::compute::{MEASURE, SETTLE, alone, assert_near};
 use crate::gate::{CLOSED, OPEN, done};
+use crate::load::{MEASURE, SETTLE, alone, assert_near};
 
 const COUNTED: &str = "transfers = \"counted\"\n";
 /// The ways by which a program finds the driver's functions.

@@ -1,0 +1,130 @@
+//! Programs that keep GPUs busy, and what each of them has of a GPU by the GPU's own log.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use e2e::{Node, Process, compile};
+use nix::sys::signal::Signal;
+
+/// How far a share may be off, in percent of what all used together. How much that is, says the bench: this machine
+/// may have too little time for everybody to keep a GPU busy.
+pub(crate) const TOLERANCE: f64 = 6.0;
+pub(crate) const SETTLE: Duration = Duration::from_millis(1000);
+pub(crate) const MEASURE: Duration = Duration::from_millis(3000);
+
+/// Time that one test takes from another would count against it.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program that keeps a GPU busy when told to.
+pub(crate) struct Load {
+    process: Process,
+    pub(crate) pid: u32,
+}
+
+/// Kernels of a millisecond, so many of them outstanding as fill any gap.
+pub(crate) const SATURATING: &[&str] = &["--kernel-ns", "1000000", "--sync", "4", "--threads", "2"];
+
+/// Four streams, in each one kernel after the other that leaves room for those of the others.
+pub(crate) const SIDE_BY_SIDE: &[&str] = &["--kernel-ns", "5000000", "--sync", "each", "--threads", "4"];
+
+impl Load {
+    #[track_caller]
+    pub(crate) fn start(node: &Node, options: &[&str], how: &[&str]) -> Self {
+        let workload = node.stage().workload().display().to_string();
+        let words: Vec<&str> = [workload.as_str(), "--interactive"].iter().chain(how).copied().collect();
+        Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
+    }
+
+    /// Graphs without end.
+    #[track_caller]
+    pub(crate) fn graphs(node: &Node, options: &[&str]) -> Self {
+        let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
+        let words = [program.display().to_string(), "graphs".into(), "1e9".into()];
+        let mut process = Process::start(&mut node.run_in_slice(options, &words));
+        let greeting = process.line().unwrap_or_default();
+        let pid = greeting.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+        assert!(process.say("go"), "the program has gone");
+        Self { process, pid: pid.unwrap_or_else(|| panic!("{greeting:?}")) }
+    }
+
+    /// The same outside all slices.
+    #[track_caller]
+    pub(crate) fn ungoverned(node: &Node, how: &[&str]) -> Self {
+        let mut command = node.command(node.stage().workload());
+        Self::begin(Process::start(command.arg("--interactive").args(how)))
+    }
+
+    #[track_caller]
+    fn begin(mut process: Process) -> Self {
+        let greeting = process.line().expect("the program greets");
+        let pid = number(&greeting, "\"pid\":");
+        let mut load = Self { process, pid };
+        load.tell("start");
+        load
+    }
+
+    #[track_caller]
+    pub(crate) fn tell(&mut self, line: &str) -> String {
+        assert!(self.process.say(line), "the program has gone; it was to be told {line:?}");
+        self.process.line().expect("the program answers")
+    }
+
+    /// Kernels per second while this lasts.
+    #[track_caller]
+    pub(crate) fn rate(&mut self, span: Duration) -> f64 {
+        self.tell("rate");
+        sleep(span);
+        let answer = self.tell("rate");
+        let per_second =
+            answer.split("\"per_second\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
+        per_second.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no rate in {answer}"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.pid.try_into().expect("a pid"));
+        let _ = nix::sys::signal::kill(pid, signal); // it may have gone already
+    }
+}
+
+#[track_caller]
+fn number(json: &str, key: &str) -> u32 {
+    let digits = json.split(key).nth(1).unwrap_or_else(|| panic!("no {key} in {json}"));
+    let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+/// What each load had of the first GPU during the time that passes here, in percent.
+pub(crate) fn measure(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
+    let from = node.timeline(0).end();
+    sleep(span);
+    since(node, 0, from, loads)
+}
+
+/// What each load has had of a GPU since then, in percent.
+pub(crate) fn since(node: &Node, gpu: usize, from: u64, loads: &[&Load]) -> Vec<f64> {
+    let log = node.timeline(gpu);
+    loads.iter().map(|load| log.percent(&[load.pid], from, log.end())).collect()
+}
+
+/// As [`measure`], of what they had together.
+pub(crate) fn measure_parts(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
+    parts(&measure(node, loads, span))
+}
+
+/// Of what all had together.
+#[track_caller]
+pub(crate) fn parts(found: &[f64]) -> Vec<f64> {
+    let all: f64 = found.iter().sum();
+    assert!(all > 40.0, "the GPU was used to {all:.1} % only: {found:.1?}");
+    found.iter().map(|part| part * 100.0 / all).collect()
+}
+
+#[track_caller]
+pub(crate) fn assert_near(found: &[f64], wanted: &[f64]) {
+    let near = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() <= TOLERANCE);
+    assert!(near, "{found:.1?} instead of {wanted:.1?}");
+}
