@@ -82,7 +82,13 @@ impl Gate<'_> {
             }
             // Who looks often sees little too late.
             let just_now = self.state.get(device, Of::Glance) <= self.state.get(device, Of::Cost) / 4;
-            self.measure(device, glance.exact || streams > 0 || just_now, glance.exact || streams == 0);
+            // What is learnt for each by itself is learnt before another kind comes in between.
+            let alike = just_now && !matches!(self.state.get(device, Of::Graph), 0 | SEVERAL);
+            self.measure(
+                device,
+                glance.exact || streams > 0 || just_now,
+                glance.exact || streams == 0 || alike,
+            );
         }
         streams
     }

@@ -126,3 +126,19 @@ fn among_kernels_and_transfers_the_sum_is_right_whatever_comes_first() {
         assert!(since != 0 && busy + (world.now.get() - since) <= passed + MS, "{busy}");
     }
 }
+
+#[test]
+fn transfers_of_several_kinds_by_turns_are_learnt_each() {
+    let copy = Transfer { route: Route::Device, ..FILL };
+    for (first, second) in [(440_000, 870_000), (3 * MS, MS)] {
+        let world = World::new(Lease { bell: true, ..OPEN });
+        for _ in 0..1_000 {
+            transfer(&world, FILL, first);
+            transfer(&world, copy, second);
+        }
+        let (fill, copied) = (cost(&world, FILL), cost(&world, copy));
+        let near = |found: u64, takes: u64| found.abs_diff(takes) <= takes / 8;
+        assert!(near(fill, first) && near(copied, second), "{fill} and {copied}");
+        assert!(near(world.tally(Tally::LongestNs), first.max(second)));
+    }
+}
