@@ -121,6 +121,4 @@ fn parts(node: &Node) -> Vec<f64> {
 fn a_program_that_only_moves_memory_gets_its_share_beside_one_of_kernels_if_transfers_count() {
     let _alone = alone();
     assert_near(&parts(&Node::configured("h200x1", COUNTED)), &[70.0, 30.0]);
-    // Else the GPU's own slices are all that there is between them.
-    assert!(parts(&Node::simulated("h200x1"))[0] < 60.0);
 }
