@@ -9,12 +9,15 @@ use house::House;
 const EDGES: &[(&str, &[&str])] = &[
     // What two processes agree on.
     ("tranche-rpc", &["tranche-domain"]),
+    ("tranche-kubelet", &[]),
     ("tranche-shm", &[]),
     // The mind, the senses, the hands, the voice.
     ("tranche-domain", &[]),
     ("tranche-inventory", &["tranche-domain"]),
     ("tranche-agent", &["tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"]),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
+    // The kubelet's adapter.
+    ("tranche-deviceplugin", &["tranche-domain"]),
     // The guest in somebody else's process.
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),

@@ -1,0 +1,193 @@
+//! The file as it is written, and its way to a [`Config`].
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tranche_domain::compute::Priority;
+use tranche_domain::id::GpuSelector;
+use tranche_domain::request::{ComputeMode, Share};
+use tranche_domain::units::{Bytes, Permille};
+
+use super::{Config, ConfigError, Division};
+use crate::offer::{Layout, Model, Which};
+use crate::profile::{Profile, ProfileName};
+
+#[derive(Deserialize)]
+struct Document {
+    resource_domain: Option<String>,
+    tranched_socket: Option<PathBuf>,
+    kubelet_dir: Option<PathBuf>,
+    pod_resources_socket: Option<PathBuf>,
+    log: Option<String>,
+    gpus: Option<Vec<Scalar>>,
+    dynamic: Option<bool>,
+    #[serde(default)]
+    profile: Vec<ProfileTable>,
+    #[serde(default)]
+    layout: Vec<LayoutTable>,
+}
+
+#[derive(Deserialize)]
+struct ProfileTable {
+    name: String,
+    fraction: Option<Scalar>,
+    memory_mib: Option<u64>,
+    compute: Option<Scalar>,
+    limit: Option<Scalar>,
+    #[serde(default)]
+    compute_mode: ComputeMode,
+    #[serde(default)]
+    priority: i32,
+}
+
+#[derive(Deserialize)]
+struct LayoutTable {
+    gpu: Option<Scalar>,
+    model: Option<String>,
+    profiles: Vec<String>,
+}
+
+/// All keys of each table.
+const KEYS: [&str; 9] = [
+    "resource_domain",
+    "tranched_socket",
+    "kubelet_dir",
+    "pod_resources_socket",
+    "log",
+    "gpus",
+    "dynamic",
+    "profile",
+    "layout",
+];
+const PROFILE_KEYS: [&str; 7] =
+    ["name", "fraction", "memory_mib", "compute", "limit", "compute_mode", "priority"];
+const LAYOUT_KEYS: [&str; 3] = ["gpu", "model", "profiles"];
+
+/// A number or a text: both are written where a person thinks of a name or an amount.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Integer(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl Scalar {
+    fn text(self) -> String {
+        match self {
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::Text(text) => text,
+        }
+    }
+}
+
+pub(super) fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+    let syntax = |cause| ConfigError::Syntax { path: path.to_owned(), cause: Box::new(cause) };
+    let mut unknown = Vec::new();
+    let tokens = toml::Deserializer::parse(text).map_err(syntax)?;
+    let document = serde_ignored::deserialize(tokens, |key| unknown.push(suggestion(&key.to_string())));
+    match (document.map_err(syntax)?, unknown) {
+        (document, keys) if keys.is_empty() => {
+            let nonsense = |problem| ConfigError::Nonsense { path: path.to_owned(), problem };
+            understand(document).map_err(nonsense)
+        }
+        (_, keys) => Err(ConfigError::UnknownKeys { path: path.to_owned(), keys }),
+    }
+}
+
+fn understand(document: Document) -> Result<Config, String> {
+    let path = |given: Option<PathBuf>, default: &str| given.unwrap_or_else(|| default.into());
+    let division = match (document.dynamic.unwrap_or(false), document.layout) {
+        (true, layouts) if layouts.is_empty() => Division::Dynamic,
+        (true, _) => return Err("`dynamic = true` and a [[layout]] exclude each other: keep one".into()),
+        (false, layouts) => Division::Static(layouts.into_iter().map(layout).collect::<Result<_, _>>()?),
+    };
+    Ok(Config {
+        resource_domain: document.resource_domain.unwrap_or_else(|| "tranche.dev".into()),
+        tranched_socket: path(document.tranched_socket, "/run/tranche/tranched.sock"),
+        kubelet_dir: path(document.kubelet_dir, "/var/lib/kubelet/device-plugins"),
+        pod_resources_socket: path(
+            document.pod_resources_socket,
+            "/var/lib/kubelet/pod-resources/kubelet.sock",
+        ),
+        log: document.log.unwrap_or_else(|| "info".into()),
+        gpus: document.gpus.map(|gpus| gpus.into_iter().map(gpu).collect::<Result<_, _>>()).transpose()?,
+        profiles: document.profile.into_iter().map(profile).collect::<Result<_, _>>()?,
+        division,
+    })
+}
+
+fn profile(table: ProfileTable) -> Result<Profile, String> {
+    let name: ProfileName = table.name.parse().map_err(|bad| format!("{bad}"))?;
+    let of = |what: String| format!("profile {name}: {what}");
+    let memory = table.memory_mib.map(Bytes::mib);
+    if memory.is_some_and(|memory| memory == Bytes::ZERO) {
+        return Err(of("memory_mib is 0; the smallest slice is 1 MiB".into()));
+    }
+    let (share, memory) = match (table.fraction, memory) {
+        (Some(fraction), memory) => (share(fraction).map_err(of)?, memory),
+        (None, Some(memory)) => (Share::Memory(memory), None),
+        (None, None) => return Err(of("give it a fraction, memory_mib, or both".into())),
+    };
+    let part = |key: &str, given: Option<Scalar>| {
+        given.map(|given| compute(given).map_err(|bad| of(format!("{key}: {bad}"))))
+    };
+    Ok(Profile {
+        share,
+        memory,
+        compute: part("compute", table.compute).transpose()?,
+        limit: part("limit", table.limit).transpose()?,
+        mode: table.compute_mode,
+        priority: Priority::try_from(table.priority).map_err(|bad| of(bad.to_string()))?,
+        name,
+    })
+}
+
+fn share(fraction: Scalar) -> Result<Share, String> {
+    match fraction.text().parse().map_err(|bad| format!("fraction: {bad}"))? {
+        Share::Whole(count) if count.get() > 1 => Err(format!(
+            "fraction: {count} GPUs are not one; a device is at most one GPU (1), and a pod may ask for several devices"
+        )),
+        share => Ok(share),
+    }
+}
+
+/// A share of compute, written as fractions are; nothing at all is no share.
+fn compute(given: Scalar) -> Result<Permille, String> {
+    match given.text().parse().map_err(|bad| format!("{bad}"))? {
+        Share::Fraction(fraction) => Ok(fraction.permille()),
+        Share::Whole(count) if count.get() == 1 => Ok(Permille::WHOLE),
+        more => Err(format!("{more} is more than one GPU: write 0.001 to 1")),
+    }
+}
+
+fn layout(table: LayoutTable) -> Result<Layout, String> {
+    let of = match (table.gpu, table.model) {
+        (Some(_), Some(_)) => return Err("a layout is for a `gpu` or a `model`, not for both".into()),
+        (Some(given), None) => Which::Gpu(gpu(given)?),
+        (None, Some(model)) => Which::Model(Model(model)),
+        (None, None) => Which::Any,
+    };
+    let names = table.profiles.iter().map(|name| name.parse().map_err(|bad| format!("{bad}")));
+    Ok(Layout { of, profiles: names.collect::<Result<_, _>>()? })
+}
+
+fn gpu(given: Scalar) -> Result<GpuSelector, String> {
+    given.text().parse().map_err(|bad| format!("{bad}, nor an index such as 0"))
+}
+
+/// `key` is a path such as `profile.0.fracton`.
+fn suggestion(key: &str) -> String {
+    let known: &[&str] = match key.split_once('.') {
+        Some(("profile", _)) => &PROFILE_KEYS,
+        Some(("layout", _)) => &LAYOUT_KEYS,
+        _ => &KEYS,
+    };
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let likeness = |known: &&&str| (strsim::jaro_winkler(last, known) * 1000.0) as u32;
+    match known.iter().max_by_key(likeness).filter(|known| likeness(known) > 750) {
+        Some(known) => format!("`{key}` (did you mean `{known}`?)"),
+        None => format!("`{key}` (known are {})", known.join(", ")),
+    }
+}

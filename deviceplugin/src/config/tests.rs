@@ -1,0 +1,119 @@
+use super::*;
+use crate::testing::{USUAL, config, uuid};
+
+fn refused(text: &str) -> String {
+    Config::parse(text, Path::new("t.toml")).unwrap_err().to_string()
+}
+
+/// One profile, and a layout of it.
+fn with(profile: &str, layout: &str) -> String {
+    format!("[[profile]]\nname = 'p'\n{profile}\n[[layout]]\nprofiles = {layout}")
+}
+
+#[test]
+fn sizes_and_shares_are_read_as_people_write_them() {
+    let text = "memory_mib = 8192\ncompute = 0.25\nlimit = '0.5'\ncompute_mode = 'fair'\npriority = -3";
+    let profile = config(&with(text, "['p', 'p']")).profiles.remove(0);
+    assert_eq!(profile.share.to_string(), "8192 MiB");
+    assert_eq!(profile.compute.map(|share| share.get()), Some(250));
+    assert_eq!(profile.limit.map(|share| share.get()), Some(500));
+    assert_eq!(profile.priority, (-3).try_into().unwrap());
+    assert_eq!(config(&with("fraction = 1", "['p']")).profiles[0].share, Profile::WHOLE);
+}
+
+#[test]
+fn the_defaults_are_where_kubernetes_and_tranched_are() {
+    let config = config(USUAL);
+    assert_eq!(config.resource(&config.profiles[0].name), "tranche.dev/gpu-50");
+    assert_eq!(config.kubelet_dir, Path::new("/var/lib/kubelet/device-plugins"));
+    assert_eq!(config.tranched_socket, Path::new("/run/tranche/tranched.sock"));
+    assert!(config.is_ours(7, uuid(7)));
+}
+
+#[test]
+fn a_key_that_is_not_known_is_refused_with_the_nearest() {
+    for (text, nearest) in [
+        ("resource_domian = 'a.b'".to_string(), "`resource_domian` (did you mean `resource_domain`?)"),
+        (with("fracton = 0.5", "['p']"), "`profile.0.fracton` (did you mean `fraction`?)"),
+        (with("fraction = 0.5", "['p']\ngpus = 0"), "`layout.0.gpus` (did you mean `gpu`?)"),
+        ("quux = 1".to_string(), "`quux` (known are resource_domain,"),
+    ] {
+        let refused = refused(&text);
+        assert!(refused.contains(nearest), "{refused}");
+    }
+}
+
+#[test]
+fn a_profile_that_no_gpu_could_give_is_refused() {
+    for (profile, why) in [
+        ("fraction = 0", "no part of a GPU"),
+        ("fraction = -0.5", "no part of a GPU"),
+        ("fraction = 1.5", "not a whole number"),
+        ("fraction = 2", "2 GPUs are not one"),
+        ("fraction = 0.0005", "finer than a thousandth"),
+        ("fraction = 'half'", "is not a number"),
+        ("memory_mib = 0", "smallest slice is 1 MiB"),
+        ("priority = 1", "give it a fraction, memory_mib, or both"),
+        ("fraction = 0.5\npriority = 128", "128 is no priority"),
+        ("fraction = 0.5\nlimit = 0.2", "limit"),
+        ("fraction = 0.5\nlimit = 2", "more than one GPU"),
+        ("fraction = 0.5\ncompute_mode = 'unfair'", "unfair"),
+    ] {
+        let refused = refused(&with(profile, "['p']"));
+        assert!(refused.contains("t.toml") && refused.contains(why), "{profile}: {refused}");
+    }
+}
+
+#[test]
+fn a_layout_that_does_not_add_up_is_refused() {
+    let refused = |layout: &str| refused(&with("fraction = 0.4", layout));
+    assert!(
+        refused("['p', 'p', 'p']").contains("the layout for all GPUs: "),
+        "{}",
+        refused("['p', 'p', 'p']")
+    );
+    assert!(refused("['q']").contains("names profile q, which is not defined"));
+    assert!(refused("['p']\ngpu = 0\nmodel = 'A'").contains("not for both"));
+    assert!(refused("['p']\n[[layout]]\nprofiles = []").contains("two layouts for all GPUs"));
+    assert!(refused("['p']\ngpu = 'first'").contains("is not a GPU UUID"));
+}
+
+#[test]
+fn what_would_offer_nothing_or_twice_the_same_is_refused() {
+    assert!(refused("").contains("there is no [[profile]]"));
+    let profile = "[[profile]]\nname = 'p'\nfraction = 0.5\n";
+    assert!(refused(profile).contains("there is no [[layout]]"));
+    assert!(refused(&profile.repeat(2)).contains("profile p is there twice"));
+    assert!(
+        refused(&format!("dynamic = true\n{}", with("fraction = 0.5", "['p']")))
+            .contains("exclude each other")
+    );
+    assert!(
+        refused(&with("fraction = 0.5", "['p']").replace("'p'", "'P'")).contains("cannot name a profile")
+    );
+    for domain in ["", "dev", "a..b", "A.b", "kubernetes.io"] {
+        let text = format!("resource_domain = {domain:?}\n{}", with("fraction = 0.5", "['p']"));
+        assert!(refused(&text).contains("resource_domain"), "{domain}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_toml_is_named() {
+    let missing = Config::read(Path::new("/nowhere/t.toml")).unwrap_err().to_string();
+    assert!(missing.contains("/nowhere/t.toml"), "{missing}");
+    assert!(refused("[[profile]").contains("line 1"));
+}
+
+#[test]
+fn the_nearest_layout_is_a_gpus() {
+    let text = format!(
+        "gpus = [0, 1, '{}']\n{USUAL}\n[[layout]]\ngpu = 1\nprofiles = ['gpu-50']\n[[layout]]\nmodel = 'M'\nprofiles = []",
+        uuid(9)
+    );
+    let config = config(&text);
+    let devices = |index: u8, model| {
+        config.layout(index.into(), uuid(index), model).map(|layout| layout.profiles.len())
+    };
+    assert_eq!((devices(0, "V100"), devices(1, "M"), devices(2, "M")), (Some(3), Some(1), Some(0)));
+    assert!(config.is_ours(5, uuid(9)) && config.is_ours(1, uuid(1)) && !config.is_ours(2, uuid(2)));
+}

@@ -1,0 +1,152 @@
+//! Which devices may be given away: what is broken and what somebody else has are told apart.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tranche_domain::id::GpuUuid;
+use tranche_domain::units::{Bytes, Permille};
+use tranche_domain::view::{GpuView, NodeView};
+
+use crate::device::DeviceId;
+use crate::offer::Offer;
+use crate::profile::Claim;
+
+/// The node as the daemon shows it, as far as devices are concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scene {
+    /// The GPUs.
+    pub gpus: BTreeMap<GpuUuid, Room>,
+    /// The slices of devices, those of earlier configurations included, and whether a process is in each.
+    pub slices: BTreeMap<DeviceId, Occupied>,
+}
+
+/// Whether a process is in a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupied {
+    /// Somebody is there.
+    Yes,
+    /// Nobody is.
+    No,
+}
+
+/// What is left of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Memory promised to no slice.
+    pub free: Bytes,
+    /// Compute promised to no slice.
+    pub free_compute: Permille,
+    /// Why no slice may be put there, if so.
+    pub obstacle: Option<String>,
+    /// How many processes use it that are in no slice.
+    pub strangers: usize,
+}
+
+/// What a device is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It may be given away, or is in use and works.
+    Healthy,
+    /// It works, but somebody has what it would need.
+    Taken(Taken),
+    /// Its GPU does not work, or may not be divided.
+    Broken(Broken),
+}
+
+/// Who has what a device would need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Slices that are not of this offer, or with dynamic profiles other devices.
+    BySlices,
+    /// Processes in no slice; so many.
+    ByStrangers(usize),
+}
+
+/// What is wrong with a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The daemon does not show it.
+    Gone,
+    /// No slice may be put there.
+    Obstacle(String),
+}
+
+impl Health {
+    /// Whether the kubelet may give the device to a pod.
+    pub const fn is_healthy(&self) -> bool {
+        matches!(self, Self::Healthy)
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Healthy => f.write_str("healthy"),
+            Self::Taken(Taken::BySlices) => f.write_str("taken: other slices have the room that it needs"),
+            Self::Taken(Taken::ByStrangers(count)) => {
+                write!(f, "taken: {count} process(es) outside any slice use its GPU")
+            }
+            Self::Broken(Broken::Gone) => f.write_str("broken: tranched does not see its GPU"),
+            Self::Broken(Broken::Obstacle(why)) => write!(f, "broken: {why}"),
+        }
+    }
+}
+
+impl Scene {
+    /// Reads the daemon's picture.
+    pub fn of(node: &NodeView) -> Self {
+        let ours = node.slices.iter().filter_map(|slice| {
+            let empty = slice.processes.is_empty() && slice.root_pids.is_empty();
+            let occupied = if empty { Occupied::No } else { Occupied::Yes };
+            Some((DeviceId::of_slice(&slice.name)?, occupied))
+        });
+        Self { gpus: node.gpus.iter().map(|gpu| (gpu.uuid, Room::of(gpu))).collect(), slices: ours.collect() }
+    }
+
+    /// What each device of the offer is good for. A device in use stays healthy as long as its GPU does: only
+    /// free ones are ever taken.
+    pub fn health(&self, offer: &Offer) -> BTreeMap<DeviceId, Health> {
+        let mut rooms = self.gpus.clone();
+        let judge = |(device, claim): (&DeviceId, &Claim)| {
+            let health = match rooms.get_mut(&device.gpu) {
+                None => Health::Broken(Broken::Gone),
+                Some(room) => room.judge(*claim, self.slices.contains_key(device), offer.dynamic),
+            };
+            (device.clone(), health)
+        };
+        offer.devices.iter().map(judge).collect()
+    }
+}
+
+impl Room {
+    fn of(gpu: &GpuView) -> Self {
+        Self {
+            free: gpu.capacity.saturating_sub(gpu.committed),
+            free_compute: Permille::WHOLE.saturating_sub(gpu.committed_compute),
+            obstacle: gpu.not_sliceable.clone(),
+            strangers: gpu.foreign.len(),
+        }
+    }
+
+    /// Devices of a layout are promised side by side, so each healthy one uses up room for the next; dynamic
+    /// ones compete for it, and whoever comes first has it.
+    fn judge(&mut self, claim: Claim, in_use: bool, dynamic: bool) -> Health {
+        match &self.obstacle {
+            Some(why) => Health::Broken(Broken::Obstacle(why.clone())),
+            None if in_use => Health::Healthy,
+            None if self.strangers > 0 => Health::Taken(Taken::ByStrangers(self.strangers)),
+            None if claim.memory > self.free || claim.compute > self.free_compute => {
+                Health::Taken(Taken::BySlices)
+            }
+            None if dynamic => Health::Healthy,
+            None => {
+                self.free = self.free.saturating_sub(claim.memory);
+                self.free_compute = self.free_compute.saturating_sub(claim.compute);
+                Health::Healthy
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use super::*;
+use crate::testing::{USUAL, device, idle, offer, uuid};
+
+fn room(scene: &mut Scene) -> &mut Room {
+    scene.gpus.get_mut(&uuid(0)).unwrap()
+}
+
+fn unhealthy(scene: &Scene, offer: &Offer) -> Vec<(String, String)> {
+    let ill = scene.health(offer).into_iter().filter(|(_, health)| !health.is_healthy());
+    ill.map(|(device, health)| (device.profile.to_string(), health.to_string())).collect()
+}
+
+#[test]
+fn an_idle_gpu_offers_all_of_its_layout() {
+    assert_eq!(unhealthy(&idle(2), &offer(USUAL, 2)), []);
+}
+
+#[test]
+fn a_broken_gpu_breaks_its_devices_in_use_as_well() {
+    let (mut scene, offer) = (idle(1), offer(USUAL, 1));
+    scene.slices.insert(device(0, "gpu-50", 0), Occupied::Yes);
+    room(&mut scene).obstacle = Some("it does not answer".into());
+    assert_eq!(unhealthy(&scene, &offer).len(), 3);
+    assert!(unhealthy(&scene, &offer).iter().all(|(_, why)| why == "broken: it does not answer"));
+    assert!(unhealthy(&Scene::default(), &offer).iter().all(|(_, why)| why.starts_with("broken: tranched")));
+}
+
+#[test]
+fn a_gpu_with_strangers_is_taken_and_what_runs_on_it_stays() {
+    let (mut scene, offer) = (idle(1), offer(USUAL, 1));
+    scene.slices.insert(device(0, "gpu-50", 0), Occupied::No);
+    room(&mut scene).strangers = 2;
+    let ill = unhealthy(&scene, &offer);
+    assert_eq!(ill.iter().map(|(profile, _)| profile.as_str()).collect::<Vec<_>>(), ["gpu-20", "gpu-30"]);
+    assert!(ill[0].1.starts_with("taken: 2 process(es)"), "{ill:?}");
+}
+
+#[test]
+fn room_that_others_have_is_missing_once() {
+    // Somebody made a slice of 0.2 there: of the layout, only two still fit side by side.
+    let (mut scene, offer) = (idle(1), offer(USUAL, 1));
+    room(&mut scene).free = Bytes::mib(32510 - 6502);
+    room(&mut scene).free_compute = Permille::try_from(800).unwrap();
+    let ill = unhealthy(&scene, &offer);
+    assert_eq!(ill, [("gpu-50".into(), "taken: other slices have the room that it needs".into())]);
+}
+
+#[test]
+fn a_dynamic_device_is_taken_only_when_it_would_not_fit_by_itself() {
+    let offer = Offer { dynamic: true, ..offer(USUAL, 1) };
+    let mut scene = idle(1);
+    scene.slices.insert(device(0, "gpu-50", 0), Occupied::No);
+    room(&mut scene).free = Bytes::mib(9753);
+    room(&mut scene).free_compute = Permille::try_from(300).unwrap();
+    assert_eq!(unhealthy(&scene, &offer), []);
+    room(&mut scene).free_compute = Permille::try_from(299).unwrap();
+    assert_eq!(unhealthy(&scene, &offer).len(), 1, "0.2 still fits, and what is in use is never taken");
+}

@@ -1,0 +1,172 @@
+//! What is offered: every device that the configuration makes of the node's GPUs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tranche_domain::id::{GpuSelector, GpuUuid};
+use tranche_domain::node::{Gpu, Refusal};
+use tranche_domain::units::Bytes;
+
+use crate::config::{Config, Division};
+use crate::device::{DeviceId, MOST_ALIKE};
+use crate::profile::{Claim, Profile, ProfileName};
+
+/// How a GPU is divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Which GPU.
+    pub of: Which,
+    /// Into what; a name may be there several times.
+    pub profiles: Vec<ProfileName>,
+}
+
+/// Which GPUs a layout is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those that no other layout is for.
+    Any,
+    /// Those of a model.
+    Model(Model),
+    /// One.
+    Gpu(GpuSelector),
+}
+
+/// A GPU's product name, as NVML and `tranche smi` show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model(pub String);
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("all GPUs"),
+            Self::Model(Model(model)) => write!(f, "model {model:?}"),
+            Self::Gpu(gpu) => write!(f, "GPU {gpu}"),
+        }
+    }
+}
+
+/// A GPU of the node, as far as it decides what can be made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// NVML index.
+    pub index: u32,
+    /// UUID.
+    pub uuid: GpuUuid,
+    /// Product name.
+    pub model: String,
+    /// What slices can be made of.
+    pub capacity: Bytes,
+}
+
+/// Why a GPU cannot be divided as configured.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("GPU {index} ({model}, {capacity}) cannot be divided as configured: {refusal}")]
+pub struct DoesNotFit {
+    /// NVML index.
+    pub index: u32,
+    /// Product name.
+    pub model: String,
+    /// What slices could be made of.
+    pub capacity: Bytes,
+    /// What the daemon would say.
+    pub refusal: Refusal,
+}
+
+/// All devices, whoever holds them, and what each takes of its GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// By id.
+    pub devices: BTreeMap<DeviceId, Claim>,
+    /// Whether there are more of them than fit at the same time.
+    pub dynamic: bool,
+}
+
+/// Larger than any GPU: on it, only shares can be too much, and no size.
+const BOUNDLESS: Bytes = Bytes::mib(1 << 40);
+
+impl Offer {
+    /// What the configuration makes of these GPUs.
+    ///
+    /// # Errors
+    /// If a GPU is too small for its layout.
+    pub fn of(config: &Config, cards: &[Card]) -> Result<Self, DoesNotFit> {
+        let mut offer = Self { devices: BTreeMap::new(), dynamic: config.division == Division::Dynamic };
+        for card in cards.iter().filter(|card| config.is_ours(card.index, card.uuid)) {
+            let made = match config.layout(card.index, card.uuid, &card.model) {
+                Some(layout) => config.divide(layout, card)?,
+                None if offer.dynamic => config.all_that_fit(card),
+                None => Vec::new(),
+            };
+            offer.devices.extend(made);
+        }
+        Ok(offer)
+    }
+
+    /// The devices of a profile.
+    pub fn of_profile(&self, name: &ProfileName) -> impl Iterator<Item = &DeviceId> {
+        self.devices.keys().filter(move |device| device.profile == *name)
+    }
+
+    /// Whether any GPU could ever hold one of this profile.
+    pub(crate) fn try_profile(profile: &Profile) -> Result<Claim, Refusal> {
+        let card = boundless();
+        let device = DeviceId { gpu: card.uuid, profile: profile.name.clone(), ordinal: 0 };
+        let claims = Profile::place(&empty(&card), [(profile, &device)])?;
+        Ok(claims[0])
+    }
+
+    /// Whether the shares of a layout add up to no more than a GPU.
+    pub(crate) fn try_layout(config: &Config, layout: &Layout) -> Result<(), Refusal> {
+        config.divide(layout, &boundless()).map(drop).map_err(|error| error.refusal)
+    }
+}
+
+impl Config {
+    fn divide(&self, layout: &Layout, card: &Card) -> Result<Vec<(DeviceId, Claim)>, DoesNotFit> {
+        let mut counts = BTreeMap::<&ProfileName, u16>::new();
+        let devices = layout.profiles.iter().filter_map(|name| {
+            let next = counts.entry(name).or_default();
+            let device = DeviceId { gpu: card.uuid, profile: name.clone(), ordinal: *next };
+            *next += 1;
+            Some((self.profile(name)?, device))
+        });
+        let devices: Vec<_> = devices.collect();
+        let claims = Profile::place(&empty(card), devices.iter().map(|(profile, device)| (*profile, device)));
+        let claims = claims.map_err(|refusal| DoesNotFit {
+            index: card.index,
+            model: card.model.clone(),
+            capacity: card.capacity,
+            refusal,
+        })?;
+        Ok(devices.into_iter().map(|(_, device)| device).zip(claims).collect())
+    }
+
+    /// Of every profile as many as the GPU could hold if it held nothing else.
+    fn all_that_fit(&self, card: &Card) -> Vec<(DeviceId, Claim)> {
+        self.profiles.iter().flat_map(|profile| alike(profile, card)).collect()
+    }
+}
+
+fn alike(profile: &Profile, card: &Card) -> Vec<(DeviceId, Claim)> {
+    let device = |ordinal| DeviceId { gpu: card.uuid, profile: profile.name.clone(), ordinal };
+    let first = device(0);
+    let Ok(claims) = Profile::place(&empty(card), [(profile, &first)]) else { return Vec::new() };
+    let claim = claims[0];
+    let times = |whole: u64, part: u64| whole.checked_div(part).unwrap_or(u64::MAX);
+    let by_memory = times(card.capacity.get(), claim.memory.get());
+    let by_compute = times(1000, claim.compute.get().into());
+    let most = by_memory.min(by_compute).min(MOST_ALIKE.into());
+    let most = u16::try_from(most).unwrap_or(MOST_ALIKE);
+    (0..most).map(|ordinal| (device(ordinal), claim)).collect()
+}
+
+fn empty(card: &Card) -> Gpu {
+    Gpu { index: card.index, uuid: card.uuid, island: 0, capacity: card.capacity, obstacle: None }
+}
+
+fn boundless() -> Card {
+    Card { index: 0, uuid: GpuUuid::from_bytes([0; 16]), model: "any".into(), capacity: BOUNDLESS }
+}
+
+#[cfg(test)]
+mod tests;

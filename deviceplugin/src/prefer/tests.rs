@@ -1,0 +1,36 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::health::Occupied;
+use crate::testing::{device, idle};
+
+fn devices(gpus: std::ops::Range<u8>) -> Vec<DeviceId> {
+    gpus.flat_map(|gpu| [0, 1].map(|ordinal| device(gpu, "p", ordinal))).collect()
+}
+
+#[test]
+fn parts_fill_a_gpu_up_before_the_next() {
+    let mut scene = idle(3);
+    scene.slices.insert(device(1, "q", 0), Occupied::No);
+    assert_eq!(preferred(&scene, &devices(0..3), &[], 1), [device(1, "p", 0)]);
+}
+
+#[test]
+fn several_go_on_several_gpus() {
+    let chosen = preferred(&idle(3), &devices(0..3), &[device(1, "p", 1)], 3);
+    assert_eq!(chosen, [device(1, "p", 1), device(0, "p", 0), device(2, "p", 0)]);
+    assert_eq!(preferred(&idle(1), &devices(0..1), &[], 2).len(), 1, "there is one GPU");
+}
+
+proptest! {
+    #[test]
+    fn what_is_preferred_is_available_apart_and_no_matter_of_order(
+        available in Just(devices(0..4)).prop_shuffle(), count in 0usize..6,
+    ) {
+        let chosen = preferred(&idle(4), &available, &[], count);
+        prop_assert_eq!(chosen.len(), count.min(4));
+        prop_assert_eq!(chosen.iter().map(|device| device.gpu).collect::<BTreeSet<_>>().len(), chosen.len());
+        prop_assert!(chosen.iter().all(|device| available.contains(device)));
+        prop_assert_eq!(chosen, preferred(&idle(4), &devices(0..4), &[], count));
+    }
+}

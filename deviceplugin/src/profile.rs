@@ -1,0 +1,120 @@
+//! Profiles: the sizes in which a GPU is sold, each a resource of its own.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use tranche_domain::compute::Priority;
+use tranche_domain::id::GpuSelector;
+use tranche_domain::node::{Gpu, Node, Origin, Refusal};
+use tranche_domain::request::{ComputeMode, Share, SliceRequest};
+use tranche_domain::slice::Slice;
+use tranche_domain::units::{Bytes, Permille};
+
+use crate::device::DeviceId;
+
+/// A profile's name, and with the domain before it its resource's: 1 to 16 of `a-z 0-9 -`, beginning and
+/// ending with a letter or digit. So short because it stands in device ids.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProfileName(String);
+
+/// Why a text is not a profile's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} cannot name a profile: use 1 to 16 of a-z, 0-9 and '-', beginning and ending with a letter or digit"
+)]
+pub struct BadProfileName(pub String);
+
+impl FromStr for ProfileName {
+    type Err = BadProfileName;
+
+    fn from_str(text: &str) -> Result<Self, BadProfileName> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let good = (1..=16).contains(&text.len())
+            && text.chars().all(|c| plain(c) || c == '-')
+            && text.starts_with(plain)
+            && text.ends_with(plain);
+        if good { Ok(Self(text.to_owned())) } else { Err(BadProfileName(text.to_owned())) }
+    }
+}
+
+impl fmt::Display for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What each device of a profile is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Its name.
+    pub name: ProfileName,
+    /// How much of one GPU; never several.
+    pub share: Share,
+    /// Replaces the memory that the share implies.
+    pub memory: Option<Bytes>,
+    /// Replaces the compute that the share implies.
+    pub compute: Option<Permille>,
+    /// The most compute; nothing lets the mode say it.
+    pub limit: Option<Permille>,
+    /// How compute is bounded.
+    pub mode: ComputeMode,
+    /// Who goes first.
+    pub priority: Priority,
+}
+
+/// What a device takes of its GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Memory, in whole MiB unless it is all of it.
+    pub memory: Bytes,
+    /// Guaranteed compute.
+    pub compute: Permille,
+}
+
+impl Profile {
+    /// The slice to ask the daemon for.
+    pub fn request(&self, device: &DeviceId) -> SliceRequest {
+        SliceRequest {
+            name: Some(device.slice()),
+            share: self.share,
+            memory: self.memory,
+            compute: self.compute,
+            limit: self.limit,
+            mode: self.mode,
+            priority: self.priority,
+            gpu: Some(GpuSelector::Uuid(device.gpu)),
+            ephemeral: false,
+        }
+    }
+
+    /// Puts devices on an otherwise empty GPU, one after the other, as the daemon would, and says what each
+    /// takes.
+    ///
+    /// # Errors
+    /// The daemon's own refusal of the first that it would refuse.
+    pub fn place<'a>(
+        gpu: &Gpu,
+        devices: impl IntoIterator<Item = (&'a Self, &'a DeviceId)>,
+    ) -> Result<Vec<Claim>, Refusal> {
+        let mut node = Node::new(vec![gpu.clone()]);
+        let claims = devices.into_iter().map(|(profile, device)| {
+            node.create(&profile.request(device), Origin { uid: 0, now_unix_ms: 0 }).map(Claim::of)
+        });
+        claims.collect()
+    }
+
+    /// Whether a device is a whole GPU, which needs one that nobody else is on.
+    pub const fn is_whole(&self) -> bool {
+        matches!(self.share, Share::Whole(_))
+    }
+
+    /// One whole GPU.
+    pub const WHOLE: Share = Share::Whole(NonZeroU32::MIN);
+}
+
+impl Claim {
+    fn of(slice: &Slice) -> Self {
+        Self { memory: slice.parts.iter().map(|part| part.cap).sum(), compute: slice.guaranteed() }
+    }
+}

@@ -1,0 +1,69 @@
+//! What the tests of several modules need.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use tranche_domain::id::GpuUuid;
+use tranche_domain::units::{Bytes, Permille};
+
+use crate::config::Config;
+use crate::device::{DeviceId, MOST_ALIKE};
+use crate::health::{Room, Scene};
+use crate::offer::{Card, Offer};
+
+/// Half, 30 and 20 percent of each GPU.
+pub(crate) const USUAL: &str = "
+    [[profile]]
+    name = 'gpu-50'
+    fraction = 0.5
+    [[profile]]
+    name = 'gpu-30'
+    fraction = 0.3
+    [[profile]]
+    name = 'gpu-20'
+    fraction = 0.2
+    [[layout]]
+    profiles = ['gpu-50', 'gpu-30', 'gpu-20']
+";
+
+pub(crate) fn config(text: &str) -> Config {
+    Config::parse(text, Path::new("t.toml")).expect("the test's configuration is good")
+}
+
+pub(crate) fn uuid(gpu: u8) -> GpuUuid {
+    GpuUuid::from_bytes([gpu; 16])
+}
+
+/// So many V100s.
+pub(crate) fn cards(count: u8) -> Vec<Card> {
+    let card = |index| Card {
+        index: u32::from(index),
+        uuid: uuid(index),
+        model: "Tesla V100-SXM2-32GB".into(),
+        capacity: Bytes::mib(32510),
+    };
+    (0..count).map(card).collect()
+}
+
+pub(crate) fn device(gpu: u8, profile: &str, ordinal: u16) -> DeviceId {
+    DeviceId { gpu: uuid(gpu), profile: profile.parse().expect("the test names a profile"), ordinal }
+}
+
+pub(crate) fn offer(text: &str, gpus: u8) -> Offer {
+    Offer::of(&config(text), &cards(gpus)).expect("the test's layout fits")
+}
+
+/// GPUs on which nobody is.
+pub(crate) fn idle(gpus: u8) -> Scene {
+    let room = Room { free: Bytes::mib(32510), free_compute: Permille::WHOLE, obstacle: None, strangers: 0 };
+    Scene { gpus: (0..gpus).map(|gpu| (uuid(gpu), room.clone())).collect(), ..Scene::default() }
+}
+
+pub(crate) fn any_device() -> impl Strategy<Value = DeviceId> {
+    let name = "[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?";
+    (any::<[u8; 16]>(), name, 0..MOST_ALIKE).prop_map(|(gpu, profile, ordinal)| DeviceId {
+        gpu: GpuUuid::from_bytes(gpu),
+        profile: profile.parse().expect("the pattern is that of names"),
+        ordinal,
+    })
+}
