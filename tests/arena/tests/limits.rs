@@ -40,6 +40,21 @@ fn graphs_do_not_get_round_a_limit() {
 }
 
 #[test]
+fn streams_and_processes_do_not_get_round_a_limit() {
+    let load = Load::saturating(MS);
+    let streams = (2..5).map(|stream| Program { stream, ..Program::new(load) });
+    let processes = (1..4).map(|process| Program { process, ..Program::new(load) });
+    // Processes take turns on the GPU among themselves, and that comes out of their own share.
+    for (programs, least) in [(streams.collect::<Vec<_>>(), 29.0), (processes.collect(), 15.0)] {
+        let tenant = programs.into_iter().fold(Tenant::new(strict(300), load), Tenant::and);
+        let report = run(&Setup::new(vec![tenant]), 31 * S);
+        let most = report.most_in_a_second(0);
+        assert!(most <= 321 * MS, "{} us in a second", most / US);
+        assert!(report.percent(0) >= least, "{:.1} %", report.percent(0));
+    }
+}
+
+#[test]
 fn two_strict_slices_leave_the_rest_idle() {
     for kernel in [50 * US, MS] {
         let tenant = |share| Tenant::new(strict(share), Load::saturating(kernel));
