@@ -14,9 +14,10 @@ fn mixed(low: u64, high: u64) -> Load {
 
 #[test]
 fn a_strict_slice_alone_never_exceeds_its_limit() {
-    let kernels = [50 * US, MS, 10 * MS].map(Load::saturating);
+    let kernels = [50 * US, MS, 10 * MS, 40 * MS].map(Load::saturating);
     let waiting = [Load::synchronous(MS, 200 * US), Load::synchronous(50 * US, 20 * US)];
-    for load in kernels.into_iter().chain(waiting) {
+    let mixed = Load::Saturating { kernels: Lengths::LogUniform(50 * US, 40 * MS), ahead: 16 };
+    for load in kernels.into_iter().chain(waiting).chain([mixed]) {
         let setup = Setup::new(vec![
             Tenant::new(strict(300), load),
             Tenant::new(fair(500), Load::saturating(MS)).lives(100 * S, 100 * S),
@@ -25,7 +26,7 @@ fn a_strict_slice_alone_never_exceeds_its_limit() {
         let (most, kernel) = (report.most_in_a_second(0), report.longest[0]);
         assert!(most <= 320 * MS + kernel, "{} us in a second, by {load:?}", most / US);
         // One that waits for each of its kernels is closed and opened between two of them.
-        let least = if matches!(load, Load::Rounds { .. }) { 24.0 } else { 29.0 };
+        let least = if matches!(load, Load::Rounds { .. }) { 24.0 } else { 28.5 };
         assert!(report.percent(0) >= least, "{:.1} % by {load:?}", report.percent(0));
     }
 }
@@ -45,7 +46,7 @@ fn streams_and_processes_do_not_get_round_a_limit() {
     let streams = (2..5).map(|stream| Program { stream, ..Program::new(load) });
     let processes = (1..4).map(|process| Program { process, ..Program::new(load) });
     // Processes take turns on the GPU among themselves, and that comes out of their own share.
-    for (programs, least) in [(streams.collect::<Vec<_>>(), 29.0), (processes.collect(), 15.0)] {
+    for (programs, least) in [(streams.collect::<Vec<_>>(), 29.0), (processes.collect(), 28.0)] {
         let tenant = programs.into_iter().fold(Tenant::new(strict(300), load), Tenant::and);
         let report = run(&Setup::new(vec![tenant]), 31 * S);
         let most = report.most_in_a_second(0);

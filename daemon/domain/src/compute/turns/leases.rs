@@ -123,14 +123,15 @@ impl Round<'_> {
         });
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
         let long = if below { SHORT } else { LONG };
-        let singly = (contended || below) && (kernel >= long || member.is_erratic(rules));
+        let singly =
+            (contended || below || member.has_limit()) && (kernel >= long || member.is_erratic(rules));
         let depth = match () {
             () if spared => Nanos::ZERO,
             () if below && singly => Nanos::ZERO,
             // Two launches, though the second should end a little sooner than they say.
             () if below => kernel.scaled(3, 2).max(GLANCE + GLANCE).min(rules.depth),
             () if fills => kernel.max(rules.overlap).min(rules.depth),
-            () if contended && member.is_erratic(rules) => Nanos::ZERO,
+            () if singly && member.is_erratic(rules) => Nanos::ZERO,
             () if contended || member.has_limit() => rules.depth,
             () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
@@ -219,7 +220,13 @@ impl Round<'_> {
         for at in 0..self.slices.len() {
             let member = self.at(at);
             let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&at);
-            if left && member.is_predictable() && !member.is_stalled(self.now, self.rules) {
+            if !left || member.is_stalled(self.now, self.rules) {
+                continue;
+            }
+            if !member.is_predictable() {
+                // Perhaps nobody else wants the GPU and looks, and what has a limit must not run unseen.
+                self.look_in(self.now.since(member.closed_at).scaled(1, 16).max(UNKNOWN));
+            } else {
                 let overdue = self.now.since(member.ends.max(member.closed_at));
                 let left = member.ends.since(self.now).max(overdue.scaled(1, 4));
                 let last = member.seen.outstanding <= member.seen.kernel.max(self.rules.overlap);
