@@ -41,6 +41,12 @@ fn shares_hold_for_short_kernels() {
     SPLITS.iter().for_each(|weights| holds(weights, &all(weights, Load::saturating(50 * US))));
 }
 
+/// A queue so short that no mark stands in it most of the time: what seems idle then does not say that it is.
+#[test]
+fn shares_hold_for_kernels_that_are_done_before_the_next_mark() {
+    holds(&[500, 300, 200], &all(&[500, 300, 200], Load::saturating(10 * US)));
+}
+
 #[test]
 fn shares_hold_for_kernels_of_a_millisecond() {
     SPLITS.iter().for_each(|weights| holds(weights, &all(weights, Load::saturating(MS))));

@@ -128,6 +128,7 @@ impl Account {
         Observed {
             busy: self.busy.clone(),
             outstanding: Nanos::new(outstanding.unwrap_or(0)),
+            claims_work: sum.claims_work,
             waiting: sum.waiting,
             kernel: Nanos::new(kernel),
             longest: Nanos::new(longest),
@@ -141,6 +142,7 @@ impl Account {
 struct Sum {
     busy: [u64; MAX_DEVICES],
     pending: [u64; MAX_DEVICES],
+    claims_work: bool,
     waiting: bool,
     marks: u64,
     launching: u64,
@@ -169,6 +171,7 @@ impl Sum {
             self.of_active = most(self.of_active);
             self.launching += 1;
         }
+        self.claims_work |= reading.devices.iter().any(|there| there.since != 0);
         self.waiting |= reading.waiting > 0;
         self.marks += reading.marks;
         self.passes = self.passes.saturating_add(reading.passes.saturating_sub(last.passes));

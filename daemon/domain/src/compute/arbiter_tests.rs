@@ -199,6 +199,7 @@ fn who_had_the_gpu_alone_owes_nothing_to_one_that_comes() {
     let seen = |busy, outstanding, waiting| Observed {
         busy: vec![Nanos::millis(busy)],
         outstanding: Nanos::millis(outstanding),
+        claims_work: outstanding > 0,
         waiting,
         kernel: Nanos::millis(1),
         longest: Nanos::millis(1),
@@ -244,7 +245,7 @@ fn nobody_waits_longer_for_one_that_stands_still_because_it_says_that_it_always_
             busy += Nanos::millis(1);
             let outstanding = Nanos::millis(1);
             let (kernel, busy) = (outstanding, vec![busy]);
-            let seen = Observed { busy, outstanding, waiting: false, kernel, longest, progress: 1 };
+            let seen = Observed { busy, outstanding, kernel, longest, progress: 1, ..Observed::default() };
             arbiter.observe(now, &first, seen);
             arbiter.observe(now, &second, Observed { waiting: true, ..Observed::default() });
             arbiter.decide(now);

@@ -166,6 +166,7 @@ fn are_light<'a>(
     let light = active.all(|member| {
         count += 1;
         member.waits_for_itself()
+            && member.admits_idleness()
             && member.seen.kernel < brief
             && !member.limited
             && member.terms.gpus.len() == 1

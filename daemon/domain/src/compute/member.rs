@@ -61,6 +61,9 @@ pub(super) struct Member {
     pub(super) stint: Nanos,
     /// How surely it is one that waits for its own work: it was found idle in so many of its last turns, up to 4.
     dries: u8,
+    /// How surely it is idle when it seems so: it said so itself in so many of the last times, up to 4. Else it may only
+    /// not have said what it launched.
+    admits: u8,
     /// It runs in the gaps of another that is to have the GPU back as soon as it asks.
     pub(super) fills: bool,
     /// It was opened because it waited too long, until it has launched once.
@@ -102,6 +105,7 @@ impl Member {
             gap: Nanos::ZERO,
             stint: Nanos::ZERO,
             dries: 0,
+            admits: 0,
             fills: false,
             spared: false,
             woke: false,
@@ -130,6 +134,9 @@ impl Member {
         }
         if idle && !seen.waiting && self.seen.outstanding > Nanos::ZERO {
             self.dries = 4;
+        }
+        if idle && !seen.waiting {
+            self.admits = if seen.claims_work { self.admits.saturating_sub(1) } else { 4 };
         }
         let bound = now + seen.outstanding;
         self.launched |= !idle && progress && (self.is_open() || seen.outstanding > self.seen.outstanding);
@@ -310,6 +317,11 @@ impl Member {
     /// Whether it waits for its own work now and then, as what answers requests does.
     pub(super) const fn waits_for_itself(&self) -> bool {
         self.dries > 0
+    }
+
+    /// Whether it says itself when it has nothing to do.
+    pub(super) const fn admits_idleness(&self) -> bool {
+        self.admits > 0
     }
 
     /// Whether it has the GPU and nothing to do with it, or will in a moment.

@@ -72,6 +72,9 @@ pub struct Observed {
     /// GPU time that it has submitted and that is not known to be done, estimated. Zero means that it is idle: work of
     /// unknown length counts a nanosecond at least.
     pub outstanding: Nanos,
+    /// Whether it says itself that it has work outstanding. One that never waits for its work says so for longer than it
+    /// has any.
+    pub claims_work: bool,
     /// Whether a thread of it waits at the gate, be it for its turn or because too much is outstanding. Whoever waits
     /// there has marked the end of what it launched before, so that this becomes known.
     pub waiting: bool,

@@ -163,15 +163,16 @@ impl Round<'_> {
 impl Round<'_> {
     fn choose(&mut self) {
         self.ask_holders();
-        let order = core::mem::take(&mut self.sheet.order);
         let mut keepers = core::mem::take(&mut self.sheet.keepers);
-        keepers.sort_by_key(|at| order.iter().position(|other| other == at));
-        for at in keepers.iter().chain(&order) {
+        keepers.sort_by_key(|at| self.sheet.order.iter().position(|other| other == at));
+        // Who keeps his turn first, then everybody in order.
+        keepers.extend_from_slice(&self.sheet.order);
+        for at in &keepers {
             if !self.sheet.leavers.contains(at) && self.may_claim(*at) && !self.is_held_back(*at) {
                 self.sheet.chosen.push(*at);
             }
         }
-        (self.sheet.order, self.sheet.keepers) = (order, keepers);
+        self.sheet.keepers = keepers;
         for place in 0..self.sheet.leavers.len() {
             let at = self.sheet.leavers[place];
             if self.may_claim(at) {

@@ -157,6 +157,7 @@ impl Game {
             let seen = Observed {
                 busy: self.busy[at].clone(),
                 outstanding: self.left[at],
+                claims_work: self.left[at] > Nanos::ZERO,
                 waiting: self.has_work(at) && !self.leases[at].open,
                 kernel: KERNEL,
                 longest: KERNEL,
