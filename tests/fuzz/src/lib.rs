@@ -7,6 +7,7 @@
 // The unit tests of the files it borrows stay where they belong.
 #![cfg(not(test))]
 
+mod container;
 mod input;
 mod ledger;
 mod node;
@@ -22,6 +23,7 @@ mod account;
 #[path = "../../../daemon/agent/src/state.rs"]
 mod state;
 
+pub use container::container;
 pub use ledger::ledger;
 pub use node::node;
 pub use policy::policy;
@@ -35,6 +37,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("configuration", configuration),
+    ("container", container),
     ("ledger", ledger),
     ("messages", messages),
     ("names", names),

@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // The mind, the senses, the hands, the voice.
     ("tranche-domain", &[]),
     ("tranche-inventory", &["tranche-domain"]),
+    ("tranche-cdi", &["tranche-domain"]),
     ("tranche-agent", &["tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"]),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
     // The kubelet's adapter.
@@ -50,7 +51,10 @@ const EDGES: &[(&str, &[&str])] = &[
     // Both sides of compute in virtual time.
     ("arena", &["simgpu", "tranche-agent", "tranche-domain", "tranche-policy", "tranche-shm"]),
     // Hands everybody what strangers might.
-    ("fuzz", &["tranche-agent", "tranche-domain", "tranche-policy", "tranche-rpc", "tranche-shm"]),
+    (
+        "fuzz",
+        &["tranche-agent", "tranche-cdi", "tranche-domain", "tranche-policy", "tranche-rpc", "tranche-shm"],
+    ),
 ];
 
 /// All that may be part of the guest.

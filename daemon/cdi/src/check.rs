@@ -1,0 +1,98 @@
+//! Whether a document keeps to the specification.
+
+use std::collections::BTreeSet;
+
+use crate::error::Fault;
+use crate::library::is_clean;
+use crate::names;
+use crate::spec::{ContainerEdits, DeviceNode, Hook, Mount, Spec};
+
+/// When a hook can run, by the OCI runtime specification.
+const HOOKS: &[&str] =
+    &["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+
+impl Spec {
+    /// Whether container runtimes would take it, as far as it is read here: what is passed on unread is theirs to
+    /// judge.
+    ///
+    /// # Errors
+    /// The first thing that they would not.
+    pub fn check(&self) -> Result<(), Fault> {
+        version(&self.cdi_version)?;
+        let why = "it takes the form vendor/class";
+        valid(names::is_kind(&self.kind), "the kind", &self.kind, why)?;
+        self.container_edits.check()?;
+        if self.devices.is_empty() {
+            return Err(Fault::NoDevices);
+        }
+        let mut seen = BTreeSet::new();
+        for device in &self.devices {
+            let why = "it takes letters, digits and, between these, '_', '-', '.' and ':'";
+            valid(names::is_device(&device.name), "the device name", &device.name, why)?;
+            if !seen.insert(&device.name) {
+                return Err(Fault::Twice(device.name.clone()));
+            }
+            device.container_edits.check()?;
+        }
+        Ok(())
+    }
+}
+
+impl ContainerEdits {
+    /// Whether container runtimes would do all this.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        self.env.iter().try_for_each(|entry| variable(entry))?;
+        self.device_nodes.iter().try_for_each(node)?;
+        self.hooks.iter().try_for_each(hook)?;
+        self.mounts.iter().try_for_each(mount)
+    }
+}
+
+/// 0.3.0 to 1.x.
+fn version(text: &str) -> Result<(), Fault> {
+    let numbers: Option<Vec<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([1, _, _]) => Ok(()),
+        Some([0, minor, _]) if *minor >= 3 => Ok(()),
+        _ => Err(Fault::Version(text.to_owned())),
+    }
+}
+
+fn variable(entry: &str) -> Result<(), Fault> {
+    let named = entry.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+    valid(named && !entry.contains('\0'), "the variable", entry, "it takes the form NAME=text")
+}
+
+fn node(node: &DeviceNode) -> Result<(), Fault> {
+    path("the device node", &node.path)?;
+    node.host_path.iter().try_for_each(|host| path("the device node", host))?;
+    let permissions = node.permissions.as_deref().unwrap_or_default();
+    let known = permissions.chars().all(|c| "rwm".contains(c));
+    valid(known, "the permissions", permissions, "they are some of r, w and m")
+}
+
+fn hook(hook: &Hook) -> Result<(), Fault> {
+    let known = HOOKS.contains(&hook.hook_name.as_str());
+    valid(known, "the hook name", &hook.hook_name, "the OCI runtime specification knows no such time")?;
+    path("the hook's program", &hook.path)
+}
+
+fn mount(mount: &Mount) -> Result<(), Fault> {
+    path("the mount's place in the container", &mount.container_path)?;
+    // What is not bound is made anew, and its name is no path.
+    let made = mount.kind.as_deref().is_some_and(|kind| !["", "none", "bind"].contains(&kind));
+    let named = !mount.host_path.is_empty() && !mount.host_path.contains('\0');
+    if made {
+        valid(named, "the mount's source", "", "it is empty")
+    } else {
+        path("the mount's source", &mount.host_path)
+    }
+}
+
+fn path(what: &'static str, text: &str) -> Result<(), Fault> {
+    valid(is_clean(text), what, text, "it takes an absolute path without '.', '..' and empty parts")
+}
+
+fn valid(good: bool, what: &'static str, value: &str, why: &'static str) -> Result<(), Fault> {
+    if good { Ok(()) } else { Err(Fault::Value { what, value: value.to_owned(), why }) }
+}

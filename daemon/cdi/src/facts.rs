@@ -1,0 +1,167 @@
+//! What a container needs for some GPUs, whoever found it out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::error::Fault;
+use crate::hooks;
+use crate::library::{Governed, folder, within};
+use crate::spec::{ContainerEdits, Mount};
+
+/// Where images that bring a driver of their own have it. A slice's container finds the folder empty.
+pub(crate) const COMPAT_HOME: &str = "/usr/local/cuda/compat";
+/// Where a slice has what is its own.
+pub(crate) const OUR_HOME: &str = "/run/tranche";
+/// Names the libraries that glibc's loader puts into every program.
+pub(crate) const PRELOAD_LIST: &str = "/etc/ld.so.preload";
+/// Variables that are ours to set.
+const OUR_VARIABLES: [&str; 3] = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "TRANCHE_SLICE_SOCKET"];
+
+/// A library of the driver that the shim stands in for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Driver {
+    /// The file on the node.
+    pub file: String,
+    /// Every path by which a container's loader might find it.
+    pub places: BTreeSet<String>,
+}
+
+/// What a container needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// `libcuda`.
+    pub cuda: Driver,
+    /// NVML.
+    pub nvml: Driver,
+    /// All else: device nodes, other libraries, hooks, variables.
+    pub(crate) rest: ContainerEdits,
+    /// The same with the driver's own libraries and the links to them.
+    pub(crate) whole: ContainerEdits,
+    /// The version of the specification that the node's file follows.
+    pub(crate) version: String,
+}
+
+impl Facts {
+    /// Tells the governed libraries from the rest.
+    pub(crate) fn of(edits: ContainerEdits, version: &str) -> Result<Self, Fault> {
+        let whole = passable(edits)?;
+        let mut rest = whole.clone();
+        let mut places = BTreeSet::new();
+        rest.hooks = rest.hooks.drain(..).filter_map(|hook| hooks::harmless(hook, &mut places)).collect();
+        let (governed, others) = rest.mounts.drain(..).partition(|mount| library(mount).is_some());
+        rest.mounts = others;
+        let governed: Vec<Mount> = governed;
+        let mut cuda = driver(Governed::Cuda, &governed, &places)?;
+        let mut nvml = driver(Governed::Nvml, &governed, &places)?;
+        for driver in [&mut cuda, &mut nvml] {
+            // A file that has another name on the node may be mounted by that name, too.
+            rest.mounts.retain(|mount| mount.host_path != driver.file);
+            driver.places.extend(rest.mounts.iter().filter_map(|mount| brought(mount, &driver.file)));
+            driver.places.retain(|place| !within(place, COMPAT_HOME) && !within(place, OUR_HOME));
+        }
+        rest.mounts.retain(|mount| !cuda.places.contains(&mount.container_path));
+        rest.mounts.retain(|mount| !nvml.places.contains(&mount.container_path));
+        Ok(Self { cuda, nvml, rest, whole, version: version.to_owned() })
+    }
+
+    pub(crate) fn driver(&self, library: Governed) -> &Driver {
+        match library {
+            Governed::Cuda => &self.cuda,
+            Governed::Nvml => &self.nvml,
+        }
+    }
+}
+
+/// Without what no slice's container gets, or an error for what it cannot have beside its own.
+fn passable(mut edits: ContainerEdits) -> Result<ContainerEdits, Fault> {
+    edits.mounts.retain(|mount| !within(&mount.container_path, COMPAT_HOME));
+    let ours = |path: &str| within(path, OUR_HOME) || path == PRELOAD_LIST;
+    if let Some(mount) = edits.mounts.iter().find(|mount| ours(&mount.container_path)) {
+        return Err(Fault::Occupied(mount.container_path.clone()));
+    }
+    edits.env.retain(|entry| !OUR_VARIABLES.contains(&variable(entry)));
+    edits.hooks.retain(|hook| !hooks::prefers_image(hook));
+    // Of two mounts at one place, a runtime makes the later.
+    let mounts = edits.mounts.drain(..).map(|mount| (mount.container_path.clone(), mount));
+    edits.mounts = mounts.collect::<BTreeMap<_, _>>().into_values().collect();
+    Ok(edits)
+}
+
+/// By either name: the file is the driver's wherever it is put, and the place is the driver's whatever is put there.
+fn library(mount: &Mount) -> Option<Governed> {
+    Governed::named(&mount.container_path).or_else(|| Governed::named(&mount.host_path))
+}
+
+fn driver(
+    wanted: Governed,
+    mounts: &[Mount],
+    linked: &BTreeSet<(Governed, String)>,
+) -> Result<Driver, Fault> {
+    let mounts: Vec<&Mount> = mounts.iter().filter(|mount| library(mount) == Some(wanted)).collect();
+    let file = file(wanted, &mounts)?.to_owned();
+    let mut places: BTreeSet<String> = mounts.iter().map(|mount| mount.container_path.clone()).collect();
+    for folder in mounts.iter().map(|mount| folder(&mount.container_path)) {
+        places.extend([wanted.soname(), wanted.plain()].map(|name| format!("{folder}/{name}")));
+    }
+    places.extend(linked.iter().filter(|(library, _)| *library == wanted).map(|(_, place)| place.clone()));
+    Ok(Driver { file, places })
+}
+
+/// Where a folder that is mounted as a whole has the file in it.
+fn brought(mount: &Mount, file: &str) -> Option<String> {
+    let inside = file.strip_prefix(&mount.host_path).filter(|inside| inside.starts_with('/'))?;
+    Some(format!("{}{inside}", mount.container_path))
+}
+
+/// The file of the driver for programs of this machine's word size; for others the shim is in the way and does not
+/// load, so these find no driver.
+fn file<'a>(wanted: Governed, mounts: &[&'a Mount]) -> Result<&'a str, Fault> {
+    let narrow = |path: &str| path.contains("/i386-linux-gnu/") || path.contains("/lib32/");
+    let mut files: Vec<&str> = mounts
+        .iter()
+        .filter(|mount| !narrow(&mount.host_path) && !narrow(&mount.container_path))
+        .map(|mount| mount.host_path.as_str())
+        .collect();
+    files.sort_unstable_by_key(|file| (version(wanted, file).is_none(), *file));
+    let first = *files.first().ok_or(Fault::NoLibrary(wanted.soname()))?;
+    let other = files.iter().find(|file| {
+        version(wanted, file)
+            .is_some_and(|other| version(wanted, first).is_some_and(|version| version != other))
+    });
+    other.map_or(Ok(first), |other| Err(Fault::TwoDrivers(first.to_owned(), (*other).to_owned())))
+}
+
+/// `550.163.01` of `libcuda.so.550.163.01`; nothing of the shorter names.
+fn version(wanted: Governed, file: &str) -> Option<&str> {
+    let name = file.rsplit('/').next()?;
+    name.strip_prefix(wanted.plain())?.strip_prefix('.').filter(|version| version.contains('.'))
+}
+
+fn variable(entry: &str) -> &str {
+    entry.split_once('=').map_or(entry, |(name, _)| name)
+}
+
+/// Adds to what is done already, as a runtime does it: what comes later takes the place of what was there.
+pub(crate) fn merge(into: &mut ContainerEdits, from: &ContainerEdits) -> Result<(), Fault> {
+    into.env.retain(|old| !from.env.iter().any(|new| variable(new) == variable(old)));
+    into.env.extend(from.env.iter().cloned());
+    into.device_nodes.retain(|old| !from.device_nodes.iter().any(|new| new.path == old.path));
+    into.device_nodes.extend(from.device_nodes.iter().cloned());
+    into.mounts.retain(|old| !from.mounts.iter().any(|new| new.container_path == old.container_path));
+    into.mounts.extend(from.mounts.iter().cloned());
+    into.hooks.retain(|old| !from.hooks.contains(old));
+    into.hooks.extend(from.hooks.iter().cloned());
+    from.unread.iter().try_for_each(|(field, value)| match (into.unread.get_mut(field), value) {
+        (None, _) => {
+            into.unread.insert(field.clone(), value.clone());
+            Ok(())
+        }
+        (Some(Value::Array(old)), Value::Array(new)) => {
+            old.extend(new.iter().cloned());
+            Ok(())
+        }
+        (Some(old), _) if old == value => Ok(()),
+        _ => Err(Fault::Disagree(field.clone())),
+    })
+}

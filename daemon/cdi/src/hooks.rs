@@ -1,0 +1,113 @@
+//! The programs that a node's file has run while a container is made, and which of them a slice can bear.
+
+use std::collections::BTreeSet;
+
+use crate::library::{Governed, is_clean};
+use crate::spec::Hook;
+
+/// Puts the image's own driver before the node's in the loader's cache, and so before the shim. Both names it had.
+const COMPAT: [&str; 2] = ["enable-cuda-compat", "cudacompat"];
+/// Makes links, each of them told as `--link TARGET::LINK`.
+const LINKS: &str = "create-symlinks";
+
+/// Whether a hook leads programs to the image's own driver.
+pub(crate) fn prefers_image(hook: &Hook) -> bool {
+    hook.args.iter().any(|argument| COMPAT.contains(&argument.as_str()))
+}
+
+/// The hook without what would lead around the shim, or nothing if nothing is left of it.
+///
+/// Links by the names of governed libraries are taken out: the shim itself is mounted there, and a link cannot be made
+/// over a mount. The places are added to `places`.
+pub(crate) fn harmless(mut hook: Hook, places: &mut BTreeSet<(Governed, String)>) -> Option<Hook> {
+    if !hook.args.iter().any(|argument| argument == LINKS) {
+        return Some(hook);
+    }
+    let (arguments, left) = without_governed(&hook.args, places);
+    hook.args = arguments;
+    left.then_some(hook)
+}
+
+/// The arguments without links to governed names, and whether there are other links.
+fn without_governed(arguments: &[String], places: &mut BTreeSet<(Governed, String)>) -> (Vec<String>, bool) {
+    let (mut kept, mut left) = (Vec::new(), false);
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let link = match argument.strip_prefix("--link") {
+            Some("") => arguments.next().map(String::as_str),
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        };
+        let place = link.and_then(|link| link.rsplit_once("::")).map(|(_, place)| place);
+        if let Some((library, place)) = place.and_then(|place| Some((Governed::named(place)?, place))) {
+            if is_clean(place) {
+                places.insert((library, place.to_owned()));
+            }
+            continue;
+        }
+        left |= link.is_some();
+        kept.push(argument.clone());
+        kept.extend(link.filter(|_| argument == "--link").map(str::to_owned));
+    }
+    (kept, left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hook(args: &[&str]) -> Hook {
+        let args = args.iter().map(|&argument| argument.to_owned()).collect();
+        Hook {
+            hook_name: "createContainer".into(),
+            path: "/usr/bin/nvidia-cdi-hook".into(),
+            args,
+            ..Hook::default()
+        }
+    }
+
+    fn rest(args: &[&str]) -> (Option<Vec<String>>, Vec<String>) {
+        let mut places = BTreeSet::new();
+        let rest = harmless(hook(args), &mut places).map(|hook| hook.args);
+        (rest, places.into_iter().map(|(_, place)| place).collect())
+    }
+
+    #[test]
+    fn the_hook_that_prefers_the_images_driver_is_known() {
+        assert!(prefers_image(&hook(&[
+            "nvidia-cdi-hook",
+            "enable-cuda-compat",
+            "--host-driver-version=550.163.01"
+        ])));
+        assert!(prefers_image(&hook(&["nvidia-ctk", "hook", "enable-cuda-compat"])));
+        assert!(!prefers_image(&hook(&["nvidia-cdi-hook", "update-ldcache"])));
+    }
+
+    #[test]
+    fn links_by_governed_names_become_places_of_the_shim() {
+        let (left, places) = rest(&[
+            "nvidia-cdi-hook",
+            "create-symlinks",
+            "--link",
+            "libcuda.so.1::/usr/lib64/libcuda.so",
+            "--link=libnvidia-opticalflow.so.1::/usr/lib64/libnvidia-opticalflow.so",
+        ]);
+        let link = "--link=libnvidia-opticalflow.so.1::/usr/lib64/libnvidia-opticalflow.so";
+        assert_eq!(left.unwrap(), ["nvidia-cdi-hook", "create-symlinks", link]);
+        assert_eq!(places, ["/usr/lib64/libcuda.so"]);
+    }
+
+    #[test]
+    fn a_hook_that_has_nothing_left_to_do_goes() {
+        let args = ["nvidia-cdi-hook", "create-symlinks", "--link", "libcuda.so.1::/usr/lib64/libcuda.so"];
+        assert_eq!(rest(&args), (None, vec!["/usr/lib64/libcuda.so".to_owned()]));
+    }
+
+    #[test]
+    fn other_hooks_stay_as_they_are() {
+        let args = ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"];
+        assert_eq!(rest(&args).0.unwrap(), args);
+        let odd = ["nvidia-cdi-hook", "create-symlinks", "--link"];
+        assert_eq!(rest(&odd).0, None, "nothing is linked");
+    }
+}

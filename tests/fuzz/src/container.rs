@@ -1,0 +1,54 @@
+//! The node's description of its GPUs, from whoever wrote it, and what becomes of it in a slice's containers.
+
+use tranche_cdi::spec::{ContainerEdits, Spec};
+use tranche_cdi::{Facts, Governed, Gpu, Injection, NodeSpec, Shim};
+use tranche_domain::id::GpuUuid;
+
+/// The file as `tranched` reads it. What is refused is refused in one line that names the file; whatever is not, gives
+/// a valid document, in which the driver is nowhere but under its other names.
+pub fn container(data: &[u8]) {
+    let facts = NodeSpec::parse("fuzzed.yaml", data).and_then(|node| node.facts(&[gpu()], 1));
+    match facts {
+        Ok(facts) => [false, true].into_iter().for_each(|whole| document(&facts, whole)),
+        Err(refused) => {
+            let said = refused.to_string();
+            assert!(said.starts_with("fuzzed.yaml: ") && !said.contains('\n'), "{said:?}");
+        }
+    }
+}
+
+/// The one that the corpus has.
+fn gpu() -> Gpu {
+    Gpu { uuid: GpuUuid::from_bytes([0x11; 16]), index: 0 }
+}
+
+fn document(facts: &Facts, whole: bool) {
+    let shim = Shim {
+        libcuda: "/shim/libcuda".into(),
+        libnvml: "/shim/libnvml".into(),
+        socket_folder: "/shim/socket".into(),
+        preload: None,
+    };
+    let slice = "fuzzed".parse().expect("a name like any other");
+    let injection = Injection { slice, gpus: vec![gpu().uuid], shim: (!whole).then_some(shim) };
+    let document = injection.document(facts).expect("what was understood can be written");
+    assert_eq!(document.check(), Ok(()));
+    let read: Spec = serde_json::from_str(&document.to_json()).expect("what was written can be read");
+    assert_eq!(read.check(), Ok(()));
+    let edits = &document.devices[0].container_edits;
+    let preferring = |argument: &String| argument == "enable-cuda-compat";
+    assert!(!edits.hooks.iter().flat_map(|hook| &hook.args).any(preferring));
+    if !whole {
+        governed(edits, facts);
+    }
+}
+
+fn governed(edits: &ContainerEdits, facts: &Facts) {
+    let aliases = Governed::ALL.map(Governed::alias);
+    for mount in edits.mounts.iter().filter(|mount| !aliases.contains(&mount.container_path)) {
+        assert!(![&facts.cuda.file, &facts.nvml.file].contains(&&mount.host_path), "{mount:?}");
+        assert_eq!(Governed::named(&mount.host_path), None, "{mount:?}");
+        let shim = ["/shim/libcuda", "/shim/libnvml"].contains(&mount.host_path.as_str());
+        assert!(shim || Governed::named(&mount.container_path).is_none(), "{mount:?}");
+    }
+}
