@@ -10,7 +10,7 @@ use nix::unistd::{Group, chown};
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_inventory::Driver;
 
-use crate::{Config, Contexts, Decider, Layout, Reach, Settings, privileges, serve};
+use crate::{Config, Contexts, Layout, Reach, Settings, privileges, serve};
 
 /// Makes slices of this node's GPUs and answers for their memory
 #[derive(Debug, Parser)]
@@ -87,15 +87,13 @@ impl Options {
 }
 
 /// In this order: everything that needs root's powers or may block comes first, then the powers go, and only
-/// then are other threads started that would have kept them. The one that decides about compute is there before, as it
-/// needs a power that nobody does later, and gives up its own.
+/// then are other threads started that would have kept them.
 fn run(config: &Config, layout: Layout, shim: PathBuf) -> Result<(), Failed> {
     let _locks = layout.occupy()?;
     let door = layout.open_door()?;
     give_to_group(config, &layout)?;
     let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
     let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
-    let decider = Decider::begin(layout.reach)?;
     if layout.reach == Reach::Node {
         privileges::drop_unneeded()?;
     }
@@ -106,7 +104,6 @@ fn run(config: &Config, layout: Layout, shim: PathBuf) -> Result<(), Failed> {
         contexts,
         over_cap: config.over_cap(),
         transfers: config.transfers,
-        decider,
         outstanding: Some(outstanding),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -10,15 +10,13 @@ mod member;
 mod premises;
 mod rounds;
 mod site;
-mod urgency;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use tranche_domain::compute::{Instant, Nanos, Rules, Terms, Why, Window};
+use tranche_domain::compute::{Instant, Rules, Terms, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
@@ -27,12 +25,10 @@ use crate::config::Transfers;
 use crate::tenancy::{Tenancy, monotonic_ns};
 use bells::{Bells, Number};
 use premises::Premises;
-use urgency::Rest;
 
 pub use account::Account;
 pub use rounds::Rounds;
 pub use site::Site;
-pub use urgency::Decider;
 
 /// How compute is bounded, in the words of [`tranche_domain::view::NodeView::compute_enforcement`].
 pub(crate) const TECHNIQUE: &str =
@@ -83,10 +79,10 @@ impl Governor {
     }
 
     /// Begins to govern.
-    pub(crate) fn start(self: &Arc<Self>, decider: Decider) -> Running {
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<Running> {
         let governor = Arc::clone(self);
-        let thread = decider.run(move || governor.run());
-        Running { governor: Arc::clone(self), thread: Some(thread) }
+        let thread = thread::Builder::new().name("compute".into()).spawn(move || governor.run())?;
+        Ok(Running { governor: Arc::clone(self), thread: Some(thread) })
     }
 
     /// Governs a slice from now on; one of the same name is forgotten.
@@ -141,18 +137,13 @@ impl Governor {
     }
 
     fn run(&self) {
-        let (mut alarm, mut rest) = (None, Rest::default());
+        let mut alarm = None;
         while !self.stopping.load(Ordering::Acquire) {
             let rung = self.bells.wait();
-            let began = now();
             let rang = |premises: &Premises| rung.contains(premises.number);
-            let deadline = self.state().rounds.go(began, rung.ourselves(), rang);
+            let deadline = self.state().rounds.go(now(), rung.ourselves(), rang);
             if alarm.replace(deadline) != Some(deadline) {
                 self.bells.alarm(deadline);
-            }
-            let pause = rest.after(began, now());
-            if pause > Nanos::ZERO {
-                thread::sleep(Duration::from_nanos(pause.get()));
             }
         }
     }

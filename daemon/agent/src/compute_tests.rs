@@ -1,5 +1,6 @@
 use super::*;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tranche_domain::compute::Priority;
@@ -12,7 +13,6 @@ use tranche_shm::lease::Lease;
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::regions::Regions;
-use crate::sockets::Reach;
 use member::Member;
 use rounds::BEAT;
 
@@ -28,10 +28,6 @@ impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self { directory, governor: Arc::new(Governor::new(Transfers::Uncounted).unwrap()) }
-    }
-
-    fn start(&self) -> Running {
-        self.governor.start(Decider::begin(Reach::User).unwrap())
     }
 
     /// A slice with one process in it.
@@ -93,7 +89,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
 fn a_slice_alone_is_open_and_governed_and_the_daemon_shows_that_it_lives() {
     let place = Place::new();
     let (_, tenancy) = place.slice("a", 500);
-    let _running = place.start();
+    let _running = place.governor.start().unwrap();
     eventually("it may launch", || lease(&tenancy).governed && lease(&tenancy).open);
     let control = tenancy.regions.control().reader();
     let before = control.heartbeat_ns();
@@ -115,7 +111,7 @@ fn a_slice_is_told_what_transfers_are_and_told_otherwise_by_the_next_daemon() {
 fn a_frozen_slice_is_closed_until_it_is_thawed() {
     let place = Place::new();
     let (slice, tenancy) = place.slice("a", 500);
-    let _running = place.start();
+    let _running = place.governor.start().unwrap();
     eventually("it may launch", || lease(&tenancy).open);
     place.governor.change(&Slice { frozen: true, ..slice.clone() });
     eventually("it is frozen", || lease(&tenancy).frozen && !lease(&tenancy).open);
@@ -131,7 +127,7 @@ fn whoever_waits_and_rings_gets_its_turn_though_the_holder_never_says_a_word() {
     let place = Place::new();
     let (_, holder) = place.slice("holder", 500);
     let (_, other) = place.slice("other", 500);
-    let _running = place.start();
+    let _running = place.governor.start().unwrap();
     launch(&holder, 1, 1_000_000);
     holder.regions.bell().write(1).unwrap();
     other.regions.compute().record(seat()).tally(Tally::Waiting).store(1, Relaxed);
@@ -143,7 +139,7 @@ fn whoever_waits_and_rings_gets_its_turn_though_the_holder_never_says_a_word() {
 fn what_a_slice_used_is_shown_to_it_and_to_us() {
     let place = Place::new();
     let (slice, tenancy) = place.slice("a", 500);
-    let _running = place.start();
+    let _running = place.governor.start().unwrap();
     launch(&tenancy, 1, 60_000_000);
     tenancy.regions.bell().write(1).unwrap();
     let device = DeviceSlot::new(0).unwrap();

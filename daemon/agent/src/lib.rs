@@ -35,7 +35,7 @@ mod sys;
 mod tenancy;
 mod trueup;
 
-pub use compute::{Account, Decider, Rounds, Site};
+pub use compute::{Account, Rounds, Site};
 pub use config::{Config, ConfigError, OverCap, OverCapPolicy, Transfers};
 pub use context::{Contexts, Outstanding};
 pub use serve::{Settings, StartError, serve};

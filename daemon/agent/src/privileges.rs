@@ -11,7 +11,7 @@ const KEPT: [(Capability, &str); 3] = [
 ];
 
 /// Drops what is not needed from this thread, and so from all that it starts later: call it before any other
-/// thread is started, or in that, too. In a container some may be missing already; those are not asked for.
+/// thread is started. In a container some may be missing already; those are not asked for.
 ///
 /// # Errors
 /// If the kernel refuses, which leaves the powers as they were.

@@ -15,7 +15,7 @@ use tranche_rpc::v1::node_server::NodeServer;
 
 use crate::agent::Agent;
 use crate::attendant::Attendant;
-use crate::compute::{Decider, Governor};
+use crate::compute::Governor;
 use crate::config::{OverCap, Transfers};
 use crate::context::{Contexts, Outstanding};
 use crate::service::Door;
@@ -41,8 +41,6 @@ pub struct Settings {
     pub over_cap: OverCap,
     /// What copies and fills are to compute.
     pub transfers: Transfers,
-    /// The thread that decides about compute.
-    pub decider: Decider,
     /// What is still being measured.
     pub outstanding: Option<Outstanding>,
 }
@@ -73,7 +71,7 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, over_cap, transfers, decider, outstanding } = settings;
+    let Settings { layout, shim, driver, contexts, over_cap, transfers, outstanding } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start().map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
@@ -83,7 +81,7 @@ pub async fn serve(
     }
     allow_descriptors(&agent);
     recovery::recover(&agent).map_err(StartError::Recovery)?;
-    let _governing = governor.start(decider);
+    let _governing = governor.start().map_err(StartError::Compute)?;
     if let Some(outstanding) = outstanding.filter(|outstanding| !outstanding.is_empty()) {
         let agent = Arc::clone(&agent);
         tokio::task::spawn_blocking(move || take_late(&agent, outstanding));

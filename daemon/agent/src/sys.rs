@@ -230,27 +230,6 @@ pub(crate) fn futex_wake_all(word: &AtomicU64) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// Lets the calling thread run as soon as it can, before all that are not of real time: at the lowest priority of those
-/// that are, and in turns with others of that. What it starts does not inherit this.
-pub(crate) fn run_in_real_time() -> io::Result<()> {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: `lowest` outlives the call; 0 names the calling thread.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Gives the calling thread a niceness, from -20, the first to run, to 19.
-pub(crate) fn set_niceness(niceness: i32) -> io::Result<()> {
-    // SAFETY: it takes three integers; 0 names the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Opens a file for reading through a mount of its own that nobody can write through: whoever gets the
 /// descriptor cannot open the file writable again by way of `/proc/self/fd`, as root in a container either.
 /// Needs CAP_SYS_ADMIN and Linux 5.12.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use tranche_agent::{Contexts, Decider, Layout, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{Contexts, Layout, OverCap, Reach, Settings, Transfers, serve};
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 
@@ -31,7 +31,6 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         contexts: Contexts::assumed(Bytes::new(context)),
         over_cap: OverCap::Report,
         transfers: Transfers::Uncounted,
-        decider: Decider::begin(Reach::User)?,
         outstanding: None,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

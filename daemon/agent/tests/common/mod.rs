@@ -14,7 +14,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tranche_agent::{Contexts, Decider, Layout, Locks, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{Contexts, Layout, Locks, OverCap, Reach, Settings, Transfers, serve};
 use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
@@ -69,7 +69,6 @@ impl Place {
             contexts: Contexts::assumed(Bytes::mib(308)),
             over_cap,
             transfers: Transfers::Uncounted,
-            decider: Decider::begin(Reach::User).unwrap(),
             outstanding: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();
