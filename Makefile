@@ -16,7 +16,7 @@ build: ## Build everything into target/stage
 	$(CARGO) build --workspace --exclude stress
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
-	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche workload simgpu) $(STAGE)/bin
+	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-deviceplugin workload simgpu) $(STAGE)/bin
 	@install -m 755 $(TARGET)/shim/libtranche_preload.so $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(STAGE)/lib/tranche/replace/libcuda.so.1
 	@install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(STAGE)/lib/tranche/replace/libnvidia-ml.so.1
@@ -59,10 +59,11 @@ lint: ## Formatting and warnings
 	$(foreach shim,$(SHIMS),$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-$(shim) -- -D warnings &&) true
 
 unit: ## Tests of each crate by itself
-	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress
+	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude fakekubelet
 
 e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p fakekubelet
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p stress
 
 stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)

@@ -65,6 +65,8 @@ pub enum Taken {
 /// What is wrong with a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
+    /// The daemon does not answer, and nothing can be made or checked.
+    NoDaemon,
     /// The daemon does not show it.
     Gone,
     /// No slice may be put there.
@@ -86,6 +88,7 @@ impl fmt::Display for Health {
             Self::Taken(Taken::ByStrangers(count)) => {
                 write!(f, "taken: {count} process(es) outside any slice use its GPU")
             }
+            Self::Broken(Broken::NoDaemon) => f.write_str("broken: tranched does not answer"),
             Self::Broken(Broken::Gone) => f.write_str("broken: tranched does not see its GPU"),
             Self::Broken(Broken::Obstacle(why)) => write!(f, "broken: {why}"),
         }

@@ -1,7 +1,8 @@
 //! Slices as devices of the kubelet: what is offered, what may be given to whom, and when it comes back.
 //!
-//! Law: only [`config`] reads a file. Everything else decides on what it is handed and never acts: no clock, no
-//! socket, no randomness; time is an argument, and the same inputs always give the same answer.
+//! Law: everything is decided by the modules that never act (`allocate`, `device`, `health`, `offer`, `prefer`,
+//! `profile`, `release`): no clock, no socket, no randomness; time is an argument, and the same inputs always
+//! give the same answer. The others ask the daemon and the kubelet, and do what was decided.
 #![forbid(unsafe_code)]
 
 pub mod allocate;
@@ -12,6 +13,17 @@ pub mod offer;
 pub mod prefer;
 pub mod profile;
 pub mod release;
+
+mod attendant;
+pub mod cli;
+mod daemon;
+mod desk;
+mod directory;
+mod endpoint;
+mod pods;
+pub mod serve;
+mod service;
+mod socket;
 
 #[cfg(test)]
 mod testing;

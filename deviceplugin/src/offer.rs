@@ -6,6 +6,7 @@ use std::fmt;
 use tranche_domain::id::{GpuSelector, GpuUuid};
 use tranche_domain::node::{Gpu, Refusal};
 use tranche_domain::units::Bytes;
+use tranche_domain::view::GpuView;
 
 use crate::config::{Config, Division};
 use crate::device::{DeviceId, MOST_ALIKE};
@@ -56,6 +57,13 @@ pub struct Card {
     pub model: String,
     /// What slices can be made of.
     pub capacity: Bytes,
+}
+
+impl Card {
+    /// Reads the daemon's picture of a GPU.
+    pub fn of(gpu: &GpuView) -> Self {
+        Self { index: gpu.index, uuid: gpu.uuid, model: gpu.name.clone(), capacity: gpu.capacity }
+    }
 }
 
 /// Why a GPU cannot be divided as configured.

@@ -11,13 +11,20 @@ use crate::allocate::Standing;
 use crate::device::DeviceId;
 use crate::health::{Occupied, Scene};
 
-/// How far apart the two looks at least are.
+/// How far apart the two looks at least are, if nobody says otherwise.
 pub const GRACE: Duration = Duration::from_secs(30);
 
 /// What has been seen of the pods of devices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absences {
+    grace: Duration,
     watched: BTreeMap<DeviceId, Watch>,
+}
+
+impl Default for Absences {
+    fn default() -> Self {
+        Self::new(GRACE)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +35,11 @@ struct Watch {
 }
 
 impl Absences {
+    /// Nothing seen yet; a pod has to be missing for so long.
+    pub const fn new(grace: Duration) -> Self {
+        Self { grace, watched: BTreeMap::new() }
+    }
+
     /// Takes in one complete answer of the kubelet, and says which slices are to be ended now. `now` is the
     /// time since any fixed instant, on a clock that is never set back. Without an answer there is nothing to
     /// take in: a kubelet that is away frees nobody's slice.
@@ -35,7 +47,7 @@ impl Absences {
         self.watched.retain(|device, _| scene.slices.contains_key(device));
         let over = scene.slices.iter().filter(|(device, occupied)| {
             let watch = self.watched.entry((*device).clone()).or_default();
-            watch.see(listed.contains(device), now) && **occupied == Occupied::No
+            watch.missing(listed.contains(device), now) >= Some(self.grace) && **occupied == Occupied::No
         });
         over.map(|(device, _)| device.clone()).collect()
     }
@@ -56,14 +68,14 @@ impl Absences {
 }
 
 impl Watch {
-    /// Whether its pod has been missing for long enough.
-    fn see(&mut self, listed: bool, now: Duration) -> bool {
+    /// How long its pod has been missing, if it is.
+    fn missing(&mut self, listed: bool, now: Duration) -> Option<Duration> {
         if listed {
             *self = Self { ever_listed: true, missing_since: None };
-            return false;
+            return None;
         }
         let since = *self.missing_since.get_or_insert(now);
-        now.saturating_sub(since) >= GRACE
+        Some(now.saturating_sub(since))
     }
 }
 

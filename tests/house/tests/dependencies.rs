@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-agent", &["tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"]),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
     // The kubelet's adapter.
-    ("tranche-deviceplugin", &["tranche-domain"]),
+    ("tranche-deviceplugin", &["tranche-domain", "tranche-kubelet", "tranche-rpc"]),
     // The guest in somebody else's process.
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),
@@ -32,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fakenvml", &["simgpu"]),
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-rpc", "tranche-shm"]),
+    ("fakekubelet", &["e2e", "tranche-deviceplugin", "tranche-domain", "tranche-kubelet", "tranche-rpc"]),
     ("bench", &["simgpu"]),
     (
         "stress",

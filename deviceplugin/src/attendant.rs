@@ -1,0 +1,176 @@
+//! One profile's standing with the kubelet: its socket is there, and the kubelet knows it.
+//!
+//! Whatever happens, the next look puts right: a kubelet that starts removes all sockets and knows nobody, one
+//! that lost its connection does not come back by itself, and one that is not there yet comes some time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tranche_kubelet::deviceplugin as api;
+use tranche_kubelet::deviceplugin::registration_client::RegistrationClient;
+
+use crate::desk::Desk;
+use crate::endpoint::Endpoint;
+use crate::profile::ProfileName;
+use crate::service::OPTIONS;
+use crate::socket::{self, Identity, SocketError};
+
+/// How often everything is looked at, though nothing seems to have changed.
+const IDLE: Duration = Duration::from_secs(5);
+/// How long a kubelet that was registered with may not listen.
+const DEAFNESS: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Keeps one profile registered.
+#[derive(Debug)]
+pub(crate) struct Attendant {
+    desk: Arc<Desk>,
+    profile: ProfileName,
+    directory: PathBuf,
+    endpoint: Option<Endpoint>,
+    registered: Option<Registered>,
+    pause: Duration,
+    /// What was last complained of, so that it is said once.
+    complaint: Option<String>,
+}
+
+/// Which kubelet knows which socket.
+#[derive(Debug)]
+struct Registered {
+    kubelet: Identity,
+    endpoint: Identity,
+    /// When somebody listened last, or the registration was made.
+    heard: Instant,
+}
+
+/// Why a profile is not registered.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("cannot serve at {}: {cause}", .path.display())]
+    Serve { path: PathBuf, cause: std::io::Error },
+    #[error("there is no directory {}: is this a Kubernetes node, and is it mounted?", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("there is no kubelet at {}", .0.display())]
+    NoKubelet(PathBuf),
+    #[error("the kubelet does not register it: {0}")]
+    Refused(#[from] SocketError),
+}
+
+impl Attendant {
+    pub(crate) fn new(desk: Arc<Desk>, profile: ProfileName) -> Self {
+        let directory = desk.config.kubelet_dir.clone();
+        Self {
+            desk,
+            profile,
+            directory,
+            endpoint: None,
+            registered: None,
+            pause: FIRST_PAUSE,
+            complaint: None,
+        }
+    }
+
+    /// Until it is told to stop; then the socket goes.
+    pub(crate) async fn run(mut self, mut changes: watch::Receiver<()>, mut stop: watch::Receiver<bool>) {
+        let mut watching = true;
+        loop {
+            changes.mark_unchanged();
+            let pause = self.tend().await;
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => break,
+                changed = changes.changed(), if watching => watching = changed.is_ok(),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        if let Some(endpoint) = self.endpoint.take() {
+            endpoint.close().await;
+        }
+    }
+
+    /// Looks, puts right what is not, and says when to look again.
+    async fn tend(&mut self) -> Duration {
+        match self.put_right().await {
+            Ok(()) => {
+                (self.pause, self.complaint) = (FIRST_PAUSE, None);
+                IDLE
+            }
+            Err(trouble) => {
+                self.complain(&trouble);
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                self.pause
+            }
+        }
+    }
+
+    async fn put_right(&mut self) -> Result<(), Trouble> {
+        if !self.directory.is_dir() {
+            return Err(Trouble::NoDirectory(self.directory.clone()));
+        }
+        let endpoint = self.serve().await?;
+        let path = self.directory.join(api::KUBELET_SOCKET);
+        let kubelet = Identity::of(&path).ok_or(Trouble::NoKubelet(path.clone()))?;
+        if self.is_known(kubelet, endpoint) {
+            return Ok(());
+        }
+        self.registered = None;
+        self.register(&path).await?;
+        self.registered = Some(Registered { kubelet, endpoint, heard: Instant::now() });
+        tracing::info!(resource = self.desk.config.resource(&self.profile), "registered");
+        Ok(())
+    }
+
+    /// Sees to it that the socket is there.
+    async fn serve(&mut self) -> Result<Identity, Trouble> {
+        if let Some(endpoint) = self.endpoint.take_if(|endpoint| !endpoint.is_there()) {
+            endpoint.close().await;
+        }
+        if let Some(endpoint) = &self.endpoint {
+            return Ok(endpoint.identity());
+        }
+        let path = self.directory.join(self.file_name());
+        let opened = Endpoint::open(Arc::clone(&self.desk), self.profile.clone(), &path);
+        let endpoint = opened.map_err(|cause| Trouble::Serve { path, cause })?;
+        Ok(self.endpoint.insert(endpoint).identity())
+    }
+
+    /// Whether this kubelet was told of this socket, and listens.
+    fn is_known(&mut self, kubelet: Identity, endpoint: Identity) -> bool {
+        let listened_to = self.endpoint.as_ref().is_some_and(Endpoint::is_listened_to);
+        let Some(registered) = &mut self.registered else { return false };
+        if listened_to {
+            registered.heard = Instant::now();
+        }
+        let same = registered.kubelet == kubelet && registered.endpoint == endpoint;
+        same && registered.heard.elapsed() < DEAFNESS
+    }
+
+    async fn register(&self, kubelet: &Path) -> Result<(), SocketError> {
+        let request = api::RegisterRequest {
+            version: api::VERSION.into(),
+            endpoint: self.file_name(),
+            resource_name: self.desk.config.resource(&self.profile),
+            options: Some(OPTIONS),
+        };
+        let register = |channel| async move { RegistrationClient::new(channel).register(request).await };
+        socket::ask(kubelet, register).await.map(drop)
+    }
+
+    fn file_name(&self) -> String {
+        format!("{}_{}.sock", self.desk.config.resource_domain, self.profile)
+    }
+
+    fn complain(&mut self, trouble: &Trouble) {
+        let complaint = trouble.to_string();
+        if self.complaint.as_ref() != Some(&complaint) {
+            let resource = self.desk.config.resource(&self.profile);
+            tracing::warn!(resource, "not registered: {complaint}; it is tried again");
+            self.complaint = Some(complaint);
+        }
+    }
+}
+
+/// Half of the pause after the first failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);

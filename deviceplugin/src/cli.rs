@@ -1,0 +1,96 @@
+//! The command line of `tranche-deviceplugin`.
+//!
+//! Exit codes: 0 after SIGTERM or SIGINT, or when `--check` finds nothing wrong; 1 if the plugin cannot run;
+//! 2 if the command line or the configuration is wrong, or does not fit this node's GPUs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, ConfigError, Division};
+use crate::serve::{Pace, ServeError, serve};
+
+/// Offers this node's GPU slices to its kubelet
+#[derive(Debug, Parser)]
+#[command(name = "tranche-deviceplugin", version)]
+struct Options {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE", default_value = "/etc/tranche/deviceplugin.toml")]
+    config: PathBuf,
+    /// Check the configuration, say what would be offered, and exit
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("the configuration's `log` is not a filter: {0}; try `info`")]
+    Log(#[from] tracing_subscriber::filter::ParseError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("cannot start: {0}")]
+    Start(#[from] std::io::Error),
+}
+
+/// Runs the plugin until it is told to stop.
+pub fn main() -> ExitCode {
+    let Err(failed) = Options::parse().run() else { return ExitCode::SUCCESS };
+    eprintln!("tranche-deviceplugin: {failed}");
+    match failed {
+        Failed::Start(_) | Failed::Serve(ServeError::Thread(_)) => ExitCode::FAILURE,
+        Failed::Config(_) | Failed::Log(_) | Failed::Serve(_) => ExitCode::from(2),
+    }
+}
+
+impl Options {
+    fn run(self) -> Result<(), Failed> {
+        let config = Config::read(&self.config)?;
+        if self.check {
+            describe(&config);
+            return Ok(());
+        }
+        start_logging(&config.log)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let served: Result<(), Failed> =
+            runtime.block_on(async { Ok(serve(config, Pace::default(), told_to_stop()?).await?) });
+        // The thread that waits for the kubelet's directory must not keep us from ending.
+        runtime.shutdown_background();
+        served
+    }
+}
+
+fn describe(config: &Config) {
+    for profile in &config.profiles {
+        println!("{}: {} of a GPU", config.resource(&profile.name), profile.share);
+    }
+    match &config.division {
+        Division::Dynamic => println!("every GPU: all of them, as far as they fit"),
+        Division::Static(layouts) => {
+            for layout in layouts {
+                let names: Vec<_> = layout.profiles.iter().map(ToString::to_string).collect();
+                println!("{}: {}", layout.of, names.join(", "));
+            }
+        }
+    }
+}
+
+fn start_logging(filter: &str) -> Result<(), Failed> {
+    use std::io::IsTerminal;
+    let filter = tracing_subscriber::EnvFilter::try_new(filter)?;
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    Ok(())
+}
+
+/// SIGTERM or SIGINT.
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        tracing::info!("told to stop");
+    })
+}

@@ -1,0 +1,87 @@
+//! The daemon, as the plugin asks it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::{Code, Status};
+use tranche_domain::id::SliceName;
+use tranche_domain::request::SliceRequest;
+use tranche_domain::view::NodeView;
+use tranche_rpc::{BadMessage, ConnectError, v1};
+
+/// How long the daemon may take. Ending a slice includes the death of its processes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whom to ask.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) socket: PathBuf,
+}
+
+/// Why the daemon did not do it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonError {
+    #[error("{0}; it is tried again")]
+    Away(#[from] ConnectError),
+    #[error("tranched does not answer within {:?}; it is tried again", PATIENCE)]
+    Silent,
+    #[error("tranched: {}", .0.message())]
+    Refused(Box<Status>),
+    #[error("tranched's answer makes no sense: {0}; are it and the plugin of the same version?")]
+    Unreadable(#[from] BadMessage),
+}
+
+impl From<Status> for DaemonError {
+    fn from(status: Status) -> Self {
+        Self::Refused(Box::new(status))
+    }
+}
+
+impl From<DaemonError> for Status {
+    /// For the kubelet, which shows the message to whoever looks at the pod.
+    fn from(error: DaemonError) -> Self {
+        match error {
+            DaemonError::Refused(ref status) => Self::new(status.code(), error.to_string()),
+            DaemonError::Away(_) | DaemonError::Silent => Self::unavailable(error.to_string()),
+            DaemonError::Unreadable(_) => Self::internal(error.to_string()),
+        }
+    }
+}
+
+type Client = v1::node_client::NodeClient<tonic::transport::Channel>;
+
+impl Daemon {
+    /// The node as it is now.
+    pub(crate) async fn look(&self) -> Result<NodeView, DaemonError> {
+        let view =
+            self.ask(|mut node: Client| async move { node.snapshot(v1::SnapshotRequest {}).await }).await?;
+        Ok(view.try_into()?)
+    }
+
+    /// Makes a slice, at once or not at all.
+    pub(crate) async fn make(&self, request: SliceRequest) -> Result<(), DaemonError> {
+        let request = v1::CreateSliceRequest::from(request);
+        self.ask(|mut node: Client| async move { node.create_slice(request).await }).await.map(drop)
+    }
+
+    /// Ends a slice; with `force`, also whoever is in it. One that is not there has ended.
+    pub(crate) async fn end(&self, name: &SliceName, force: bool) -> Result<(), DaemonError> {
+        let request = v1::DeleteSliceRequest { name: name.to_string(), force };
+        match self.ask(|mut node: Client| async move { node.delete_slice(request).await }).await {
+            Err(DaemonError::Refused(status)) if status.code() == Code::NotFound => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    async fn ask<T, F>(&self, question: impl FnOnce(Client) -> F) -> Result<T, DaemonError>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let asked = async {
+            let node = tranche_rpc::connect(&self.socket).await?;
+            Ok::<_, DaemonError>(question(node).await?.into_inner())
+        };
+        timeout(PATIENCE, asked).await.unwrap_or(Err(DaemonError::Silent))
+    }
+}

@@ -1,0 +1,274 @@
+//! Where everything is asked and done: one thing after the other, so that nothing is given to two.
+//!
+//! The daemon's picture is the only book. It is read before each decision; what is remembered beside it is
+//! which GPUs there were, and whose pods were seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, watch};
+use tonic::{Code, Status};
+use tranche_domain::id::GpuUuid;
+
+use crate::allocate::{Outcome, Step, Transaction, read};
+use crate::config::Config;
+use crate::daemon::{Daemon, DaemonError};
+use crate::device::DeviceId;
+use crate::health::{Broken, Health, Scene};
+use crate::offer::{Card, DoesNotFit, Offer};
+use crate::pods;
+use crate::prefer::preferred;
+use crate::profile::ProfileName;
+use crate::release::Absences;
+
+/// What every device is good for, as the kubelet is told.
+pub(crate) type Picture = Arc<BTreeMap<DeviceId, Health>>;
+
+/// The desk.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) config: Config,
+    daemon: Daemon,
+    since: Instant,
+    book: Mutex<Book>,
+    shown: watch::Sender<Picture>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Every GPU that was ever seen: one that is lost is broken, and its devices stay in the list.
+    cards: BTreeMap<GpuUuid, Card>,
+    offer: Offer,
+    scene: Scene,
+    absences: Absences,
+    /// Allocations that the daemon had no room for, though their devices were healthy.
+    lost_races: u64,
+    /// What the kubelet's last silence was said to be, so that it is said once.
+    complaint: Option<String>,
+}
+
+/// Why there is no picture.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LookError {
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    #[error(transparent)]
+    DoesNotFit(#[from] DoesNotFit),
+}
+
+impl From<LookError> for Status {
+    fn from(error: LookError) -> Self {
+        match error {
+            LookError::Daemon(error) => error.into(),
+            LookError::DoesNotFit(error) => Self::failed_precondition(error.to_string()),
+        }
+    }
+}
+
+impl Desk {
+    /// With a configuration, and how long a pod has to be missing before its slice comes back.
+    pub(crate) fn new(config: Config, grace: Duration) -> Self {
+        Self {
+            daemon: Daemon { socket: config.tranched_socket.clone() },
+            config,
+            since: Instant::now(),
+            book: Mutex::new(Book { absences: Absences::new(grace), ..Book::default() }),
+            shown: watch::Sender::default(),
+        }
+    }
+
+    /// The pictures from now on.
+    pub(crate) fn pictures(&self) -> watch::Receiver<Picture> {
+        self.shown.subscribe()
+    }
+
+    /// The picture as it is now.
+    pub(crate) fn picture(&self) -> Picture {
+        Arc::clone(&self.shown.borrow())
+    }
+
+    /// Whether there is a GPU that is ours.
+    pub(crate) async fn has_gpus(&self) -> bool {
+        self.book.lock().await.cards.values().any(|card| self.config.is_ours(card.index, card.uuid))
+    }
+
+    /// Reads the daemon's picture and shows what follows; with the daemon away, that nothing can be had.
+    pub(crate) async fn look(&self) -> Result<(), LookError> {
+        let mut book = self.book.lock().await;
+        let seen = self.see(&mut book).await;
+        self.show(&book, seen.is_ok());
+        seen
+    }
+
+    /// Ends the slices whose pods are gone, as far as the kubelet says which are.
+    pub(crate) async fn collect(&self) -> Result<(), LookError> {
+        let mut book = self.book.lock().await;
+        if let Err(error) = self.see(&mut book).await {
+            self.show(&book, false);
+            return Err(error);
+        }
+        for device in self.ask_for_pods(&mut book).await {
+            match self.daemon.end(&device.slice(), false).await {
+                Ok(()) => {
+                    tracing::info!(slice = %device.slice(), "released: its pod is gone");
+                    book.forget(&device);
+                }
+                Err(error) => tracing::warn!(slice = %device.slice(), %error, "cannot be released yet"),
+            }
+        }
+        self.show(&book, true);
+        Ok(())
+    }
+
+    /// The devices that a container had best get.
+    pub(crate) async fn prefer(&self, available: &[String], must: &[String], count: usize) -> Vec<String> {
+        let book = self.book.lock().await;
+        let read = |texts: &[String]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<_>>();
+        let chosen = preferred(&book.scene, &read(available), &read(must), count);
+        chosen.iter().map(ToString::to_string).collect()
+    }
+
+    /// Makes the devices of each container slices, all of them or none.
+    pub(crate) async fn allocate(
+        &self,
+        profile: &ProfileName,
+        containers: &[Vec<String>],
+    ) -> Result<Vec<Vec<DeviceId>>, Status> {
+        let mut book = self.book.lock().await;
+        self.see(&mut book).await?;
+        let containers = read(&book.offer, profile, containers).map_err(refused)?;
+        // Only to learn whose pods are there: what has been missing for long is ended elsewhere.
+        self.ask_for_pods(&mut book).await;
+        let devices = containers.concat();
+        let plan = Transaction::plan(&book.scene, &book.absences, &devices).map_err(refused)?;
+        self.carry_out(&mut book, plan).await?;
+        Ok(containers)
+    }
+
+    /// Makes those devices slices again that are none any more, because the daemon lost its state: the kubelet
+    /// starts containers anew with what it once allocated.
+    pub(crate) async fn restore(&self, profile: &ProfileName, devices: &[String]) -> Result<(), Status> {
+        let mut book = self.book.lock().await;
+        self.see(&mut book).await?;
+        let is_there =
+            |text: &&String| text.parse().is_ok_and(|device| book.scene.slices.contains_key(&device));
+        let missing: Vec<String> = devices.iter().filter(|text| !is_there(text)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing = read(&book.offer, profile, &[missing]).map_err(refused)?.concat();
+        let plan = Transaction::plan(&book.scene, &book.absences, &missing).map_err(refused)?;
+        self.carry_out(&mut book, plan).await
+    }
+
+    async fn carry_out(&self, book: &mut Book, mut plan: Transaction) -> Result<(), Status> {
+        let mut failure = None;
+        while let Some(step) = plan.next().cloned() {
+            let result = self.act(book, &step).await;
+            plan.done(result.is_ok());
+            if let Err(error) = result {
+                let (Step::End(device) | Step::Make(device)) = &step;
+                tracing::warn!(%device, %error, "cannot be allocated");
+                failure.get_or_insert(error);
+            }
+        }
+        // The next picture should not wait for the next look.
+        let _ = self.see(book).await.inspect(|()| self.show(book, true));
+        match (plan.outcome(), failure) {
+            (Some(Outcome::Done) | None, _) | (_, None) => Ok(()),
+            (Some(Outcome::Failed { .. }), Some(error)) => {
+                let status = Status::from(error);
+                if status.code() == Code::ResourceExhausted {
+                    book.lost_races += 1;
+                    tracing::warn!(
+                        lost_races = book.lost_races,
+                        "a device was taken before it was allocated"
+                    );
+                }
+                Err(status)
+            }
+        }
+    }
+
+    async fn act(&self, book: &mut Book, step: &Step) -> Result<(), DaemonError> {
+        let (Step::End(device) | Step::Make(device)) = step;
+        book.absences.begin_anew(device);
+        match (step, self.config.profile(&device.profile)) {
+            (Step::Make(device), Some(profile)) => self.daemon.make(profile.request(device)).await,
+            (Step::End(device), _) => self.daemon.end(&device.slice(), true).await,
+            (Step::Make(_), None) => {
+                Err(Status::failed_precondition(format!("profile {} is gone", device.profile)).into())
+            }
+        }
+    }
+
+    async fn see(&self, book: &mut Book) -> Result<(), LookError> {
+        let node = self.daemon.look().await?;
+        book.cards.extend(node.gpus.iter().map(|gpu| (gpu.uuid, Card::of(gpu))));
+        let cards: Vec<_> = book.cards.values().cloned().collect();
+        book.offer = Offer::of(&self.config, &cards)?;
+        book.scene = Scene::of(&node);
+        Ok(())
+    }
+
+    /// Asks the kubelet, and says which slices are over. Its silence is no answer.
+    async fn ask_for_pods(&self, book: &mut Book) -> Vec<DeviceId> {
+        match pods::list(&self.config).await {
+            Ok(owners) => {
+                book.complaint = None;
+                let listed: BTreeSet<DeviceId> = owners.into_keys().collect();
+                let Book { absences, scene, .. } = book;
+                absences.observe(scene, &listed, self.since.elapsed())
+            }
+            Err(error) => {
+                let complaint = error.to_string();
+                if book.complaint.as_ref() != Some(&complaint) {
+                    tracing::warn!(
+                        "the kubelet does not say which pods there are, and no slice is released: {complaint}"
+                    );
+                    book.complaint = Some(complaint);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn show(&self, book: &Book, daemon_is_there: bool) {
+        let away =
+            || book.offer.devices.keys().map(|device| (device.clone(), Health::Broken(Broken::NoDaemon)));
+        let health = if daemon_is_there { book.scene.health(&book.offer) } else { away().collect() };
+        self.shown.send_if_modified(|shown| {
+            let changed = **shown != health;
+            if changed {
+                tell(shown, &health);
+                *shown = Arc::new(health);
+            }
+            changed
+        });
+    }
+}
+
+impl Book {
+    fn forget(&mut self, device: &DeviceId) {
+        self.scene.slices.remove(device);
+        self.absences.begin_anew(device);
+    }
+}
+
+/// The operator is told of each device that changes.
+fn tell(before: &BTreeMap<DeviceId, Health>, now: &BTreeMap<DeviceId, Health>) {
+    for (device, health) in now {
+        match (before.get(device), health) {
+            (Some(was), is) if was == is => {}
+            (None, Health::Healthy) => {}
+            (_, Health::Healthy) => tracing::info!(%device, "can be had again"),
+            (_, Health::Taken(_)) => tracing::info!(%device, %health),
+            (_, Health::Broken(_)) => tracing::warn!(%device, %health),
+        }
+    }
+}
+
+fn refused(refusal: crate::allocate::Refusal) -> Status {
+    Status::failed_precondition(refusal.to_string())
+}

@@ -1,0 +1,51 @@
+//! Whether something changed in the kubelet's directory.
+//!
+//! What changed is looked at by whoever is told: events may be merged, late, or of a directory that was replaced,
+//! but a look is always true.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tokio::sync::watch;
+
+/// How long until a directory that cannot be watched is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells of changes from now on. The thread that waits for them ends with the first after nobody listens.
+pub(crate) fn changes(directory: &Path) -> io::Result<watch::Receiver<()>> {
+    let (sender, receiver) = watch::channel(());
+    let directory = directory.to_owned();
+    std::thread::Builder::new().name("directory".into()).spawn(move || tell(&directory, &sender))?;
+    Ok(receiver)
+}
+
+fn tell(directory: &Path, sender: &watch::Sender<()>) {
+    while !sender.is_closed() {
+        if let Err(error) = watch_once(directory, sender) {
+            tracing::debug!(directory = %directory.display(), %error, "cannot be watched");
+        }
+        std::thread::sleep(PAUSE);
+        sender.send_replace(());
+    }
+}
+
+/// Until the directory goes.
+fn watch_once(directory: &Path, sender: &watch::Sender<()>) -> nix::Result<()> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
+    let within = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE;
+    inotify.add_watch(directory, within | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF)?;
+    sender.send_replace(()); // of what happened before the watch
+    let gone = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF;
+    loop {
+        let events = match inotify.read_events() {
+            Err(nix::errno::Errno::EINTR) => continue,
+            events => events?,
+        };
+        sender.send_replace(());
+        if sender.is_closed() || events.iter().any(|event| event.mask.intersects(gone)) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A profile's socket in the kubelet's directory, and the server behind it.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tranche_kubelet::deviceplugin::device_plugin_server::DevicePluginServer;
+
+use crate::desk::Desk;
+use crate::profile::ProfileName;
+use crate::service::Plugin;
+use crate::socket::Identity;
+
+/// How long calls in progress may take to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The socket, served.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    path: PathBuf,
+    identity: Identity,
+    end: watch::Sender<bool>,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    listeners: Arc<AtomicUsize>,
+}
+
+impl Endpoint {
+    /// Serves a profile at a path; what an earlier plugin left there goes.
+    pub(crate) fn open(desk: Arc<Desk>, profile: ProfileName, path: &Path) -> io::Result<Self> {
+        remove_socket(path)?;
+        let calls = UnixListenerStream::new(UnixListener::bind(path)?);
+        let identity = Identity::of(path).ok_or_else(|| io::Error::other("it is gone at once"))?;
+        let (end, mut ended) = watch::channel(false);
+        let listeners = Arc::new(AtomicUsize::new(0));
+        let plugin = Plugin { desk, profile, ended: ended.clone(), listeners: Arc::clone(&listeners) };
+        let told = async move { drop(ended.wait_for(|ended| *ended).await) };
+        let server = Server::builder().add_service(DevicePluginServer::new(plugin));
+        let server = tokio::spawn(server.serve_with_incoming_shutdown(calls, told));
+        Ok(Self { path: path.to_owned(), identity, end, server, listeners })
+    }
+
+    /// Which socket it is.
+    pub(crate) const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether whoever connects to the path gets here: a kubelet that starts removes all sockets.
+    pub(crate) fn is_there(&self) -> bool {
+        Identity::of(&self.path) == Some(self.identity) && !self.server.is_finished()
+    }
+
+    /// Whether a kubelet listens to the list of devices.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.listeners.load(Ordering::Relaxed) > 0
+    }
+
+    /// Ends the lists, lets calls in progress come to their end, and removes the socket.
+    pub(crate) async fn close(mut self) {
+        let ours = self.is_there();
+        self.end.send_replace(true);
+        if timeout(GRACE, &mut self.server).await.is_err() {
+            self.server.abort();
+        }
+        if ours && let Err(error) = remove_socket(&self.path) {
+            tracing::warn!(socket = %self.path.display(), %error, "cannot be removed");
+        }
+    }
+}
+
+/// Removes a socket, and nothing else, if there is one.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::other("something is there that is no socket; remove it")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,8 @@
+//! `tranche-deviceplugin`: see the library of this package.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tranche_deviceplugin::cli::main()
+}

@@ -1,0 +1,126 @@
+//! The running plugin: looks at the daemon, collects what pods left, and keeps each profile registered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::attendant::Attendant;
+use crate::config::{Config, Division};
+use crate::desk::{Desk, LookError};
+use crate::directory;
+use crate::offer::DoesNotFit;
+use crate::release;
+
+/// How patient the plugin is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// How often the daemon is looked at.
+    pub look: Duration,
+    /// How long a pod has to be missing before its slice comes back.
+    pub grace: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { look: Duration::from_secs(2), grace: release::GRACE }
+    }
+}
+
+/// Every so many looks, the kubelet is asked whose pods there are.
+const COLLECT_EVERY: u32 = 5;
+/// How long the ends of all profiles may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why the plugin does not run.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum ServeError {
+    #[error(transparent)]
+    DoesNotFit(#[from] DoesNotFit),
+    #[error(
+        "no GPU of this node is as large as any profile: make the profiles smaller, or leave this node out"
+    )]
+    NothingFits,
+    #[error("cannot start a thread for the kubelet's directory: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Serves until told to stop. A daemon, a kubelet or GPUs that are not there are waited for.
+///
+/// # Errors
+/// If the configuration does not fit this node's GPUs.
+pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    let desk = Arc::new(Desk::new(config, pace.grace));
+    tokio::pin!(stop);
+    tokio::select! {
+        ready = something_to_offer(&desk, pace) => ready?,
+        () = &mut stop => return Ok(()),
+    }
+    let changes = directory::changes(&desk.config.kubelet_dir).map_err(ServeError::Thread)?;
+    let (stopping, told) = watch::channel(false);
+    let mut attendants = JoinSet::new();
+    for profile in &desk.config.profiles {
+        let attendant = Attendant::new(Arc::clone(&desk), profile.name.clone());
+        attendants.spawn(attendant.run(changes.clone(), told.clone()));
+    }
+    let looking = tokio::spawn(keep_looking(Arc::clone(&desk), pace));
+    stop.await;
+    stopping.send_replace(true);
+    if timeout(GRACE, attendants.join_all()).await.is_err() {
+        tracing::warn!("a profile does not come to its end and is left");
+    }
+    looking.abort();
+    tracing::info!("stopped; slices and their pods stay as they are");
+    Ok(())
+}
+
+/// Waits for the daemon and for a GPU that is ours.
+async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
+    let mut said = None;
+    loop {
+        let wanting = match desk.look().await {
+            Err(LookError::DoesNotFit(error)) => return Err(error.into()),
+            Err(LookError::Daemon(error)) => error.to_string(),
+            Ok(()) if !desk.picture().is_empty() => break,
+            Ok(()) if desk.config.division == Division::Dynamic && desk.has_gpus().await => {
+                return Err(ServeError::NothingFits);
+            }
+            Ok(()) => "there is no GPU that is ours and has a layout; it is looked for again".to_owned(),
+        };
+        if said.as_ref() != Some(&wanting) {
+            tracing::warn!("{wanting}");
+            said = Some(wanting);
+        }
+        sleep(pace.look).await;
+    }
+    let picture = desk.picture();
+    for profile in &desk.config.profiles {
+        if !picture.keys().any(|device| device.profile == profile.name) {
+            tracing::warn!(profile = %profile.name, "is offered by no GPU of this node");
+        }
+    }
+    Ok(())
+}
+
+async fn keep_looking(desk: Arc<Desk>, pace: Pace) {
+    let mut said = None;
+    for number in 0u32.. {
+        let seen =
+            if number.is_multiple_of(COLLECT_EVERY) { desk.collect().await } else { desk.look().await };
+        match seen {
+            Ok(()) if said.take().is_some() => tracing::info!("tranched answers again"),
+            Ok(()) => {}
+            Err(error) => {
+                let error = error.to_string();
+                if said.as_ref() != Some(&error) {
+                    tracing::warn!("{error}");
+                    said = Some(error);
+                }
+            }
+        }
+        sleep(pace.look).await;
+    }
+}

@@ -1,0 +1,155 @@
+//! What the kubelet may ask of a profile: messages in, the desk's answers out. Nothing is decided here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use tranche_kubelet::deviceplugin as api;
+use tranche_kubelet::deviceplugin::device_plugin_server::DevicePlugin;
+
+use crate::desk::{Desk, Picture};
+use crate::device::DeviceId;
+use crate::profile::ProfileName;
+
+/// What a profile offers the kubelet: which calls beyond those that every plugin answers.
+pub(crate) const OPTIONS: api::DevicePluginOptions =
+    api::DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
+
+/// The service of one profile.
+#[derive(Debug)]
+pub(crate) struct Plugin {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) profile: ProfileName,
+    /// True from the moment at which the service ends.
+    pub(crate) ended: watch::Receiver<bool>,
+    /// How many listen to the list of devices.
+    pub(crate) listeners: Arc<AtomicUsize>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl DevicePlugin for Plugin {
+    async fn get_device_plugin_options(&self, _: Request<api::Empty>) -> Answer<api::DevicePluginOptions> {
+        Ok(Response::new(OPTIONS))
+    }
+
+    type ListAndWatchStream = ReceiverStream<Result<api::ListAndWatchResponse, Status>>;
+
+    async fn list_and_watch(&self, _: Request<api::Empty>) -> Answer<Self::ListAndWatchStream> {
+        let (sender, receiver) = mpsc::channel(1);
+        let listener = Listener::new(Arc::clone(&self.listeners));
+        let (pictures, ended, profile) = (self.desk.pictures(), self.ended.clone(), self.profile.clone());
+        tokio::spawn(async move {
+            tell(pictures, ended, &profile, sender).await;
+            drop(listener);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<api::PreferredAllocationRequest>,
+    ) -> Answer<api::PreferredAllocationResponse> {
+        let mut container_responses = Vec::new();
+        for container in request.into_inner().container_requests {
+            let count = usize::try_from(container.allocation_size).unwrap_or(0);
+            let (available, must) = (&container.available_device_i_ds, &container.must_include_device_i_ds);
+            let device_i_ds = self.desk.prefer(available, must, count).await;
+            container_responses.push(api::ContainerPreferredAllocationResponse { device_i_ds });
+        }
+        Ok(Response::new(api::PreferredAllocationResponse { container_responses }))
+    }
+
+    async fn allocate(&self, request: Request<api::AllocateRequest>) -> Answer<api::AllocateResponse> {
+        let containers = request.into_inner().container_requests;
+        let containers: Vec<_> = containers.into_iter().map(|container| container.devices_ids).collect();
+        let (desk, profile) = (Arc::clone(&self.desk), self.profile.clone());
+        let given = to_the_end(async move { desk.allocate(&profile, &containers).await }).await?;
+        let container_responses = given.iter().map(|devices| equipment(devices)).collect();
+        Ok(Response::new(api::AllocateResponse { container_responses }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<api::PreStartContainerRequest>,
+    ) -> Answer<api::PreStartContainerResponse> {
+        let devices = request.into_inner().devices_ids;
+        let (desk, profile) = (Arc::clone(&self.desk), self.profile.clone());
+        to_the_end(async move { desk.restore(&profile, &devices).await }).await?;
+        Ok(Response::new(api::PreStartContainerResponse {}))
+    }
+}
+
+/// Runs something that must not stop half-way to its end, also if the kubelet has gone meanwhile.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    tokio::spawn(work)
+        .await
+        .map_err(|error| Status::internal(format!("a task of the plugin failed: {error}")))?
+}
+
+/// What a container gets with its devices. What a slice is made of inside is in its CDI device; NVIDIA's toolkit
+/// is told to add no GPU of its own.
+fn equipment(devices: &[DeviceId]) -> api::ContainerAllocateResponse {
+    let name = |device: &DeviceId| api::CdiDevice { name: format!("tranche.dev/slice={}", device.slice()) };
+    api::ContainerAllocateResponse {
+        envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())].into(),
+        cdi_devices: devices.iter().map(name).collect(),
+        ..Default::default()
+    }
+}
+
+/// Sends the list, and again with each change, until nobody listens or the service ends.
+async fn tell(
+    mut pictures: watch::Receiver<Picture>,
+    mut ended: watch::Receiver<bool>,
+    profile: &ProfileName,
+    sender: mpsc::Sender<Result<api::ListAndWatchResponse, Status>>,
+) {
+    let mut last = None;
+    loop {
+        let devices = list(&pictures.borrow_and_update(), profile);
+        if last.as_ref() != Some(&devices) {
+            let message = api::ListAndWatchResponse { devices: devices.clone() };
+            if sender.send(Ok(message)).await.is_err() {
+                return;
+            }
+            last = Some(devices);
+        }
+        tokio::select! {
+            changed = pictures.changed() => if changed.is_err() { return },
+            _ = ended.wait_for(|ended| *ended) => return,
+            () = sender.closed() => return,
+        }
+    }
+}
+
+fn list(picture: &Picture, profile: &ProfileName) -> Vec<api::Device> {
+    let ours = picture.iter().filter(|(device, _)| device.profile == *profile);
+    let shown = ours.map(|(device, health)| api::Device {
+        id: device.to_string(),
+        health: if health.is_healthy() { api::HEALTHY } else { api::UNHEALTHY }.to_owned(),
+        topology: None,
+    });
+    shown.collect()
+}
+
+/// Somebody who listens, counted as long as this lives.
+struct Listener(Arc<AtomicUsize>);
+
+impl Listener {
+    fn new(count: Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,64 @@
+//! Unix sockets: reaching who listens at one, and knowing one from another in its place.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// How long the other side may take to answer. The kubelet waits for us as well.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why nobody answers at a socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    #[error("cannot connect to {}: {cause}", .path.display())]
+    Connect { path: PathBuf, cause: io::Error },
+    #[error("nobody answers at {} within {:?}", .path.display(), PATIENCE)]
+    Silent { path: PathBuf },
+    #[error("{} answers: {}", .path.display(), .status.message())]
+    Answer { path: PathBuf, status: Box<tonic::Status> },
+}
+
+/// Connects to a socket, asks one thing, and goes. A connection that is kept breaks when the other side starts
+/// anew; one that is made again does not, and costs little on one machine.
+pub(crate) async fn ask<T, F>(path: &Path, question: impl FnOnce(Channel) -> F) -> Result<T, SocketError>
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    let asked = async {
+        let channel =
+            connect(path).await.map_err(|cause| SocketError::Connect { path: path.into(), cause })?;
+        let answer = question(channel).await;
+        let answer = answer.map(tonic::Response::into_inner);
+        answer.map_err(|status| SocketError::Answer { path: path.into(), status: Box::new(status) })
+    };
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(SocketError::Silent { path: path.into() }))
+}
+
+async fn connect(path: &Path) -> io::Result<Channel> {
+    drop(UnixStream::connect(path).await?); // tells why it fails far better than the channel would
+    let path = path.to_owned();
+    let dial = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    // The name is never resolved; HTTP/2 only wants one.
+    Endpoint::from_static("http://localhost").connect_with_connector(dial).await.map_err(io::Error::other)
+}
+
+/// A file, not to be taken for another at the same path: an inode's number may be used again, with another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u64, u64, i64, i64);
+
+impl Identity {
+    /// Of the file that is at a path now, if there is one.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let file = std::fs::symlink_metadata(path).ok()?;
+        Some(Self(file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+    }
+}

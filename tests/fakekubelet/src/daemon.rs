@@ -1,0 +1,177 @@
+//! A daemon that decides as the real one does, and fails on command.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+use tranche_domain::id::GpuUuid;
+use tranche_domain::node::{Gpu, Node, Origin, Refusal};
+use tranche_domain::request::SliceRequest;
+use tranche_domain::units::Bytes;
+use tranche_rpc::v1;
+use tranche_rpc::v1::node_server::NodeServer;
+
+/// The daemon; its slices survive it, as the real one's do.
+#[derive(Debug)]
+pub struct Daemon {
+    socket: PathBuf,
+    shared: Arc<Mutex<State>>,
+    server: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct State {
+    node: Node,
+    temper: Temper,
+}
+
+/// What is wrong with the daemon.
+#[derive(Clone, Debug, Default)]
+pub struct Temper {
+    /// How long each creation takes.
+    pub slowness: Duration,
+    /// After so many more creations, the next fail.
+    pub creations_left: Option<u32>,
+    /// Why no slice may be put on the GPU of that index.
+    pub obstacle: Option<(u32, String)>,
+}
+
+impl Daemon {
+    /// Serves V100s.
+    pub fn start(socket: &Path, gpus: u8) -> Self {
+        let gpu = |index: u8| Gpu {
+            index: index.into(),
+            uuid: GpuUuid::from_bytes([index; 16]),
+            island: 0,
+            capacity: Bytes::mib(32510),
+            obstacle: None,
+        };
+        let state = State { node: Node::new((0..gpus).map(gpu).collect()), temper: Temper::default() };
+        let mut daemon =
+            Self { socket: socket.to_owned(), shared: Arc::new(Mutex::new(state)), server: None };
+        daemon.resume();
+        daemon
+    }
+
+    /// Goes away, as by SIGKILL.
+    pub async fn kill(&mut self) {
+        let server = self.server.take().expect("the daemon runs");
+        server.abort();
+        let _ = server.await;
+    }
+
+    /// Comes back with the slices that it had.
+    pub fn resume(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let calls = UnixListenerStream::new(UnixListener::bind(&self.socket).unwrap());
+        let door = Door(Arc::clone(&self.shared));
+        let server = Server::builder().add_service(NodeServer::new(door)).serve_with_incoming(calls);
+        self.server = Some(tokio::spawn(async move { server.await.unwrap() }));
+    }
+
+    /// Changes what is wrong with it.
+    pub fn set(&self, temper: Temper) {
+        let mut state = self.shared.lock().unwrap();
+        let uuids: Vec<_> = state.node.gpus().iter().map(|gpu| (gpu.index, gpu.uuid)).collect();
+        for (index, uuid) in uuids {
+            let obstacle =
+                temper.obstacle.as_ref().filter(|(at, _)| *at == index).map(|(_, why)| why.clone());
+            state.node.set_obstacle(uuid, obstacle);
+        }
+        state.temper = temper;
+    }
+
+    /// The names of its slices.
+    pub fn slices(&self) -> Vec<String> {
+        let state = self.shared.lock().unwrap();
+        state.node.slices().keys().map(ToString::to_string).collect()
+    }
+
+    /// Loses a slice, as with its state.
+    pub fn lose(&self, name: &str) {
+        self.shared.lock().unwrap().node.delete(&name.parse().unwrap()).unwrap();
+    }
+}
+
+struct Door(Arc<Mutex<State>>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl v1::node_server::Node for Door {
+    async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Answer<v1::NodeView> {
+        Ok(Response::new(picture(&self.0.lock().unwrap().node)))
+    }
+
+    async fn create_slice(&self, request: Request<v1::CreateSliceRequest>) -> Answer<v1::SliceView> {
+        let slowness = self.0.lock().unwrap().temper.slowness;
+        tokio::time::sleep(slowness).await;
+        let mut state = self.0.lock().unwrap();
+        if let Some(left) = &mut state.temper.creations_left {
+            *left = left.checked_sub(1).ok_or_else(|| Status::internal("told to fail"))?;
+        }
+        let request = SliceRequest::try_from(request.into_inner())?;
+        let slice = state.node.create(&request, Origin { uid: 0, now_unix_ms: 0 }).map_err(refused)?;
+        let name = slice.name.to_string();
+        Ok(Response::new(v1::SliceView { name, ..Default::default() }))
+    }
+
+    async fn delete_slice(
+        &self,
+        request: Request<v1::DeleteSliceRequest>,
+    ) -> Answer<v1::DeleteSliceResponse> {
+        let name = request.into_inner().name.parse().map_err(|_| Status::invalid_argument("a name"))?;
+        self.0.lock().unwrap().node.delete(&name).map_err(refused)?;
+        Ok(Response::new(v1::DeleteSliceResponse::default()))
+    }
+
+    async fn resize_slice(&self, _: Request<v1::ResizeSliceRequest>) -> Answer<v1::SliceView> {
+        Err(Status::unimplemented("nobody resizes here"))
+    }
+
+    async fn enter_slice(&self, _: Request<v1::EnterSliceRequest>) -> Answer<v1::EnterSliceResponse> {
+        Err(Status::unimplemented("nobody enters here"))
+    }
+
+    async fn who_am_i(&self, _: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
+        Err(Status::unimplemented("nobody is here"))
+    }
+}
+
+fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Unknown(_) => Status::not_found(refusal.to_string()),
+        _ => Status::resource_exhausted(refusal.to_string()),
+    }
+}
+
+/// As much of the picture as a plugin reads.
+fn picture(node: &Node) -> v1::NodeView {
+    let slices = node.slices().values().map(|slice| v1::SliceView {
+        name: slice.name.to_string(),
+        share: Some(slice.share.into()),
+        compute_permille: slice.compute.get(),
+        limit_permille: slice.limit.get(),
+        ..Default::default()
+    });
+    let gpus = node.gpus().iter().map(|gpu| {
+        let (memory, compute) = node.committed(gpu.uuid);
+        v1::GpuView {
+            index: gpu.index,
+            uuid: gpu.uuid.to_string(),
+            name: "Tesla V100-SXM2-32GB".into(),
+            total_bytes: gpu.capacity.get(),
+            capacity_bytes: gpu.capacity.get(),
+            committed_bytes: memory.get(),
+            committed_compute_permille: compute.get(),
+            not_sliceable: gpu.obstacle.clone(),
+            ..Default::default()
+        }
+    });
+    v1::NodeView { gpus: gpus.collect(), slices: slices.collect(), ..Default::default() }
+}

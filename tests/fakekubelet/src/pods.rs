@@ -1,0 +1,55 @@
+//! The kubelet's list of pods and their devices.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+use tranche_kubelet::podresources as api;
+use tranche_kubelet::podresources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
+
+/// The pods, each with devices of one resource.
+#[derive(Clone, Debug, Default)]
+pub struct Pods(Arc<Mutex<Vec<api::PodResources>>>);
+
+impl Pods {
+    /// Answers at a socket, with no pod as yet.
+    pub fn start(socket: &Path) -> Self {
+        let pods = Self::default();
+        let calls = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
+        let server = Server::builder().add_service(PodResourcesListerServer::new(pods.clone()));
+        tokio::spawn(async move { server.serve_with_incoming(calls).await.unwrap() });
+        pods
+    }
+
+    /// Lists a pod from now on.
+    pub fn list(&self, name: &str, resource: &str, ids: &[&str]) {
+        let devices = api::ContainerDevices {
+            resource_name: resource.into(),
+            device_ids: ids.iter().map(ToString::to_string).collect(),
+        };
+        let container = api::ContainerResources { name: "c".into(), devices: vec![devices] };
+        let pod = api::PodResources { name: name.into(), namespace: "n".into(), containers: vec![container] };
+        self.0.lock().unwrap().push(pod);
+    }
+
+    /// Lists it no more.
+    pub fn unlist(&self, name: &str) {
+        self.0.lock().unwrap().retain(|pod| pod.name != name);
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Pods {
+    async fn list(
+        &self,
+        _: Request<api::ListPodResourcesRequest>,
+    ) -> Result<Response<api::ListPodResourcesResponse>, Status> {
+        let pod_resources = self.0.lock().unwrap().clone();
+        Ok(Response::new(api::ListPodResourcesResponse { pod_resources }))
+    }
+}

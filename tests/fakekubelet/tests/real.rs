@@ -1,0 +1,138 @@
+//! The plugin as it is installed, with the real daemon and a simulated node behind it.
+#![allow(clippy::unwrap_used)] // a helper that fails fails its test
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use e2e::{Node, Process};
+use fakekubelet::Kubelet;
+use nix::sys::signal::Signal;
+
+const PROFILES: &str = "
+    [[profile]]
+    name = 'gpu-60'
+    fraction = 0.6
+    [[profile]]
+    name = 'gpu-40'
+    fraction = 0.4
+    compute_mode = 'strict'
+    priority = 5
+    [[layout]]
+    profiles = ['gpu-60', 'gpu-40']
+";
+
+fn program(node: &Node) -> PathBuf {
+    node.stage().daemon().with_file_name("tranche-deviceplugin")
+}
+
+/// The installed plugin, and a configuration for it on this node.
+fn plugin(node: &Node, text: &str) -> Command {
+    let folder = node.dir().display();
+    let places = format!(
+        "tranched_socket = '{}'\nkubelet_dir = '{folder}/device-plugins'\npod_resources_socket = '{folder}/pods.sock'\n",
+        node.socket().display()
+    );
+    let file = node.dir().join("deviceplugin.toml");
+    fs::write(&file, places + text).unwrap();
+    let mut command = node.command(program(node));
+    command.arg("--config").arg(file);
+    command
+}
+
+fn kubelet_dir(node: &Node) -> PathBuf {
+    node.dir().join("device-plugins")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_device_is_a_slice_of_its_size_and_outlives_plugin_and_daemon() {
+    let mut node = Node::simulated("v100x8");
+    let mut kubelet = Kubelet::start(&kubelet_dir(&node));
+    let running = Process::start(&mut plugin(&node, PROFILES));
+    let mut small = kubelet.plugin_of("tranche.dev/gpu-40").await;
+    let mut listening = small.devices().await;
+    let devices = listening.next().await.unwrap();
+    assert_eq!(devices.len(), 8);
+    let id = devices.keys().next().unwrap().clone();
+    let given = small.allocate(&[&id]).await.unwrap();
+    let name = given.cdi_devices[0].name.strip_prefix("tranche.dev/slice=").unwrap().to_owned();
+
+    let slice = node.slice(&name);
+    assert_eq!(slice.devices.len(), 1);
+    let gpu = slice.devices[0].gpu_uuid.to_string();
+    assert!(id.starts_with(&gpu), "{id} is on {gpu}");
+    assert_eq!(slice.cap().whole_mib(), 13004, "0.4 of 32510 MiB");
+    let shown = node.tranche(&["smi", "--json"]).success();
+    assert!(shown.contains("\"mode\":\"strict\"") || shown.contains("\"mode\": \"strict\""), "{shown}");
+
+    // Killed, it comes back and finds the slice as it was.
+    running.signal(Signal::SIGKILL);
+    running.end();
+    let running = Process::start(&mut plugin(&node, PROFILES));
+    let mut small = kubelet.plugin_of("tranche.dev/gpu-40").await;
+    let mut devices = small.devices().await;
+    devices.next().await.unwrap();
+    small.allocate(&[&id]).await.unwrap();
+    assert_eq!(node.smi().slices.len(), 1, "given again, not made again");
+
+    node.kill_daemon();
+    devices.until(|devices| devices.values().all(|healthy| !healthy)).await;
+    node.start_daemon();
+    devices.until(|devices| devices.values().all(|healthy| *healthy)).await;
+    assert_eq!(node.slice(&name).cap(), slice.cap());
+
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, Some(0));
+    assert_eq!(fs::read_dir(kubelet_dir(&node)).unwrap().count(), 1, "only the kubelet's own socket is left");
+}
+
+#[test]
+fn a_bad_configuration_is_said_in_one_line_and_ends_with_code_2() {
+    let node = Node::without_daemon("v100x8");
+    let profile = |size: &str| format!("[[profile]]\nname = 'p'\n{size}\n[[layout]]\nprofiles = ['p', 'p']");
+    for (text, why) in [
+        (profile("fraction = 0.5\nprioritty = 1"), "did you mean `priority`?"),
+        (profile("fraction = 1.5"), "not a whole number"),
+        (profile("fraction = 0.6"), "the layout for all GPUs"),
+        (format!("[[profile]]\nname = 'p'\nfraction = 0.1\n{}", profile("fraction = 0.5")), "there twice"),
+    ] {
+        for check in [true, false] {
+            let mut command = plugin(&node, &text);
+            let outcome = node.run(command.args(check.then_some("--check")));
+            assert_eq!(outcome.code, Some(2), "{outcome}");
+            assert!(
+                outcome.stderr.contains(why) && outcome.stderr.trim_end().lines().count() == 1,
+                "{outcome}"
+            );
+        }
+    }
+    let outcome = node.run(node.command(program(&node)).args(["--config", "/nowhere.toml"]));
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("/nowhere.toml"), "{outcome}");
+}
+
+#[test]
+fn a_layout_larger_than_this_nodes_gpus_ends_with_code_2() {
+    let node = Node::simulated("v100x8");
+    let text = "[[profile]]\nname = 'big'\nmemory_mib = 40000\n[[layout]]\nprofiles = ['big']";
+    let outcome = node.run(&mut plugin(&node, text));
+    assert!(
+        outcome.code == Some(2) && outcome.stderr.contains("cannot be divided as configured"),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn what_is_not_there_yet_is_named_once_and_waited_for() {
+    let mut node = Node::without_daemon("v100x8");
+    let running = Process::start(&mut plugin(&node, PROFILES));
+    std::thread::sleep(Duration::from_secs(5));
+    node.start_daemon();
+    std::thread::sleep(Duration::from_secs(5));
+    running.signal(Signal::SIGTERM);
+    let outcome = running.end();
+    let said = |what: &str| outcome.stderr.matches(what).count();
+    assert_eq!(outcome.code, Some(0), "{outcome}");
+    assert_eq!(said("cannot connect to tranched"), 1, "{outcome}");
+    assert_eq!(said("there is no directory"), 2, "once for each profile: {outcome}");
+}
