@@ -4,10 +4,12 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE  := target/stage
 PHASE  := sh .ci/phase
+# What is made of a real kubelet's parts, in Go.
+KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build demo play bench test lint unit e2e stress gpu-script fuzz clean
+.PHONY: refresh-symbols help build demo demo-kubelet play bench test lint unit e2e kubelet kubelet-build stress gpu-script fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -35,6 +37,9 @@ demo: build ## Two programs share a GPU, on a real one if it is free, else simul
 	@mkdir -p target/report
 	$(STAGE)/bin/tranche demo --gpu $(or $(GPU),auto) --report target/report/demo.json
 
+demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 + 0.3 + 0.2, 2 and 4 GPUs (simulated)
+	@$(KUBELET) demo
+
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
 
@@ -45,10 +50,12 @@ bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/pat
 
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt
+	@$(PHASE) kubelet-build $(MAKE) --no-print-directory kubelet-build
 	@$(PHASE) lint $(MAKE) --no-print-directory lint
 	@$(PHASE) build $(MAKE) --no-print-directory build
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
+	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
 	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
 	@printf '\n'; cat target/report/phases.txt
@@ -57,6 +64,7 @@ lint: ## Formatting and warnings
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(foreach shim,$(SHIMS),$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-$(shim) -- -D warnings &&) true
+	@$(KUBELET) lint
 
 unit: ## Tests of each crate by itself
 	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude fakekubelet
@@ -65,6 +73,12 @@ e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p fakekubelet
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p stress
+
+kubelet: build ## Tests with the device manager of a real kubelet (about a minute; wants Go 1.26)
+	@$(KUBELET) test
+
+kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, then seconds
+	@$(KUBELET) build
 
 stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json

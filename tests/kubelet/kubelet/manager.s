@@ -1,0 +1,1 @@
+// Empty: it tells the compiler that manager.go's function has its body elsewhere.
