@@ -11,6 +11,7 @@ use crate::profile::{Profile, ProfileName};
 mod document;
 mod error;
 
+use document::Document;
 pub use error::ConfigError;
 
 /// What is configured, checked as far as it can be without knowing the GPUs.
@@ -52,9 +53,7 @@ impl Config {
     /// # Errors
     /// If it cannot be read or understood, has a key that is not known, or describes what no GPU could give.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| ConfigError::Read { path: path.to_owned(), cause })?;
-        Self::parse(&text, path)
+        Self::understand(tranche_config::read(path, &document::keys())?, path)
     }
 
     /// Reads the content of a file; `path` is what messages call it.
@@ -62,9 +61,12 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config = document::parse(text, path)?;
-        config.check().map_err(|problem| ConfigError::Nonsense { path: path.to_owned(), problem })?;
-        Ok(config)
+        Self::understand(tranche_config::parse(text, path, &document::keys())?, path)
+    }
+
+    fn understand(document: Document, path: &Path) -> Result<Self, ConfigError> {
+        let checked = document.understand().and_then(|config| config.check().map(|()| config));
+        checked.map_err(|problem| ConfigError::Nonsense { path: path.to_owned(), problem })
     }
 
     /// The profile of that name.

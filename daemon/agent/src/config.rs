@@ -1,14 +1,16 @@
 //! The configuration file: few keys, each with its default beside it, and no others.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use tranche_config::Keys;
 use tranche_domain::units::Bytes;
 
+pub use tranche_config::FileError as ConfigError;
+
 /// What can be configured. Options on the command line win over the file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Config {
     /// Directory of sockets and regions. Default: `/run/tranche` for root, else `$XDG_RUNTIME_DIR/tranche`.
@@ -58,7 +60,7 @@ impl Default for Config {
 }
 
 /// What can be done about a slice that stays over its cap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverCapPolicy {
     /// It is shown and gets nothing new.
@@ -68,7 +70,7 @@ pub enum OverCapPolicy {
 }
 
 /// What asynchronous copies and fills are to a slice's compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transfers {
     /// They pass, and nobody is charged for them.
@@ -89,32 +91,6 @@ pub enum OverCap {
     },
 }
 
-/// All keys there are.
-const KEYS: [&str; 10] = [
-    "runtime_dir",
-    "state_dir",
-    "nvml_library",
-    "shim",
-    "socket_group",
-    "context_reserve_mib",
-    "over_cap",
-    "over_cap_grace_s",
-    "transfers",
-    "log",
-];
-
-/// Why a configuration is refused.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
-pub enum ConfigError {
-    #[error("cannot read the configuration {}: {cause}", .path.display())]
-    Read { path: PathBuf, cause: io::Error },
-    #[error("the configuration {} is not valid: {cause}", .path.display())]
-    Syntax { path: PathBuf, cause: Box<toml::de::Error> },
-    #[error("the configuration {} has keys that are not known: {}", .path.display(), .keys.join("; "))]
-    UnknownKeys { path: PathBuf, keys: Vec<String> },
-}
-
 impl Config {
     /// Reads a file.
     ///
@@ -122,9 +98,7 @@ impl Config {
     /// If it cannot be read or understood, or has a key that is not known: a misspelt limit must not pass
     /// for one.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| ConfigError::Read { path: path.to_owned(), cause })?;
-        Self::parse(&text, path)
+        tranche_config::read(path, &Keys::of::<Self>())
     }
 
     /// Reads the content of a file; `path` is what messages call it.
@@ -132,14 +106,7 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let syntax = |cause| ConfigError::Syntax { path: path.to_owned(), cause: Box::new(cause) };
-        let mut unknown = Vec::new();
-        let document = toml::Deserializer::parse(text).map_err(syntax)?;
-        let config = serde_ignored::deserialize(document, |key| unknown.push(suggestion(&key.to_string())));
-        match (config.map_err(syntax)?, unknown) {
-            (config, keys) if keys.is_empty() => Ok(config),
-            (_, keys) => Err(ConfigError::UnknownKeys { path: path.to_owned(), keys }),
-        }
+        tranche_config::parse(text, path, &Keys::of::<Self>())
     }
 
     /// What is done about a slice that stays over its cap.
@@ -153,14 +120,6 @@ impl Config {
     /// Charged for a context where its cost cannot be measured.
     pub const fn context_reserve(&self) -> Bytes {
         Bytes::mib(self.context_reserve_mib)
-    }
-}
-
-fn suggestion(key: &str) -> String {
-    let likeness = |known: &&&str| (strsim::jaro_winkler(key, known) * 1000.0) as u32;
-    match KEYS.iter().max_by_key(likeness).filter(|known| likeness(known) > 750) {
-        Some(known) => format!("`{key}` (did you mean `{known}`?)"),
-        None => format!("`{key}` (known are {})", KEYS.join(", ")),
     }
 }
 
@@ -199,20 +158,5 @@ mod tests {
         for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`counted`"] {
             assert!(refused.contains(word), "{word}: {refused}");
         }
-    }
-
-    #[test]
-    fn every_key_is_in_the_list_of_keys() {
-        let all = Config {
-            runtime_dir: Some("a".into()),
-            state_dir: Some("a".into()),
-            nvml_library: Some("a".into()),
-            shim: Some("a".into()),
-            socket_group: Some("a".into()),
-            ..Config::default()
-        };
-        let table = toml::Table::try_from(all).unwrap();
-        let keys: std::collections::BTreeSet<&str> = table.keys().map(String::as_str).collect();
-        assert_eq!(keys, KEYS.into());
     }
 }

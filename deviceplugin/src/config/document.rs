@@ -1,19 +1,21 @@
 //! The file as it is written, and its way to a [`Config`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
+use tranche_config::Keys;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::GpuSelector;
 use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::units::{Bytes, Permille};
 
-use super::{Config, ConfigError, Division};
+use super::{Config, Division};
 use crate::offer::{Layout, Model, Which};
 use crate::profile::{Profile, ProfileName};
 
+/// The file.
 #[derive(Deserialize)]
-struct Document {
+pub(super) struct Document {
     resource_domain: Option<String>,
     tranched_socket: Option<PathBuf>,
     kubelet_dir: Option<PathBuf>,
@@ -47,22 +49,6 @@ struct LayoutTable {
     profiles: Vec<String>,
 }
 
-/// All keys of each table.
-const KEYS: [&str; 9] = [
-    "resource_domain",
-    "tranched_socket",
-    "kubelet_dir",
-    "pod_resources_socket",
-    "log",
-    "gpus",
-    "dynamic",
-    "profile",
-    "layout",
-];
-const PROFILE_KEYS: [&str; 7] =
-    ["name", "fraction", "memory_mib", "compute", "limit", "compute_mode", "priority"];
-const LAYOUT_KEYS: [&str; 3] = ["gpu", "model", "profiles"];
-
 /// A number or a text: both are written where a person thinks of a name or an amount.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -82,40 +68,34 @@ impl Scalar {
     }
 }
 
-pub(super) fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-    let syntax = |cause| ConfigError::Syntax { path: path.to_owned(), cause: Box::new(cause) };
-    let mut unknown = Vec::new();
-    let tokens = toml::Deserializer::parse(text).map_err(syntax)?;
-    let document = serde_ignored::deserialize(tokens, |key| unknown.push(suggestion(&key.to_string())));
-    match (document.map_err(syntax)?, unknown) {
-        (document, keys) if keys.is_empty() => {
-            let nonsense = |problem| ConfigError::Nonsense { path: path.to_owned(), problem };
-            understand(document).map_err(nonsense)
-        }
-        (_, keys) => Err(ConfigError::UnknownKeys { path: path.to_owned(), keys }),
-    }
+/// All keys of each table.
+pub(super) fn keys() -> Keys {
+    Keys::of::<Document>().and::<ProfileTable>("profile").and::<LayoutTable>("layout")
 }
 
-fn understand(document: Document) -> Result<Config, String> {
-    let path = |given: Option<PathBuf>, default: &str| given.unwrap_or_else(|| default.into());
-    let division = match (document.dynamic.unwrap_or(false), document.layout) {
-        (true, layouts) if layouts.is_empty() => Division::Dynamic,
-        (true, _) => return Err("`dynamic = true` and a [[layout]] exclude each other: keep one".into()),
-        (false, layouts) => Division::Static(layouts.into_iter().map(layout).collect::<Result<_, _>>()?),
-    };
-    Ok(Config {
-        resource_domain: document.resource_domain.unwrap_or_else(|| "tranche.dev".into()),
-        tranched_socket: path(document.tranched_socket, "/run/tranche/tranched.sock"),
-        kubelet_dir: path(document.kubelet_dir, "/var/lib/kubelet/device-plugins"),
-        pod_resources_socket: path(
-            document.pod_resources_socket,
-            "/var/lib/kubelet/pod-resources/kubelet.sock",
-        ),
-        log: document.log.unwrap_or_else(|| "info".into()),
-        gpus: document.gpus.map(|gpus| gpus.into_iter().map(gpu).collect::<Result<_, _>>()).transpose()?,
-        profiles: document.profile.into_iter().map(profile).collect::<Result<_, _>>()?,
-        division,
-    })
+impl Document {
+    /// What it means, as far as each value says it by itself.
+    pub(super) fn understand(self) -> Result<Config, String> {
+        let path = |given: Option<PathBuf>, default: &str| given.unwrap_or_else(|| default.into());
+        let division = match (self.dynamic.unwrap_or(false), self.layout) {
+            (true, layouts) if layouts.is_empty() => Division::Dynamic,
+            (true, _) => return Err("`dynamic = true` and a [[layout]] exclude each other: keep one".into()),
+            (false, layouts) => Division::Static(layouts.into_iter().map(layout).collect::<Result<_, _>>()?),
+        };
+        Ok(Config {
+            resource_domain: self.resource_domain.unwrap_or_else(|| "tranche.dev".into()),
+            tranched_socket: path(self.tranched_socket, "/run/tranche/tranched.sock"),
+            kubelet_dir: path(self.kubelet_dir, "/var/lib/kubelet/device-plugins"),
+            pod_resources_socket: path(
+                self.pod_resources_socket,
+                "/var/lib/kubelet/pod-resources/kubelet.sock",
+            ),
+            log: self.log.unwrap_or_else(|| "info".into()),
+            gpus: self.gpus.map(|gpus| gpus.into_iter().map(gpu).collect::<Result<_, _>>()).transpose()?,
+            profiles: self.profile.into_iter().map(profile).collect::<Result<_, _>>()?,
+            division,
+        })
+    }
 }
 
 fn profile(table: ProfileTable) -> Result<Profile, String> {
@@ -175,19 +155,4 @@ fn layout(table: LayoutTable) -> Result<Layout, String> {
 
 fn gpu(given: Scalar) -> Result<GpuSelector, String> {
     given.text().parse().map_err(|bad| format!("{bad}, nor an index such as 0"))
-}
-
-/// `key` is a path such as `profile.0.fracton`.
-fn suggestion(key: &str) -> String {
-    let known: &[&str] = match key.split_once('.') {
-        Some(("profile", _)) => &PROFILE_KEYS,
-        Some(("layout", _)) => &LAYOUT_KEYS,
-        _ => &KEYS,
-    };
-    let last = key.rsplit('.').next().unwrap_or(key);
-    let likeness = |known: &&&str| (strsim::jaro_winkler(last, known) * 1000.0) as u32;
-    match known.iter().max_by_key(likeness).filter(|known| likeness(known) > 750) {
-        Some(known) => format!("`{key}` (did you mean `{known}`?)"),
-        None => format!("`{key}` (known are {})", known.join(", ")),
-    }
 }

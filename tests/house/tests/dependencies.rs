@@ -15,10 +15,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-domain", &[]),
     ("tranche-inventory", &["tranche-domain"]),
     ("tranche-cdi", &["tranche-domain"]),
-    ("tranche-agent", &["tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"]),
+    ("tranche-config", &[]),
+    (
+        "tranche-agent",
+        &["tranche-config", "tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"],
+    ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
     // The kubelet's adapter.
-    ("tranche-deviceplugin", &["tranche-domain", "tranche-kubelet", "tranche-rpc"]),
+    ("tranche-deviceplugin", &["tranche-config", "tranche-domain", "tranche-kubelet", "tranche-rpc"]),
     // The guest in somebody else's process.
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),
