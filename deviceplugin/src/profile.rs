@@ -85,6 +85,7 @@ impl Profile {
             priority: self.priority,
             gpu: Some(GpuSelector::Uuid(device.gpu)),
             ephemeral: false,
+            pod: None,
         }
     }
 

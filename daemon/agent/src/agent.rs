@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
+use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
@@ -238,6 +239,25 @@ impl Agent {
         }
         tracing::info!(slice = %name, "resized");
         self.room_appeared();
+        Ok(())
+    }
+
+    /// Says whom a slice is for.
+    pub(crate) fn label(
+        &self,
+        name: &SliceName,
+        pod: Option<PodContainer>,
+        caller: Caller,
+    ) -> Result<(), Failure> {
+        let mut core = self.core();
+        core.authorise(name, caller, "label")?;
+        let before = core.node.slice(name)?.pod.clone();
+        if core.node.label(name, pod)?
+            && let Err(failure) = core.save(&self.layout)
+        {
+            core.node.label(name, before)?;
+            return Err(failure);
+        }
         Ok(())
     }
 

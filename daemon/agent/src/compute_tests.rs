@@ -56,6 +56,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         priority: Priority::DEFAULT,
         frozen: false,
         ephemeral: false,
+        pod: None,
         owner_uid: 0,
         created_unix_ms: 0,
     }

@@ -114,6 +114,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceVie
         tier,
         tier_reason,
         ephemeral: slice.ephemeral,
+        pod: slice.pod.clone(),
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,
         processes: held.into_iter().map(|(id, used)| member(id, used)).collect(),

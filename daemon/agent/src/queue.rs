@@ -84,6 +84,7 @@ mod tests {
             mode: ComputeMode::Fair,
             gpu: None,
             ephemeral: false,
+            pod: None,
         }
     }
 

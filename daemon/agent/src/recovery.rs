@@ -189,6 +189,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         frozen: false,
         parts,
         ephemeral: true,
+        pod: None,
         owner_uid,
         created_unix_ms: now_unix_ms(),
     })

@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::slice::Slice;
 use tranche_domain::view::SliceView;
@@ -49,6 +50,15 @@ impl Node for Door {
         let message = request.into_inner();
         let name = name(&message.name)?;
         self.0.resize(&name, Resize::try_from(message)?, caller)?;
+        self.show(&name)
+    }
+
+    async fn label_slice(&self, request: Request<v1::LabelSliceRequest>) -> Answer<v1::SliceView> {
+        let caller = caller(&request)?;
+        let message = request.into_inner();
+        let name = name(&message.name)?;
+        let pod = message.pod.map(PodContainer::try_from).transpose()?;
+        self.0.label(&name, pod, caller)?;
         self.show(&name)
     }
 

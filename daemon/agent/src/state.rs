@@ -129,6 +129,7 @@ mod tests {
             priority: Priority::new(-3),
             frozen: true,
             ephemeral: true,
+            pod: Some("default/train/main".parse().unwrap()),
             owner_uid: 3,
             created_unix_ms: 4,
         };
@@ -145,12 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_before_there_were_limits_is_read_and_limits_nobody() {
+    fn a_file_from_before_there_were_limits_and_pods_is_read() {
         let old = br#"{"version": 1, "generation": 3, "slices": [{"slice": {"name": "a", "share":
             {"fraction": 500}, "parts": [], "compute": 500, "mode": "fair", "ephemeral": false,
             "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;
         let slice = State::parse(old).unwrap().slices.remove(0).slice;
         assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
+        assert_eq!(slice.pod, None);
     }
 
     #[test]

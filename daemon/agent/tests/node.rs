@@ -5,6 +5,8 @@
 mod common;
 #[path = "node/memory.rs"]
 mod memory;
+#[path = "node/pods.rs"]
+mod pods;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

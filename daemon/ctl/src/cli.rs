@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuSelector, SliceName};
+use tranche_domain::pod::{PodContainer, PodUid};
 use tranche_domain::request::{ComputeMode, Fraction, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -33,7 +34,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a program in a slice that ends with the program's last process
     Run(RunArgs),
-    /// Create, list, show, resize, freeze and delete slices
+    /// Create, list, show, resize, freeze, label and delete slices
     #[command(subcommand)]
     Slice(SliceCommand),
     /// Show GPUs, the slices in them and the processes in those
@@ -96,6 +97,7 @@ impl SizeArgs {
             priority: self.priority,
             gpu: self.gpu,
             ephemeral: false,
+            pod: None,
         }
     }
 }
@@ -137,6 +139,8 @@ pub enum SliceCommand {
     Freeze(ShowArgs),
     /// Let a frozen slice's programs go on
     Thaw(ShowArgs),
+    /// Say which pod's container a slice is for
+    Label(LabelArgs),
     /// Delete a slice
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -163,6 +167,44 @@ pub struct CreateArgs {
     /// The slice's size and place
     #[command(flatten)]
     pub size: SizeArgs,
+    /// Whom it is for
+    #[command(flatten)]
+    pub pod: PodArgs,
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Which pod's container a slice is for.
+#[derive(Args, Clone, Debug)]
+pub struct PodArgs {
+    /// The container that it is for
+    #[arg(long = "pod", value_name = "NAMESPACE/POD/CONTAINER")]
+    pub container: Option<PodContainer>,
+    /// The uid of that pod
+    #[arg(long = "pod-uid", value_name = "UID", requires = "container")]
+    pub uid: Option<PodUid>,
+}
+
+impl PodArgs {
+    /// Both together.
+    pub fn pod(self) -> Option<PodContainer> {
+        self.container.map(|container| PodContainer { uid: self.uid, ..container })
+    }
+}
+
+/// `tranche slice label`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("label").args(["container", "remove"]).required(true))]
+pub struct LabelArgs {
+    /// Name of the slice
+    pub name: SliceName,
+    /// Whom it is for
+    #[command(flatten)]
+    pub pod: PodArgs,
+    /// For nobody in particular
+    #[arg(long)]
+    pub remove: bool,
     /// How to print
     #[command(flatten)]
     pub output: OutputArgs,

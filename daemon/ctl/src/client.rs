@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use tranche_domain::id::SliceName;
+use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::view::{NodeView, SliceView};
 use tranche_rpc::v1;
@@ -70,6 +71,13 @@ impl Daemon {
         };
         let mut node = self.node.clone();
         Ok(self.ask(PATIENCE, async move { node.resize_slice(message).await })?.try_into()?)
+    }
+
+    /// Says whom a slice is for.
+    pub fn label(&mut self, name: &SliceName, pod: Option<PodContainer>) -> Result<SliceView, Failure> {
+        let message = v1::LabelSliceRequest { name: name.to_string(), pod: pod.map(Into::into) };
+        let mut node = self.node.clone();
+        Ok(self.ask(PATIENCE, async move { node.label_slice(message).await })?.try_into()?)
     }
 
     /// Deletes a slice; with `force`, kills its processes first and answers with their pids.

@@ -2,6 +2,7 @@
 
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
+use tranche_domain::pod::PodContainer;
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{
@@ -29,6 +30,10 @@ pub(crate) fn node() -> NodeView {
                 compute_state: ComputeState::OverShare,
                 waits_for: Some("frac03".parse().unwrap()),
                 launches_passed: 3,
+                pod: Some(PodContainer {
+                    uid: Some("7-a".parse().unwrap()),
+                    .."default/train-0/main".parse().unwrap()
+                }),
                 ..slice("frac05", 500, &[(0, 16255, 8500)])
             },
             slice("pair", 0, &[(1, 32510, 0), (2, 32510, 64)]),
@@ -119,6 +124,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         tier: "preload".into(),
         tier_reason: "the daemon serves one user".into(),
         ephemeral: false,
+        pod: None,
         owner_uid: 1000,
         created_unix_ms: 1_767_323_045_000,
         processes: Vec::new(),

@@ -1,4 +1,4 @@
-//! `tranche slice`: slices made, listed, shown, resized, frozen and deleted.
+//! `tranche slice`: slices made, listed, shown, resized, frozen, labelled and deleted.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tranche_domain::compute::Priority;
 use tranche_domain::id::SliceName;
-use tranche_domain::request::{ComputeMode, Resize};
+use tranche_domain::request::{ComputeMode, Resize, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{NodeView, ProcessView, SliceView};
 
-use crate::cli::{CreateArgs, DeleteArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand};
+use crate::cli::{CreateArgs, DeleteArgs, LabelArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
@@ -26,12 +26,13 @@ pub fn slice(command: SliceCommand, socket: &Path) -> Result<(), Failure> {
         SliceCommand::Resize(args) => resize(&mut daemon, &args),
         SliceCommand::Freeze(args) => freeze(&mut daemon, &args, true),
         SliceCommand::Thaw(args) => freeze(&mut daemon, &args, false),
+        SliceCommand::Label(args) => label(&mut daemon, args),
         SliceCommand::Delete(args) => delete(&mut daemon, &args),
     }
 }
 
 fn create(daemon: &mut Daemon, args: CreateArgs) -> Result<(), Failure> {
-    let request = args.size.request(args.name.or(args.named));
+    let request = SliceRequest { pod: args.pod.pod(), ..args.size.request(args.name.or(args.named)) };
     let slice = daemon.create(&request, args.size.wait.unwrap_or_default())?;
     report("created", &slice, args.output)
 }
@@ -52,6 +53,15 @@ fn resize(daemon: &mut Daemon, args: &ResizeArgs) -> Result<(), Failure> {
 fn freeze(daemon: &mut Daemon, args: &ShowArgs, frozen: bool) -> Result<(), Failure> {
     let slice = daemon.resize(&args.name, Resize { frozen: Some(frozen), ..Resize::default() })?;
     report(if frozen { "froze" } else { "thawed" }, &slice, args.output)
+}
+
+fn label(daemon: &mut Daemon, args: LabelArgs) -> Result<(), Failure> {
+    let slice = daemon.label(&args.name, args.pod.pod())?;
+    if args.output.json {
+        return out::json(&slice);
+    }
+    let whose = slice.pod.as_ref().map_or_else(|| "nobody in particular".into(), ToString::to_string);
+    out::print(&format!("slice {} is for {whose}", slice.name))
 }
 
 fn report(done: &str, slice: &SliceView, output: OutputArgs) -> Result<(), Failure> {
@@ -174,6 +184,10 @@ fn describe(slice: &SliceView) -> String {
         line("frozen", format!("until `tranche slice thaw {}`", slice.name));
     }
     line("tier", format!("{} ({})", slice.tier, slice.tier_reason));
+    if let Some(pod) = &slice.pod {
+        let uid = pod.uid.as_ref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
+        line("pod", format!("{pod}{uid}"));
+    }
     line("owner", format!("user {}", slice.owner_uid));
     line("created", humantime::format_rfc3339_seconds(created).to_string());
     line("ends", lifetime(slice).into());
@@ -235,6 +249,7 @@ mod tests {
              state     over its share (waits for frac03)\n\
              launches  3 let through out of turn, 0 while the daemon was away\n\
              tier      preload (the daemon serves one user)\n\
+             pod       default/train-0/main (uid 7-a)\n\
              owner     user 1000\n\
              created   2026-01-02T03:04:05Z\n\
              ends      with its last process\n\

@@ -15,6 +15,7 @@ pub mod id;
 pub mod ledger;
 pub mod node;
 pub mod placement;
+pub mod pod;
 pub mod request;
 pub mod sharing;
 pub mod slice;

@@ -8,6 +8,7 @@ use core::fmt;
 
 use crate::id::{GpuUuid, SliceName};
 use crate::placement::{self, Compute, Demand, Ever, Memory, Place, Room, Unplaceable};
+use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Resize, Share, SliceRequest};
 use crate::slice::{Part, Slice};
 use crate::units::{Bytes, Permille};
@@ -209,6 +210,7 @@ impl Node {
             priority: request.priority,
             frozen: false,
             ephemeral: request.ephemeral,
+            pod: request.pod.clone(),
             owner_uid: origin.uid,
             created_unix_ms: origin.now_unix_ms,
         };
@@ -242,6 +244,14 @@ impl Node {
         let slice = self.slices.get_mut(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
         *slice = next;
         Ok(slice)
+    }
+
+    /// Says whom a slice is for, or that it is for nobody in particular; says whether that is news.
+    pub fn label(&mut self, name: &SliceName, pod: Option<PodContainer>) -> Result<bool, Refusal> {
+        let slice = self.slices.get_mut(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        let news = slice.pod != pod;
+        slice.pod = pod;
+        Ok(news)
     }
 
     /// Forgets a slice; what it was promised is free again.

@@ -30,6 +30,7 @@ fn request(share: &str) -> SliceRequest {
         mode: ComputeMode::Fair,
         gpu: None,
         ephemeral: false,
+        pod: None,
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compute::Priority;
 use crate::id::{GpuSelector, SliceName};
+use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
 
 /// How much of which GPUs.
@@ -224,6 +225,8 @@ pub struct SliceRequest {
     pub gpu: Option<GpuSelector>,
     /// Whether it ends with its last process.
     pub ephemeral: bool,
+    /// Whom it is for, where that is known already.
+    pub pod: Option<PodContainer>,
 }
 
 /// A change to a slice; what is absent stays.

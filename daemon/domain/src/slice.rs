@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compute::Priority;
 use crate::id::{GpuUuid, HostPid, SliceName};
+use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
 
@@ -43,6 +44,9 @@ pub struct Slice {
     pub frozen: bool,
     /// Whether it ends with its last process.
     pub ephemeral: bool,
+    /// Whom it is for, where somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodContainer>,
     /// Who made it, and besides root alone may change it.
     pub owner_uid: u32,
     /// When it was made, in milliseconds since the Unix epoch.

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::compute::{Priority, Why};
 use crate::id::{GpuUuid, HostPid, InnerPid, SliceName};
+use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
 
@@ -175,6 +176,8 @@ pub struct SliceView {
     pub tier_reason: String,
     /// Whether it ends with its last process.
     pub ephemeral: bool,
+    /// Whom it is for, where somebody said so.
+    pub pod: Option<PodContainer>,
     /// Who made it.
     pub owner_uid: u32,
     /// When it was made, in milliseconds since the Unix epoch.

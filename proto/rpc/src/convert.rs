@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{BadName, BadUuid};
+use tranche_domain::pod::{BadPod, PodContainer};
 use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{AboveWhole, Bytes, Permille};
 use tranche_domain::view::ComputeState;
@@ -20,6 +21,8 @@ pub enum BadMessage {
     Uuid(#[from] BadUuid),
     #[error(transparent)]
     Share(#[from] BadShare),
+    #[error(transparent)]
+    Pod(#[from] BadPod),
     #[error("compute: {0}")]
     Compute(#[from] AboveWhole),
     #[error(transparent)]
@@ -105,6 +108,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             priority: wire.priority.try_into()?,
             gpu: wire.gpu.map(|gpu| gpu.parse()).transpose()?,
             ephemeral: wire.ephemeral,
+            pod: wire.pod.map(TryInto::try_into).transpose()?,
         })
     }
 }
@@ -123,6 +127,31 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             ephemeral: request.ephemeral,
             limit_permille: request.limit.map(Permille::get),
             priority: request.priority.get().into(),
+            pod: request.pod.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<v1::PodContainer> for PodContainer {
+    type Error = BadMessage;
+
+    fn try_from(wire: v1::PodContainer) -> Result<Self, BadMessage> {
+        Ok(Self {
+            namespace: wire.namespace.parse()?,
+            name: wire.name.parse()?,
+            container: wire.container.parse()?,
+            uid: wire.uid.map(|uid| uid.parse()).transpose()?,
+        })
+    }
+}
+
+impl From<PodContainer> for v1::PodContainer {
+    fn from(pod: PodContainer) -> Self {
+        Self {
+            namespace: pod.namespace.into(),
+            name: pod.name.into(),
+            container: pod.container.into(),
+            uid: pod.uid.map(String::from),
         }
     }
 }
@@ -197,6 +226,7 @@ mod tests {
             mode: ComputeMode::Strict,
             gpu: Some("1".parse().unwrap()),
             ephemeral: true,
+            pod: Some(PodContainer { uid: Some("7-a".parse().unwrap()), .."n/p.q/c".parse().unwrap() }),
         }
     }
 
@@ -222,5 +252,7 @@ mod tests {
             BadMessage::Priority(BadPriority(128))
         ));
         assert_eq!(Resize::try_from(v1::ResizeSliceRequest::default()), Err(BadMessage::NoChange));
+        let nowhere = Some(v1::PodContainer { namespace: String::new(), ..wire().pod.unwrap() });
+        assert!(matches!(refused(v1::CreateSliceRequest { pod: nowhere, ..wire() }), BadMessage::Pod(_)));
     }
 }

@@ -136,6 +136,7 @@ impl From<view::SliceView> for v1::SliceView {
             waits_for: slice.waits_for.map(String::from),
             launches_passed: slice.launches_passed,
             launches_degraded: slice.launches_degraded,
+            pod: slice.pod.map(Into::into),
         }
     }
 }
@@ -160,6 +161,7 @@ impl TryFrom<v1::SliceView> for view::SliceView {
             tier: wire.tier,
             tier_reason: wire.tier_reason,
             ephemeral: wire.ephemeral,
+            pod: wire.pod.map(TryInto::try_into).transpose()?,
             owner_uid: wire.owner_uid,
             created_unix_ms: wire.created_unix_ms,
             processes: wire.processes.into_iter().map(Into::into).collect(),

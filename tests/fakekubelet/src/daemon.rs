@@ -134,6 +134,14 @@ impl v1::node_server::Node for Door {
         Err(Status::unimplemented("nobody resizes here"))
     }
 
+    async fn label_slice(&self, request: Request<v1::LabelSliceRequest>) -> Answer<v1::SliceView> {
+        let v1::LabelSliceRequest { name: text, pod } = request.into_inner();
+        let name = text.parse().map_err(|_| Status::invalid_argument("a name"))?;
+        let pod = pod.map(TryInto::try_into).transpose()?;
+        self.0.lock().unwrap().node.label(&name, pod).map_err(refused)?;
+        Ok(Response::new(v1::SliceView { name: text, ..Default::default() }))
+    }
+
     async fn enter_slice(&self, _: Request<v1::EnterSliceRequest>) -> Answer<v1::EnterSliceResponse> {
         Err(Status::unimplemented("nobody enters here"))
     }
@@ -157,6 +165,7 @@ fn picture(node: &Node) -> v1::NodeView {
         share: Some(slice.share.into()),
         compute_permille: slice.compute.get(),
         limit_permille: slice.limit.get(),
+        pod: slice.pod.clone().map(Into::into),
         ..Default::default()
     });
     let gpus = node.gpus().iter().map(|gpu| {

@@ -100,6 +100,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
         gpu: (flags & 16 > 0).then(|| GpuSelector::Index(u32::from(flags >> 6))),
         ephemeral: flags & 32 > 0,
+        pod: None,
     })
 }
 

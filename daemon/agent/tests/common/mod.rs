@@ -148,6 +148,15 @@ impl Calls {
         self.runtime.block_on(self.client.resize_slice(request)).map(tonic::Response::into_inner)
     }
 
+    pub(crate) fn label(
+        &mut self,
+        name: &str,
+        pod: Option<v1::PodContainer>,
+    ) -> Result<v1::SliceView, Status> {
+        let request = v1::LabelSliceRequest { name: name.into(), pod };
+        self.runtime.block_on(self.client.label_slice(request)).map(tonic::Response::into_inner)
+    }
+
     pub(crate) fn delete(&mut self, name: &str, force: bool) -> Result<Vec<u32>, Status> {
         let request = v1::DeleteSliceRequest { name: name.into(), force };
         self.runtime.block_on(self.client.delete_slice(request)).map(|reply| reply.into_inner().killed_pids)

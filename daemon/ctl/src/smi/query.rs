@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView};
 
 use super::table::by_gpu;
 use crate::cli::Format;
+
+mod fields;
+
+pub use fields::{GPU_FIELDS, SLICE_FIELDS};
 
 /// A field, whose value is found by a `V`.
 pub struct Field<V> {
@@ -22,100 +25,6 @@ type OfSlice = fn(&SliceView, &SliceDeviceView) -> Option<String>;
 
 /// Finds a field of a GPU in its node.
 type OfGpu = fn(&NodeView, &GpuView) -> Option<String>;
-
-macro_rules! fields {
-    ($($name:literal $([$unit:literal])?, $about:literal, $value:expr;)*) => {
-        [$(Field { name: $name, unit: concat!($($unit)?), about: $about, value: $value },)*]
-    };
-}
-
-/// What `--query-slice` knows.
-pub static SLICE_FIELDS: [Field<OfSlice>; 27] = fields! {
-    "name", "name of the slice", |slice, _| Some(slice.name.to_string());
-    "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
-    "gpu.uuid", "UUID of the GPU", |_, device| Some(device.gpu_uuid.to_string());
-    "share", "what was asked for", |slice, _| Some(slice.share.to_string());
-    "memory.total" ["MiB"], "the most it may hold", |_, device| mib(device.cap);
-    "memory.used" ["MiB"], "what its processes are charged for", |_, device| mib(device.used);
-    "memory.shared" ["MiB"], "of that, held by several of its processes", |_, device| mib(device.shared);
-    "memory.over_cap" ["MiB"], "beyond its cap, after a shrink", |_, device| mib(device.over_cap);
-    "memory.free" ["MiB"], "total less used", |_, device| mib(device.cap.saturating_sub(device.used));
-    "utilization.gpu" ["%"], "use of the GPU by this slice, as NVML tells", |_, device| text(device.utilization_percent);
-    "compute" ["%"], "its compute request", |slice, _| percent(slice.compute);
-    "compute.limit" ["%"], "the most compute it may have", |slice, _| percent(slice.limit);
-    "compute.used" ["%"], "its part of the GPU's time in the last second", |_, device| percent(device.compute_used_1s);
-    "compute.used_60s" ["%"], "and in the last minute", |_, device| percent(device.compute_used_60s);
-    "compute.state", "what it does with its compute, or why nothing", |slice, _| Some(slice.compute_state.to_string());
-    "compute.waits_for", "the slice that it waits for", |slice, _| slice.waits_for.as_ref().map(ToString::to_string);
-    "compute.passed", "launches let through for want of progress", |slice, _| Some(slice.launches_passed.to_string());
-    "compute.degraded", "launches let through while the daemon was away", |slice, _| Some(slice.launches_degraded.to_string());
-    "priority", "who goes first: the higher", |slice, _| Some(slice.priority.to_string());
-    "mode", "how its compute is bounded", |slice, _| Some(slice.mode.to_string());
-    "tier", "its enforcement tier", |slice, _| Some(slice.tier.clone());
-    "tier.reason", "why it has that tier", |slice, _| Some(slice.tier_reason.clone());
-    "ephemeral", "whether it ends with its last process", |slice, _| Some(slice.ephemeral.to_string());
-    "owner", "user id of who made it", |slice, _| Some(slice.owner_uid.to_string());
-    "created", "when it was made, in ms since 1970", |slice, _| Some(slice.created_unix_ms.to_string());
-    "processes", "number of its processes that use CUDA", |slice, _| Some(slice.processes.len().to_string());
-    "pids", "those processes, with spaces between", |slice, _| Some(pids(slice));
-};
-
-/// What `--query-gpu` knows; names and units as nvidia-smi has them, where it has them.
-pub static GPU_FIELDS: [Field<OfGpu>; 23] = fields! {
-    "index", "NVML index", |_, gpu| Some(gpu.index.to_string());
-    "uuid", "UUID", |_, gpu| Some(gpu.uuid.to_string());
-    "name", "product name", |_, gpu| Some(gpu.name.clone());
-    "pci.bus_id", "PCI bus id", |_, gpu| Some(gpu.pci_bus_id.clone());
-    "count", "number of GPUs in the node", |node, _| Some(node.gpus.len().to_string());
-    "driver_version", "version of the driver", |node, _| Some(node.driver_version.clone());
-    "compute_cap", "compute capability", |_, gpu| Some(gpu.compute_capability.clone());
-    "memory.total" ["MiB"], "all of its memory", |_, gpu| mib(gpu.total);
-    "memory.reserved" ["MiB"], "what the driver keeps from everybody", |_, gpu| mib(gpu.reserved);
-    "memory.used" ["MiB"], "in use now, by anybody", |_, gpu| mib(gpu.used);
-    "memory.free" ["MiB"], "total less reserved and used", |_, gpu| mib(free(gpu));
-    "memory.capacity" ["MiB"], "what slices can be made of", |_, gpu| mib(gpu.capacity);
-    "memory.committed" ["MiB"], "promised to slices", |_, gpu| mib(gpu.committed);
-    "compute.committed" ["%"], "compute promised to slices", |_, gpu| percent(gpu.committed_compute);
-    "utilization.gpu" ["%"], "utilisation", |_, gpu| text(gpu.utilization_percent);
-    "utilization.memory" ["%"], "utilisation of the memory interface", |_, gpu| text(gpu.memory_utilization_percent);
-    "temperature.gpu", "temperature in degrees Celsius", |_, gpu| text(gpu.temperature_celsius);
-    "power.draw" ["W"], "power draw", |_, gpu| gpu.power_milliwatts.map(watts);
-    "power.limit" ["W"], "power limit", |_, gpu| gpu.power_limit_milliwatts.map(watts);
-    "slices", "number of slices on it", |node, gpu| Some(slices_on(node, gpu).to_string());
-    "sliceable", "whether slices may be put on it", |_, gpu| Some(gpu.not_sliceable.is_none().to_string());
-    "not_sliceable.reason", "why not", |_, gpu| gpu.not_sliceable.clone();
-    "processes.foreign", "number of its processes in no slice", |_, gpu| Some(gpu.foreign.len().to_string());
-};
-
-fn mib(bytes: Bytes) -> Option<String> {
-    Some(bytes.whole_mib().to_string())
-}
-
-fn text(number: Option<u32>) -> Option<String> {
-    number.map(|number| number.to_string())
-}
-
-fn percent(share: Permille) -> Option<String> {
-    Some(share.to_string().trim_end_matches(" %").to_owned())
-}
-
-fn watts(milliwatts: u32) -> String {
-    format!("{:.2}", f64::from(milliwatts) / 1000.0)
-}
-
-fn free(gpu: &GpuView) -> Bytes {
-    gpu.total.saturating_sub(gpu.reserved).saturating_sub(gpu.used)
-}
-
-fn slices_on(node: &NodeView, gpu: &GpuView) -> usize {
-    let here = |slice: &&SliceView| slice.devices.iter().any(|device| device.gpu_uuid == gpu.uuid);
-    node.slices.iter().filter(here).count()
-}
-
-fn pids(slice: &SliceView) -> String {
-    let pids: Vec<_> = slice.processes.iter().map(|process| process.pid.to_string()).collect();
-    pids.join(" ")
-}
 
 /// A field that the query does not know.
 #[derive(Debug, PartialEq, Eq)]
@@ -261,6 +170,15 @@ mod tests {
              pair, 1, 0 MiB, 32510 MiB, [N/A]\n\
              pair, 2, 64 MiB, 32510 MiB, [N/A]\n"
         );
+    }
+
+    #[test]
+    fn a_slices_pod_and_its_processes_on_both_sides_are_answered() {
+        let fields = "name,namespace,pod,container,pod.uid,pids,pids.inside";
+        let answer = slices(fields, &[Format::Csv, Format::NoHeader]);
+        let lines: Vec<_> = answer.lines().take(2).collect();
+        assert_eq!(lines[0], "frac03, [N/A], [N/A], [N/A], [N/A], , ");
+        assert_eq!(lines[1], "frac05, default, train-0, main, 7-a, 4242, 7");
     }
 
     #[test]

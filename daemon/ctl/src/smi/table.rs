@@ -6,9 +6,11 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use tranche_domain::id::SliceName;
 use tranche_domain::units::Bytes;
-use tranche_domain::view::{ForeignProcessView, GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
+use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
 
-use crate::table::{Side, draw, or_dash, printable};
+use crate::table::{Side, draw, or_dash};
+
+mod who;
 
 /// Who looks, and when.
 pub(super) struct Onlooker<'a> {
@@ -24,14 +26,18 @@ pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
     let time = humantime::format_rfc3339_seconds(onlooker.now).to_string();
     let mut parts = vec![time, header(node, onlooker), gpus(node, onlooker.inside)];
     parts.extend(section(slices(node)));
-    parts.extend(section(processes(node)));
+    parts.extend(section(who::pods(node)));
+    parts.extend(section(who::processes(node)));
     parts.extend(section(waiting(node, onlooker.now)));
     parts.extend(remarks(node));
     parts.join("\n") + "\n"
 }
 
+/// A table's columns and its rows.
+type Section<'a> = (&'a [(&'static str, Side)], Vec<Vec<String>>);
+
 /// A table of nothing is left out.
-fn section((columns, rows): (&[(&str, Side)], Vec<Vec<String>>)) -> Option<String> {
+fn section((columns, rows): Section<'_>) -> Option<String> {
     if rows.is_empty() { None } else { Some(draw(columns, rows)) }
 }
 
@@ -99,7 +105,7 @@ fn percent(share: Option<u32>) -> String {
     or_dash(share.map(|share| format!("{share} %")))
 }
 
-fn slices(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
+fn slices(node: &NodeView) -> Section<'static> {
     const COLUMNS: [(&str, Side); 11] = [
         ("GPU", Side::Right),
         ("Slice", Side::Left),
@@ -155,38 +161,7 @@ fn parts(slice: &SliceView) -> impl Iterator<Item = (&SliceView, usize, &SliceDe
     slice.devices.iter().enumerate().map(move |(position, device)| (slice, position, device))
 }
 
-fn processes(node: &NodeView) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
-    const COLUMNS: [(&str, Side); 5] = [
-        ("GPU", Side::Right),
-        ("Slice", Side::Left),
-        ("PID", Side::Right),
-        ("Process", Side::Left),
-        ("Memory", Side::Right),
-    ];
-    let inside = by_gpu(node).into_iter().flat_map(|(slice, position, device)| {
-        slice.processes.iter().map(move |process| {
-            let used = process.used.get(position).copied();
-            let who = (slice.name.to_string(), process.pid.get(), process.command.as_str());
-            (device.gpu_index, row(device.gpu_index, who, used))
-        })
-    });
-    let outside = node.gpus.iter().flat_map(|gpu| {
-        gpu.foreign.iter().map(|process: &ForeignProcessView| {
-            let who = ("(in no slice)".into(), process.pid.get(), process.command.as_str());
-            (gpu.index, row(gpu.index, who, process.used))
-        })
-    });
-    let mut rows: Vec<_> = inside.chain(outside).collect();
-    rows.sort_by_key(|(gpu, _)| *gpu);
-    (&COLUMNS, rows.into_iter().map(|(_, row)| row).collect())
-}
-
-fn row(gpu: u32, (slice, pid, command): (String, u32, &str), used: Option<Bytes>) -> Vec<String> {
-    let used = or_dash(used.map(|bytes| format!("{} MiB", bytes.whole_mib())));
-    vec![gpu.to_string(), slice, pid.to_string(), printable(command), used]
-}
-
-fn waiting(node: &NodeView, now: SystemTime) -> (&'static [(&'static str, Side)], Vec<Vec<String>>) {
+fn waiting(node: &NodeView, now: SystemTime) -> Section<'static> {
     const COLUMNS: [(&str, Side); 5] = [
         ("Waiting", Side::Left),
         ("Share", Side::Right),

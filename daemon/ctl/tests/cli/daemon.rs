@@ -19,6 +19,7 @@ use crate::answers;
 pub(crate) enum Asked {
     Create(v1::CreateSliceRequest),
     Resize(v1::ResizeSliceRequest),
+    Label(v1::LabelSliceRequest),
     Delete(v1::DeleteSliceRequest),
     Enter(v1::EnterSliceRequest),
 }
@@ -122,6 +123,15 @@ impl Node for Script {
     ) -> Result<Response<v1::SliceView>, Status> {
         self.note(Asked::Resize(request.into_inner()));
         self.answer(|answers| answers.slice.clone())
+    }
+
+    async fn label_slice(
+        &self,
+        request: Request<v1::LabelSliceRequest>,
+    ) -> Result<Response<v1::SliceView>, Status> {
+        let request = request.into_inner();
+        self.note(Asked::Label(request.clone()));
+        self.answer(|answers| Ok(v1::SliceView { pod: request.pod, ..answers.slice.clone()? }))
     }
 
     async fn delete_slice(

@@ -50,6 +50,7 @@ fn every_option_reaches_the_daemon() {
             ephemeral: true,
             limit_permille: Some(600),
             priority: -9,
+            pod: None,
         }
     );
 }

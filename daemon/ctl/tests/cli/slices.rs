@@ -109,6 +109,32 @@ fn a_slice_is_frozen_and_thawed() {
 }
 
 #[test]
+fn a_slice_is_said_to_be_for_a_pod_and_for_nobody_again() {
+    let daemon = Daemon::new();
+    let said = ending(&daemon.socket(), &["slice", "label", "frac05", "--pod", "default/train-0/main"]);
+    assert_eq!(said.printed(), "slice frac05 is for default/train-0/main\n");
+    let said = ending(&daemon.socket(), &["slice", "label", "frac05", "--remove"]).printed();
+    assert_eq!(said, "slice frac05 is for nobody in particular\n");
+    let pod = v1::PodContainer {
+        namespace: "default".into(),
+        name: "train-0".into(),
+        container: "main".into(),
+        uid: None,
+    };
+    let asked = |pod| Asked::Label(v1::LabelSliceRequest { name: "frac05".into(), pod });
+    assert_eq!(daemon.asked(), [asked(Some(pod)), asked(None)]);
+    let create = ["slice", "create", "a", "-g", ".5", "--pod", "n/p/c", "--pod-uid", "7"];
+    ending(&daemon.socket(), &create).printed();
+    let Some(Asked::Create(request)) = daemon.asked().pop() else {
+        panic!("it was asked for something else")
+    };
+    assert_eq!(request.pod.unwrap().uid.as_deref(), Some("7"));
+    ending(&daemon.socket(), &["slice", "label", "frac05"]).refused(2, &["--pod", "--remove"]);
+    ending(&daemon.socket(), &["slice", "label", "frac05", "--pod", "a/b"])
+        .refused(2, &["NAMESPACE/POD/CONTAINER"]);
+}
+
+#[test]
 fn a_slice_in_use_is_deleted_only_by_force() {
     let in_use = "slice frac05 is used by process 4242 (trainer): end it, or delete with --force";
     let daemon = Daemon::answering(|answers| answers.delete = Err(Status::failed_precondition(in_use)));

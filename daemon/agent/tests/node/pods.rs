@@ -1,0 +1,44 @@
+//! Whom a slice is for: told when it is known, shown, kept, and nobody else's business.
+
+use tonic::Code;
+use tranche_rpc::v1;
+
+use crate::common::{Place, expect_code, fraction};
+use crate::one_gpu;
+
+fn pod(name: &str) -> v1::PodContainer {
+    let uid = Some("5a1c8a4e-0b8e-4a8e-9d3c-1f2e3d4c5b6a".into());
+    v1::PodContainer { namespace: "default".into(), name: name.into(), container: "main".into(), uid }
+}
+
+#[test]
+fn a_slices_pod_is_learnt_later_shown_and_kept_over_a_restart() {
+    let (place, driver) = (Place::new(), one_gpu());
+    let mut daemon = place.start(&driver);
+    let known = v1::CreateSliceRequest { pod: Some(pod("early")), ..fraction("early", 100) };
+    assert_eq!(daemon.calls.create(known).unwrap().pod, Some(pod("early")));
+    assert_eq!(daemon.calls.create(fraction("late", 100)).unwrap().pod, None);
+    assert_eq!(daemon.calls.label("late", Some(pod("late"))).unwrap().pod, Some(pod("late")));
+    drop(daemon);
+
+    let mut daemon = place.start(&driver);
+    let pods = |view: v1::NodeView| view.slices.into_iter().map(|slice| slice.pod).collect::<Vec<_>>();
+    assert_eq!(pods(daemon.calls.snapshot()), [Some(pod("early")), Some(pod("late"))]);
+    daemon.calls.label("early", None).unwrap();
+    drop(daemon);
+    assert_eq!(pods(place.start(&driver).calls.snapshot()), [None, Some(pod("late"))]);
+}
+
+#[test]
+fn a_pod_that_kubernetes_could_not_have_is_refused_and_changes_nothing() {
+    let (place, driver) = (Place::new(), one_gpu());
+    let mut daemon = place.start(&driver);
+    daemon.calls.create(fraction("a", 100)).unwrap();
+    daemon.calls.label("a", Some(pod("good"))).unwrap();
+    for name in ["", "a/b", "\u{1b}[2J", &"a".repeat(1 << 20)] {
+        let refused = expect_code(daemon.calls.label("a", Some(pod(name))), Code::InvalidArgument);
+        assert!(refused.contains("is not the name of a pod") && refused.len() < 500, "{refused}");
+    }
+    expect_code(daemon.calls.label("b", None), Code::NotFound);
+    assert_eq!(daemon.calls.snapshot().slices[0].pod, Some(pod("good")));
+}

@@ -1,0 +1,82 @@
+//! Who has the slices: the pods that they are for, and the processes in them and beside them.
+
+use tranche_domain::view::{ForeignProcessView, NodeView, ProcessView};
+
+use super::{Section, by_gpu};
+use crate::table::{Side, or_dash, printable};
+
+/// The slices that are for somebody, and for whom.
+pub(super) fn pods(node: &NodeView) -> Section<'static> {
+    const COLUMNS: [(&str, Side); 4] =
+        [("Slice", Side::Left), ("Namespace", Side::Left), ("Pod", Side::Left), ("Container", Side::Left)];
+    let rows = node.slices.iter().filter_map(|slice| {
+        let pod = slice.pod.as_ref()?;
+        let names = [pod.namespace.as_str(), pod.name.as_str(), pod.container.as_str()];
+        Some([slice.name.as_str()].into_iter().chain(names).map(Into::into).collect())
+    });
+    (&COLUMNS, rows.collect())
+}
+
+/// One process on one GPU.
+struct Line<'a> {
+    gpu: u32,
+    slice: &'a str,
+    pid: u32,
+    /// As its own pid namespace numbers it, where that differs.
+    inside: Option<u32>,
+    command: &'a str,
+    used: Option<String>,
+}
+
+/// All processes that use a GPU; the pids inside containers have a column where there are any.
+pub(super) fn processes(node: &NodeView) -> Section<'static> {
+    const PLAIN: [(&str, Side); 5] = [
+        ("GPU", Side::Right),
+        ("Slice", Side::Left),
+        ("PID", Side::Right),
+        ("Process", Side::Left),
+        ("Memory", Side::Right),
+    ];
+    const INSIDE: [(&str, Side); 6] =
+        [PLAIN[0], PLAIN[1], PLAIN[2], ("Inside", Side::Right), PLAIN[3], PLAIN[4]];
+    let mut lines: Vec<_> = members(node).chain(strangers(node)).collect();
+    lines.sort_by_key(|line| line.gpu);
+    let with_inside = lines.iter().any(|line| line.inside.is_some());
+    let columns: &[_] = if with_inside { &INSIDE } else { &PLAIN };
+    (columns, lines.into_iter().map(|line| line.cells(with_inside)).collect())
+}
+
+fn members(node: &NodeView) -> impl Iterator<Item = Line<'_>> {
+    by_gpu(node).into_iter().flat_map(|(slice, position, device)| {
+        slice.processes.iter().map(move |process: &ProcessView| Line {
+            gpu: device.gpu_index,
+            slice: slice.name.as_str(),
+            pid: process.pid.get(),
+            inside: process.inner_pid.map(|pid| pid.get()),
+            command: &process.command,
+            used: process.used.get(position).map(|bytes| format!("{} MiB", bytes.whole_mib())),
+        })
+    })
+}
+
+fn strangers(node: &NodeView) -> impl Iterator<Item = Line<'_>> {
+    node.gpus.iter().flat_map(|gpu| {
+        gpu.foreign.iter().map(|process: &ForeignProcessView| Line {
+            gpu: gpu.index,
+            slice: "(in no slice)",
+            pid: process.pid.get(),
+            inside: None,
+            command: &process.command,
+            used: process.used.map(|bytes| format!("{} MiB", bytes.whole_mib())),
+        })
+    })
+}
+
+impl Line<'_> {
+    fn cells(self, with_inside: bool) -> Vec<String> {
+        let mut cells = vec![self.gpu.to_string(), self.slice.to_owned(), self.pid.to_string()];
+        cells.extend(with_inside.then(|| or_dash(self.inside)));
+        cells.extend([printable(self.command), or_dash(self.used)]);
+        cells
+    }
+}

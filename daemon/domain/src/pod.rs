@@ -1,0 +1,203 @@
+//! Whom a slice is for, where an orchestrator says so: a container of a pod, in Kubernetes' names and bounds.
+//!
+//! It is shown and never decides anything: who may use a slice is asked of the kernel.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A container of a pod. As text `namespace/pod/container`, without the uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodContainer {
+    /// The pod's namespace.
+    pub namespace: DnsLabel,
+    /// The pod's name.
+    pub name: PodName,
+    /// The container's name.
+    pub container: DnsLabel,
+    /// The pod's uid, where it is known: names are used again, uids are not.
+    #[serde(default)]
+    pub uid: Option<PodUid>,
+}
+
+/// A text that names no such thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadPod {
+    /// The text, cut where it is longer than any name.
+    text: String,
+    what: &'static str,
+    rule: &'static str,
+}
+
+impl BadPod {
+    fn new(text: &str, what: &'static str, rule: &'static str) -> Self {
+        Self { text: text.chars().take(LONGEST).collect(), what, rule }
+    }
+}
+
+impl fmt::Display for BadPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not {}: use {}", self.text, self.what, self.rule)
+    }
+}
+
+impl core::error::Error for BadPod {}
+
+/// The longest name that Kubernetes gives, in bytes.
+const LONGEST: usize = 253;
+
+/// A checked text: its documentation, what it is, when it is one, and the rule as a person reads it.
+macro_rules! name {
+    ($(#[$about:meta])* $name:ident, $what:literal, $rule:literal, $good:expr) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadPod;
+
+            fn from_str(text: &str) -> Result<Self, BadPod> {
+                let good: fn(&str) -> bool = $good;
+                if good(text) { Ok(Self(text.to_string())) } else { Err(BadPod::new(text, $what, $rule)) }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadPod;
+
+            fn try_from(text: String) -> Result<Self, BadPod> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// A namespace's or a container's name: 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
+    DnsLabel,
+    "the name of a namespace or container",
+    "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    is_label
+}
+
+name! {
+    /// A pod's name: such labels with dots between, at most 253 bytes.
+    PodName,
+    "the name of a pod",
+    "at most 253 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit",
+    |text| text.len() <= LONGEST && text.split('.').all(is_part)
+}
+
+name! {
+    /// A pod's uid: a UUID, or for a pod from a file of the kubelet's the hash of that; 1 to 63 of
+    /// `a-z A-Z 0-9 -`.
+    PodUid,
+    "the uid of a pod",
+    "1 to 63 of a-z, A-Z, 0-9 and '-'",
+    |text| (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+fn is_part(text: &str) -> bool {
+    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.iter().all(|b| plain(b) || *b == b'-')
+        && bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+}
+
+impl FromStr for PodContainer {
+    type Err = BadPod;
+
+    fn from_str(text: &str) -> Result<Self, BadPod> {
+        let mut parts = text.split('/');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(namespace), Some(name), Some(container), None) => Ok(Self {
+                namespace: namespace.parse()?,
+                name: name.parse()?,
+                container: container.parse()?,
+                uid: None,
+            }),
+            _ => Err(BadPod::new(text, "a container of a pod", "NAMESPACE/POD/CONTAINER")),
+        }
+    }
+}
+
+impl fmt::Display for PodContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.name, self.container)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::format;
+
+    #[test]
+    fn a_container_is_read_as_it_is_printed() {
+        let text = "default/train-7d.x/main";
+        let container: PodContainer = text.parse().unwrap();
+        assert_eq!(container.to_string(), text);
+        assert_eq!((container.name.as_str(), container.uid), ("train-7d.x", None));
+    }
+
+    #[test]
+    fn what_kubernetes_would_not_call_so_is_refused_and_said() {
+        for bad in ["", "a/b", "a/b/c/d", "a//c", "A/b/c", "a/b./c", "-a/b/c", "a/b/c.d", "a/b/\u{1b}[0m"] {
+            assert!(bad.parse::<PodContainer>().is_err(), "{bad:?}");
+        }
+        let refused = "a/b".parse::<PodContainer>().unwrap_err().to_string();
+        assert!(refused.contains("NAMESPACE/POD/CONTAINER"), "{refused}");
+    }
+
+    #[test]
+    fn names_are_bounded_and_so_are_the_messages_about_them() {
+        let long = |count| "a".repeat(count);
+        assert!(long(63).parse::<DnsLabel>().is_ok() && long(64).parse::<DnsLabel>().is_err());
+        assert!(long(253).parse::<PodName>().is_ok() && long(254).parse::<PodName>().is_err());
+        assert!(long(63).parse::<PodUid>().is_ok() && long(64).parse::<PodUid>().is_err());
+        assert!(long(1 << 20).parse::<PodName>().unwrap_err().to_string().len() < 500);
+    }
+
+    proptest! {
+        #[test]
+        fn reading_a_container_never_panics(text: String) {
+            let _ = text.parse::<PodContainer>();
+            let _ = text.parse::<PodUid>();
+        }
+
+        #[test]
+        fn what_is_read_prints_alike(text in "[a-z0-9./-]{0,12}") {
+            if let Ok(container) = text.parse::<PodContainer>() {
+                prop_assert_eq!(format!("{container}"), text);
+            }
+        }
+    }
+}
