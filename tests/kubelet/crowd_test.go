@@ -35,7 +35,9 @@ func crowd() []kubelet.Pod {
 	return pods
 }
 
-func TestAHundredPodsAtOnceShareSixteenGpus(t *testing.T) {
+// sixteenGpus is a lab whose GPUs are divided in five.
+func sixteenGpus(t *testing.T) (*node.Node, *kubelet.Kubelet) {
+	t.Helper()
 	t.Parallel()
 	n := node.New(t, "v100x16")
 	n.StartDaemon()
@@ -46,6 +48,11 @@ func TestAHundredPodsAtOnceShareSixteenGpus(t *testing.T) {
 		"tranche.dev/gpu-20": {Capacity: 32, Allocatable: 32},
 		"tranche.dev/gpu-10": {Capacity: 32, Allocatable: 32},
 	})
+	return n, k
+}
+
+func TestAHundredPodsAtOnceShareSixteenGpus(t *testing.T) {
+	n, k := sixteenGpus(t)
 	given := rush(t, k)
 	if len(given) != 80 {
 		t.Errorf("%d pods have something", len(given))
