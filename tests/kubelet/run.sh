@@ -1,5 +1,5 @@
 #!/bin/sh
-# Does something with the parts of a real kubelet: run.sh build|lint|test|demo. Programs go to $TRANCHE_STAGE/tests.
+# Does something with the parts of a real kubelet: run.sh build|lint|test|demo. The demonstration goes to $TRANCHE_STAGE.
 # Where they cannot be built, says SKIP and why; with TRANCHE_REQUIRE=all that is a failure.
 set -u
 cd "$(dirname "$0")" || exit 1
@@ -22,21 +22,20 @@ need='the device manager of a real kubelet needs Go 1.26 and its modules'
 command -v go >/dev/null || skip "$need: there is no go"
 said=$(go mod download 2>&1) || skip "$need: $(echo "$said" | tail -n 1)"
 
-build() {
-    go test -c -ldflags='-s -w' -o "$TRANCHE_STAGE/tests/kubelet" . &&
-        go build -ldflags='-s -w' -o "$TRANCHE_STAGE/tests/kubelet-demo" ./demo
-}
+demo=$TRANCHE_STAGE/tests/kubelet-demo
+# Without what debuggers want, linking is short.
+link=-ldflags='-s -w'
 
 case $1 in
-build) build ;;
+build) go build "$link" -o "$demo" ./demo && go test "$link" -run '^$' ./... >/dev/null ;;
 lint)
     unformatted=$(gofmt -l .)
     [ -z "$unformatted" ] || { echo "not as gofmt would have it: $unformatted" >&2; exit 1; }
     go vet ./...
     ;;
 # The tests wait more than they work: more at a time than there are cores.
-test) build && "$TRANCHE_STAGE/tests/kubelet" -test.parallel 6 -test.timeout 10m ;;
-demo) build && "$TRANCHE_STAGE/tests/kubelet-demo" ;;
+test) go test "$link" -count=1 -parallel 6 -timeout 10m ./... ;;
+demo) go build "$link" -o "$demo" ./demo && "$demo" ;;
 *)
     echo "run.sh: build, lint, test or demo, not \"$1\"" >&2
     exit 2
