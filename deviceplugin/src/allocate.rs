@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use tranche_domain::id::GpuUuid;
-
+use crate::bundle::{BadBundle, Bundle};
 use crate::device::{BadDevice, DeviceId};
 use crate::health::{Occupied, Scene};
 use crate::offer::Offer;
@@ -19,45 +18,45 @@ use crate::release::Absences;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Refusal {
-    #[error("no device is asked for")]
-    Nothing,
     #[error(transparent)]
     Unreadable(#[from] BadDevice),
     #[error("{device} is not offered as {profile}: the configuration has changed; let the pod be made again")]
     NotOffered { device: DeviceId, profile: ProfileName },
     #[error("{0} is asked for twice in one request")]
     Twice(DeviceId),
+    #[error(transparent)]
+    NotOne(#[from] BadBundle),
     #[error(
-        "{a} and {b} are parts of one GPU: a container that asks for several devices gets them on as many GPUs; \
-         ask for one of a larger profile, or for fewer"
+        "container {container} asks for {one} and {other}: a process is in one slice at a time, so a container gets \
+         devices of one profile; ask for one, or use several containers"
     )]
-    SameGpu { a: DeviceId, b: DeviceId },
+    SeveralProfiles { container: String, one: ProfileName, other: ProfileName },
     #[error("{0} is in use by a pod that the kubelet still lists")]
-    InUse(DeviceId),
+    InUse(Bundle),
 }
 
 /// One thing to have the daemon do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// End the slice of a device and whoever is in it.
-    End(DeviceId),
-    /// Make the slice of a device.
-    Make(DeviceId),
+    /// End a slice and whoever is in it.
+    End(Bundle),
+    /// Make a slice.
+    Make(Bundle),
 }
 
 /// What an earlier failure left to say, or success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every device is a slice.
+    /// Every container has its slice.
     Done,
     /// None became one; what was made has been undone as far as the daemon would.
     Failed {
-        /// The device that failed.
-        device: DeviceId,
+        /// What failed.
+        bundle: Bundle,
     },
 }
 
-/// The devices of each container of a request, read and checked against what is offered as `profile`.
+/// What each container of a request is to get, read and checked against what is offered as `profile`.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -65,7 +64,7 @@ pub fn read(
     offer: &Offer,
     profile: &ProfileName,
     containers: &[Vec<String>],
-) -> Result<Vec<Vec<DeviceId>>, Refusal> {
+) -> Result<Vec<Bundle>, Refusal> {
     let mut seen = BTreeSet::new();
     containers.iter().map(|texts| read_container(offer, profile, texts, &mut seen)).collect()
 }
@@ -75,35 +74,25 @@ fn read_container(
     profile: &ProfileName,
     texts: &[String],
     seen: &mut BTreeSet<DeviceId>,
-) -> Result<Vec<DeviceId>, Refusal> {
-    if texts.is_empty() {
-        return Err(Refusal::Nothing);
-    }
+) -> Result<Bundle, Refusal> {
     let devices = texts.iter().map(|text| text.parse()).collect::<Result<Vec<DeviceId>, _>>()?;
-    for (at, device) in devices.iter().enumerate() {
+    for device in &devices {
         if device.profile != *profile || !offer.devices.contains_key(device) {
             return Err(Refusal::NotOffered { device: device.clone(), profile: profile.clone() });
         }
         if !seen.insert(device.clone()) {
             return Err(Refusal::Twice(device.clone()));
         }
-        if let Some(other) = sharing(&devices[..at], device.gpu) {
-            return Err(Refusal::SameGpu { a: other.clone(), b: device.clone() });
-        }
     }
-    Ok(devices)
+    Ok(Bundle::of(devices)?)
 }
 
-fn sharing(devices: &[DeviceId], gpu: GpuUuid) -> Option<&DeviceId> {
-    devices.iter().find(|device| device.gpu == gpu)
-}
-
-/// A way from what is there to a slice for each device, which leads back if a step of it fails.
+/// A way from what is there to a slice for each container, which leads back if a step of it fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     ahead: VecDeque<Step>,
-    made: Vec<DeviceId>,
-    failed: Option<DeviceId>,
+    made: Vec<Bundle>,
+    failed: Option<Bundle>,
 }
 
 impl Transaction {
@@ -111,16 +100,13 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Refusal::InUse`] if a device is somebody's who is still there.
-    pub fn plan(scene: &Scene, absences: &Absences, devices: &[DeviceId]) -> Result<Self, Refusal> {
+    pub fn plan(scene: &Scene, absences: &Absences, wanted: &[Bundle]) -> Result<Self, Refusal> {
         let mut ahead = VecDeque::new();
-        for device in devices {
-            match (scene.slices.get(device), absences.standing(device)) {
-                (None, _) => ahead.push_back(Step::Make(device.clone())),
-                (Some(Occupied::Yes), Standing::Listed) => return Err(Refusal::InUse(device.clone())),
-                (Some(Occupied::Yes), _) | (Some(Occupied::No), Standing::Vanished) => {
-                    ahead.extend([Step::End(device.clone()), Step::Make(device.clone())]);
+        for bundle in wanted {
+            for step in steps(scene, absences, bundle)? {
+                if !ahead.contains(&step) {
+                    ahead.push_back(step);
                 }
-                (Some(Occupied::No), Standing::Listed | Standing::Unknown) => {}
             }
         }
         Ok(Self { ahead, made: Vec::new(), failed: None })
@@ -134,10 +120,10 @@ impl Transaction {
     /// Whether the next step did what it should. A failure turns around: what was made is ended.
     pub fn done(&mut self, success: bool) {
         match self.ahead.pop_front() {
-            Some(Step::Make(device)) if success => self.made.push(device),
-            Some(Step::Make(device) | Step::End(device)) if !success && self.failed.is_none() => {
+            Some(Step::Make(bundle)) if success => self.made.push(bundle),
+            Some(Step::Make(bundle) | Step::End(bundle)) if !success && self.failed.is_none() => {
                 self.ahead = self.made.drain(..).rev().map(Step::End).collect();
-                self.failed = Some(device);
+                self.failed = Some(bundle);
             }
             _ => {}
         }
@@ -145,19 +131,36 @@ impl Transaction {
 
     /// How it ended; nothing while there is something to do.
     pub fn outcome(&self) -> Option<Outcome> {
-        let outcome = self.failed.clone().map_or(Outcome::Done, |device| Outcome::Failed { device });
+        let outcome = self.failed.clone().map_or(Outcome::Done, |bundle| Outcome::Failed { bundle });
         self.ahead.is_empty().then_some(outcome)
     }
 }
 
-/// What the kubelet says of a device's pod.
+/// What has to be done for one container. Whatever has a device of it and is not the same slice ends: it was an
+/// earlier pod's, or that of an init container of the same pod, which may have been given more of them or fewer.
+fn steps(scene: &Scene, absences: &Absences, bundle: &Bundle) -> Result<Vec<Step>, Refusal> {
+    let (mut steps, mut is_there) = (Vec::new(), false);
+    for (held, occupied) in scene.slices.iter().filter(|(held, _)| held.overlaps(bundle)) {
+        match (occupied, absences.standing(held)) {
+            (Occupied::Yes, Standing::Listed) => return Err(Refusal::InUse(held.clone())),
+            (Occupied::No, Standing::Listed | Standing::Unknown) if held == bundle => is_there = true,
+            (Occupied::Yes | Occupied::No, _) => steps.push(Step::End(held.clone())),
+        }
+    }
+    if !is_there {
+        steps.push(Step::Make(bundle.clone()));
+    }
+    Ok(steps)
+}
+
+/// What the kubelet says of a slice's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A pod has it.
+    /// A pod has a device of it.
     Listed,
-    /// A pod had it, and none has it now.
+    /// A pod had one, and none has any now.
     Vanished,
-    /// No pod was ever seen with it: just admitted, or gone before anybody looked.
+    /// No pod was ever seen with any: just admitted, or gone before anybody looked.
     Unknown,
 }
 

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, watch};
+use tokio::time::sleep;
 use tonic::{Code, Status};
 use tranche_domain::id::GpuUuid;
 
-use crate::allocate::{Outcome, Step, Transaction, read};
+use crate::allocate::{Outcome, Refusal, Step, Transaction, read};
+use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::device::DeviceId;
 use crate::health::{Broken, Health, Scene};
 use crate::offer::{Card, DoesNotFit, Offer};
-use crate::pods;
+use crate::pods::{self, Owners};
 use crate::prefer::preferred;
 use crate::profile::ProfileName;
 use crate::release::Absences;
@@ -42,10 +44,28 @@ struct Book {
     offer: Offer,
     scene: Scene,
     absences: Absences,
+    /// Who has what, as the kubelet said last; nothing if it did not.
+    owners: Owners,
     /// Allocations that the daemon had no room for, though their devices were healthy.
     lost_races: u64,
     /// What the kubelet's last silence was said to be, so that it is said once.
     complaint: Option<String>,
+}
+
+/// How long whoever had a container's devices before it may take to be gone.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why a container's slice is not there.
+#[derive(Debug)]
+enum RestoreError {
+    InUse(Status),
+    Other(Status),
+}
+
+impl From<Status> for RestoreError {
+    fn from(status: Status) -> Self {
+        Self::Other(status)
+    }
 }
 
 /// Why there is no picture.
@@ -108,13 +128,13 @@ impl Desk {
             self.show(&book, false);
             return Err(error);
         }
-        for device in self.ask_for_pods(&mut book).await {
-            match self.daemon.end(&device.slice(), false).await {
+        for bundle in self.ask_for_pods(&mut book).await {
+            match self.daemon.end(bundle.slice(), false).await {
                 Ok(()) => {
-                    tracing::info!(slice = %device.slice(), "released: its pod is gone");
-                    book.forget(&device);
+                    tracing::info!(slice = %bundle.slice(), "released: its pod is gone");
+                    book.forget(&bundle);
                 }
-                Err(error) => tracing::warn!(slice = %device.slice(), %error, "cannot be released yet"),
+                Err(error) => tracing::warn!(slice = %bundle.slice(), %error, "cannot be released yet"),
             }
         }
         self.show(&book, true);
@@ -129,37 +149,52 @@ impl Desk {
         chosen.iter().map(ToString::to_string).collect()
     }
 
-    /// Makes the devices of each container slices, all of them or none.
+    /// Makes the devices of each container a slice, all of them or none.
     pub(crate) async fn allocate(
         &self,
         profile: &ProfileName,
         containers: &[Vec<String>],
-    ) -> Result<Vec<Vec<DeviceId>>, Status> {
+    ) -> Result<Vec<Bundle>, Status> {
         let mut book = self.book.lock().await;
         self.see(&mut book).await?;
-        let containers = read(&book.offer, profile, containers).map_err(refused)?;
+        let wanted = read(&book.offer, profile, containers).map_err(refused)?;
         // Only to learn whose pods are there: what has been missing for long is ended elsewhere.
         self.ask_for_pods(&mut book).await;
-        let devices = containers.concat();
-        let plan = Transaction::plan(&book.scene, &book.absences, &devices).map_err(refused)?;
+        let plan = Transaction::plan(&book.scene, &book.absences, &wanted).map_err(refused)?;
         self.carry_out(&mut book, plan).await?;
-        Ok(containers)
+        Ok(wanted)
     }
 
-    /// Makes those devices slices again that are none any more, because the daemon lost its state: the kubelet
-    /// starts containers anew with what it once allocated.
+    /// Sees to it that a container's slice is there before it starts: the daemon may have lost its state, the
+    /// slice may have been released while nobody was in it, or a container of the same pod may have had another
+    /// part of its devices, and may be ending still.
     pub(crate) async fn restore(&self, profile: &ProfileName, devices: &[String]) -> Result<(), Status> {
+        let begun = Instant::now();
+        loop {
+            match self.try_to_restore(profile, devices).await {
+                Err(RestoreError::InUse(_)) if begun.elapsed() < FAREWELL => sleep(FAREWELL / 20).await,
+                Err(RestoreError::InUse(status) | RestoreError::Other(status)) => return Err(status),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    async fn try_to_restore(&self, profile: &ProfileName, devices: &[String]) -> Result<(), RestoreError> {
         let mut book = self.book.lock().await;
-        self.see(&mut book).await?;
-        let is_there =
-            |text: &&String| text.parse().is_ok_and(|device| book.scene.slices.contains_key(&device));
-        let missing: Vec<String> = devices.iter().filter(|text| !is_there(text)).cloned().collect();
-        if missing.is_empty() {
+        self.see(&mut book).await.map_err(Status::from)?;
+        self.ask_for_pods(&mut book).await;
+        if let Some(refusal) = book.owners.mixture(profile, devices) {
+            return Err(refused(refusal).into());
+        }
+        if is_there(&book.scene, devices) {
             return Ok(());
         }
-        let missing = read(&book.offer, profile, &[missing]).map_err(refused)?.concat();
-        let plan = Transaction::plan(&book.scene, &book.absences, &missing).map_err(refused)?;
-        self.carry_out(&mut book, plan).await
+        let wanted = read(&book.offer, profile, &[devices.to_vec()]).map_err(refused)?;
+        match Transaction::plan(&book.scene, &book.absences, &wanted) {
+            Ok(plan) => Ok(self.carry_out(&mut book, plan).await?),
+            Err(in_use @ Refusal::InUse(_)) => Err(RestoreError::InUse(refused(in_use))),
+            Err(refusal) => Err(refused(refusal).into()),
+        }
     }
 
     async fn carry_out(&self, book: &mut Book, mut plan: Transaction) -> Result<(), Status> {
@@ -168,8 +203,8 @@ impl Desk {
             let result = self.act(book, &step).await;
             plan.done(result.is_ok());
             if let Err(error) = result {
-                let (Step::End(device) | Step::Make(device)) = &step;
-                tracing::warn!(%device, %error, "cannot be allocated");
+                let (Step::End(bundle) | Step::Make(bundle)) = &step;
+                tracing::warn!(devices = %bundle, %error, "cannot be allocated");
                 failure.get_or_insert(error);
             }
         }
@@ -192,13 +227,13 @@ impl Desk {
     }
 
     async fn act(&self, book: &mut Book, step: &Step) -> Result<(), DaemonError> {
-        let (Step::End(device) | Step::Make(device)) = step;
-        book.absences.begin_anew(device);
-        match (step, self.config.profile(&device.profile)) {
-            (Step::Make(device), Some(profile)) => self.daemon.make(profile.request(device)).await,
-            (Step::End(device), _) => self.daemon.end(&device.slice(), true).await,
+        let (Step::End(bundle) | Step::Make(bundle)) = step;
+        book.absences.begin_anew(bundle);
+        match (step, self.config.profile(bundle.profile())) {
+            (Step::Make(bundle), Some(profile)) => self.daemon.make(profile.request(bundle)).await,
+            (Step::End(bundle), _) => self.daemon.end(bundle.slice(), true).await,
             (Step::Make(_), None) => {
-                Err(Status::failed_precondition(format!("profile {} is gone", device.profile)).into())
+                Err(Status::failed_precondition(format!("profile {} is gone", bundle.profile())).into())
             }
         }
     }
@@ -213,11 +248,12 @@ impl Desk {
     }
 
     /// Asks the kubelet, and says which slices are over. Its silence is no answer.
-    async fn ask_for_pods(&self, book: &mut Book) -> Vec<DeviceId> {
+    async fn ask_for_pods(&self, book: &mut Book) -> Vec<Bundle> {
         match pods::list(&self.config).await {
             Ok(owners) => {
                 book.complaint = None;
-                let listed: BTreeSet<DeviceId> = owners.into_keys().collect();
+                let listed: BTreeSet<DeviceId> = owners.devices().cloned().collect();
+                book.owners = owners;
                 let Book { absences, scene, .. } = book;
                 absences.observe(scene, &listed, self.since.elapsed())
             }
@@ -229,6 +265,7 @@ impl Desk {
                     );
                     book.complaint = Some(complaint);
                 }
+                book.owners = Owners::default();
                 Vec::new()
             }
         }
@@ -250,10 +287,18 @@ impl Desk {
 }
 
 impl Book {
-    fn forget(&mut self, device: &DeviceId) {
-        self.scene.slices.remove(device);
-        self.absences.begin_anew(device);
+    fn forget(&mut self, bundle: &Bundle) {
+        self.scene.slices.remove(bundle);
+        self.absences.begin_anew(bundle);
     }
+}
+
+/// Whether devices are the slice already that they are to be.
+fn is_there(scene: &Scene, devices: &[String]) -> bool {
+    let devices: Option<Vec<DeviceId>> = devices.iter().map(|text| text.parse().ok()).collect();
+    devices
+        .and_then(|devices| Bundle::of(devices).ok())
+        .is_some_and(|bundle| scene.slices.contains_key(&bundle))
 }
 
 /// The operator is told of each device that changes.
@@ -269,6 +314,6 @@ fn tell(before: &BTreeMap<DeviceId, Health>, now: &BTreeMap<DeviceId, Health>) {
     }
 }
 
-fn refused(refusal: crate::allocate::Refusal) -> Status {
+fn refused(refusal: Refusal) -> Status {
     Status::failed_precondition(refusal.to_string())
 }

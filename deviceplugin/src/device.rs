@@ -1,12 +1,9 @@
-//! Device ids: each names its GPU, its profile and which of several alike it is, and so does its slice's name.
-//!
-//! Nothing has to be written down to find the slices of an earlier plugin again: a slice's name is its device's
-//! id in other letters.
+//! Device ids: each names its GPU, its profile and which of several alike it is.
 
 use std::fmt;
 use std::str::FromStr;
 
-use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::id::GpuUuid;
 
 use crate::profile::ProfileName;
 
@@ -29,29 +26,11 @@ pub struct DeviceId {
 #[error("{0:?} is not a device of this plugin; its devices look like GPU-<uuid>::gpu-50::0")]
 pub struct BadDevice(pub String);
 
-/// How the slices of devices begin, so that nobody else's is taken for one.
-const SLICE_PREFIX: &str = "k8s-";
-
 impl DeviceId {
-    /// The name of the slice that this device is, once it is given to a pod.
-    pub fn slice(&self) -> SliceName {
-        let uuid = self.gpu.to_string();
-        let name =
-            format!("{SLICE_PREFIX}{}.{}.{}", uuid.trim_start_matches("GPU-"), self.profile, self.ordinal);
-        name.parse().expect("lower-case hex, dashes, dots and digits name a slice")
-    }
-
-    /// The device whose slice is called so, if it is one's.
-    pub fn of_slice(name: &SliceName) -> Option<Self> {
-        let mut parts = name.as_str().strip_prefix(SLICE_PREFIX)?.splitn(3, '.');
-        let (uuid, profile, ordinal) = (parts.next()?, parts.next()?, parts.next()?);
-        let device = Self::of_parts(&format!("GPU-{uuid}"), profile, ordinal)?;
-        (device.slice() == *name).then_some(device)
-    }
-
-    fn of_parts(gpu: &str, profile: &str, ordinal: &str) -> Option<Self> {
+    /// The device of a profile on a GPU whose ordinal is written so.
+    pub(crate) fn new(gpu: GpuUuid, profile: &ProfileName, ordinal: &str) -> Option<Self> {
         let ordinal = ordinal.parse().ok().filter(|ordinal| *ordinal < MOST_ALIKE)?;
-        Some(Self { gpu: gpu.parse().ok()?, profile: profile.parse().ok()?, ordinal })
+        Some(Self { gpu, profile: profile.clone(), ordinal })
     }
 }
 
@@ -66,9 +45,11 @@ impl FromStr for DeviceId {
 
     /// Only the one way in which an id is printed is read: two texts never mean the same device.
     fn from_str(text: &str) -> Result<Self, BadDevice> {
-        let mut parts = text.splitn(3, "::");
-        let read = || Self::of_parts(parts.next()?, parts.next()?, parts.next()?);
-        let mut read = read;
+        let read = || {
+            let mut parts = text.splitn(3, "::");
+            let (gpu, profile) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+            Self::new(gpu, &profile, parts.next()?)
+        };
         read().filter(|device| device.to_string() == text).ok_or_else(|| BadDevice(text.to_owned()))
     }
 }
@@ -85,7 +66,6 @@ mod tests {
         let text = "GPU-00000000-0000-0000-0000-000000000007::gpu-50::1";
         let device: DeviceId = text.parse().unwrap();
         assert_eq!((device.profile.to_string(), device.ordinal), ("gpu-50".into(), 1));
-        assert_eq!(device.slice().to_string(), "k8s-00000000-0000-0000-0000-000000000007.gpu-50.1");
     }
 
     #[test]
@@ -101,20 +81,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_slices_of_others_are_nobodys_device() {
-        let uuid = "00000000-0000-0000-0000-000000000007";
-        for name in ["a", "k8s-a", "k8s-a.b.c", &format!("{uuid}.gpu-50.0"), &format!("k8s-{uuid}.gpu-50.00")]
-        {
-            assert_eq!(DeviceId::of_slice(&name.parse().unwrap()), None, "{name}");
-        }
-    }
-
     proptest! {
         #[test]
-        fn ids_and_slice_names_read_back_and_are_short_enough(device in any_device()) {
+        fn ids_read_back_and_are_short_enough(device in any_device()) {
             prop_assert_eq!(device.to_string().parse(), Ok(device.clone()));
-            prop_assert_eq!(DeviceId::of_slice(&device.slice()), Some(device.clone()));
             prop_assert!(device.to_string().len() <= 63);
         }
 

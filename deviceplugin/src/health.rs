@@ -1,12 +1,13 @@
 //! Which devices may be given away: what is broken and what somebody else has are told apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{GpuView, NodeView};
 
+use crate::bundle::Bundle;
 use crate::device::DeviceId;
 use crate::offer::Offer;
 use crate::profile::Claim;
@@ -16,8 +17,8 @@ use crate::profile::Claim;
 pub struct Scene {
     /// The GPUs.
     pub gpus: BTreeMap<GpuUuid, Room>,
-    /// The slices of devices, those of earlier configurations included, and whether a process is in each.
-    pub slices: BTreeMap<DeviceId, Occupied>,
+    /// The slices of containers, those of earlier configurations included, and whether a process is in each.
+    pub slices: BTreeMap<Bundle, Occupied>,
 }
 
 /// Whether a process is in a slice.
@@ -32,6 +33,8 @@ pub enum Occupied {
 /// What is left of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
+    /// NVML index.
+    pub index: u32,
     /// Memory promised to no slice.
     pub free: Bytes,
     /// Compute promised to no slice.
@@ -101,19 +104,25 @@ impl Scene {
         let ours = node.slices.iter().filter_map(|slice| {
             let empty = slice.processes.is_empty() && slice.root_pids.is_empty();
             let occupied = if empty { Occupied::No } else { Occupied::Yes };
-            Some((DeviceId::of_slice(&slice.name)?, occupied))
+            let gpus = slice.devices.iter().map(|device| device.gpu_uuid);
+            Some((Bundle::of_slice(&slice.name, gpus)?, occupied))
         });
         Self { gpus: node.gpus.iter().map(|gpu| (gpu.uuid, Room::of(gpu))).collect(), slices: ours.collect() }
+    }
+
+    /// The devices that are in use.
+    pub fn in_use(&self) -> BTreeSet<&DeviceId> {
+        self.slices.keys().flat_map(Bundle::devices).collect()
     }
 
     /// What each device of the offer is good for. A device in use stays healthy as long as its GPU does: only
     /// free ones are ever taken.
     pub fn health(&self, offer: &Offer) -> BTreeMap<DeviceId, Health> {
-        let mut rooms = self.gpus.clone();
+        let (mut rooms, in_use) = (self.gpus.clone(), self.in_use());
         let judge = |(device, claim): (&DeviceId, &Claim)| {
             let health = match rooms.get_mut(&device.gpu) {
                 None => Health::Broken(Broken::Gone),
-                Some(room) => room.judge(*claim, self.slices.contains_key(device), offer.dynamic),
+                Some(room) => room.judge(*claim, in_use.contains(device), offer.dynamic),
             };
             (device.clone(), health)
         };
@@ -124,6 +133,7 @@ impl Scene {
 impl Room {
     fn of(gpu: &GpuView) -> Self {
         Self {
+            index: gpu.index,
             free: gpu.capacity.saturating_sub(gpu.committed),
             free_compute: Permille::WHOLE.saturating_sub(gpu.committed_compute),
             obstacle: gpu.not_sliceable.clone(),

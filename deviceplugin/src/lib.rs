@@ -1,11 +1,12 @@
 //! Slices as devices of the kubelet: what is offered, what may be given to whom, and when it comes back.
 //!
-//! Law: everything is decided by the modules that never act (`allocate`, `device`, `health`, `offer`, `prefer`,
+//! Law: everything is decided by the modules that never act (`allocate`, `bundle`, `device`, `health`, `offer`, `prefer`,
 //! `profile`, `release`): no clock, no socket, no randomness; time is an argument, and the same inputs always
 //! give the same answer. The others ask the daemon and the kubelet, and do what was decided.
 #![forbid(unsafe_code)]
 
 pub mod allocate;
+pub mod bundle;
 pub mod config;
 pub mod device;
 pub mod health;

@@ -6,8 +6,10 @@ use std::fmt;
 use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tranche_kubelet::podresources::{ListPodResourcesRequest, ListPodResourcesResponse};
 
+use crate::allocate::Refusal;
 use crate::config::Config;
 use crate::device::DeviceId;
+use crate::profile::ProfileName;
 use crate::socket::{self, SocketError};
 
 /// A container of a pod.
@@ -24,15 +26,34 @@ impl fmt::Display for Owner {
     }
 }
 
+/// Who has which of our devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owners(BTreeMap<DeviceId, Owner>);
+
+impl Owners {
+    /// All devices that somebody has.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
+        self.0.keys()
+    }
+
+    /// Whether the container that has these devices has some of another profile as well.
+    pub(crate) fn mixture(&self, profile: &ProfileName, devices: &[String]) -> Option<Refusal> {
+        let owner = devices.iter().find_map(|text| self.0.get(&text.parse().ok()?))?;
+        let other = self.0.iter().find(|(device, has)| *has == owner && device.profile != *profile)?.0;
+        let (one, other) = (profile.clone(), other.profile.clone());
+        Some(Refusal::SeveralProfiles { container: owner.to_string(), one, other })
+    }
+}
+
 /// All our devices that pods have now. An error says nothing about any of them.
-pub(crate) async fn list(config: &Config) -> Result<BTreeMap<DeviceId, Owner>, SocketError> {
+pub(crate) async fn list(config: &Config) -> Result<Owners, SocketError> {
     let answer = socket::ask(&config.pod_resources_socket, |channel| async move {
         PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await
     });
     Ok(owners(config, answer.await?))
 }
 
-fn owners(config: &Config, answer: ListPodResourcesResponse) -> BTreeMap<DeviceId, Owner> {
+fn owners(config: &Config, answer: ListPodResourcesResponse) -> Owners {
     let mut owners = BTreeMap::new();
     for pod in answer.pod_resources {
         for container in pod.containers {
@@ -47,7 +68,7 @@ fn owners(config: &Config, answer: ListPodResourcesResponse) -> BTreeMap<DeviceI
             owners.extend(ids.map(|device| (device, owner())));
         }
     }
-    owners
+    Owners(owners)
 }
 
 /// Devices of profiles that are not configured any more are ours as well.
@@ -62,6 +83,20 @@ mod tests {
 
     use super::*;
     use crate::testing::{USUAL, config, device};
+
+    #[test]
+    fn a_container_of_two_profiles_is_found_out() {
+        let owner =
+            |container: &str| Owner { namespace: "n".into(), pod: "p".into(), container: container.into() };
+        let devices =
+            [(device(0, "gpu-50", 0), "a"), (device(1, "gpu-50", 0), "a"), (device(0, "gpu-30", 0), "b")];
+        let mut owners = Owners(devices.into_iter().map(|(device, name)| (device, owner(name))).collect());
+        let (half, asked) = ("gpu-50".parse().unwrap(), [device(0, "gpu-50", 0).to_string()]);
+        assert_eq!(owners.mixture(&half, &asked), None);
+        owners.0.insert(device(2, "gpu-30", 0), owner("a"));
+        let refused = owners.mixture(&half, &asked).unwrap().to_string();
+        assert!(refused.starts_with("container n/p/a asks for gpu-50 and gpu-30"), "{refused}");
+    }
 
     #[test]
     fn devices_of_others_are_not_ours() {
@@ -81,7 +116,8 @@ mod tests {
         };
         let pod = PodResources { name: "p".into(), namespace: "n".into(), containers: vec![container] };
         let owners = owners(&config(USUAL), ListPodResourcesResponse { pod_resources: vec![pod] });
-        let told: Vec<_> = owners.iter().map(|(device, owner)| (device.clone(), owner.to_string())).collect();
+        let told: Vec<_> =
+            owners.0.iter().map(|(device, owner)| (device.clone(), owner.to_string())).collect();
         assert_eq!(told, [(half, "n/p/c".into())]);
     }
 }

@@ -1,8 +1,7 @@
 //! Which of the free devices a container had best get: several go on several GPUs, and parts fill GPUs up
 //! before they open the next.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tranche_domain::id::GpuUuid;
 
@@ -14,11 +13,9 @@ use crate::health::Scene;
 pub fn preferred(scene: &Scene, available: &[DeviceId], must: &[DeviceId], count: usize) -> Vec<DeviceId> {
     let mut chosen = must.to_vec();
     let mut gpus: BTreeSet<GpuUuid> = must.iter().map(|device| device.gpu).collect();
-    let in_use = in_use(scene);
+    let in_use: BTreeSet<GpuUuid> = scene.in_use().into_iter().map(|device| device.gpu).collect();
     let mut rest: Vec<&DeviceId> = available.iter().filter(|device| !must.contains(device)).collect();
-    rest.sort_by_key(|device| {
-        (Reverse(in_use.get(&device.gpu).copied().unwrap_or(0)), free(scene, device), *device)
-    });
+    rest.sort_by_key(|device| (!in_use.contains(&device.gpu), tightness(scene, device), *device));
     for device in rest {
         if chosen.len() < count && gpus.insert(device.gpu) {
             chosen.push(device.clone());
@@ -27,18 +24,9 @@ pub fn preferred(scene: &Scene, available: &[DeviceId], must: &[DeviceId], count
     chosen
 }
 
-/// How many devices of each GPU are in use.
-fn in_use(scene: &Scene) -> BTreeMap<GpuUuid, usize> {
-    let mut counts = BTreeMap::new();
-    for device in scene.slices.keys() {
-        *counts.entry(device.gpu).or_default() += 1;
-    }
-    counts
-}
-
-/// What is left of a device's GPU, in bytes; the tightest comes first.
-fn free(scene: &Scene, device: &DeviceId) -> u64 {
-    scene.gpus.get(&device.gpu).map_or(u64::MAX, |room| room.free.get())
+/// What is left of a device's GPU in bytes, and its index: the tightest comes first, then the lowest.
+fn tightness(scene: &Scene, device: &DeviceId) -> (u64, u32) {
+    scene.gpus.get(&device.gpu).map_or((u64::MAX, u32::MAX), |room| (room.free.get(), room.index))
 }
 
 #[cfg(test)]

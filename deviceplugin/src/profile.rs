@@ -11,6 +11,7 @@ use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::{Bytes, Permille};
 
+use crate::bundle::Bundle;
 use crate::device::DeviceId;
 
 /// A profile's name, and with the domain before it its resource's: 1 to 16 of `a-z 0-9 -`, beginning and
@@ -73,17 +74,19 @@ pub struct Claim {
 }
 
 impl Profile {
-    /// The slice to ask the daemon for.
-    pub fn request(&self, device: &DeviceId) -> SliceRequest {
+    /// The slice to ask the daemon for: as much of each of the devices' GPUs.
+    pub fn request(&self, bundle: &Bundle) -> SliceRequest {
+        let gpus = bundle.devices().iter().map(|device| GpuSelector::Uuid(device.gpu)).collect::<Vec<_>>();
+        let count = u32::try_from(gpus.len()).ok().and_then(NonZeroU32::new);
         SliceRequest {
-            name: Some(device.slice()),
-            share: self.share,
+            name: Some(bundle.slice().clone()),
+            share: if self.is_whole() { count.map_or(self.share, Share::Whole) } else { self.share },
             memory: self.memory,
             compute: self.compute,
             limit: self.limit,
             mode: self.mode,
             priority: self.priority,
-            gpu: Some(GpuSelector::Uuid(device.gpu)),
+            gpus,
             ephemeral: false,
             pod: None,
         }
@@ -100,7 +103,8 @@ impl Profile {
     ) -> Result<Vec<Claim>, Refusal> {
         let mut node = Node::new(vec![gpu.clone()]);
         let claims = devices.into_iter().map(|(profile, device)| {
-            node.create(&profile.request(device), Origin { uid: 0, now_unix_ms: 0 }).map(Claim::of)
+            let alone = Bundle::of(vec![device.clone()]).expect("one device always has a name");
+            node.create(&profile.request(&alone), Origin { uid: 0, now_unix_ms: 0 }).map(Claim::of)
         });
         claims.collect()
     }

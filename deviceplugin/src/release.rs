@@ -8,17 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::allocate::Standing;
+use crate::bundle::Bundle;
 use crate::device::DeviceId;
 use crate::health::{Occupied, Scene};
 
 /// How far apart the two looks at least are, if nobody says otherwise.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// What has been seen of the pods of devices.
+/// What has been seen of the pods of slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absences {
     grace: Duration,
-    watched: BTreeMap<DeviceId, Watch>,
+    watched: BTreeMap<Bundle, Watch>,
 }
 
 impl Default for Absences {
@@ -43,23 +44,24 @@ impl Absences {
     /// Takes in one complete answer of the kubelet, and says which slices are to be ended now. `now` is the
     /// time since any fixed instant, on a clock that is never set back. Without an answer there is nothing to
     /// take in: a kubelet that is away frees nobody's slice.
-    pub fn observe(&mut self, scene: &Scene, listed: &BTreeSet<DeviceId>, now: Duration) -> Vec<DeviceId> {
-        self.watched.retain(|device, _| scene.slices.contains_key(device));
-        let over = scene.slices.iter().filter(|(device, occupied)| {
-            let watch = self.watched.entry((*device).clone()).or_default();
-            watch.missing(listed.contains(device), now) >= Some(self.grace) && **occupied == Occupied::No
+    pub fn observe(&mut self, scene: &Scene, listed: &BTreeSet<DeviceId>, now: Duration) -> Vec<Bundle> {
+        self.watched.retain(|bundle, _| scene.slices.contains_key(bundle));
+        let over = scene.slices.iter().filter(|(bundle, occupied)| {
+            let watch = self.watched.entry((*bundle).clone()).or_default();
+            let is_listed = bundle.devices().iter().any(|device| listed.contains(device));
+            watch.missing(is_listed, now) >= Some(self.grace) && **occupied == Occupied::No
         });
-        over.map(|(device, _)| device.clone()).collect()
+        over.map(|(bundle, _)| bundle.clone()).collect()
     }
 
-    /// Forgets what was seen of a device: its slice is new, and so is its pod.
-    pub fn begin_anew(&mut self, device: &DeviceId) {
-        self.watched.remove(device);
+    /// Forgets what was seen of a slice: it is new, and so is its pod.
+    pub fn begin_anew(&mut self, bundle: &Bundle) {
+        self.watched.remove(bundle);
     }
 
-    /// What was last seen of a device's pod.
-    pub fn standing(&self, device: &DeviceId) -> Standing {
-        match self.watched.get(device) {
+    /// What was last seen of a slice's pod.
+    pub fn standing(&self, bundle: &Bundle) -> Standing {
+        match self.watched.get(bundle) {
             Some(Watch { ever_listed: true, missing_since: None }) => Standing::Listed,
             Some(Watch { ever_listed: true, missing_since: Some(_) }) => Standing::Vanished,
             Some(Watch { ever_listed: false, .. }) | None => Standing::Unknown,

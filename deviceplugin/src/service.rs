@@ -9,8 +9,8 @@ use tonic::{Request, Response, Status};
 use tranche_kubelet::deviceplugin as api;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePlugin;
 
+use crate::bundle::Bundle;
 use crate::desk::{Desk, Picture};
-use crate::device::DeviceId;
 use crate::profile::ProfileName;
 
 /// What a profile offers the kubelet: which calls beyond those that every plugin answers.
@@ -68,7 +68,7 @@ impl DevicePlugin for Plugin {
         let containers: Vec<_> = containers.into_iter().map(|container| container.devices_ids).collect();
         let (desk, profile) = (Arc::clone(&self.desk), self.profile.clone());
         let given = to_the_end(async move { desk.allocate(&profile, &containers).await }).await?;
-        let container_responses = given.iter().map(|devices| equipment(devices)).collect();
+        let container_responses = given.iter().map(equipment).collect();
         Ok(Response::new(api::AllocateResponse { container_responses }))
     }
 
@@ -92,13 +92,13 @@ async fn to_the_end<T: Send + 'static>(
         .map_err(|error| Status::internal(format!("a task of the plugin failed: {error}")))?
 }
 
-/// What a container gets with its devices. What a slice is made of inside is in its CDI device; NVIDIA's toolkit
-/// is told to add no GPU of its own.
-fn equipment(devices: &[DeviceId]) -> api::ContainerAllocateResponse {
-    let name = |device: &DeviceId| api::CdiDevice { name: format!("tranche.dev/slice={}", device.slice()) };
+/// What a container gets: its slice. What that is made of inside is in its CDI device; NVIDIA's toolkit is told to
+/// add no GPU of its own.
+fn equipment(bundle: &Bundle) -> api::ContainerAllocateResponse {
+    let slice = api::CdiDevice { name: format!("tranche.dev/slice={}", bundle.slice()) };
     api::ContainerAllocateResponse {
         envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())].into(),
-        cdi_devices: devices.iter().map(name).collect(),
+        cdi_devices: vec![slice],
         ..Default::default()
     }
 }

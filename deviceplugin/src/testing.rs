@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, Permille};
 
+use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::device::{DeviceId, MOST_ALIKE};
 use crate::health::{Room, Scene};
@@ -49,14 +50,24 @@ pub(crate) fn device(gpu: u8, profile: &str, ordinal: u16) -> DeviceId {
     DeviceId { gpu: uuid(gpu), profile: profile.parse().expect("the test names a profile"), ordinal }
 }
 
+pub(crate) fn bundle(devices: impl IntoIterator<Item = DeviceId>) -> Bundle {
+    Bundle::of(devices.into_iter().collect()).expect("the test's devices are one slice")
+}
+
 pub(crate) fn offer(text: &str, gpus: u8) -> Offer {
     Offer::of(&config(text), &cards(gpus)).expect("the test's layout fits")
 }
 
 /// GPUs on which nobody is.
 pub(crate) fn idle(gpus: u8) -> Scene {
-    let room = Room { free: Bytes::mib(32510), free_compute: Permille::WHOLE, obstacle: None, strangers: 0 };
-    Scene { gpus: (0..gpus).map(|gpu| (uuid(gpu), room.clone())).collect(), ..Scene::default() }
+    let room = |gpu: u8| Room {
+        index: gpu.into(),
+        free: Bytes::mib(32510),
+        free_compute: Permille::WHOLE,
+        obstacle: None,
+        strangers: 0,
+    };
+    Scene { gpus: (0..gpus).map(|gpu| (uuid(gpu), room(gpu))).collect(), ..Scene::default() }
 }
 
 pub(crate) fn any_device() -> impl Strategy<Value = DeviceId> {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tranche.dev/tests/kubelet/kubelet"
+	"tranche.dev/tests/kubelet/node"
 )
 
 var (
@@ -33,9 +34,18 @@ func TestAKubeletThatIsKilledFindsWhatItGaveAway(t *testing.T) {
 	}
 	k.Run(kubelet.One("others", big, 7))
 	refused(t, k, kubelet.One("ninth", big, 1), "requested number of devices unavailable")
-	if count := len(n.Smi().Slices); count != 8 {
-		t.Errorf("eight devices are %d slices", count)
+	if count := parts(n); count != 8 {
+		t.Errorf("eight devices are %d parts of GPUs", count)
 	}
+}
+
+// parts is how many parts of GPUs all slices have.
+func parts(n *node.Node) int {
+	count := 0
+	for _, slice := range n.Smi().Slices {
+		count += len(slice.Devices)
+	}
+	return count
 }
 
 func TestRunningPodsOutliveAKubeletAndThePluginBoth(t *testing.T) {
@@ -74,8 +84,8 @@ func TestAPluginThatIsKilledFindsItsSlices(t *testing.T) {
 		t.Errorf("it gets %v and then %v, %v", given, again, err)
 	}
 	k.Run(kubelet.One("others", big, 7))
-	if count := len(n.Smi().Slices); count != 8 {
-		t.Errorf("eight devices are %d slices", count)
+	if count := parts(n); count != 8 {
+		t.Errorf("eight devices are %d parts of GPUs", count)
 	}
 }
 

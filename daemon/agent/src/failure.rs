@@ -71,6 +71,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Unplaceable(why) => match why {
             Unplaceable::UnknownGpu { .. } => Code::NotFound,
+            Unplaceable::Twice { .. } => Code::InvalidArgument,
             Unplaceable::NoGpus | Unplaceable::NotSliceable { .. } => Code::FailedPrecondition,
             Unplaceable::NoRoom { .. } => Code::ResourceExhausted,
         },

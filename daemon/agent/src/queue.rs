@@ -82,7 +82,7 @@ mod tests {
             limit: None,
             priority: Priority::DEFAULT,
             mode: ComputeMode::Fair,
-            gpu: None,
+            gpus: Vec::new(),
             ephemeral: false,
             pod: None,
         }

@@ -68,7 +68,7 @@ fn bad_requests_say_what_is_wrong() {
     expect_code(calls.create(fraction("a", 100)), Code::AlreadyExists);
     let refused = expect_code(calls.create(fraction("b", 500)), Code::ResourceExhausted);
     assert!(refused.contains("GPU 0 has 9753 MiB of 32510 MiB and 30 % of compute free"), "{refused}");
-    let elsewhere = v1::CreateSliceRequest { gpu: Some("7".into()), ..fraction("b", 100) };
+    let elsewhere = v1::CreateSliceRequest { gpus: vec!["7".into()], ..fraction("b", 100) };
     assert!(expect_code(calls.create(elsewhere), Code::NotFound).contains("no GPU 7"));
     let both = v1::CreateSliceRequest {
         compute_mode: v1::ComputeMode::Strict.into(),
@@ -372,7 +372,7 @@ fn a_corrupt_state_is_set_aside_and_living_processes_keep_their_slice() {
 fn a_slice_whose_gpu_is_gone_is_kept_until_it_is_back() {
     let place = Place::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
-    let on_second = v1::CreateSliceRequest { gpu: Some("1".into()), ..fraction("a", 500) };
+    let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction("a", 500) };
     place.start(&both).calls.create(on_second).unwrap();
 
     let mut daemon = place.start(&one_gpu());

@@ -71,9 +71,9 @@ pub struct SizeArgs {
     /// How compute is bounded
     #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
-    /// The GPU it must be on: an index or a UUID
-    #[arg(long, value_name = "GPU")]
-    pub gpu: Option<GpuSelector>,
+    /// The GPU it must be on, an index or a UUID; with several, 0,3, it has its part of each of them
+    #[arg(long, value_name = "GPU", value_delimiter = ',')]
+    pub gpu: Vec<GpuSelector>,
     /// How long to wait for room, such as 30s or 5m
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub wait: Option<Duration>,
@@ -95,7 +95,7 @@ impl SizeArgs {
             limit: self.limit,
             mode: self.mode.into(),
             priority: self.priority,
-            gpu: self.gpu,
+            gpus: self.gpu.clone(),
             ephemeral: false,
             pod: None,
         }

@@ -286,7 +286,7 @@ impl Node {
             return Err(Refusal::Exists(name.clone()));
         }
         let demand = demand(request)?;
-        let places = placement::place(&self.rooms(), demand, request.gpu)?;
+        let places = placement::place(&self.rooms(), demand, &request.gpus)?;
         let compute = places.first().map_or(Permille::ZERO, |place| place.compute);
         let limit = limit(request.mode, compute, request.limit, Permille::WHOLE)?;
         Ok((places, compute, limit))
@@ -305,18 +305,42 @@ impl Node {
 
     fn resize_part(&self, slice: &mut Slice, resize: Resize) -> Result<(), Refusal> {
         let name = &slice.name;
-        let [part] = slice.parts.as_mut_slice() else { return Err(Refusal::WholeGpus(name.clone())) };
+        if slice.share.gpus() > 1 {
+            return Err(Refusal::WholeGpus(name.clone()));
+        }
+        let fraction = resize.fraction.map(|fraction| fraction.permille());
+        let guaranteed = fraction.filter(|_| slice.mode != ComputeMode::BestEffort);
+        let compute = resize.compute.or(guaranteed).unwrap_or(slice.compute);
+        check_compute(compute, slice.mode)?;
+        let memory = resize.memory.map(Memory::Bytes).or(fraction.map(Memory::Share));
+        let sizes = slice.parts.iter().map(|part| self.part_resized(slice, *part, memory, compute));
+        let parts: Vec<Part> = sizes.collect::<Result<_, _>>()?;
+
+        slice.share = match (resize.fraction, resize.memory, parts.first()) {
+            (Some(fraction), _, _) => Share::Fraction(fraction),
+            (None, Some(_), Some(part)) => Share::Memory(part.cap),
+            _ => slice.share,
+        };
+        slice.parts = parts;
+        slice.compute = compute;
+        Ok(())
+    }
+
+    /// One part of a slice with other memory, if that and the compute fit where it is.
+    fn part_resized(
+        &self,
+        slice: &Slice,
+        part: Part,
+        memory: Option<Memory>,
+        compute: Permille,
+    ) -> Result<Part, Refusal> {
+        let name = &slice.name;
         let stranded = Refusal::Stranded { name: name.clone(), gpu: part.gpu, reason: "is gone" };
         let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu).ok_or(stranded)?;
         let room = self.room(gpu);
         let most_memory = room.free.saturating_add(part.cap).saturating_add(self.excess(name, gpu.uuid));
         let most_compute = room.free_compute.checked_add(slice.compute).unwrap_or(Permille::WHOLE);
-
-        let fraction = resize.fraction.map(|fraction| fraction.permille());
-        let memory = resize.memory.map(Memory::Bytes).or(fraction.map(Memory::Share));
         let memory = memory.map_or(part.cap, |memory| memory.on(gpu.capacity));
-        let guaranteed = fraction.filter(|_| slice.mode != ComputeMode::BestEffort);
-        let compute = resize.compute.or(guaranteed).unwrap_or(slice.compute);
         if memory > most_memory || compute > most_compute {
             let (name, index) = (name.clone(), gpu.index);
             return Err(Refusal::CannotGrow { name, index, memory, compute, most_memory, most_compute });
@@ -324,16 +348,7 @@ impl Node {
         if memory == Bytes::ZERO {
             return Err(Refusal::Contradiction("that fraction of this GPU is less than 1 MiB: ask for more"));
         }
-        check_compute(compute, slice.mode)?;
-
-        part.cap = memory;
-        slice.compute = compute;
-        slice.share = match (resize.fraction, resize.memory) {
-            (Some(fraction), _) => Share::Fraction(fraction),
-            (None, Some(_)) => Share::Memory(memory),
-            (None, None) => slice.share,
-        };
-        Ok(())
+        Ok(Part { cap: memory, ..part })
     }
 
     /// `slice-1`, or the lowest number that is free.
@@ -389,6 +404,9 @@ fn demand(request: &SliceRequest) -> Result<Demand, Refusal> {
     if let Some(compute) = asked {
         check_compute(compute, request.mode)?;
     }
+    if request.gpus.len() > MAX_GPUS {
+        return Err(Refusal::Contradiction(TOO_MANY_GPUS));
+    }
     let part = |memory, implied| Demand::Part {
         memory: request.memory.map_or(memory, Memory::Bytes),
         compute: asked.map_or(implied, Compute::Share),
@@ -405,12 +423,18 @@ fn demand(request: &SliceRequest) -> Result<Demand, Refusal> {
                  leave those out, or ask for a fraction",
             ))
         }
-        Share::Whole(count) if count.get() as usize > MAX_GPUS => {
-            Err(Refusal::Contradiction("a slice has at most 16 GPUs: ask for fewer, or for several slices"))
+        Share::Whole(count) if count.get() as usize > MAX_GPUS => Err(Refusal::Contradiction(TOO_MANY_GPUS)),
+        Share::Whole(count) if ![0, count.get() as usize].contains(&request.gpus.len()) => {
+            Err(Refusal::Contradiction(
+                "so many whole GPUs are asked for, and another number of them is named: \
+                 name as many, or let the daemon choose",
+            ))
         }
         Share::Whole(count) => Ok(Demand::Whole(count)),
     }
 }
+
+const TOO_MANY_GPUS: &str = "a slice has at most 16 GPUs: ask for fewer, or for several slices";
 
 /// The most GPUs in one slice; the shared regions have records for as many.
 pub const MAX_GPUS: usize = 16;

@@ -28,7 +28,7 @@ fn request(share: &str) -> SliceRequest {
         limit: None,
         priority: Priority::DEFAULT,
         mode: ComputeMode::Fair,
-        gpu: None,
+        gpus: vec![],
         ephemeral: false,
         pod: None,
     }
@@ -151,12 +151,46 @@ fn whole_gpus_are_given_entirely() {
     assert_eq!(node.resize(&slice.name, resize), Err(Refusal::WholeGpus(slice.name)));
 }
 
+/// These GPUs of the node.
+fn on<const COUNT: usize>(indices: [u32; COUNT]) -> Vec<GpuSelector> {
+    indices.map(GpuSelector::Index).into()
+}
+
+#[test]
+fn a_part_of_each_of_several_gpus_is_one_slice_and_grows_on_all_or_none() {
+    let mut node = node(3);
+    let both = SliceRequest { gpus: on([2, 0]), ..request("0.5") };
+    let slice = node.create(&both, ORIGIN).unwrap().clone();
+    let gpus: Vec<_> = slice.parts.iter().map(|part| part.gpu).collect();
+    assert_eq!(gpus, [node.gpus()[0].uuid, node.gpus()[2].uuid]);
+    assert!(slice.parts.iter().all(|part| part.cap == Bytes::mib(16255)) && slice.compute == permille(500));
+    node.create(&SliceRequest { gpus: on([2]), ..request("0.3") }, ORIGIN).unwrap();
+    let to = |share| Resize { fraction: Some(Fraction::try_from(share).unwrap()), ..Resize::default() };
+    let before = node.clone();
+    assert!(matches!(node.resize(&slice.name, to(800)), Err(Refusal::CannotGrow { index: 2, .. })));
+    assert_eq!(node, before);
+    let grown = node.resize(&slice.name, to(700)).unwrap();
+    assert!(grown.parts.iter().all(|part| part.cap == Bytes::mib(22757)));
+}
+
+#[test]
+fn whole_gpus_that_are_named_are_those() {
+    let mut node = node(4);
+    let slice = node.create(&SliceRequest { gpus: on([3, 1]), ..request("2") }, ORIGIN).unwrap();
+    let gpus: Vec<_> = slice.parts.iter().map(|part| part.gpu).collect();
+    assert_eq!(gpus, [node.gpus()[1].uuid, node.gpus()[3].uuid]);
+    let fewer = SliceRequest { gpus: on([0]), ..request("2") };
+    assert!(matches!(node.create(&fewer, ORIGIN), Err(Refusal::Contradiction(_))));
+    let taken = SliceRequest { gpus: on([0, 1]), ..request("2") };
+    assert!(node.create(&taken, ORIGIN).unwrap_err().may_pass());
+}
+
 #[test]
 fn a_slice_grows_only_where_it_fits() {
     let mut node = node(2);
-    let on_first = SliceRequest { gpu: Some(GpuSelector::Index(0)), ..request("0.5") };
+    let on_first = SliceRequest { gpus: vec![GpuSelector::Index(0)], ..request("0.5") };
     let first = node.create(&on_first, ORIGIN).unwrap().name.clone();
-    node.create(&SliceRequest { gpu: Some(GpuSelector::Index(0)), ..request("0.3") }, ORIGIN).unwrap();
+    node.create(&SliceRequest { gpus: vec![GpuSelector::Index(0)], ..request("0.3") }, ORIGIN).unwrap();
     let to = |share| Resize { fraction: Some(Fraction::try_from(share).unwrap()), ..Resize::default() };
     let before = node.clone();
     let refused = node.resize(&first, to(800)).unwrap_err().to_string();
@@ -176,14 +210,14 @@ fn only_a_lack_of_room_is_worth_waiting_for() {
     node.create(&request("0.5"), ORIGIN).unwrap();
     assert!(node.check(&request("0.6")).unwrap_err().may_pass());
     assert!(!node.check(&request("2")).unwrap_err().may_pass());
-    let elsewhere = SliceRequest { gpu: Some(GpuSelector::Index(9)), ..request("0.1") };
+    let elsewhere = SliceRequest { gpus: vec![GpuSelector::Index(9)], ..request("0.1") };
     assert!(!node.check(&elsewhere).unwrap_err().may_pass());
 }
 
 #[test]
 fn a_slice_from_before_needs_its_gpu() {
     let mut before = node(2);
-    let slice = before.create(&SliceRequest { gpu: Some(GpuSelector::Index(1)), ..request("0.5") }, ORIGIN);
+    let slice = before.create(&SliceRequest { gpus: vec![GpuSelector::Index(1)], ..request("0.5") }, ORIGIN);
     let slice = slice.unwrap().clone();
     let mut after = node(1);
     assert!(matches!(after.adopt(slice.clone()), Err(Refusal::Stranded { .. })));
@@ -200,8 +234,10 @@ fn any_request() -> impl Strategy<Value = SliceRequest> {
         (1u64..33000).prop_map(|mib| Share::Memory(Bytes::mib(mib))),
     ];
     let compute = proptest::option::of((0u32..=1000).prop_map(permille));
-    (share, compute, any::<bool>()).prop_map(|(share, compute, idle)| SliceRequest {
+    let gpus = proptest::collection::vec((0u32..5).prop_map(GpuSelector::Index), 0..4);
+    (share, compute, any::<bool>(), gpus).prop_map(|(share, compute, idle, gpus)| SliceRequest {
         compute,
+        gpus,
         mode: if idle { ComputeMode::BestEffort } else { ComputeMode::Fair },
         ..SliceRequest { share, ..request("0.5") }
     })

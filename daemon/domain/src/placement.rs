@@ -140,6 +140,11 @@ pub enum Unplaceable {
         /// What there is.
         known: Vec<(u32, GpuUuid)>,
     },
+    /// A GPU is named twice.
+    Twice {
+        /// Its index.
+        index: u32,
+    },
     /// The GPU asked for takes no slices.
     NotSliceable {
         /// Its index.
@@ -174,6 +179,9 @@ impl fmt::Display for Unplaceable {
             Self::UnknownGpu { selector, known } => {
                 write!(f, "there is no GPU {selector} on this node; there is")?;
                 list(f, known, |f, (index, uuid)| write!(f, " {index} ({uuid})"))
+            }
+            Self::Twice { index } => {
+                write!(f, "GPU {index} is named twice: a slice has one part of each GPU")
             }
             Self::NotSliceable { index, reason } => write!(f, "GPU {index} takes no slices: {reason}"),
             Self::NoRoom { demand, rooms, ever } => {
@@ -249,32 +257,48 @@ fn better(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     BEST_FIT.iter().map(|(_, compare)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Finds the place for a demand: one place for a part, one per GPU for whole GPUs, in index order.
-pub fn place(rooms: &[Room], demand: Demand, on: Option<GpuSelector>) -> Result<Vec<Place>, Unplaceable> {
+/// Finds the place for a demand, in index order: one for a part, on each of them where several GPUs are named,
+/// and one per GPU for whole GPUs.
+pub fn place(rooms: &[Room], demand: Demand, on: &[GpuSelector]) -> Result<Vec<Place>, Unplaceable> {
     let considered = consider(rooms, on)?;
+    let fit = |rooms: &[Room]| match demand {
+        Demand::Part { memory, compute } if on.len() > 1 => fit_each(rooms, memory, compute),
+        _ => fit(rooms, demand),
+    };
     let refuse = || Unplaceable::NoRoom {
         demand,
         rooms: considered.clone(),
-        ever: if fit(&considered.iter().map(emptied).collect::<Vec<_>>(), demand).is_some() {
+        ever: if fit(&considered.iter().map(emptied).collect::<Vec<_>>()).is_some() {
             Ever::Later
         } else {
             Ever::Never
         },
     };
-    fit(&considered, demand).ok_or_else(refuse)
+    fit(&considered).ok_or_else(refuse)
 }
 
-/// The GPUs that the selector leaves.
-fn consider(rooms: &[Room], on: Option<GpuSelector>) -> Result<Vec<Room>, Unplaceable> {
-    let Some(selector) = on else {
-        return if rooms.is_empty() { Err(Unplaceable::NoGpus) } else { Ok(rooms.to_vec()) };
-    };
+/// The GPUs that the selectors leave.
+fn consider(rooms: &[Room], on: &[GpuSelector]) -> Result<Vec<Room>, Unplaceable> {
+    if rooms.is_empty() {
+        return Err(Unplaceable::NoGpus);
+    }
+    if on.is_empty() {
+        return Ok(rooms.to_vec());
+    }
+    let mut named: Vec<Room> = on.iter().map(|gpu| find(rooms, *gpu)).collect::<Result<_, _>>()?;
+    named.sort_by_key(|room| room.index);
+    match named.windows(2).find(|pair| pair[0].index == pair[1].index) {
+        Some(pair) => Err(Unplaceable::Twice { index: pair[0].index }),
+        None => Ok(named),
+    }
+}
+
+fn find(rooms: &[Room], selector: GpuSelector) -> Result<Room, Unplaceable> {
     let named = |room: &&Room| match selector {
         GpuSelector::Index(index) => room.index == index,
         GpuSelector::Uuid(uuid) => room.uuid == uuid,
     };
     match rooms.iter().find(named) {
-        None if rooms.is_empty() => Err(Unplaceable::NoGpus),
         None => Err(Unplaceable::UnknownGpu {
             selector,
             known: rooms.iter().map(|room| (room.index, room.uuid)).collect(),
@@ -282,7 +306,7 @@ fn consider(rooms: &[Room], on: Option<GpuSelector>) -> Result<Vec<Room>, Unplac
         Some(Room { index, obstacle: Some(reason), .. }) => {
             Err(Unplaceable::NotSliceable { index: *index, reason: reason.to_string() })
         }
-        Some(room) => Ok(alloc::vec![room.clone()]),
+        Some(room) => Ok(room.clone()),
     }
 }
 
@@ -309,6 +333,15 @@ fn fit_part(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Place> {
         place.memory > Bytes::ZERO && place.memory <= room.free && place.compute <= room.free_compute
     });
     fitting.min_by(better).map(|candidate| candidate.place)
+}
+
+/// A part of each GPU, with the same compute on all: the most that any of them asks for.
+fn fit_each(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Vec<Place>> {
+    let part = |room: &Room| fit_part(core::slice::from_ref(room), memory, compute);
+    let places: Vec<Place> = rooms.iter().map(part).collect::<Option<_>>()?;
+    let compute = places.iter().map(|place| place.compute).max()?;
+    let fits = rooms.iter().all(|room| compute <= room.free_compute);
+    fits.then(|| places.into_iter().map(|place| Place { compute, ..place }).collect())
 }
 
 /// Whole GPUs from one island, the one that is left with the fewest untouched GPUs; only where no island has

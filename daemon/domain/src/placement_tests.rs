@@ -38,7 +38,7 @@ fn indices(rooms: &[Room], places: &[Place]) -> Vec<u32> {
 }
 
 fn chosen(rooms: &[Room], demand: Demand) -> Vec<u32> {
-    indices(rooms, &place(rooms, demand, None).unwrap())
+    indices(rooms, &place(rooms, demand, &[]).unwrap())
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn whole_gpus_come_from_one_island_and_the_fuller_one() {
 
 #[test]
 fn a_slice_that_does_not_fit_says_what_is_free() {
-    let refused = place(&[room(0, 700), room(1, 900)], part(500), None).unwrap_err();
+    let refused = place(&[room(0, 700), room(1, 900)], part(500), &[]).unwrap_err();
     let text = refused.to_string();
     assert!(text.contains("GPU 0 has 9753 MiB of 32510 MiB and 30 % of compute free"), "{text}");
     assert!(text.contains("GPU 1 has") && text.contains("fits once others have ended"), "{text}");
@@ -84,10 +84,10 @@ fn a_slice_that_does_not_fit_says_what_is_free() {
 #[test]
 fn a_slice_that_can_never_fit_is_told_so() {
     let memory = Memory::Bytes(Bytes::mib(40000));
-    let refused = place(&[room(0, 0)], Demand::Part { memory, compute: Compute::LikeMemory }, None);
+    let refused = place(&[room(0, 0)], Demand::Part { memory, compute: Compute::LikeMemory }, &[]);
     assert!(matches!(refused, Err(Unplaceable::NoRoom { ever: Ever::Never, .. })));
     assert!(matches!(
-        place(&[room(0, 1)], whole(2), None),
+        place(&[room(0, 1)], whole(2), &[]),
         Err(Unplaceable::NoRoom { ever: Ever::Never, .. })
     ));
 }
@@ -96,16 +96,38 @@ fn a_slice_that_can_never_fit_is_told_so() {
 fn a_gpu_that_takes_no_slices_is_refused_with_its_reason_and_otherwise_avoided() {
     let mig = Room { obstacle: Some("it is in MIG mode".to_string()), ..room(0, 0) };
     let rooms = [mig, room(1, 0)];
-    let refused = place(&rooms, part(500), Some(GpuSelector::Index(0))).unwrap_err();
+    let refused = place(&rooms, part(500), &[GpuSelector::Index(0)]).unwrap_err();
     assert_eq!(refused.to_string(), "GPU 0 takes no slices: it is in MIG mode");
     assert_eq!(chosen(&rooms, part(500)), [1]);
 }
 
 #[test]
 fn an_unknown_gpu_is_refused_with_those_there_are() {
-    let refused = place(&[room(0, 0)], part(500), Some(GpuSelector::Index(7))).unwrap_err().to_string();
+    let refused = place(&[room(0, 0)], part(500), &[GpuSelector::Index(7)]).unwrap_err().to_string();
     assert!(refused.contains("no GPU 7") && refused.contains("0 (GPU-00000000-"), "{refused}");
-    assert_eq!(place(&[], part(1), None), Err(Unplaceable::NoGpus));
+    assert_eq!(place(&[], part(1), &[]), Err(Unplaceable::NoGpus));
+}
+
+#[test]
+fn a_part_on_each_of_several_gpus_fits_on_each_or_not_at_all() {
+    let on = |gpus: &[u32]| gpus.iter().copied().map(GpuSelector::Index).collect::<Vec<_>>();
+    let rooms = [room(0, 700), room(1, 500), room(2, 0)];
+    let places = place(&rooms, part(500), &on(&[2, 1])).unwrap();
+    assert_eq!(indices(&rooms, &places), [1, 2], "in the order of the node");
+    assert!(places.iter().all(|place| place.memory == Bytes::mib(16255)));
+    let refused = place(&rooms, part(500), &on(&[0, 2])).unwrap_err();
+    assert!(matches!(refused, Unplaceable::NoRoom { ever: Ever::Later, .. }), "{refused}");
+    assert_eq!(place(&rooms, part(1), &on(&[2, 2])), Err(Unplaceable::Twice { index: 2 }));
+}
+
+#[test]
+fn a_size_on_unlike_gpus_takes_the_same_compute_of_each() {
+    let small = Room { capacity: Bytes::mib(16000), free: Bytes::mib(16000), ..room(1, 0) };
+    let demand = Demand::Part { memory: Memory::Bytes(Bytes::mib(8000)), compute: Compute::LikeMemory };
+    let both = [GpuSelector::Index(0), GpuSelector::Index(1)];
+    let places = place(&[room(0, 0), small.clone()], demand, &both).unwrap();
+    assert_eq!(places.iter().map(|place| place.compute.get()).collect::<Vec<_>>(), [500, 500]);
+    assert!(place(&[room(0, 600), small], demand, &both).is_err(), "as much is not free on the first");
 }
 
 #[test]
@@ -114,7 +136,7 @@ fn parts_that_fit_in_memory_fit_in_compute() {
     let mut room = room(0, 0);
     for _ in 0..3 {
         let demand = Demand::Part { memory: third, compute: Compute::LikeMemory };
-        let placed = place(core::slice::from_ref(&room), demand, None).unwrap()[0];
+        let placed = place(core::slice::from_ref(&room), demand, &[]).unwrap()[0];
         room.free = room.free.checked_sub(placed.memory).unwrap();
         room.free_compute = room.free_compute.saturating_sub(placed.compute);
     }
@@ -142,7 +164,7 @@ fn any_demand() -> impl Strategy<Value = Demand> {
 proptest! {
     #[test]
     fn a_place_is_open_and_holds_what_it_promises(rooms in any_rooms(), demand in any_demand()) {
-        let Ok(places) = place(&rooms, demand, None) else { return Ok(()) };
+        let Ok(places) = place(&rooms, demand, &[]) else { return Ok(()) };
         let expected = match demand { Demand::Part { .. } => 1, Demand::Whole(count) => count.get() as usize };
         prop_assert_eq!(places.len(), expected, "a part never straddles");
         for place in &places {
@@ -168,13 +190,13 @@ proptest! {
         };
         let needed = match demand { Demand::Part { .. } => 1, Demand::Whole(count) => count.get() as usize };
         let enough = rooms.iter().filter(|room| fits(room)).count() >= needed;
-        prop_assert_eq!(place(&rooms, demand, None).is_ok(), enough);
+        prop_assert_eq!(place(&rooms, demand, &[]).is_ok(), enough);
     }
 
     #[test]
     fn the_order_of_the_gpus_does_not_matter(rooms in any_rooms(), demand in any_demand()) {
         let reversed: Vec<Room> = rooms.iter().rev().cloned().collect();
-        let (one, other) = (place(&rooms, demand, None), place(&reversed, demand, None));
+        let (one, other) = (place(&rooms, demand, &[]), place(&reversed, demand, &[]));
         if let Demand::Part { .. } = demand {
             prop_assert_eq!(one.ok(), other.ok());
         } else {
@@ -184,7 +206,7 @@ proptest! {
 
     #[test]
     fn a_part_is_put_where_it_wastes_least_among_gpus_in_use(rooms in any_rooms(), share in 1u32..1000) {
-        let Ok(places) = place(&rooms, part(share), None) else { return Ok(()) };
+        let Ok(places) = place(&rooms, part(share), &[]) else { return Ok(()) };
         let left = |room: &Room| room.free.saturating_sub(places[0].memory);
         let taken = rooms.iter().find(|room| room.uuid == places[0].gpu).unwrap();
         let others = rooms.iter().filter(|room| {

@@ -1,6 +1,7 @@
 //! What somebody asks for: how much of which GPU, under which name.
 
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU32;
 use core::str::FromStr;
@@ -221,8 +222,8 @@ pub struct SliceRequest {
     pub mode: ComputeMode,
     /// Who goes first.
     pub priority: Priority,
-    /// The GPU it must be on; nothing lets the daemon choose.
-    pub gpu: Option<GpuSelector>,
+    /// The GPUs it must be on; none lets the daemon choose. A part of several GPUs is an equal part of each.
+    pub gpus: Vec<GpuSelector>,
     /// Whether it ends with its last process.
     pub ephemeral: bool,
     /// Whom it is for, where that is known already.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{USUAL, device, idle, offer};
+use crate::testing::{USUAL, bundle, device, idle, offer};
 
 mod world;
 
@@ -7,7 +7,7 @@ fn half() -> ProfileName {
     "gpu-50".parse().unwrap()
 }
 
-fn asked(devices: &[&[&str]]) -> Result<Vec<Vec<DeviceId>>, Refusal> {
+fn asked(devices: &[&[&str]]) -> Result<Vec<Bundle>, Refusal> {
     let texts: Vec<Vec<String>> =
         devices.iter().map(|devices| devices.iter().map(|text| (*text).to_owned()).collect()).collect();
     read(&offer(USUAL, 2), &half(), &texts)
@@ -18,13 +18,14 @@ fn id(gpu: u8) -> String {
 }
 
 #[test]
-fn two_devices_are_two_slices_on_two_gpus() {
-    assert_eq!(asked(&[&[&id(0), &id(1)]]), Ok(vec![vec![device(0, "gpu-50", 0), device(1, "gpu-50", 0)]]));
+fn two_devices_of_a_container_are_one_slice_on_two_gpus() {
+    let both = bundle([device(0, "gpu-50", 0), device(1, "gpu-50", 0)]);
+    assert_eq!(asked(&[&[&id(1), &id(0)]]), Ok(vec![both]));
 }
 
 #[test]
 fn what_is_not_offered_is_refused() {
-    assert_eq!(asked(&[&[]]), Err(Refusal::Nothing));
+    assert_eq!(asked(&[&[]]), Err(BadBundle::Nothing.into()));
     assert_eq!(asked(&[&["gpu"]]), Err(BadDevice("gpu".into()).into()));
     for strange in [device(7, "gpu-50", 0), device(0, "gpu-50", 1), device(0, "gpu-30", 0), device(0, "x", 0)]
     {
@@ -46,50 +47,71 @@ fn two_parts_of_one_gpu_are_refused_to_one_container() {
     let [a, b] = texts([device(0, "h", 0), device(0, "h", 1)]);
     let read = |containers: &[Vec<String>]| read(&offer(text, 1), &"h".parse().unwrap(), containers);
     let refused = read(&[vec![a.clone(), b.clone()]]).unwrap_err();
-    assert_eq!(refused, Refusal::SameGpu { a: device(0, "h", 0), b: device(0, "h", 1) });
+    assert_eq!(refused, BadBundle::SameGpu { a: device(0, "h", 0), b: device(0, "h", 1) }.into());
     assert!(read(&[vec![a], vec![b]]).is_ok(), "two containers may share a GPU");
+}
+
+fn ours() -> Bundle {
+    bundle([device(0, "p", 0)])
+}
+
+#[test]
+fn an_init_container_that_had_more_or_fewer_makes_way() {
+    let both = bundle([device(0, "p", 0), device(1, "p", 0)]);
+    let listed = [device(0, "p", 0), device(1, "p", 0)].into();
+    for (had, wants) in [(both.clone(), ours()), (ours(), both)] {
+        let held = Scene { slices: [(had.clone(), Occupied::No)].into(), ..idle(2) };
+        let mut absences = Absences::default();
+        absences.observe(&held, &listed, std::time::Duration::ZERO);
+        let mut plan = Transaction::plan(&held, &absences, std::slice::from_ref(&wants)).unwrap();
+        assert_eq!(plan.next(), Some(&Step::End(had.clone())));
+        plan.done(true);
+        assert_eq!(plan.next(), Some(&Step::Make(wants.clone())));
+        let running = Scene { slices: [(had.clone(), Occupied::Yes)].into(), ..idle(2) };
+        assert_eq!(Transaction::plan(&running, &absences, &[wants]), Err(Refusal::InUse(had)));
+    }
 }
 
 #[test]
 fn an_init_containers_device_is_the_same_slice_again() {
-    let held = Scene { slices: [(device(0, "p", 0), Occupied::No)].into(), ..idle(1) };
-    let plan = Transaction::plan(&held, &Absences::default(), &[device(0, "p", 0)]).unwrap();
+    let held = Scene { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
+    let plan = Transaction::plan(&held, &Absences::default(), &[ours()]).unwrap();
     assert_eq!((plan.next(), plan.outcome()), (None, Some(Outcome::Done)));
 }
 
 #[test]
 fn a_vanished_pods_slice_ends_before_the_next_begins() {
-    let held = Scene { slices: [(device(0, "p", 0), Occupied::No)].into(), ..idle(1) };
+    let held = Scene { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
     let mut absences = Absences::default();
     absences.observe(&held, &[device(0, "p", 0)].into(), std::time::Duration::ZERO);
     absences.observe(&held, &BTreeSet::new(), std::time::Duration::from_secs(1));
-    let mut plan = Transaction::plan(&held, &absences, &[device(0, "p", 0)]).unwrap();
-    assert_eq!(plan.next(), Some(&Step::End(device(0, "p", 0))));
+    let mut plan = Transaction::plan(&held, &absences, &[ours()]).unwrap();
+    assert_eq!(plan.next(), Some(&Step::End(ours())));
     plan.done(true);
-    assert_eq!(plan.next(), Some(&Step::Make(device(0, "p", 0))));
+    assert_eq!(plan.next(), Some(&Step::Make(ours())));
     plan.done(true);
     assert_eq!(plan.outcome(), Some(Outcome::Done));
 }
 
 #[test]
 fn a_device_whose_pod_is_listed_and_runs_is_nobody_elses() {
-    let held = Scene { slices: [(device(0, "p", 0), Occupied::Yes)].into(), ..idle(1) };
+    let held = Scene { slices: [(ours(), Occupied::Yes)].into(), ..idle(1) };
     let mut absences = Absences::default();
     absences.observe(&held, &[device(0, "p", 0)].into(), std::time::Duration::ZERO);
-    let refused = Transaction::plan(&held, &absences, &[device(0, "p", 0)]);
-    assert_eq!(refused, Err(Refusal::InUse(device(0, "p", 0))));
+    let refused = Transaction::plan(&held, &absences, &[ours()]);
+    assert_eq!(refused, Err(Refusal::InUse(ours())));
 }
 
 #[test]
 fn when_the_third_of_three_fails_the_first_two_are_undone() {
-    let devices = [0, 1, 2].map(|gpu| device(gpu, "p", 0));
-    let mut plan = Transaction::plan(&idle(3), &Absences::default(), &devices).unwrap();
+    let wanted = [0, 1, 2].map(|gpu| bundle([device(gpu, "p", 0)]));
+    let mut plan = Transaction::plan(&idle(3), &Absences::default(), &wanted).unwrap();
     let mut steps = Vec::new();
     while let Some(step) = plan.next().cloned() {
-        plan.done(step != Step::Make(devices[2].clone()));
+        plan.done(step != Step::Make(wanted[2].clone()));
         steps.push(step);
     }
-    let undone = [Step::End(devices[1].clone()), Step::End(devices[0].clone())];
+    let undone = [Step::End(wanted[1].clone()), Step::End(wanted[0].clone())];
     assert_eq!(steps[3..], undone);
-    assert_eq!(plan.outcome(), Some(Outcome::Failed { device: devices[2].clone() }));
+    assert_eq!(plan.outcome(), Some(Outcome::Failed { bundle: wanted[2].clone() }));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{USUAL, device, idle, offer, uuid};
+use crate::testing::{USUAL, bundle, device, idle, offer, uuid};
 
 fn room(scene: &mut Scene) -> &mut Room {
     scene.gpus.get_mut(&uuid(0)).unwrap()
@@ -18,7 +18,7 @@ fn an_idle_gpu_offers_all_of_its_layout() {
 #[test]
 fn a_broken_gpu_breaks_its_devices_in_use_as_well() {
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));
-    scene.slices.insert(device(0, "gpu-50", 0), Occupied::Yes);
+    scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::Yes);
     room(&mut scene).obstacle = Some("it does not answer".into());
     assert_eq!(unhealthy(&scene, &offer).len(), 3);
     assert!(unhealthy(&scene, &offer).iter().all(|(_, why)| why == "broken: it does not answer"));
@@ -28,7 +28,7 @@ fn a_broken_gpu_breaks_its_devices_in_use_as_well() {
 #[test]
 fn a_gpu_with_strangers_is_taken_and_what_runs_on_it_stays() {
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));
-    scene.slices.insert(device(0, "gpu-50", 0), Occupied::No);
+    scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::No);
     room(&mut scene).strangers = 2;
     let ill = unhealthy(&scene, &offer);
     assert_eq!(ill.iter().map(|(profile, _)| profile.as_str()).collect::<Vec<_>>(), ["gpu-20", "gpu-30"]);
@@ -49,7 +49,7 @@ fn room_that_others_have_is_missing_once() {
 fn a_dynamic_device_is_taken_only_when_it_would_not_fit_by_itself() {
     let offer = Offer { dynamic: true, ..offer(USUAL, 1) };
     let mut scene = idle(1);
-    scene.slices.insert(device(0, "gpu-50", 0), Occupied::No);
+    scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::No);
     room(&mut scene).free = Bytes::mib(9753);
     room(&mut scene).free_compute = Permille::try_from(300).unwrap();
     assert_eq!(unhealthy(&scene, &offer), []);

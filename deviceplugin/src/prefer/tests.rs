@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::health::Occupied;
-use crate::testing::{device, idle};
+use crate::testing::{bundle, device, idle};
 
 fn devices(gpus: std::ops::Range<u8>) -> Vec<DeviceId> {
     gpus.flat_map(|gpu| [0, 1].map(|ordinal| device(gpu, "p", ordinal))).collect()
@@ -11,7 +11,7 @@ fn devices(gpus: std::ops::Range<u8>) -> Vec<DeviceId> {
 #[test]
 fn parts_fill_a_gpu_up_before_the_next() {
     let mut scene = idle(3);
-    scene.slices.insert(device(1, "q", 0), Occupied::No);
+    scene.slices.insert(bundle([device(1, "q", 0)]), Occupied::No);
     assert_eq!(preferred(&scene, &devices(0..3), &[], 1), [device(1, "p", 0)]);
 }
 

@@ -106,7 +106,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             compute: wire.compute_permille.map(Permille::try_from).transpose()?,
             limit: wire.limit_permille.map(Permille::try_from).transpose()?,
             priority: wire.priority.try_into()?,
-            gpu: wire.gpu.map(|gpu| gpu.parse()).transpose()?,
+            gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
             ephemeral: wire.ephemeral,
             pod: wire.pod.map(TryInto::try_into).transpose()?,
         })
@@ -122,7 +122,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             memory_bytes: request.memory.map(Bytes::get),
             compute_permille: request.compute.map(Permille::get),
             compute_mode: v1::ComputeMode::from(request.mode).into(),
-            gpu: request.gpu.map(|gpu| gpu.to_string()),
+            gpus: request.gpus.iter().map(ToString::to_string).collect(),
             wait_ms: 0,
             ephemeral: request.ephemeral,
             limit_permille: request.limit.map(Permille::get),
@@ -224,7 +224,7 @@ mod tests {
             limit: Some(Permille::try_from(300).unwrap()),
             priority: Priority::new(-7),
             mode: ComputeMode::Strict,
-            gpu: Some("1".parse().unwrap()),
+            gpus: ["1", "2"].map(|gpu| gpu.parse().unwrap()).into(),
             ephemeral: true,
             pod: Some(PodContainer { uid: Some("7-a".parse().unwrap()), .."n/p.q/c".parse().unwrap() }),
         }

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
 use tranche_domain::request::SliceRequest;
+use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 use tranche_rpc::v1::node_server::NodeServer;
@@ -158,11 +159,16 @@ fn refused(refusal: Refusal) -> Status {
     }
 }
 
+fn device(part: &Part) -> v1::SliceDeviceView {
+    v1::SliceDeviceView { gpu_uuid: part.gpu.to_string(), cap_bytes: part.cap.get(), ..Default::default() }
+}
+
 /// As much of the picture as a plugin reads.
 fn picture(node: &Node) -> v1::NodeView {
     let slices = node.slices().values().map(|slice| v1::SliceView {
         name: slice.name.to_string(),
         share: Some(slice.share.into()),
+        devices: slice.parts.iter().map(device).collect(),
         compute_permille: slice.compute.get(),
         limit_permille: slice.limit.get(),
         pod: slice.pod.clone().map(Into::into),

@@ -135,11 +135,20 @@ impl Plugin {
 
     /// Allocates for one container and returns what it is given.
     pub async fn allocate(&mut self, ids: &[&str]) -> Result<api::ContainerAllocateResponse, Status> {
-        let devices_ids = ids.iter().map(ToString::to_string).collect();
-        let request =
-            api::AllocateRequest { container_requests: vec![api::ContainerAllocateRequest { devices_ids }] };
+        Ok(self.allocate_all(&[ids]).await?.remove(0))
+    }
+
+    /// Allocates for several containers at once and returns what each is given.
+    pub async fn allocate_all(
+        &mut self,
+        containers: &[&[&str]],
+    ) -> Result<Vec<api::ContainerAllocateResponse>, Status> {
+        let of = |ids: &&[&str]| api::ContainerAllocateRequest {
+            devices_ids: ids.iter().map(ToString::to_string).collect(),
+        };
+        let request = api::AllocateRequest { container_requests: containers.iter().map(of).collect() };
         let answer = within("the plugin allocates", self.client.allocate(request)).await?;
-        Ok(answer.into_inner().container_responses.remove(0))
+        Ok(answer.into_inner().container_responses)
     }
 
     /// Asks before a container starts.

@@ -12,7 +12,7 @@ use tranche_kubelet::podresources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
 
-/// The pods, each with devices of one resource.
+/// The pods, each with one container.
 #[derive(Clone, Debug, Default)]
 pub struct Pods(Arc<Mutex<Vec<api::PodResources>>>);
 
@@ -28,11 +28,17 @@ impl Pods {
 
     /// Lists a pod from now on.
     pub fn list(&self, name: &str, resource: &str, ids: &[&str]) {
-        let devices = api::ContainerDevices {
-            resource_name: resource.into(),
+        self.list_mixture(name, &[(resource, ids)]);
+    }
+
+    /// Lists a pod whose container has devices of several resources.
+    pub fn list_mixture(&self, name: &str, resources: &[(&str, &[&str])]) {
+        let of = |(resource, ids): &(&str, &[&str])| api::ContainerDevices {
+            resource_name: (*resource).into(),
             device_ids: ids.iter().map(ToString::to_string).collect(),
         };
-        let container = api::ContainerResources { name: "c".into(), devices: vec![devices] };
+        let devices = resources.iter().map(of).collect();
+        let container = api::ContainerResources { name: "c".into(), devices };
         let pod = api::PodResources { name: name.into(), namespace: "n".into(), containers: vec![container] };
         self.0.lock().unwrap().push(pod);
     }

@@ -18,6 +18,9 @@ fn id(gpu: u8, ordinal: u8) -> String {
     format!("GPU-{a}-{b}-{b}-{b}-{c}::half::{ordinal}")
 }
 
+/// The slice of the first device of each of the two GPUs.
+const BOTH: &str = "k8s-0000000000000000.half.0-0";
+
 fn slice(gpu: u8, ordinal: u8) -> String {
     id(gpu, ordinal).replace("GPU-", "k8s-").replace("::", ".")
 }
@@ -40,9 +43,10 @@ async fn what_is_offered_is_listed_and_what_is_allocated_is_a_slice() {
     assert!(devices.values().all(|healthy| *healthy));
     let given = plugin.allocate(&[&id(0, 0), &id(1, 0)]).await.unwrap();
     let names: Vec<_> = given.cdi_devices.into_iter().map(|device| device.name).collect();
-    assert_eq!(names, [slice(0, 0), slice(1, 0)].map(|name| format!("tranche.dev/slice={name}")));
+    assert_eq!(names, [format!("tranche.dev/slice={BOTH}")], "one slice on two GPUs");
     assert_eq!(given.envs["NVIDIA_VISIBLE_DEVICES"], "void");
-    assert_eq!(node.daemon.slices(), [slice(0, 0), slice(1, 0)]);
+    plugin.allocate(&[&id(1, 1)]).await.unwrap();
+    assert_eq!(node.daemon.slices(), [BOTH, &slice(1, 1)]);
     node.stop_plugin().await.unwrap();
     assert!(!plugin.socket.exists(), "a plugin that stops leaves no socket");
     assert_eq!(node.daemon.slices().len(), 2, "and all slices");
@@ -125,11 +129,13 @@ async fn when_one_slice_cannot_be_made_none_is() {
     let (node, mut kubelet) = started();
     let mut plugin = kubelet.plugin().await;
     node.daemon.set(Temper { creations_left: Some(1), ..Temper::default() });
-    let refused = plugin.allocate(&[&id(0, 0), &id(1, 0)]).await.unwrap_err();
+    let (a, b) = (id(0, 0), id(1, 0));
+    let apart: [&[&str]; 2] = [&[&a], &[&b]];
+    let refused = plugin.allocate_all(&apart).await.unwrap_err();
     assert!(refused.message().contains("told to fail"), "{refused}");
     assert!(node.daemon.slices().is_empty(), "{:?}", node.daemon.slices());
     node.daemon.set(Temper::default());
-    plugin.allocate(&[&id(0, 0), &id(1, 0)]).await.unwrap();
+    assert_eq!(plugin.allocate_all(&apart).await.unwrap().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,8 +151,8 @@ async fn a_socket_that_is_removed_in_the_middle_costs_nobody_a_slice() {
     let _either = allocating.await.unwrap(); // the connection may outlive the socket, or not
     let mut plugin = kubelet.plugin().await;
     let again = plugin.allocate(&[&id(0, 0), &id(1, 0)]).await.unwrap();
-    assert_eq!(again.cdi_devices.len(), 2);
-    assert_eq!(node.daemon.slices(), [slice(0, 0), slice(1, 0)]);
+    assert_eq!(again.cdi_devices.len(), 1);
+    assert_eq!(node.daemon.slices(), [BOTH]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,7 +165,41 @@ async fn an_allocation_whose_caller_has_gone_comes_to_its_end() {
     let hasty = tokio::time::timeout(Duration::from_millis(200), plugin.allocate(&wanted)).await;
     assert!(hasty.is_err(), "the caller did not wait");
     plugin.allocate(&[&id(0, 1)]).await.unwrap(); // goes after the one that was left
-    assert_eq!(node.daemon.slices(), [slice(0, 0), slice(0, 1), slice(1, 0)]);
+    assert_eq!(node.daemon.slices(), [slice(0, 1).as_str(), BOTH]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_container_of_a_pod_has_its_slice_when_it_starts() {
+    let (node, mut kubelet) = started();
+    let pods = Pods::start(&node.pods_socket());
+    let mut plugin = kubelet.plugin().await;
+    let (a, b) = (id(0, 0), id(1, 0));
+    plugin.allocate(&[&a, &b]).await.unwrap(); // the init container
+    plugin.allocate(&[&a]).await.unwrap(); // the other takes over one of its devices
+    pods.list("p", "tranche.dev/half", &[&a]);
+    plugin.pre_start(&[&a, &b]).await.unwrap();
+    assert_eq!(node.daemon.slices(), [BOTH]);
+    plugin.pre_start(&[&a]).await.unwrap();
+    assert_eq!(node.daemon.slices(), [slice(0, 0)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_of_two_profiles_does_not_start() {
+    let text = "[[profile]]\nname = 'half'\nfraction = 0.5\n[[profile]]\nname = 'third'\nfraction = 0.3\n\
+                [[layout]]\nprofiles = ['half', 'third']";
+    let mut node = Node::new(2, text);
+    let mut kubelet = Kubelet::start(&node.kubelet_dir());
+    let pods = Pods::start(&node.pods_socket());
+    node.start_plugin();
+    let mut plugin = kubelet.plugin_of("tranche.dev/half").await;
+    let (half, third) = (id(0, 0), id(1, 0).replace("half", "third"));
+    plugin.allocate(&[&half]).await.unwrap();
+    pods.list_mixture("p", &[("tranche.dev/half", &[&half]), ("tranche.dev/third", &[&third])]);
+    let refused = plugin.pre_start(&[&half]).await.unwrap_err();
+    assert!(refused.message().contains("container n/p/c asks for half and third"), "{refused}");
+    pods.unlist("p");
+    pods.list("p", "tranche.dev/half", &[&half]);
+    plugin.pre_start(&[&half]).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use e2e::{Node, Process};
 use fakekubelet::Kubelet;
 use nix::sys::signal::Signal;
+use tranche_domain::units::Bytes;
 
 const PROFILES: &str = "
     [[profile]]
@@ -85,6 +86,92 @@ async fn a_device_is_a_slice_of_its_size_and_outlives_plugin_and_daemon() {
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().code, Some(0));
     assert_eq!(fs::read_dir(kubelet_dir(&node)).unwrap().count(), 1, "only the kubelet's own socket is left");
+}
+
+/// A GPU for training and serving, one for three notebooks, and six for those who need them whole.
+const MIXTURE: &str = "
+    [[profile]]
+    name = 'gpu-60'
+    fraction = 0.6
+    [[profile]]
+    name = 'gpu-40'
+    fraction = 0.4
+    [[profile]]
+    name = 'gpu-50'
+    fraction = 0.5
+    [[profile]]
+    name = 'gpu-30'
+    fraction = 0.3
+    [[profile]]
+    name = 'gpu-20'
+    fraction = 0.2
+    [[profile]]
+    name = 'gpu'
+    fraction = 1
+    [[layout]]
+    gpu = 0
+    profiles = ['gpu-60', 'gpu-40']
+    [[layout]]
+    gpu = 1
+    profiles = ['gpu-50', 'gpu-30', 'gpu-20']
+    [[layout]]
+    profiles = ['gpu']
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn parts_and_whole_gpus_share_a_node_of_eight() {
+    let node = Node::simulated("v100x8");
+    let mut kubelet = Kubelet::start(&kubelet_dir(&node));
+    let running = Process::start(&mut plugin(&node, MIXTURE));
+    let mut registered: Vec<_> = Vec::new();
+    for _ in 0..6 {
+        registered.push(kubelet.plugin().await);
+    }
+    let mut taken = Vec::new();
+    for (profile, count) in
+        [("gpu-60", 1), ("gpu-40", 1), ("gpu-50", 1), ("gpu-30", 1), ("gpu-20", 1), ("gpu", 2), ("gpu", 4)]
+    {
+        let resource = format!("tranche.dev/{profile}");
+        let plugin = registered.iter_mut().find(|plugin| plugin.resource == resource).unwrap();
+        let devices = plugin.devices().await.next().await.unwrap().into_keys();
+        let free: Vec<String> = devices.filter(|id| !taken.contains(id)).collect();
+        let free: Vec<&str> = free.iter().map(String::as_str).collect();
+        let chosen = plugin.prefer(&free, count).await;
+        plugin.allocate(&chosen.iter().map(String::as_str).collect::<Vec<_>>()).await.unwrap();
+        taken.extend(chosen);
+    }
+    let smi = node.smi();
+    let mut gpus: Vec<Vec<u32>> = smi
+        .slices
+        .iter()
+        .map(|slice| slice.devices.iter().map(|device| device.gpu_index).collect())
+        .collect();
+    gpus.sort();
+    assert_eq!(gpus, [vec![0], vec![0], vec![1], vec![1], vec![1], vec![2, 3], vec![4, 5, 6, 7]]);
+    assert_eq!(smi.gpus.iter().map(|gpu| gpu.committed).min(), smi.gpus.iter().map(|gpu| gpu.capacity).min());
+    running.signal(Signal::SIGTERM);
+    running.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_devices_are_one_slice_in_which_a_program_sees_both() {
+    let node = Node::simulated("v100x8");
+    let mut kubelet = Kubelet::start(&kubelet_dir(&node));
+    let running = Process::start(&mut plugin(&node, PROFILES));
+    let mut plugin = kubelet.plugin_of("tranche.dev/gpu-60").await;
+    let devices: Vec<String> = plugin.devices().await.next().await.unwrap().into_keys().collect();
+    let all: Vec<&str> = devices.iter().map(String::as_str).collect();
+    let chosen = plugin.prefer(&all, 2).await;
+    let chosen: Vec<&str> = chosen.iter().map(String::as_str).collect();
+    let given = plugin.allocate(&chosen).await.unwrap();
+    let [slice] = given.cdi_devices.as_slice() else { panic!("one slice: {given:?}") };
+    let name = slice.name.strip_prefix("tranche.dev/slice=").unwrap();
+    let mut tenant = node.tenant(&["--slice", name]);
+    tenant.init().unwrap();
+    assert_eq!(tenant.number("count"), Ok(2));
+    assert_eq!(tenant.number("total 1").map(Bytes::new), Ok(Bytes::mib(19506)), "0.6 of 32510 MiB");
+    running.signal(Signal::SIGTERM);
+    running.end();
 }
 
 #[test]

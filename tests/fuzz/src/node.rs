@@ -98,10 +98,15 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         limit: if flags & 128 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
         mode: mode[usize::from(flags >> 3 & 3)],
         priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
-        gpu: (flags & 16 > 0).then(|| GpuSelector::Index(u32::from(flags >> 6))),
+        gpus: gpus(if flags & 16 > 0 { input.byte()? } else { 0 }),
         ephemeral: flags & 32 > 0,
         pod: None,
     })
+}
+
+/// Some of the first eight, by their bits.
+fn gpus(bits: u8) -> Vec<GpuSelector> {
+    (0..8).filter(|index| bits >> index & 1 > 0).map(GpuSelector::Index).collect()
 }
 
 fn fraction(number: u64) -> Option<Fraction> {

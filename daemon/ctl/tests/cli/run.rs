@@ -45,7 +45,7 @@ fn every_option_reaches_the_daemon() {
             memory_bytes: Some(16 << 30),
             compute_permille: Some(300),
             compute_mode: v1::ComputeMode::BestEffort.into(),
-            gpu: Some(UUID.into()),
+            gpus: vec![UUID.into()],
             wait_ms: 0,
             ephemeral: true,
             limit_permille: Some(600),

@@ -14,10 +14,13 @@ const LAYOUT: &str = "[[profile]]\nname = 'p'\nfraction = 0.3\n[[layout]]\nprofi
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A pod of so many devices is admitted; the daemon fails the step of that number, if there are as many.
-    Admit { devices: usize, fails_at: usize, init_container: bool },
-    /// A pod's program starts.
-    Run(usize),
+    /// A pod is admitted: an init container and another of so many devices each. The daemon fails the step of that
+    /// number of the second, if there are as many.
+    Admit { init: usize, devices: usize, fails_at: usize },
+    /// A pod's next container starts; its last again after it ended.
+    Start(usize),
+    /// Its container ends.
+    Finish(usize),
     /// A pod ends: the kubelet takes its devices for free.
     End(usize),
     /// Time passes, and the kubelet is asked.
@@ -28,26 +31,35 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (1usize..4, 0usize..8, any::<bool>())
-            .prop_map(|(devices, fails_at, init_container)| Event::Admit { devices, fails_at, init_container }),
-        3 => (0usize..8).prop_map(Event::Run),
-        3 => (0usize..8).prop_map(Event::End),
+        4 => (0usize..4, 1usize..4, 0usize..8)
+            .prop_map(|(init, devices, fails_at)| Event::Admit { init, devices, fails_at }),
+        4 => (0usize..8).prop_map(Event::Start),
+        3 => (0usize..8).prop_map(Event::Finish),
+        2 => (0usize..8).prop_map(Event::End),
         3 => (0u64..40).prop_map(Event::Look),
         1 => Just(Event::Restart),
     ]
 }
 
-type Pod = u32;
+type Number = u32;
+
+/// A pod as the kubelet has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Pod {
+    /// What each container has, in the order in which they run.
+    containers: Vec<Bundle>,
+    /// How many have been started.
+    started: usize,
+    runs: bool,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 struct World {
     scene: Scene,
     absences: Absences,
     now: Duration,
-    /// The kubelet's book, and for whom each slice was last made or given again.
-    pods: BTreeMap<Pod, Vec<DeviceId>>,
-    slices_for: BTreeMap<DeviceId, Pod>,
-    next: Pod,
+    pods: BTreeMap<Number, Pod>,
+    next: Number,
 }
 
 impl World {
@@ -57,69 +69,78 @@ impl World {
             absences: Absences::default(),
             now: Duration::ZERO,
             pods: BTreeMap::new(),
-            slices_for: BTreeMap::new(),
             next: 0,
         }
     }
 
-    fn listed(&self) -> BTreeSet<DeviceId> {
-        self.pods.values().flatten().cloned().collect()
-    }
-
     fn happen(&mut self, event: &Event) {
         match event {
-            Event::Admit { devices, fails_at, init_container } => {
-                self.admit(*devices, *fails_at, *init_container);
+            Event::Admit { init, devices, fails_at } => {
+                self.next += 1;
+                if self.admit(*init, *devices, *fails_at).is_none() {
+                    self.pods.remove(&self.next);
+                }
             }
-            Event::Run(pod) => self.run(*pod),
-            Event::End(pod) => drop(self.nth(*pod).and_then(|pod| self.end(pod))),
+            Event::Start(pod) => drop(self.nth(*pod).map(|pod| self.start(pod))),
+            Event::Finish(pod) => drop(self.nth(*pod).map(|pod| self.finish(pod))),
+            Event::End(pod) => drop(self.nth(*pod).map(|pod| self.end(pod))),
             Event::Look(seconds) => self.look(Duration::from_secs(*seconds)),
             Event::Restart => self.absences = Absences::default(),
         }
     }
 
-    fn nth(&self, number: usize) -> Option<Pod> {
+    fn nth(&self, number: usize) -> Option<Number> {
         self.pods.keys().nth(number).copied()
     }
 
-    fn admit(&mut self, count: usize, fails_at: usize, init_container: bool) {
-        let offer = offer(LAYOUT, GPUS);
-        let held = self.listed();
+    /// What the kubelet tells: init containers are not in it.
+    fn listed(&self) -> BTreeSet<DeviceId> {
+        let last = self.pods.values().filter_map(|pod| pod.containers.last());
+        last.flat_map(Bundle::devices).cloned().collect()
+    }
+
+    /// What the kubelet has given away.
+    fn held(&self) -> BTreeSet<DeviceId> {
+        let all = self.pods.values().flat_map(|pod| &pod.containers);
+        all.flat_map(Bundle::devices).cloned().collect()
+    }
+
+    fn admit(&mut self, init: usize, devices: usize, fails_at: usize) -> Option<()> {
+        self.pods.insert(self.next, Pod::default());
+        let reusable = match init {
+            0 => Vec::new(),
+            count => self.give(&[], count, usize::MAX)?,
+        };
+        let must: Vec<_> = reusable.into_iter().take(devices).collect();
+        self.give(&must, devices, fails_at).map(drop)
+    }
+
+    /// Gives the pod that is being admitted another container's devices.
+    fn give(&mut self, must: &[DeviceId], count: usize, fails_at: usize) -> Option<Vec<DeviceId>> {
+        let (offer, held) = (offer(LAYOUT, GPUS), self.held());
         let free: Vec<_> = offer.devices.keys().filter(|device| !held.contains(device)).cloned().collect();
-        let chosen = preferred(&self.scene, &free, &[], count);
+        let chosen = preferred(&self.scene, &free, must, count);
         if chosen.len() < count {
-            return; // Insufficient, says the kubelet.
+            return None; // Insufficient, says the kubelet.
         }
         let texts = vec![chosen.iter().map(ToString::to_string).collect()];
         let profile = "p".parse().unwrap();
-        let devices = read(&offer, &profile, &texts).expect("what is preferred is allowed").remove(0);
-        self.next += 1;
+        let bundle = read(&offer, &profile, &texts).expect("what is preferred is allowed").remove(0);
         let before = self.scene.slices.clone();
-        if self.allocate(&devices, fails_at) {
-            self.pods.insert(self.next, devices.clone());
-            if init_container {
-                let made = self.scene.clone();
-                assert!(
-                    self.allocate(&devices, usize::MAX),
-                    "the app container gets what the init container had"
-                );
-                assert_eq!(self.scene, made, "as it was");
-            }
-        } else {
-            // Nothing half-made; at most an earlier pod's remains are gone.
-            assert!(
-                self.scene.slices.iter().all(|slice| before.contains_key(slice.0)),
-                "{:?}",
-                self.scene.slices
-            );
+        if !self.allocate(&bundle, fails_at) {
+            let slices = &self.scene.slices;
+            assert!(slices.keys().all(|slice| before.contains_key(slice)), "half-made: {slices:?}");
+            return None;
         }
+        self.pods.entry(self.next).or_default().containers.push(bundle);
+        Some(chosen)
     }
 
     /// As the plugin does it: it asks the kubelet, plans, and does one step after the other.
-    fn allocate(&mut self, devices: &[DeviceId], fails_at: usize) -> bool {
+    fn allocate(&mut self, bundle: &Bundle, fails_at: usize) -> bool {
         self.absences.observe(&self.scene, &self.listed(), self.now);
-        let mut plan =
-            Transaction::plan(&self.scene, &self.absences, devices).expect("the kubelet keeps its book");
+        let plan = Transaction::plan(&self.scene, &self.absences, std::slice::from_ref(bundle));
+        let mut plan = plan.expect("the kubelet keeps its book");
         for number in 0.. {
             let Some(step) = plan.next().cloned() else { break };
             let success = number != fails_at;
@@ -128,55 +149,75 @@ impl World {
             }
             plan.done(success);
         }
-        let done = plan.outcome() == Some(Outcome::Done);
-        if done {
-            self.slices_for.extend(devices.iter().map(|device| (device.clone(), self.next)));
-        }
-        done
+        plan.outcome() == Some(Outcome::Done)
     }
 
     fn act(&mut self, step: &Step) {
         match step {
-            Step::End(device) => {
-                self.scene.slices.remove(device).expect("what is ended is there");
-                self.absences.begin_anew(device);
-                assert!(!self.listed().contains(device), "a listed pod's slice was ended");
+            Step::End(bundle) => {
+                self.scene.slices.remove(bundle).expect("what is ended is there");
+                self.absences.begin_anew(bundle);
+                for pod in self.pods.values().filter(|pod| pod.runs) {
+                    assert_ne!(
+                        &pod.containers[pod.started - 1],
+                        bundle,
+                        "a running container's slice was ended"
+                    );
+                }
             }
-            Step::Make(device) => {
-                let before = self.scene.slices.insert(device.clone(), Occupied::No);
-                assert_eq!(before, None, "given away twice");
+            Step::Make(bundle) => {
+                let taken = self.scene.slices.keys().find(|slice| slice.overlaps(bundle));
+                assert_eq!(taken, None, "given away twice");
+                self.scene.slices.insert(bundle.clone(), Occupied::No);
             }
         }
     }
 
-    fn run(&mut self, pod: usize) {
-        for device in self.nth(pod).and_then(|pod| self.pods.get(&pod)).into_iter().flatten() {
-            self.scene.slices.insert(device.clone(), Occupied::Yes);
+    fn start(&mut self, number: Number) {
+        let Some(pod) = self.pods.get_mut(&number).filter(|pod| !pod.runs) else { return };
+        pod.started = (pod.started + 1).min(pod.containers.len());
+        let bundle = pod.containers[pod.started - 1].clone();
+        if !self.scene.slices.contains_key(&bundle) {
+            assert!(self.allocate(&bundle, usize::MAX), "what is ready to start has its slice made");
         }
+        self.scene.slices.insert(bundle, Occupied::Yes);
+        self.pods.entry(number).or_default().runs = true;
     }
 
-    fn end(&mut self, pod: Pod) -> Option<()> {
-        for device in self.pods.remove(&pod)? {
-            *self.scene.slices.get_mut(&device)? = Occupied::No;
-        }
-        Some(())
+    fn finish(&mut self, number: Number) {
+        let Some(pod) = self.pods.get_mut(&number).filter(|pod| pod.runs) else { return };
+        pod.runs = false;
+        self.scene.slices.insert(pod.containers[pod.started - 1].clone(), Occupied::No);
+    }
+
+    fn end(&mut self, number: Number) {
+        self.finish(number);
+        self.pods.remove(&number);
     }
 
     fn look(&mut self, later: Duration) {
         self.now += later;
-        for device in self.absences.observe(&self.scene, &self.listed(), self.now) {
-            self.act(&Step::End(device));
+        let listed = self.listed();
+        for bundle in self.absences.observe(&self.scene, &listed, self.now) {
+            assert!(!bundle.devices().iter().any(|device| listed.contains(device)), "of a pod that is there");
+            self.act(&Step::End(bundle));
         }
     }
 
     fn check(&self) {
-        for (pod, devices) in &self.pods {
-            let gpus: BTreeSet<_> = devices.iter().map(|device| device.gpu).collect();
-            assert_eq!(gpus.len(), devices.len(), "two parts of one GPU");
-            for device in devices {
-                assert!(self.scene.slices.contains_key(device), "{device} of pod {pod} is no slice");
-                assert_eq!(self.slices_for[device], *pod, "{device} is another pod's as well");
-            }
+        let mut seen = BTreeSet::new();
+        for device in self.scene.slices.keys().flat_map(Bundle::devices) {
+            assert!(seen.insert(device), "{device} is in two slices");
+        }
+        let mut seen = BTreeSet::new();
+        for (number, pod) in &self.pods {
+            let devices: BTreeSet<_> = pod.containers.iter().flat_map(Bundle::devices).collect();
+            assert!(devices.into_iter().all(|device| seen.insert(device)), "a device of two pods");
+            let (slices, last) = (&self.scene.slices, pod.containers.last().expect("every pod has one"));
+            let plain = pod.containers.len() == 1;
+            assert!(!plain || slices.contains_key(last), "pod {number} lost its slice");
+            let running = pod.runs.then(|| &pod.containers[pod.started - 1]);
+            assert!(running.is_none_or(|slice| slices.get(slice) == Some(&Occupied::Yes)), "pod {number}");
         }
     }
 }

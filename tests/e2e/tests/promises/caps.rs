@@ -217,6 +217,24 @@ fn two_whole_gpus_are_two_devices() {
 }
 
 #[test]
+fn half_of_each_of_two_gpus_is_two_devices_of_half_the_size() {
+    let node = Node::simulated("v100x8");
+    let mut tenant = node.tenant(&["-g", "0.5", "--gpu", "5,2", "--name", "pair"]);
+    tenant.init().unwrap();
+    assert_eq!(tenant.number("count"), Ok(2));
+    for device in 0..2 {
+        assert_eq!(tenant.number(&format!("total {device}")), Ok(HALF_V100.get()));
+        tenant.ask(&format!("context {device}")).unwrap();
+        let refused = tenant.alloc(Kind::Plain, HALF_V100).unwrap_err();
+        assert_eq!(refused, CudaError::OUT_OF_MEMORY);
+        tenant.alloc(Kind::Plain, Bytes::mib(15_000)).unwrap();
+    }
+    let slice = node.slice("pair");
+    assert_eq!(slice.devices.iter().map(|device| device.gpu_index).collect::<Vec<_>>(), [2, 5]);
+    assert!(slice.devices.iter().all(|device| device.used >= Bytes::mib(15_000)), "{slice:?}");
+}
+
+#[test]
 fn memory_can_be_asked_for_by_size() {
     let node = Node::simulated("v100x8");
     let mut tenant = node.tenant(&["--memory", "16Gi"]).ready();

@@ -1,0 +1,196 @@
+//! What one container gets: its devices, which together are one slice.
+//!
+//! A process is in one slice at a time, so several devices of a container are not several slices but one over as
+//! many GPUs. Nothing has to be written down to find the slices of an earlier plugin again: a slice's name says
+//! profile and ordinals, and its GPUs are in the daemon's picture.
+
+use std::fmt;
+
+use tranche_domain::id::{GpuUuid, SliceName};
+
+use crate::device::DeviceId;
+use crate::profile::ProfileName;
+
+/// Devices of one profile, each on another GPU.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bundle {
+    /// In the order of their GPUs' UUIDs; at least one.
+    devices: Vec<DeviceId>,
+    slice: SliceName,
+}
+
+/// Why devices are no slice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum BadBundle {
+    #[error("no device is asked for")]
+    Nothing,
+    #[error("{a} and {b} are of different profiles, and a container gets one slice: ask for one profile")]
+    Unlike { a: DeviceId, b: DeviceId },
+    #[error(
+        "{a} and {b} are parts of one GPU: a container that asks for several devices gets them on as many GPUs; \
+         ask for one of a larger profile, or for fewer"
+    )]
+    SameGpu { a: DeviceId, b: DeviceId },
+    #[error(
+        "{count} devices of {profile} are too many for the name of one slice: ask for fewer, or give the profile \
+         a shorter name"
+    )]
+    TooMany { count: usize, profile: ProfileName },
+}
+
+/// How the slices of devices begin, so that nobody else's is taken for one.
+const SLICE_PREFIX: &str = "k8s-";
+
+impl Bundle {
+    /// These devices, in any order.
+    ///
+    /// # Errors
+    /// See [`BadBundle`].
+    pub fn of(mut devices: Vec<DeviceId>) -> Result<Self, BadBundle> {
+        devices.sort();
+        let first = devices.first().ok_or(BadBundle::Nothing)?;
+        for pair in devices.windows(2) {
+            let (a, b) = (pair[0].clone(), pair[1].clone());
+            if a.gpu == b.gpu {
+                return Err(BadBundle::SameGpu { a, b });
+            }
+            if a.profile != b.profile {
+                return Err(BadBundle::Unlike { a, b });
+            }
+        }
+        let too_many = || BadBundle::TooMany { count: devices.len(), profile: first.profile.clone() };
+        let slice = name(first, &devices).parse().map_err(|_| too_many())?;
+        Ok(Self { devices, slice })
+    }
+
+    /// What the slice of that name on these GPUs is, if it is some container's.
+    pub fn of_slice(name: &SliceName, gpus: impl IntoIterator<Item = GpuUuid>) -> Option<Self> {
+        let mut parts = name.as_str().strip_prefix(SLICE_PREFIX)?.splitn(3, '.');
+        let (_, profile, ordinals) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+        let mut gpus: Vec<GpuUuid> = gpus.into_iter().collect();
+        gpus.sort_unstable();
+        let device = |(gpu, ordinal): (GpuUuid, &str)| DeviceId::new(gpu, &profile, ordinal);
+        let devices = gpus.into_iter().zip(ordinals.split('-')).map(device).collect::<Option<_>>()?;
+        Self::of(devices).ok().filter(|bundle| bundle.slice == *name)
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &[DeviceId] {
+        &self.devices
+    }
+
+    /// Their profile.
+    pub fn profile(&self) -> &ProfileName {
+        &self.devices[0].profile
+    }
+
+    /// The name of the slice that they are, once they are given to a container.
+    pub const fn slice(&self) -> &SliceName {
+        &self.slice
+    }
+
+    /// Whether a device is in both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.devices.iter().any(|device| other.devices.contains(device))
+    }
+}
+
+/// One device is named by its GPU's UUID. Several have no room for all UUIDs, and need none: the end of the first
+/// tells them from others, as no two of them have a device in common.
+fn name(first: &DeviceId, devices: &[DeviceId]) -> String {
+    let uuid = first.gpu.to_string();
+    let uuid = uuid.trim_start_matches("GPU-");
+    let plain: String = uuid.chars().filter(char::is_ascii_hexdigit).collect();
+    let gpu = if devices.len() == 1 { uuid } else { &plain[plain.len() / 2..] };
+    let ordinals: Vec<_> = devices.iter().map(|device| device.ordinal.to_string()).collect();
+    format!("{SLICE_PREFIX}{gpu}.{}.{}", first.profile, ordinals.join("-"))
+}
+
+impl fmt::Display for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, device) in self.devices.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { ", " })?;
+            device.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{any_device, bundle, device};
+
+    #[test]
+    fn one_device_is_named_by_its_gpu() {
+        let one = bundle([device(7, "gpu-50", 1)]);
+        assert_eq!(one.slice().to_string(), "k8s-07070707-0707-0707-0707-070707070707.gpu-50.1");
+    }
+
+    #[test]
+    fn several_are_one_slice_whatever_their_order() {
+        let (a, b) = (device(7, "gpu-50", 1), device(9, "gpu-50", 0));
+        assert_eq!(bundle([a.clone(), b.clone()]), bundle([b.clone(), a.clone()]));
+        let name = bundle([a.clone(), b.clone()]).slice().clone();
+        assert_eq!(name.to_string(), "k8s-0707070707070707.gpu-50.1-0");
+        assert_eq!(Bundle::of_slice(&name, [b.gpu, a.gpu]), Some(bundle([a.clone(), b])));
+        assert_eq!(Bundle::of_slice(&name, [a.gpu]), None, "another slice of that name");
+    }
+
+    #[test]
+    fn what_is_no_one_slice_is_refused() {
+        let (a, b, c) = (device(1, "p", 0), device(1, "p", 1), device(2, "q", 0));
+        assert_eq!(Bundle::of(vec![]), Err(BadBundle::Nothing));
+        assert_eq!(Bundle::of(vec![b.clone(), a.clone()]), Err(BadBundle::SameGpu { a: a.clone(), b }));
+        assert_eq!(Bundle::of(vec![a.clone(), c.clone()]), Err(BadBundle::Unlike { a, b: c }));
+        let eight = |profile: &str| (0..8).map(|gpu| device(gpu, profile, 998)).collect::<Vec<_>>();
+        assert!(Bundle::of(eight("p")).is_ok());
+        let refused = Bundle::of(eight("sixteen-letters0")).unwrap_err().to_string();
+        assert!(refused.contains("8 devices of sixteen-letters0"), "{refused}");
+    }
+
+    #[test]
+    fn sixteen_whole_gpus_have_a_name() {
+        assert!(Bundle::of((0..16).map(|gpu| device(gpu, "whole-gpu", 0)).collect()).is_ok());
+    }
+
+    #[test]
+    fn the_slices_of_others_are_nobodys_devices() {
+        let (gpu, uuid) = (device(7, "p", 0).gpu, "07070707-0707-0707-0707-070707070707");
+        for name in
+            ["a", "k8s-a", "k8s-a.b.c", "k8s-a.p.0", &format!("{uuid}.p.0"), &format!("k8s-{uuid}.p.00")]
+        {
+            assert_eq!(Bundle::of_slice(&name.parse().unwrap(), [gpu]), None, "{name}");
+        }
+        assert_eq!(Bundle::of_slice(&format!("k8s-{uuid}.p.0").parse().unwrap(), []), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_slices_name_reads_back(devices in prop::collection::vec(any_device(), 1..6)) {
+            let profile = devices[0].profile.clone();
+            let apart: BTreeMap<_, _> = devices.into_iter().map(|device| (device.gpu, device)).collect();
+            let alike = apart.into_values().map(|device| DeviceId { profile: profile.clone(), ..device });
+            let Ok(bundle) = Bundle::of(alike.collect()) else { return Ok(()) };
+            let gpus = bundle.devices().iter().rev().map(|device| device.gpu);
+            prop_assert_eq!(Bundle::of_slice(bundle.slice(), gpus), Some(bundle.clone()));
+        }
+
+        #[test]
+        fn bundles_without_a_common_device_have_different_names(
+            ordinals in prop::collection::vec((0u16..3, 0u16..3), 2..5),
+        ) {
+            let of = |pick: fn(&(u16, u16)) -> u16| {
+                let devices = ordinals.iter().enumerate();
+                bundle(devices.map(|(gpu, both)| device(gpu as u8, "p", pick(both))))
+            };
+            let (one, other) = (of(|both| both.0), of(|both| both.1));
+            prop_assert!(one.overlaps(&other) || one.slice() != other.slice());
+        }
+    }
+}
