@@ -27,6 +27,8 @@ pub struct Config {
     /// The kubelet's socket that tells which pod holds what. Default:
     /// `/var/lib/kubelet/pod-resources/kubelet.sock`.
     pub pod_resources_socket: PathBuf,
+    /// The directory in which NodeFeatureDiscovery looks for labels. Default: none are written.
+    pub features_dir: Option<PathBuf>,
     /// What is logged, as `tracing` filters are written. Default: `info`.
     pub log: String,
     /// The GPUs that are ours to divide. Default: all.

@@ -17,6 +17,7 @@ use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::device::DeviceId;
+use crate::features::{self, Labels};
 use crate::health::{Broken, Health, Scene};
 use crate::offer::{Card, DoesNotFit, Offer};
 use crate::pods::{self, Owners};
@@ -111,6 +112,13 @@ impl Desk {
     /// Whether there is a GPU that is ours.
     pub(crate) async fn has_gpus(&self) -> bool {
         self.book.lock().await.cards.values().any(|card| self.config.is_ours(card.index, card.uuid))
+    }
+
+    /// What the node is labelled with.
+    pub(crate) async fn labels(&self) -> Labels {
+        let book = self.book.lock().await;
+        let cards: Vec<_> = book.cards.values().cloned().collect();
+        features::labels(&self.config, &cards, &book.offer)
     }
 
     /// Reads the daemon's picture and shows what follows; with the daemon away, that nothing can be had.

@@ -21,6 +21,7 @@ mod daemon;
 mod desk;
 mod directory;
 mod endpoint;
+mod features;
 mod pods;
 pub mod serve;
 mod service;

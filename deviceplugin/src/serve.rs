@@ -11,6 +11,7 @@ use crate::attendant::Attendant;
 use crate::config::{Config, Division};
 use crate::desk::{Desk, LookError};
 use crate::directory;
+use crate::features;
 use crate::offer::DoesNotFit;
 use crate::release;
 
@@ -67,12 +68,15 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
         attendants.spawn(attendant.run(changes.clone(), told.clone()));
     }
     let looking = tokio::spawn(keep_looking(Arc::clone(&desk), pace));
+    let labelling =
+        desk.config.features_dir.clone().map(|into| tokio::spawn(features::keep(Arc::clone(&desk), into)));
     stop.await;
     stopping.send_replace(true);
     if timeout(GRACE, attendants.join_all()).await.is_err() {
         tracing::warn!("a profile does not come to its end and is left");
     }
     looking.abort();
+    labelling.inspect(|labelling| labelling.abort());
     tracing::info!("stopped; slices and their pods stay as they are");
     Ok(())
 }

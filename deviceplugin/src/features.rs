@@ -1,0 +1,194 @@
+//! What the node offers, as labels: how many devices of each profile, and how much memory each has at least. On mixed
+//! nodes a fraction is of different sizes, and pods can choose by label where it is enough.
+//!
+//! They go into a file that NodeFeatureDiscovery reads, so that nobody here needs access to the API server. It is made
+//! anew from time to time and says until when it holds: without a plugin, the labels go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tranche_domain::units::Bytes;
+
+use crate::config::{Config, Division};
+use crate::desk::Desk;
+use crate::offer::{Card, Offer};
+
+/// The name of our file among others'.
+const FILE: &str = "tranche";
+/// How long the labels hold without being written again.
+const VALIDITY: Duration = Duration::from_secs(60 * 60);
+/// How often they are written though nothing changed.
+const REFRESH: Duration = Duration::from_secs(15 * 60);
+/// The longest value of a label.
+const LONGEST: usize = 63;
+
+/// Labels by name.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// What there is to say of these GPUs, divided so.
+pub(crate) fn labels(config: &Config, cards: &[Card], offer: &Offer) -> Labels {
+    let divided: BTreeSet<_> = offer.devices.keys().map(|device| device.gpu).collect();
+    let ours: Vec<&Card> = cards.iter().filter(|card| divided.contains(&card.uuid)).collect();
+    let models: BTreeSet<&str> = ours.iter().map(|card| card.model.as_str()).collect();
+    let mut said = vec![("gpu.count".to_owned(), ours.len().to_string())];
+    said.extend(ours.iter().map(|card| card.capacity).min().map(|least| ("gpu.memory".into(), mib(least))));
+    said.extend(product(&models).map(|product| ("gpu.product".into(), product)));
+    if config.division == Division::Dynamic {
+        said.push(("dynamic".into(), "true".into()));
+    }
+    for profile in &config.profiles {
+        let sizes = || offer.devices.iter().filter(|(device, _)| device.profile == profile.name);
+        let memory: BTreeSet<Bytes> = sizes().map(|(_, claim)| claim.memory).collect();
+        let name = &profile.name;
+        said.push((format!("{name}.count"), sizes().count().to_string()));
+        said.extend(memory.first().map(|least| (format!("{name}.memory"), mib(*least))));
+        said.extend(
+            memory.last().filter(|_| memory.len() > 1).map(|most| (format!("{name}.memory-max"), mib(*most))),
+        );
+    }
+    said.into_iter().map(|(name, value)| (format!("{}/{name}", config.resource_domain), value)).collect()
+}
+
+/// Numbers in labels have no unit: these are MiB, as NVIDIA's are.
+fn mib(bytes: Bytes) -> String {
+    bytes.whole_mib().to_string()
+}
+
+/// The model in a label's letters, where all are of one.
+fn product(models: &BTreeSet<&str>) -> Option<String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let value: String =
+        models.first()?.chars().take(LONGEST).map(|c| if allowed(c) { c } else { '-' }).collect();
+    let value =
+        if models.len() > 1 { "mixed" } else { value.trim_matches(|c: char| !c.is_ascii_alphanumeric()) };
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The file's content, good until then.
+fn text(labels: &Labels, until: SystemTime) -> String {
+    let mut text = format!("# +expiry-time={}\n", humantime::format_rfc3339_seconds(until));
+    text.extend(labels.iter().map(|(name, value)| format!("{name}={value}\n")));
+    text
+}
+
+/// Writes the file beside its place, under a name that the reader passes over, and then puts it there.
+fn write(directory: &Path, text: &str) -> io::Result<()> {
+    let fresh = directory.join(format!(".{FILE}.new"));
+    fs::write(&fresh, text)?;
+    fs::rename(&fresh, directory.join(FILE))
+}
+
+/// Keeps the file true, until the task is ended.
+pub(crate) async fn keep(desk: Arc<Desk>, directory: impl AsRef<Path>) {
+    let directory = directory.as_ref();
+    let (mut pictures, mut written, mut complaint) = (desk.pictures(), None, None);
+    loop {
+        let labels = desk.labels().await;
+        let due = written.as_ref().is_none_or(|(old, at): &(Labels, SystemTime)| {
+            *old != labels || at.elapsed().is_ok_and(|age| age >= REFRESH)
+        });
+        if due {
+            let now = SystemTime::now();
+            match write(directory, &text(&labels, now + VALIDITY)) {
+                Ok(()) => (written, complaint) = (Some((labels, now)), None),
+                Err(error) => complain(&mut complaint, directory, &error),
+            }
+        }
+        let patience = if complaint.is_some() { REFRESH / 15 } else { REFRESH };
+        let _ = tokio::time::timeout(patience, pictures.changed()).await;
+    }
+}
+
+fn complain(said: &mut Option<String>, directory: &Path, error: &io::Error) {
+    let complaint = error.to_string();
+    if said.as_ref() != Some(&complaint) {
+        tracing::warn!(
+            "cannot write the node's labels in {}: {complaint}; it is tried again (does `features_dir` exist?)",
+            directory.display()
+        );
+        *said = Some(complaint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::{USUAL, cards, config};
+
+    fn labels_of(text: &str, cards: &[Card]) -> Labels {
+        let config = config(text);
+        labels(&config, cards, &Offer::of(&config, cards).unwrap())
+    }
+
+    #[test]
+    fn a_node_says_how_many_of_each_size_it_has() {
+        let labels = labels_of(USUAL, &cards(8));
+        let told: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            told,
+            [
+                "tranche.dev/gpu-20.count=8",
+                "tranche.dev/gpu-20.memory=6502",
+                "tranche.dev/gpu-30.count=8",
+                "tranche.dev/gpu-30.memory=9753",
+                "tranche.dev/gpu-50.count=8",
+                "tranche.dev/gpu-50.memory=16255",
+                "tranche.dev/gpu.count=8",
+                "tranche.dev/gpu.memory=32510",
+                "tranche.dev/gpu.product=Tesla-V100-SXM2-32GB",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mixed_node_says_the_least_that_a_fraction_is_and_the_most() {
+        let mut cards = cards(2);
+        (cards[1].capacity, cards[1].model) = (Bytes::mib(24000), "NVIDIA A30".into());
+        let labels = labels_of(USUAL, &cards);
+        let told = ["gpu-50.memory", "gpu-50.memory-max", "gpu.product"];
+        let told = told.map(|name| labels[&format!("tranche.dev/{name}")].as_str());
+        assert_eq!(told, ["12000", "16255", "mixed"]);
+    }
+
+    #[test]
+    fn gpus_that_are_not_ours_are_not_counted() {
+        let labels = labels_of(&format!("gpus = [0]\nresource_domain = 'a.b'\n{USUAL}"), &cards(8));
+        assert_eq!(labels["a.b/gpu.count"], "1");
+        let none = labels_of(&format!("gpus = [9]\n{USUAL}"), &cards(8));
+        assert_eq!(
+            (none["tranche.dev/gpu.count"].as_str(), none["tranche.dev/gpu-50.count"].as_str()),
+            ("0", "0")
+        );
+    }
+
+    #[test]
+    fn the_file_is_whole_and_says_until_when_it_holds() {
+        let directory = std::env::temp_dir().join(format!("tranche-features-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let labels = Labels::from([("a.b/c".into(), "1".into())]);
+        for until in [0, 3600] {
+            write(&directory, &text(&labels, SystemTime::UNIX_EPOCH + Duration::from_secs(until))).unwrap();
+        }
+        let found = fs::read_to_string(directory.join(FILE)).unwrap();
+        assert_eq!(found, "# +expiry-time=1970-01-01T01:00:00Z\na.b/c=1\n");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_one_that_a_label_may_have(model in "\\PC{0,80}") {
+            if let Some(value) = product(&BTreeSet::from([model.as_str()])) {
+                let plain = |c: char| c.is_ascii_alphanumeric();
+                prop_assert!(value.len() <= LONGEST && value.starts_with(plain) && value.ends_with(plain));
+                prop_assert!(value.chars().all(|c| plain(c) || "-_.".contains(c)));
+            }
+        }
+    }
+}
