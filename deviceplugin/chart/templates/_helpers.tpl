@@ -1,0 +1,120 @@
+{{- define "tranche.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "tranche.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "tranche.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "tranche.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "tranche.selector" -}}
+app.kubernetes.io/name: {{ include "tranche.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tranche.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "tranche.selector" . }}
+{{- end }}
+
+{{- define "tranche.image" -}}
+{{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+
+{{/* Where the libraries of this version lie on the node: another version's are never written over. */}}
+{{- define "tranche.libraries" -}}
+{{ printf "%s/%s" .Values.hostPaths.libraries (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+
+{{- define "tranche.deviceplugin.toml" -}}
+resource_domain = {{ .Values.resourceDomain | quote }}
+tranched_socket = {{ printf "%s/tranched.sock" .Values.hostPaths.runtime | quote }}
+kubelet_dir = {{ printf "%s/device-plugins" .Values.hostPaths.kubelet | quote }}
+pod_resources_socket = {{ printf "%s/pod-resources/kubelet.sock" .Values.hostPaths.kubelet | quote }}
+log = {{ .Values.devicePlugin.log | quote }}
+dynamic = {{ .Values.dynamic }}
+{{- if .Values.gpus }}
+gpus = [{{ range $at, $gpu := .Values.gpus }}{{ if $at }}, {{ end }}{{ $gpu | toString | quote }}{{ end }}]
+{{- end }}
+{{- if .Values.nodeFeatures.enabled }}
+features_dir = {{ .Values.nodeFeatures.directory | quote }}
+{{- end }}
+{{- range .Values.profiles }}
+
+[[profile]]
+name = {{ .name | quote }}
+{{- with get . "fraction" }}
+fraction = {{ . | toString | quote }}
+{{- end }}
+{{- with get . "memoryMiB" }}
+memory_mib = {{ . | int64 }}
+{{- end }}
+{{- with get . "compute" }}
+compute = {{ . | toString | quote }}
+{{- end }}
+{{- with get . "limit" }}
+limit = {{ . | toString | quote }}
+{{- end }}
+{{- with get . "computeMode" }}
+compute_mode = {{ . | quote }}
+{{- end }}
+{{- with get . "priority" }}
+priority = {{ . | int }}
+{{- end }}
+{{- end }}
+{{- if not .Values.dynamic }}
+{{- range .Values.layouts }}
+
+[[layout]]
+{{- if hasKey . "gpu" }}
+gpu = {{ .gpu | toString | quote }}
+{{- end }}
+{{- with get . "model" }}
+model = {{ . | quote }}
+{{- end }}
+profiles = {{ .profiles | toJson }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tranche.tranched.toml" -}}
+runtime_dir = {{ .Values.hostPaths.runtime | quote }}
+state_dir = {{ .Values.hostPaths.state | quote }}
+shim = {{ printf "%s/lib/tranche/libtranche_preload.so" (include "tranche.libraries" .) | quote }}
+log = {{ .Values.tranched.log | quote }}
+{{- with .Values.tranched.config }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* What both DaemonSets' pods have in common. */}}
+{{- define "tranche.pod" -}}
+serviceAccountName: {{ include "tranche.fullname" . }}
+automountServiceAccountToken: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,230 @@
+package chart
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// rendered is the chart with these values, judged.
+func rendered(t *testing.T, values string) *Objects {
+	t.Helper()
+	documents, err := Render(values)
+	if err != nil {
+		t.Fatalf("%s\ncannot be rendered: %v", values, err)
+	}
+	objects, err := Judge(documents)
+	if err != nil {
+		t.Fatalf("%s\nwould not be accepted: %v", values, err)
+	}
+	return objects
+}
+
+// usual are values as different people set them; the first sets nothing.
+var usual = map[string]string{
+	"nothing is set": "",
+	"dynamic profiles": `
+dynamic: true
+layouts: []
+profiles: [{name: a, fraction: 0.25}, {name: whole, fraction: 1}, {name: m, memoryMiB: 16384, priority: -3}]`,
+	"a mixed node": `
+gpus: [0, GPU-00000000-0000-0000-0000-000000000001]
+profiles: [{name: a, fraction: 0.5, limit: 0.75, computeMode: fair}, {name: b, fraction: 0.25, computeMode: strict}]
+layouts: [{profiles: [a, a]}, {gpu: 0, profiles: [b, b, b, b]}, {model: NVIDIA A30, profiles: []}]`,
+	"another distribution": `
+driver: {runtimeClassName: "", cdiDevice: nvidia.com/gpu=all}
+hostPaths: {kubelet: /var/lib/k0s/kubelet}
+nodeFeatures: {enabled: false}
+tranched: {config: "over_cap = \"kill\"\nover_cap_grace_s = 5", appArmorProfile: ""}
+imagePullSecrets: [{name: secret}]
+nodeSelector: {tranche.dev/slices: "true"}
+podLabels: {team: gpu}
+podAnnotations: {note: "1"}
+seLinuxOptions: {type: spc_t}
+updateStrategy: {type: OnDelete, rollingUpdate: null}`,
+}
+
+func TestTheApiServerWouldAcceptWhatIsRendered(t *testing.T) {
+	for name, values := range usual {
+		t.Run(name, func(t *testing.T) {
+			objects := rendered(t, values)
+			if len(objects.DaemonSets) != 2 || objects.ConfigMap == nil || objects.Account == nil {
+				t.Fatalf("something is missing: %+v", objects)
+			}
+		})
+	}
+}
+
+func TestAFieldThatTheApiDoesNotKnowWouldBeRefused(t *testing.T) {
+	documents, err := Render("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, document := range documents {
+		documents[at] = strings.Replace(document, "hostPID:", "hostPid:", 1)
+	}
+	if _, err := Judge(documents); err == nil || !strings.Contains(err.Error(), "hostPid") {
+		t.Fatalf("a misspelt field passed: %v", err)
+	}
+}
+
+func TestValuesThatMeanNothingAreRefusedBeforeAnythingIsRendered(t *testing.T) {
+	for values, said := range map[string]string{
+		"profile: []":                                           "profile",
+		"profiles: []":                                          "profiles",
+		"profiles: [{name: a, fracton: 0.5}]":                   "fracton",
+		"profiles: [{name: a}]":                                 "fraction",
+		"profiles: [{name: a, fraction: 1.5}]":                  "fraction",
+		"profiles: [{name: a, fraction: 0}]":                    "fraction",
+		"profiles: [{name: A, fraction: 0.5}]":                  "name",
+		"profiles: [{name: a, fraction: 0.5, priority: 128}]":   "priority",
+		"profiles: [{name: a, fraction: 0.5, computeMode: no}]": "computeMode",
+		"hostPaths: {kubelet: var/lib/kubelet}":                 "kubelet",
+		"image: {pullPolicy: Sometimes}":                        "pullPolicy",
+		"tranched: {replicas: 2}":                               "replicas",
+	} {
+		if _, err := Render(values); err == nil || !strings.Contains(err.Error(), said) {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+// violated is what a pod's template asks for beyond a level of the pod security standards.
+func violated(t *testing.T, set *appsv1.DaemonSet, level psapi.Level) []string {
+	t.Helper()
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := set.Spec.Template
+	standard := psapi.LevelVersion{Level: level, Version: psapi.LatestVersion()}
+	var found []string
+	for _, result := range evaluator.EvaluatePod(standard, &template.ObjectMeta, &template.Spec) {
+		if !result.Allowed {
+			found = append(found, result.ForbiddenReason)
+		}
+	}
+	return slices.Sorted(slices.Values(found))
+}
+
+func TestNobodyHasMoreThanItNeeds(t *testing.T) {
+	objects := rendered(t, "")
+	// Sockets of root's, in directories of the node.
+	sockets := []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}
+	for name, more := range map[string][]string{
+		"deviceplugin": {},
+		// The processes of the node, a mount for each slice's limits, and a kill when told to.
+		"tranched": {"forbidden AppArmor profile", "host namespaces", "unrestricted capabilities"},
+	} {
+		expected := slices.Sorted(slices.Values(append(more, sockets...)))
+		if found := violated(t, objects.DaemonSets[name], psapi.LevelRestricted); !slices.Equal(found, expected) {
+			t.Errorf("%s asks beyond the restricted standard for %q, and needs %q", name, found, expected)
+		}
+		template := objects.DaemonSets[name].Spec.Template.Spec
+		if token := template.AutomountServiceAccountToken; token == nil || *token {
+			t.Errorf("%s gets a token for the API server", name)
+		}
+		if template.HostNetwork || template.HostIPC {
+			t.Errorf("%s is on the node's network or shares its memory", name)
+		}
+	}
+	if objects.DaemonSets["deviceplugin"].Spec.Template.Spec.HostPID {
+		t.Error("deviceplugin sees the node's processes")
+	}
+}
+
+func TestPodsAreReplacedWhenWhatTheyReadChanges(t *testing.T) {
+	sum := func(values, name string) string {
+		return rendered(t, values).DaemonSets[name].Spec.Template.Annotations["checksum/config"]
+	}
+	for name, change := range map[string]string{
+		"tranched":     "tranched: {log: debug}",
+		"deviceplugin": "profiles: [{name: gpu-50, fraction: 0.5}, {name: gpu-30, fraction: 0.3}, {name: gpu-20, fraction: 0.1}]",
+	} {
+		other := map[string]string{"tranched": "deviceplugin", "deviceplugin": "tranched"}[name]
+		if sum("", name) == sum(change, name) {
+			t.Errorf("%s goes on with the old configuration after: %s", name, change)
+		}
+		if sum("", other) != sum(change, other) {
+			t.Errorf("%s is restarted though nothing changed for it: %s", other, change)
+		}
+	}
+}
+
+func TestThePluginAndTheDaemonUnderstandTheirConfiguration(t *testing.T) {
+	bin := filepath.Join(stage(t), "bin")
+	for name, values := range usual {
+		data := rendered(t, values).ConfigMap.Data
+		for program, file := range map[string]string{
+			"tranche-deviceplugin": "deviceplugin.toml",
+			"tranched":             "tranched.toml",
+		} {
+			path := filepath.Join(t.TempDir(), file)
+			if err := os.WriteFile(path, []byte(data[file]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			said, err := exec.Command(filepath.Join(bin, program), "--check", "--config", path).CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: %s does not understand: %v: %s\n%s", name, program, err, said, data[file])
+			}
+		}
+	}
+}
+
+func TestLibrariesAreReplacedByRenameAndOnlyWhenTheyDiffer(t *testing.T) {
+	set := rendered(t, "").DaemonSets["tranched"]
+	init := set.Spec.Template.Spec.InitContainers[0]
+	from, to := t.TempDir(), t.TempDir()
+	script := strings.Replace(init.Args[0], "cd /usr/lib/tranche", "cd "+from, 1)
+	install := func(content string) os.FileInfo {
+		if err := os.MkdirAll(filepath.Join(from, "replace"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(from, "replace/libcuda.so.1"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		arguments := append(append([]string{}, init.Command[1:]...), script, "libraries", to)
+		if said, err := exec.Command(init.Command[0], arguments...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		place := filepath.Join(to, "lib/tranche/replace/libcuda.so.1")
+		if found, err := os.ReadFile(place); err != nil || string(found) != content {
+			t.Fatalf("%q is there: %v", found, err)
+		}
+		info, err := os.Stat(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := install("one")
+	if !os.SameFile(first, install("one")) {
+		t.Error("a library that did not change was replaced")
+	}
+	if os.SameFile(first, install("two")) {
+		t.Error("a library was written over, under the feet of whoever maps it")
+	}
+	if first.Mode().Perm() != 0o755 {
+		t.Errorf("not everybody can map it: %v", first.Mode())
+	}
+}
+
+// stage is where the programs were built to.
+func stage(t *testing.T) string {
+	t.Helper()
+	stage := os.Getenv("TRANCHE_STAGE")
+	if stage == "" {
+		if os.Getenv("TRANCHE_REQUIRE") == "all" {
+			t.Fatal("TRANCHE_STAGE is not set: run it through make")
+		}
+		t.Skip("TRANCHE_STAGE is not set: run it through make")
+	}
+	return stage
+}

@@ -1,0 +1,81 @@
+package chart
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/apps"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
+	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
+)
+
+// Objects are the documents as the API's own types; a field that the API does not know, or that is there twice, is an
+// error, as it is with `kubectl apply --validate=strict`.
+type Objects struct {
+	DaemonSets map[string]*appsv1.DaemonSet
+	ConfigMap  *corev1.ConfigMap
+	Account    *corev1.ServiceAccount
+}
+
+// Judge reads the documents and says what the API server would have against them.
+func Judge(documents []string) (*Objects, error) {
+	strict := serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	objects := &Objects{DaemonSets: map[string]*appsv1.DaemonSet{}}
+	for _, document := range documents {
+		object, kind, err := strict.Decode([]byte(document), nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%w in\n%s", err, document)
+		}
+		if err := validate(object); err != nil {
+			return nil, fmt.Errorf("%s: %w", kind.Kind, err)
+		}
+		if err := objects.add(object); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+func (o *Objects) add(object runtime.Object) error {
+	switch object := object.(type) {
+	case *appsv1.DaemonSet:
+		o.DaemonSets[object.Labels["app.kubernetes.io/component"]] = object
+	case *corev1.ConfigMap:
+		o.ConfigMap = object
+	case *corev1.ServiceAccount:
+		o.Account = object
+	default:
+		return fmt.Errorf("nobody expects a %T in this chart", object)
+	}
+	return nil
+}
+
+// validate fills in the API's defaults and asks its own validation.
+func validate(object runtime.Object) error {
+	complete := object.DeepCopyObject()
+	legacyscheme.Scheme.Default(complete)
+	internal, err := legacyscheme.Scheme.ConvertToVersion(complete, runtime.InternalGroupVersioner)
+	if err != nil {
+		return err
+	}
+	var found field.ErrorList
+	switch internal := internal.(type) {
+	case *apps.DaemonSet:
+		options := pod.GetValidationOptionsFromPodTemplate(&internal.Spec.Template, nil)
+		found = appsvalidation.ValidateDaemonSet(internal, options)
+	case *core.ConfigMap:
+		found = corevalidation.ValidateConfigMap(internal)
+	case *core.ServiceAccount:
+		found = corevalidation.ValidateServiceAccount(internal)
+	}
+	return found.ToAggregate()
+}
