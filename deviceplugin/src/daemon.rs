@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 use tranche_domain::id::SliceName;
+use tranche_domain::pod::PodContainer;
 use tranche_domain::request::SliceRequest;
 use tranche_domain::view::NodeView;
 use tranche_rpc::{BadMessage, ConnectError, v1};
@@ -63,6 +64,12 @@ impl Daemon {
     pub(crate) async fn make(&self, request: SliceRequest) -> Result<(), DaemonError> {
         let request = v1::CreateSliceRequest::from(request);
         self.ask(|mut node: Client| async move { node.create_slice(request).await }).await.map(drop)
+    }
+
+    /// Says whom a slice is for.
+    pub(crate) async fn label(&self, name: &SliceName, pod: PodContainer) -> Result<(), DaemonError> {
+        let request = v1::LabelSliceRequest { name: name.to_string(), pod: Some(pod.into()) };
+        self.ask(|mut node: Client| async move { node.label_slice(request).await }).await.map(drop)
     }
 
     /// Ends a slice; with `force`, also whoever is in it. One that is not there has ended.

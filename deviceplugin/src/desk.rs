@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 use tonic::{Code, Status};
-use tranche_domain::id::GpuUuid;
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::pod::PodContainer;
 
 use crate::allocate::{Outcome, Refusal, Step, Transaction, read};
 use crate::bundle::Bundle;
@@ -45,6 +46,8 @@ struct Book {
     offer: Offer,
     scene: Scene,
     absences: Absences,
+    /// Whom each slice is for, as the daemon knows it.
+    labels: BTreeMap<SliceName, PodContainer>,
     /// Who has what, as the kubelet said last; nothing if it did not.
     owners: Owners,
     /// Allocations that the daemon had no room for, though their devices were healthy.
@@ -145,6 +148,7 @@ impl Desk {
                 Err(error) => tracing::warn!(slice = %bundle.slice(), %error, "cannot be released yet"),
             }
         }
+        self.label(&book).await;
         self.show(&book, true);
         Ok(())
     }
@@ -195,6 +199,7 @@ impl Desk {
             return Err(refused(refusal).into());
         }
         if is_there(&book.scene, devices) {
+            self.label(&book).await;
             return Ok(());
         }
         let wanted = read(&book.offer, profile, &[devices.to_vec()]).map_err(refused)?;
@@ -252,6 +257,8 @@ impl Desk {
         let cards: Vec<_> = book.cards.values().cloned().collect();
         book.offer = Offer::of(&self.config, &cards)?;
         book.scene = Scene::of(&node);
+        let pods = node.slices.into_iter().filter_map(|slice| Some((slice.name, slice.pod?)));
+        book.labels = pods.collect();
         Ok(())
     }
 
@@ -279,6 +286,15 @@ impl Desk {
         }
     }
 
+    /// Tells the daemon whom slices are for, where it does not know that yet: an allocation does not say it.
+    async fn label(&self, book: &Book) {
+        for (name, pod) in book.unlabelled() {
+            if let Err(error) = self.daemon.label(name, pod).await {
+                tracing::debug!(slice = %name, %error, "cannot be labelled yet");
+            }
+        }
+    }
+
     fn show(&self, book: &Book, daemon_is_there: bool) {
         let away =
             || book.offer.devices.keys().map(|device| (device.clone(), Health::Broken(Broken::NoDaemon)));
@@ -295,6 +311,12 @@ impl Desk {
 }
 
 impl Book {
+    fn unlabelled(&self) -> impl Iterator<Item = (&SliceName, PodContainer)> {
+        let slices = self.scene.slices.keys();
+        let owned = slices.filter_map(|bundle| Some((bundle.slice(), self.owners.of(bundle)?)));
+        owned.filter(|(name, pod)| self.labels.get(*name) != Some(pod))
+    }
+
     fn forget(&mut self, bundle: &Bundle) {
         self.scene.slices.remove(bundle);
         self.absences.begin_anew(bundle);

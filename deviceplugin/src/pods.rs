@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tranche_domain::pod::PodContainer;
 use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tranche_kubelet::podresources::{ListPodResourcesRequest, ListPodResourcesResponse};
 
 use crate::allocate::Refusal;
+use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::device::DeviceId;
 use crate::profile::ProfileName;
@@ -26,6 +28,13 @@ impl fmt::Display for Owner {
     }
 }
 
+impl Owner {
+    /// As the daemon shows it; nothing for names that are none of Kubernetes'.
+    fn label(&self) -> Option<PodContainer> {
+        self.to_string().parse().ok()
+    }
+}
+
 /// Who has which of our devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owners(BTreeMap<DeviceId, Owner>);
@@ -34,6 +43,11 @@ impl Owners {
     /// All devices that somebody has.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
         self.0.keys()
+    }
+
+    /// Whom a slice is for, if the kubelet says so.
+    pub(crate) fn of(&self, bundle: &Bundle) -> Option<PodContainer> {
+        bundle.devices().iter().find_map(|device| self.0.get(device))?.label()
     }
 
     /// Whether the container that has these devices has some of another profile as well.

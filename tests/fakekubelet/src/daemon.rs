@@ -93,6 +93,12 @@ impl Daemon {
         state.node.slices().keys().map(ToString::to_string).collect()
     }
 
+    /// Whom each of its slices is said to be for.
+    pub fn pods(&self) -> Vec<Option<String>> {
+        let state = self.shared.lock().unwrap();
+        state.node.slices().values().map(|slice| slice.pod.as_ref().map(ToString::to_string)).collect()
+    }
+
     /// Loses a slice, as with its state.
     pub fn lose(&self, name: &str) {
         self.shared.lock().unwrap().node.delete(&name.parse().unwrap()).unwrap();

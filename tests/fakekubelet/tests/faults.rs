@@ -184,6 +184,26 @@ async fn each_container_of_a_pod_has_its_slice_when_it_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whose_a_slice_is_is_known_when_its_container_starts_and_when_another_has_it() {
+    let (node, mut kubelet) = started();
+    let pods = Pods::start(&node.pods_socket());
+    let mut plugin = kubelet.plugin().await;
+    let half = id(0, 0);
+    plugin.allocate(&[&half]).await.unwrap();
+    assert_eq!(node.daemon.pods(), [None], "an allocation does not say it");
+    pods.list("first", "tranche.dev/half", &[&half]);
+    plugin.pre_start(&[&half]).await.unwrap();
+    assert_eq!(node.daemon.pods(), [Some("n/first/c".into())]);
+    pods.unlist("first");
+    pods.list("second", "tranche.dev/half", &[&half]);
+    let begun = std::time::Instant::now();
+    while node.daemon.pods() != [Some("n/second/c".into())] {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", node.daemon.pods());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_container_of_two_profiles_does_not_start() {
     let text = "[[profile]]\nname = 'half'\nfraction = 0.5\n[[profile]]\nname = 'third'\nfraction = 0.3\n\
                 [[layout]]\nprofiles = ['half', 'third']";
