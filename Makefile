@@ -58,6 +58,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
 	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
+	@$(PHASE) demo-kubelet $(MAKE) --no-print-directory demo-kubelet
 	@printf '\n'; cat target/report/phases.txt
 
 lint: ## Formatting and warnings

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"tranche.dev/tests/kubelet/kubelet"
+	"tranche.dev/tests/kubelet/node"
 )
 
 func TestAContainerGetsASliceOfTheGpuThatItsDeviceNames(t *testing.T) {
@@ -119,17 +120,11 @@ func wanting(name string, count int64) kubelet.Container {
 	return kubelet.Container{Name: name, Wants: map[string]int64{small: count}}
 }
 
-func TestSeveralDevicesAreOnSeveralGpusOrRefused(t *testing.T) {
+func TestTheDaemonKnowsWhichContainerASliceIsFor(t *testing.T) {
 	n, k := lab(t)
-	k.Run(kubelet.One("three", small, 3))
-	gpus := map[int]bool{}
-	for _, slice := range n.Smi().Slices {
-		for _, part := range slice.Devices {
-			gpus[part.Gpu] = true
-		}
+	slice := sliceOf(t, n, k.Run(kubelet.One("pod", big, 1))["main"])
+	want := node.Pod{Namespace: kubelet.Namespace, Name: "pod", Container: "main"}
+	if slice.Pod == nil || *slice.Pod != want {
+		t.Errorf("it is for %v", slice.Pod)
 	}
-	if len(gpus) != 3 {
-		t.Errorf("three devices are on GPUs %v", gpus)
-	}
-	refused(t, k, kubelet.One("six", small, 6), "requested number of devices unavailable")
 }

@@ -11,7 +11,7 @@ import (
 
 // release is how long a slice may outlive its pod: it is looked for every ten seconds or so, and must be missing
 // for thirty.
-const release = 75 * time.Second
+const release = 120 * time.Second
 
 func TestASliceEndsWhenItsPodIsGoneAndNobodyIsInIt(t *testing.T) {
 	n, k := lab(t)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,9 +19,9 @@ type consumer struct {
 	count    int64
 	// What it was promised of each GPU, in MiB.
 	promised uint64
-	// What it has: slices, and their parts of GPUs.
-	slices []node.Slice
-	sees   []view
+	// What it has.
+	slice node.Slice
+	sees  []view
 }
 
 // view is what a program in a container sees of one of its GPUs, and gets of it.
@@ -43,35 +42,19 @@ func (c *consumer) pod() kubelet.Pod {
 	return kubelet.One(c.name, "tranche.dev/"+c.resource, c.count)
 }
 
-// given looks up what the CDI devices of its container name.
-func (c *consumer) given(n *node.Node, equipment kubelet.Equipment) {
-	for _, device := range equipment.CDI {
-		c.slices = append(c.slices, n.Slice(strings.TrimPrefix(device, "tranche.dev/slice=")))
-	}
-}
-
-// parts are its parts of GPUs.
-func (c *consumer) parts() []node.Part {
-	var parts []node.Part
-	for _, slice := range c.slices {
-		parts = append(parts, slice.Devices...)
-	}
-	return parts
-}
-
-// gpus are the GPUs that they are of.
+// gpus are the GPUs that its slice is of.
 func (c *consumer) gpus() string {
 	var gpus []string
-	for _, part := range c.parts() {
+	for _, part := range c.slice.Devices {
 		gpus = append(gpus, strconv.Itoa(part.Gpu))
 	}
 	return strings.Join(gpus, ", ")
 }
 
-// distinct is how many GPUs they are of, all of which a program sees; 0 if it sees more or fewer.
+// distinct is how many GPUs its slice is of, all of which a program sees; 0 if it sees more or fewer.
 func (c *consumer) distinct() int {
 	gpus := map[int]bool{}
-	for _, part := range c.parts() {
+	for _, part := range c.slice.Devices {
 		gpus[part.Gpu] = true
 	}
 	if len(c.sees) != len(gpus) {
@@ -80,61 +63,50 @@ func (c *consumer) distinct() int {
 	return len(gpus)
 }
 
-// work has a program on each GPU that can be seen in the container, all at the same time.
+// work has a program on each GPU that can be seen in its slice, all at the same time.
 func (c *consumer) work(n *node.Node) error {
-	views, failures := make([][]view, len(c.slices)), make([]error, len(c.slices))
-	var all sync.WaitGroup
-	for at, slice := range c.slices {
-		all.Go(func() { views[at], failures[at] = workIn(n, slice) })
-	}
-	all.Wait()
-	c.sees = slices.Concat(views...)
-	return errors.Join(failures...)
-}
-
-// workIn has a program on each GPU that can be seen in a slice.
-func workIn(n *node.Node, slice node.Slice) ([]view, error) {
 	var looks view
-	if err := inside(n, slice, &looks); err != nil {
-		return nil, err
+	if err := c.inside(n, &looks); err != nil {
+		return err
 	}
-	views, failures := make([]view, looks.Devices), make([]error, looks.Devices)
+	failures := make([]error, looks.Devices)
+	c.sees = make([]view, looks.Devices)
 	var programs sync.WaitGroup
 	for gpu := range looks.Devices {
 		programs.Go(func() {
 			failures[gpu] = errors.Join(
-				inside(n, slice, &views[gpu], "--device", strconv.Itoa(gpu), "--fill", "--beyond", "1Gi", "--seconds", "4"),
-				views[gpu].askNvml(n, slice, gpu))
+				c.inside(n, &c.sees[gpu], "--device", strconv.Itoa(gpu), "--fill", "--beyond", "1Gi", "--seconds", "4"),
+				c.askNvml(n, gpu))
 		})
 	}
 	programs.Wait()
-	return views, errors.Join(failures...)
+	return errors.Join(failures...)
 }
 
-// inside runs a program in a slice, in the place of the container's, and reads what it reports.
-func inside(n *node.Node, slice node.Slice, report any, arguments ...string) error {
-	run := append([]string{"run", "--slice", slice.Name, "--", n.Staged("workload")}, arguments...)
+// inside runs a program in its slice, in the place of the container's, and reads what it reports.
+func (c *consumer) inside(n *node.Node, report any, arguments ...string) error {
+	run := append([]string{"run", "--slice", c.slice.Name, "--", n.Staged("workload")}, arguments...)
 	said, err := n.Run("tranche", run...)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal([]byte(said), report); err != nil {
-		return fmt.Errorf("a program in %s says %q: %w", slice.Name, said, err)
+		return fmt.Errorf("a program in %s says %q: %w", c.slice.Name, said, err)
 	}
 	return nil
 }
 
-func (v *view) askNvml(n *node.Node, slice node.Slice, gpu int) error {
+func (c *consumer) askNvml(n *node.Node, gpu int) error {
 	var nvml struct {
 		Gpus []struct {
 			Total uint64 `json:"total_bytes"`
 		}
 	}
-	if err := inside(n, slice, &nvml, "--nvml"); err != nil {
+	if err := c.inside(n, &nvml, "--nvml"); err != nil {
 		return err
 	}
 	if gpu < len(nvml.Gpus) {
-		v.nvmlTotal = nvml.Gpus[gpu].Total
+		c.sees[gpu].nvmlTotal = nvml.Gpus[gpu].Total
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,18 +109,14 @@ func (s *stage) awaitDevices(n *node.Node, k *kubelet.Kubelet) {
 // admit sends the pods, and shows where the kubelet put them.
 func (s *stage) admit(n *node.Node, k *kubelet.Kubelet, consumers []*consumer) {
 	s.step("Seven pods are admitted")
-	s.line("%-10s %-22s %-12s %s", "pod", "asks for", "on GPU", "CDI devices of its container")
+	s.line("%-10s %-22s %-12s %s", "pod", "asks for", "on GPU", "CDI device of its container")
 	for _, c := range consumers {
 		gets := k.Run(c.pod())["main"]
-		c.given(n, gets)
-		asks := fmt.Sprintf("tranche.dev/%s: %d", c.resource, c.count)
-		for at, device := range gets.CDI {
-			if at == 0 {
-				s.line("%-10s %-22s %-12s %s", c.name, asks, c.gpus(), device)
-			} else {
-				s.line("%-46s %s", "", device)
-			}
+		if len(gets.CDI) != 1 {
+			s.Fatalf("%s gets %v instead of one slice", c.name, gets.CDI)
 		}
+		c.slice = n.Slice(strings.TrimPrefix(gets.CDI[0], "tranche.dev/slice="))
+		s.line("%-10s %-22s %-12s %s", c.name, fmt.Sprintf("tranche.dev/%s: %d", c.resource, c.count), c.gpus(), gets.CDI[0])
 	}
 }
 
@@ -130,12 +127,15 @@ func (s *stage) work(n *node.Node, consumers []*consumer) {
 	for at, c := range consumers {
 		all.Go(func() { failures[at] = c.work(n) })
 	}
+	time.Sleep(2 * time.Second)
+	said := n.Must("tranche", "smi")
 	all.Wait()
 	for _, failure := range failures {
 		if failure != nil {
 			s.Fatalf("%v", failure)
 		}
 	}
+	fmt.Print(said)
 	s.line("%-10s %16s  %16s  %16s  %-14s %s", "pod", "sees by CUDA", "sees by NVML", "holds", "1 GiB more", "kernels of 1 ms")
 	for _, c := range consumers {
 		for at, v := range c.sees {

@@ -23,7 +23,11 @@ type Slice struct {
 	Name      string
 	Devices   []Part
 	Processes []struct{ Pid int }
+	Pod       *Pod
 }
+
+// Pod is whom a slice is for.
+type Pod struct{ Namespace, Name, Container string }
 
 // Part is what a slice has of a GPU.
 type Part struct {
