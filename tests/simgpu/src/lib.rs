@@ -42,3 +42,5 @@ mod engine_tests;
 
 /// The environment variable that names the node's file.
 pub const NODE_VARIABLE: &str = "SIMGPU_NODE";
+/// The environment variable that says where the machine's own `/proc` is mounted, for programs in a container.
+pub const PROC_VARIABLE: &str = "SIMGPU_PROC";

@@ -4,6 +4,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sys;
 use crate::units::Time;
@@ -50,7 +53,7 @@ pub trait World: fmt::Debug + Send + Sync {
     fn myself(&self) -> Stamp;
     /// Whether a stamp is the calling process's, now: `fork` may have happened since it was made.
     fn is_me(&self, process: Stamp) -> bool {
-        process.id() == std::process::id()
+        process.id() == own_id()
     }
     /// Whether a process lives. One that is dead but not yet waited for does not.
     fn is_alive(&self, process: Stamp) -> bool;
@@ -66,7 +69,7 @@ impl World for Host {
     }
 
     fn myself(&self) -> Stamp {
-        let pid = std::process::id();
+        let pid = own_id();
         life(pid).map_or(Stamp::new(pid, 0), |life| life.stamp)
     }
 
@@ -75,19 +78,46 @@ impl World for Host {
     }
 }
 
+/// The machine's own `/proc`. A program in a container has numbers of its own there, and a real driver sees through
+/// that; here the machine's `/proc` is mounted in the container at another place, which this variable names.
+fn proc() -> &'static PathBuf {
+    static PROC: OnceLock<PathBuf> = OnceLock::new();
+    PROC.get_or_init(|| std::env::var_os(crate::PROC_VARIABLE).map_or_else(|| "/proc".into(), PathBuf::from))
+}
+
+/// The number at the end of a link of `/proc`'s that leads to whoever follows it.
+fn linked(name: &str) -> Option<u32> {
+    fs::read_link(proc().join(name)).ok()?.file_name()?.to_str()?.parse().ok()
+}
+
+/// The calling process, as the machine numbers it.
+fn own_id() -> u32 {
+    /// What we are called here, and what by the machine.
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let (here, known) = (std::process::id(), KNOWN.load(Relaxed));
+    if known >> 32 == u64::from(here) {
+        return known as u32;
+    }
+    let id = linked("self").unwrap_or(here);
+    KNOWN.store(u64::from(here) << 32 | u64::from(id), Relaxed);
+    id
+}
+
 thread_local! {
-    static THREAD: Cell<Stamp> = const { Cell::new(Stamp(0)) };
+    /// What it is called here, and who it is.
+    static THREAD: Cell<(u32, Stamp)> = const { Cell::new((0, Stamp(0))) };
 }
 
 /// The calling thread. What `fork` copied is seen to be stale by its number.
 pub(crate) fn this_thread() -> Stamp {
-    let id = sys::thread_id();
-    let known = THREAD.get();
-    if known.id() == id {
-        return known;
+    let here = sys::thread_id();
+    let (known, stamp) = THREAD.get();
+    if known == here {
+        return stamp;
     }
+    let id = linked("thread-self").unwrap_or(here);
     let stamp = life(id).map_or(Stamp::new(id, 0), |life| life.stamp);
-    THREAD.set(stamp);
+    THREAD.set((here, stamp));
     stamp
 }
 
@@ -112,7 +142,7 @@ struct Life {
 
 /// Reads a process's state from `/proc`. A leader that ended while other threads run is still alive.
 fn life(id: u32) -> Option<Life> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let stat = fs::read_to_string(proc().join(format!("{id}/stat"))).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<_> = fields.split_ascii_whitespace().collect();
     let threads: u64 = fields.get(17)?.parse().ok()?;
