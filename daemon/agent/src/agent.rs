@@ -22,19 +22,21 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
+use crate::attach::{self, Way};
 use crate::compute::Governor;
 use crate::config::OverCap;
+use crate::containers::{self, Containers, Documents};
 use crate::context::Contexts;
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::queue::Queue;
+use crate::reaper;
 use crate::reaper::Listings;
 use crate::regions::Regions;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::tenancy::Tenancy;
 use crate::trueup::LastLook;
-use crate::{attach, reaper};
 
 /// How long an ephemeral slice waits for whoever made it to enter.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
@@ -49,6 +51,8 @@ pub(crate) struct Agent {
     pub(crate) over_cap: OverCap,
     pub(crate) last_look: Mutex<LastLook>,
     pub(crate) listings: Listings,
+    /// What containers are told of slices; nothing where that is off.
+    pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
     /// Where tenants are looked after.
     pub(crate) attendant: Handle,
@@ -113,11 +117,20 @@ impl Agent {
             over_cap,
             last_look: Mutex::default(),
             listings: Listings::default(),
+            containers: None,
             governor,
             attendant,
             core: Mutex::new(core),
             room: watch::Sender::new(0),
         }
+    }
+
+    /// With containers told of its slices by these documents, if by any.
+    pub(crate) fn telling(mut self, documents: Option<Documents>) -> Self {
+        self.containers = documents.map(|documents| {
+            Containers::new(documents, &self.shim, &self.layout.state, self.facts.clone(), self.gpus.clone())
+        });
+        self
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
@@ -171,8 +184,19 @@ impl Agent {
         let regions = Regions::create(&directory, core.generation, slice.parts.len())
             .map_err(|cause| Failure::regions(&slice.name, cause))?;
         let tenancy = self.open(core, slice, regions)?;
-        self.listen(&tenancy)?;
-        core.save(&self.layout)
+        self.listen(&tenancy, slice.ephemeral)?;
+        core.save(&self.layout)?;
+        self.tell(core, slice);
+        Ok(())
+    }
+
+    /// Tells containers of a slice. One that they cannot be told of is a slice all the same, and it is said why.
+    pub(crate) fn tell(&self, core: &mut Core, slice: &Slice) {
+        let Some(containers) = &self.containers else { return };
+        if let Err(note) = containers.tell(slice, &self.layout.mount(&slice.name)) {
+            tracing::warn!("{note}");
+            core.notes.push(note);
+        }
     }
 
     /// Brings a slice into being over its regions; nobody can join it yet.
@@ -196,10 +220,16 @@ impl Agent {
         Ok(tenancy)
     }
 
-    /// Opens a slice's socket: whoever belongs there can join.
-    pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>) -> Result<(), Failure> {
-        let listener = self.layout.open_attach(&tenancy.name)?;
-        attach::listen(self, tenancy, listener).map_err(|cause| Failure::regions(&tenancy.name, cause))
+    /// Opens a slice's sockets: whoever belongs there can join. Containers come to slices that stay, and come back to
+    /// those where they were.
+    pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>, ephemeral: bool) -> Result<(), Failure> {
+        let mut ways = vec![(Way::Descent, self.layout.open_attach(&tenancy.name)?)];
+        if !ephemeral || tenancy.container().is_some() {
+            ways.push((Way::Container, self.layout.open_mount(&tenancy.name)?));
+        }
+        ways.into_iter()
+            .try_for_each(|(way, listener)| attach::listen(self, tenancy, way, listener))
+            .map_err(|cause| Failure::regions(&tenancy.name, cause))
     }
 
     /// Makes as if a slice had never been.
@@ -209,11 +239,23 @@ impl Agent {
             tenancy.close();
         }
         let _ = core.node.delete(name);
-        match fs::remove_dir_all(self.layout.slice(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(slice = %name, %error, "cannot remove its directory");
+        if let Some(containers) = &self.containers {
+            containers.forget(name);
+        }
+        let note = containers::untold(name);
+        core.notes.retain(|known| !known.starts_with(&note));
+        self.remove_directories(name);
+    }
+
+    /// Removes what is on disk of a slice.
+    pub(crate) fn remove_directories(&self, name: &SliceName) {
+        for path in [self.layout.mount(name), self.layout.slice(name)] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(slice = %name, path = %path.display(), %error, "cannot remove its directory");
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 

@@ -23,6 +23,15 @@ use crate::reaper;
 use crate::sys;
 use crate::tenancy::{Joined, Member, Tenancy};
 
+/// How a process comes to a slice, by the socket that it connected to, and so what it must be to be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the socket that everybody may knock at: it descends from somebody who entered the slice.
+    Descent,
+    /// Through the socket that is mounted into the slice's container: it is in that container.
+    Container,
+}
+
 /// How long somebody who knocks may take to say hello.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 /// The most connections to one slice: a seat each, and room for some who are turned away.
@@ -31,8 +40,13 @@ const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
 /// of its process wait for its answer.
 const A_LITTLE: Duration = Duration::from_millis(5);
 
-/// Listens at a slice's socket until the tenancy closes.
-pub(crate) fn listen(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, listener: UnixListener) -> io::Result<()> {
+/// Listens at one of a slice's sockets until the tenancy closes.
+pub(crate) fn listen(
+    agent: &Arc<Agent>,
+    tenancy: &Arc<Tenancy>,
+    way: Way,
+    listener: UnixListener,
+) -> io::Result<()> {
     let here = agent.attendant.enter();
     let listener = sys::watch(listener)?;
     drop(here);
@@ -44,7 +58,7 @@ pub(crate) fn listen(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, listener: UnixL
             match listener.async_io(Interest::READABLE, UnixListener::accept).await {
                 Ok((stream, _)) if connections.len() < MOST_CONNECTIONS => {
                     let Some(tenancy) = weak.upgrade() else { return };
-                    connections.spawn(converse(Arc::clone(&agent), tenancy, stream));
+                    connections.spawn(converse(Arc::clone(&agent), tenancy, way, stream));
                 }
                 Ok(_) => {}
                 // Out of descriptors, most likely: others must end before anybody can be let in.
@@ -53,13 +67,13 @@ pub(crate) fn listen(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, listener: UnixL
             while connections.try_join_next().is_some() {}
         }
     });
-    tenancy.set_listener(task.abort_handle());
+    tenancy.add_listener(task.abort_handle());
     Ok(())
 }
 
-async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, stream: UnixStream) {
+async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, way: Way, stream: UnixStream) {
     let Ok(line) = Line::to(stream) else { return };
-    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &line)).await {
+    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, way, &line)).await {
         Ok(Ok(Ok(member))) => {
             let _ = serve(&tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
@@ -75,6 +89,7 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, stream: UnixStream) 
 async fn greet(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
+    way: Way,
     line: &Line,
 ) -> io::Result<Result<Member, Refusal>> {
     let Some(who) = line.peer() else { return Ok(Err(Refusal::NotAMember)) };
@@ -83,7 +98,7 @@ async fn greet(
         Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
         _ => return Ok(Err(Refusal::Malformed)),
     };
-    let joined = match tenancy.join(&who) {
+    let joined = match tenancy.join(&who, way) {
         Ok(joined) => joined,
         Err(refusal) => return Ok(Err(refusal)),
     };

@@ -10,7 +10,7 @@ use nix::unistd::{Group, chown};
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_inventory::Driver;
 
-use crate::{Config, Contexts, Layout, Reach, Settings, privileges, serve};
+use crate::{Config, Contexts, Documents, Layout, Reach, Settings, privileges, serve};
 
 /// Makes slices of this node's GPUs and answers for their memory
 #[derive(Debug, Parser)]
@@ -40,6 +40,10 @@ type Failed = Box<dyn std::error::Error>;
 
 /// Where the configuration is looked for if none is named; there need not be one.
 const DEFAULT_CONFIG: &str = "/etc/tranche/tranched.toml";
+/// Where root's daemon has its sockets if nobody says otherwise.
+const NODE_RUNTIME: &str = "/run/tranche";
+/// Where container runtimes look for CDI documents that last until the machine stops.
+const NODE_CDI: &str = "/var/run/cdi";
 
 /// Runs the daemon until it is told to stop.
 pub fn main() -> ExitCode {
@@ -57,15 +61,19 @@ impl Options {
         let config = self.configuration()?;
         let layout = layout(&config)?;
         let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
+        let documents = documents(&config, &layout)?;
         if self.check {
             println!("{config:#?}");
             println!("runtime directory: {}", layout.runtime.display());
             println!("state directory: {}", layout.state.display());
             println!("shim: {}{}", shim.display(), if shim.is_file() { "" } else { " (not there)" });
+            let directory =
+                documents.as_ref().map_or("off".into(), |told| told.directory.display().to_string());
+            println!("CDI documents: {directory}");
             return Ok(());
         }
         start_logging(&config.log)?;
-        run(&config, layout, shim)
+        run(&config, layout, shim, documents)
     }
 
     /// The file, with the command line over it.
@@ -88,8 +96,9 @@ impl Options {
 
 /// In this order: everything that needs root's powers or may block comes first, then the powers go, and only
 /// then are other threads started that would have kept them.
-fn run(config: &Config, layout: Layout, shim: PathBuf) -> Result<(), Failed> {
+fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documents>) -> Result<(), Failed> {
     let _locks = layout.occupy()?;
+    let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
     let door = layout.open_door()?;
     give_to_group(config, &layout)?;
     let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
@@ -104,6 +113,7 @@ fn run(config: &Config, layout: Layout, shim: PathBuf) -> Result<(), Failed> {
         contexts,
         over_cap: config.over_cap(),
         transfers: config.transfers,
+        documents,
         outstanding: Some(outstanding),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -131,6 +141,13 @@ fn start_logging(filter: &str) -> Result<(), Failed> {
     Ok(())
 }
 
+/// What containers are told: by default only by the daemon of a whole node that has its files at the usual place, as
+/// others are there besides it.
+fn documents(config: &Config, layout: &Layout) -> Result<Option<Documents>, Failed> {
+    let usual = layout.reach == Reach::Node && layout.runtime == Path::new(NODE_RUNTIME);
+    Ok(config.documents(usual.then_some(Path::new(NODE_CDI)))?)
+}
+
 /// Lets a group use the gRPC socket, where the configuration names one.
 fn give_to_group(config: &Config, layout: &Layout) -> Result<(), Failed> {
     let Some(name) = config.socket_group.as_ref().filter(|_| layout.reach == Reach::Node) else {
@@ -144,7 +161,7 @@ fn give_to_group(config: &Config, layout: &Layout) -> Result<(), Failed> {
 fn layout(config: &Config) -> Result<Layout, Failed> {
     let reach = Reach::of_this_process();
     let runtime = config.runtime_dir.clone().or_else(|| match reach {
-        Reach::Node => Some("/run/tranche".into()),
+        Reach::Node => Some(NODE_RUNTIME.into()),
         Reach::User => below("XDG_RUNTIME_DIR", "tranche"),
     });
     let state = config.state_dir.clone().or_else(|| match reach {

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use tranche_config::Keys;
 use tranche_domain::units::Bytes;
 
+use crate::containers::Documents;
+
 pub use tranche_config::FileError as ConfigError;
 
 /// What can be configured. Options on the command line win over the file.
@@ -38,6 +40,15 @@ pub struct Config {
     /// Whether asynchronous copies and fills count as compute: `uncounted` lets them pass, `counted` holds them back
     /// and charges them as it does launches. Default: `uncounted`.
     pub transfers: Transfers,
+    /// Where container runtimes look for CDI documents, one of which is written for each slice that stays; or `off`.
+    /// Default: `/var/run/cdi` for root's daemon with the default `runtime_dir`, else `off`.
+    pub cdi_dir: Option<PathBuf>,
+    /// The CDI document that describes the node's GPUs. Default: what NVIDIA's tools wrote in `/var/run/cdi` or
+    /// `/etc/cdi`, else what is found without one.
+    pub cdi_node: Option<PathBuf>,
+    /// Whether the shim is also preloaded in containers, by an `/etc/ld.so.preload` of their own: for images that have a
+    /// driver where nobody expects it. Default: `false`, it stands in the driver's place alone.
+    pub cdi_preload: bool,
     /// What is logged, as `tracing` filters are written. Default: `info`.
     pub log: String,
 }
@@ -54,6 +65,9 @@ impl Default for Config {
             over_cap: OverCapPolicy::Report,
             over_cap_grace_s: 60,
             transfers: Transfers::Uncounted,
+            cdi_dir: None,
+            cdi_node: None,
+            cdi_preload: false,
             log: "info".into(),
         }
     }
@@ -91,6 +105,11 @@ pub enum OverCap {
     },
 }
 
+/// A directory for CDI documents that depends on where the daemon was started.
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration's `cdi_dir` is {0:?}: it takes an absolute path, or \"off\"")]
+pub struct RelativeDirectory(PathBuf);
+
 impl Config {
     /// Reads a file.
     ///
@@ -115,6 +134,25 @@ impl Config {
             OverCapPolicy::Report => OverCap::Report,
             OverCapPolicy::Kill => OverCap::Kill { grace: Duration::from_secs(self.over_cap_grace_s) },
         }
+    }
+
+    /// What containers are told, and where; nothing where that is off.
+    ///
+    /// # Errors
+    /// A directory that depends on where the daemon was started.
+    pub fn documents(&self, by_default: Option<&Path>) -> Result<Option<Documents>, RelativeDirectory> {
+        let directory = match self.cdi_dir.as_deref() {
+            Some(off) if off == Path::new("off") => None,
+            Some(relative) if !relative.is_absolute() => {
+                return Err(RelativeDirectory(relative.to_owned()));
+            }
+            given => given.or(by_default),
+        };
+        Ok(directory.map(|directory| Documents {
+            directory: directory.to_owned(),
+            node: self.cdi_node.clone(),
+            preload: self.cdi_preload,
+        }))
     }
 
     /// Charged for a context where its cost cannot be measured.
@@ -158,5 +196,20 @@ mod tests {
         for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`counted`"] {
             assert!(refused.contains(word), "{word}: {refused}");
         }
+    }
+
+    #[test]
+    fn containers_are_told_where_it_says_and_else_where_it_is_usual() {
+        let usual = Path::new("/var/run/cdi");
+        let directory = |text: &str, usual| {
+            let documents = parse(text).unwrap().documents(usual).unwrap();
+            documents.map(|documents| documents.directory)
+        };
+        assert_eq!(directory("", Some(usual)), Some(usual.to_owned()));
+        assert_eq!(directory("", None), None);
+        assert_eq!(directory("cdi_dir = 'off'", Some(usual)), None);
+        assert_eq!(directory("cdi_dir = '/x'", None), Some("/x".into()));
+        let refused = parse("cdi_dir = 'of'").unwrap().documents(None).unwrap_err().to_string();
+        assert!(refused.contains("`cdi_dir` is \"of\"") && refused.contains("\"off\""), "{refused}");
     }
 }

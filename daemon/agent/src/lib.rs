@@ -14,6 +14,7 @@ mod attendant;
 pub mod cli;
 mod compute;
 mod config;
+mod containers;
 mod context;
 mod failure;
 mod kin;
@@ -36,7 +37,8 @@ mod tenancy;
 mod trueup;
 
 pub use compute::{Account, Rounds, Site};
-pub use config::{Config, ConfigError, OverCap, OverCapPolicy, Transfers};
+pub use config::{Config, ConfigError, OverCap, OverCapPolicy, RelativeDirectory, Transfers};
+pub use containers::Documents;
 pub use context::{Contexts, Outstanding};
 pub use serve::{Settings, StartError, serve};
 pub use sockets::{FilesError, Layout, Locks, Reach};

@@ -97,7 +97,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceVie
     let held = tenancy.held();
     let compute = agent.governor.show(&slice.name).unwrap_or_default();
     let (compute_state, waits_for) = ComputeState::of(compute.why);
-    let (tier, tier_reason) = tier(agent, tenancy.regions.protection());
+    let (tier, tier_reason) = tier(agent, tenancy);
     SliceView {
         name: slice.name.clone(),
         share: slice.share,
@@ -159,10 +159,17 @@ fn member(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
 }
 
 /// How far the slice's limits hold, and why no further.
-fn tier(agent: &Agent, protection: &Protection) -> (String, String) {
-    let injected = "the shim is preloaded, so a program that is linked statically or loads the driver by a way \
-                    of its own is not bound";
-    let limits = match protection {
+fn tier(agent: &Agent, tenancy: &Tenancy) -> (String, String) {
+    let (tier, injected) = if tenancy.is_in_container() {
+        let reason = "the shim stands in the driver's place in the container, so a program that brings a driver of its \
+                      own elsewhere is not bound";
+        ("replace", reason)
+    } else {
+        let reason = "the shim is preloaded, so a program that is linked statically or loads the driver by a way \
+                      of its own is not bound";
+        ("preload", reason)
+    };
+    let limits = match tenancy.regions.protection() {
         _ if !agent.is_privileged() => {
             "the daemon runs as the tenants' own user, who could write its limits".to_string()
         }
@@ -171,5 +178,5 @@ fn tier(agent: &Agent, protection: &Protection) -> (String, String) {
             format!("limits are kept from other users by file permissions alone (no read-only mount: {why})")
         }
     };
-    ("preload".into(), format!("{injected}; {limits}"))
+    (tier.into(), format!("{injected}; {limits}"))
 }

@@ -41,9 +41,25 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     for name in leftovers(agent)? {
         adopt_leftover(agent, &name);
     }
+    tell(agent);
     point("recovery: done");
     agent.save();
     Ok(())
+}
+
+/// Tells containers of every slice anew, as what they need of the node may have changed, and of nothing else.
+fn tell(agent: &Agent) {
+    let Some(containers) = &agent.containers else { return };
+    let (known, mut notes) = containers.look();
+    let mut core = agent.core();
+    let slices: Vec<Slice> = core.node.slices().values().filter(|slice| !slice.ephemeral).cloned().collect();
+    for slice in &slices {
+        agent.tell(&mut core, slice);
+    }
+    drop(core);
+    containers.tidy(&slices.into_iter().map(|slice| slice.name).collect());
+    notes.extend(known.err().map(|why| format!("no slice can be used in containers: {why}")));
+    notes.into_iter().for_each(|note| agent.note(note));
 }
 
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
@@ -55,7 +71,7 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
             // Everybody is seated before the door opens: who knocks meanwhile has a seat already, and would be
             // given another and an empty account.
             repopulate(agent, &tenancy, &saved.roots);
-            if let Err(failure) = agent.listen(&tenancy) {
+            if let Err(failure) = agent.listen(&tenancy, saved.slice.ephemeral) {
                 agent.note(format!("slice {name} goes on, but nobody can join it: {failure}"));
             }
         }
@@ -125,14 +141,16 @@ fn seated(regions: &Regions) -> Vec<(Seat, ProcessId)> {
 }
 
 /// Directories of slices that the state does not know, as when it had to be set aside.
-fn leftovers(agent: &Agent) -> io::Result<Vec<SliceName>> {
+fn leftovers(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
     let core = agent.core();
     let known: BTreeSet<&SliceName> =
         core.live.keys().chain(core.stranded.iter().map(|saved| &saved.slice.name)).collect();
-    let mut names = Vec::new();
-    for entry in fs::read_dir(agent.layout.slices())? {
-        let name = entry?.file_name().to_string_lossy().parse::<SliceName>();
-        names.extend(name.ok().filter(|name| !known.contains(name)));
+    let mut names = BTreeSet::new();
+    for directory in [agent.layout.slices(), agent.layout.mounts()] {
+        for entry in fs::read_dir(directory)? {
+            let name = entry?.file_name().to_string_lossy().parse::<SliceName>();
+            names.extend(name.ok().filter(|name| !known.contains(name)));
+        }
     }
     Ok(names)
 }
@@ -148,9 +166,7 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     };
     let members = regions.as_ref().map(alive).unwrap_or_default();
     let (Some(regions), Some(first)) = (regions, members.first()) else {
-        if let Err(error) = fs::remove_dir_all(&directory) {
-            tracing::warn!(slice = %name, %error, "cannot remove what an earlier daemon left");
-        }
+        agent.remove_directories(name);
         return;
     };
     let owner_uid = process::uid(first.pid).unwrap_or_default();

@@ -11,6 +11,7 @@ use tranche_shm::compute::{self, Compute};
 use tranche_shm::control::{self, ControlWriter};
 use tranche_shm::usage::Usage;
 
+use crate::containers::identity;
 use crate::shares;
 use crate::sys::{self, Mapping};
 
@@ -38,7 +39,7 @@ pub(crate) enum Protection {
 impl Regions {
     /// Makes empty regions in a slice's directory.
     pub(crate) fn create(directory: &Path, generation: u64, devices: usize) -> io::Result<Self> {
-        for name in ["control", "usage", shares::FILE] {
+        for name in ["control", "usage", shares::FILE, identity::FILE] {
             match std::fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -17,6 +17,7 @@ use crate::agent::Agent;
 use crate::attendant::Attendant;
 use crate::compute::Governor;
 use crate::config::{OverCap, Transfers};
+use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
 use crate::service::Door;
 use crate::sockets::Layout;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub over_cap: OverCap,
     /// What copies and fills are to compute.
     pub transfers: Transfers,
+    /// What containers are told of slices, and where.
+    pub documents: Option<Documents>,
     /// What is still being measured.
     pub outstanding: Option<Outstanding>,
 }
@@ -71,11 +74,12 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, over_cap, transfers, outstanding } = settings;
+    let Settings { layout, shim, driver, contexts, over_cap, transfers, documents, outstanding } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start().map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
-    let agent = Arc::new(Agent::new(layout, shim, driver, contexts, over_cap, governing, work));
+    let agent = Agent::new(layout, shim, driver, contexts, over_cap, governing, work).telling(documents);
+    let agent = Arc::new(agent);
     for note in &agent.core().notes {
         tracing::warn!("{note}");
     }

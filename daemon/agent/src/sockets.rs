@@ -55,8 +55,8 @@ pub enum FilesError {
     #[error("cannot {doing} {}: {cause}", .path.display())]
     Io { doing: &'static str, path: PathBuf, cause: io::Error },
     #[error(
-        "another tranched ({holder}) already uses {}: stop it first, or give this one another --runtime-dir \
-         and --state-dir",
+        "another tranched ({holder}) already uses {}: stop it first, or give this one directories of its own \
+         (--runtime-dir, --state-dir, and `cdi_dir` in its configuration)",
         .path.display()
     )]
     Taken { path: PathBuf, holder: String },
@@ -79,6 +79,9 @@ pub struct Layout {
     pub reach: Reach,
 }
 
+/// What the sockets are called at which processes attach.
+const ATTACH: &str = "attach.sock";
+
 /// Held for as long as the daemon lives.
 #[derive(Debug)]
 pub struct Locks {
@@ -91,9 +94,10 @@ impl Layout {
         self.make_directory(&self.runtime, self.reach.directory_mode())?;
         self.make_directory(&self.state, 0o700)?;
         self.make_directory(&self.runtime.join("slices"), self.reach.directory_mode())?;
-        let mut held = vec![lock(&self.runtime)?];
+        self.close_off(&self.mounts())?;
+        let mut held = vec![lock(&self.runtime, "lock")?];
         if self.state != self.runtime {
-            held.push(lock(&self.state)?);
+            held.push(lock(&self.state, "lock")?);
         }
         Ok(Locks { _held: held })
     }
@@ -115,7 +119,18 @@ impl Layout {
 
     /// Where a slice's processes attach.
     pub fn attach(&self, name: &SliceName) -> PathBuf {
-        self.slice(name).join("attach.sock")
+        self.slice(name).join(ATTACH)
+    }
+
+    /// Where the folders are that containers mount. Nobody else gets there: whoever reaches such a folder's socket has
+    /// been given it.
+    pub(crate) fn mounts(&self) -> PathBuf {
+        self.runtime.join("mounts")
+    }
+
+    /// The folder that a slice's container mounts. The socket in it is made anew by each daemon, the folder stays.
+    pub(crate) fn mount(&self, name: &SliceName) -> PathBuf {
+        self.mounts().join(name.as_str())
     }
 
     /// Listens at the gRPC socket.
@@ -128,11 +143,28 @@ impl Layout {
         listen(&self.attach(name), self.reach.attach_mode())
     }
 
+    /// Listens at the socket of a slice's container, whose programs may run as anybody.
+    pub(crate) fn open_mount(&self, name: &SliceName) -> Result<UnixListener, FilesError> {
+        let folder = self.mount(name);
+        self.make_directory(&folder, 0o755)?;
+        listen(&folder.join(ATTACH), 0o666)
+    }
+
     /// Makes a slice's directory, or finds it there.
     pub(crate) fn make_slice(&self, name: &SliceName) -> Result<PathBuf, FilesError> {
         let path = self.slice(name);
         self.make_directory(&path, self.reach.directory_mode())?;
         Ok(path)
+    }
+
+    /// Makes a directory that nobody else gets into, or makes it so.
+    fn close_off(&self, path: &Path) -> Result<(), FilesError> {
+        self.make_directory(path, 0o700)?;
+        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|cause| FilesError::Io {
+            doing: "close off",
+            path: path.to_owned(),
+            cause,
+        })
     }
 
     fn make_directory(&self, path: &Path, mode: u32) -> Result<(), FilesError> {
@@ -147,8 +179,16 @@ impl Layout {
     }
 }
 
-fn lock(directory: &Path) -> Result<Flock<File>, FilesError> {
-    let path = directory.join("lock");
+/// Makes a directory that others use as well, such as the one for CDI documents, if it is not there, and takes what is
+/// ours in it for this daemon alone.
+pub(crate) fn share(directory: &Path) -> Result<Locks, FilesError> {
+    let failed = |cause| FilesError::Io { doing: "make directory", path: directory.to_owned(), cause };
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+    Ok(Locks { _held: vec![lock(directory, "tranche.lock")?] })
+}
+
+fn lock(directory: &Path, name: &str) -> Result<Flock<File>, FilesError> {
+    let path = directory.join(name);
     let failed = |cause| FilesError::Io { doing: "lock", path: path.clone(), cause };
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);

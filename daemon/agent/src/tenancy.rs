@@ -5,10 +5,12 @@
 
 mod account;
 mod common;
+mod container;
 mod credit;
 mod departures;
 mod sharing;
 
+use container::Bond;
 pub(crate) use sharing::Still;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,8 @@ use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::Refusal;
 use tranche_shm::{DeviceSlot, MAX_SLOTS, Slot};
 
+use crate::attach::Way;
+use crate::containers::identity::Container;
 use crate::kin::Kin;
 use crate::process::Process;
 use crate::regions::Regions;
@@ -48,7 +52,7 @@ pub(crate) struct Tenancy {
     /// Per device: GPU utilisation in percent, or [`UNKNOWN`].
     utilization: Vec<AtomicU64>,
     books: Mutex<Books>,
-    listener: Mutex<Option<AbortHandle>>,
+    listeners: Mutex<Vec<AbortHandle>>,
     over_since: Mutex<Option<Instant>>,
     kin: Kin,
     /// Whom we killed last for holding too much.
@@ -66,6 +70,8 @@ struct Books {
     /// What an earlier daemon knew beside that or left in doubt, until its seats are taken over.
     legacy: Legacy,
     handles: BTreeMap<ProcessId, Arc<Process>>,
+    /// Whose container it is at the moment, or was last.
+    bond: Bond,
     /// Members that were seen to have ended, and until when their memory may come free at any moment.
     departing: BTreeMap<ProcessId, u64>,
 }
@@ -129,9 +135,10 @@ impl Tenancy {
                 shares,
                 legacy,
                 handles: BTreeMap::new(),
+                bond: Bond::open(directory),
                 departing: BTreeMap::new(),
             }),
-            listener: Mutex::new(None),
+            listeners: Mutex::default(),
             over_since: Mutex::new(None),
             kin: Kin::default(),
             condemned: Mutex::new(None),
@@ -245,13 +252,21 @@ impl Tenancy {
     }
 
     /// Lets a process in, if it belongs here, and gives it a seat.
-    pub(crate) fn join(&self, who: &Arc<Process>) -> Result<Joined, Refusal> {
-        // Looked at in this order, the process that is alive is the one whose parents were followed.
-        if !self.kin.descends(who, &self.roots()) || !who.is_alive() {
+    pub(crate) fn join(&self, who: &Arc<Process>, way: Way) -> Result<Joined, Refusal> {
+        let container = match way {
+            Way::Descent if self.kin.descends(who, &self.roots()) => None,
+            Way::Descent => return Err(Refusal::NotAMember),
+            Way::Container => Some(Container::of(who.id.pid).ok_or(Refusal::NotAMember)?),
+        };
+        // Looked at last, the process that is alive is the one whose parents were followed, or whose container was seen.
+        if !who.is_alive() {
             return Err(Refusal::NotAMember);
         }
         let inner = who.inner_pid();
         let mut books = self.books();
+        if let Some(container) = container {
+            books.belong_to(container).map_err(|_| Refusal::NotAMember)?;
+        }
         if let Some(seat) = seat_of(&books, who.id) {
             return Ok(Joined::Again(seat));
         }
@@ -419,15 +434,18 @@ impl Tenancy {
 
     /// Stops listening.
     pub(crate) fn close(&self) {
-        let listener = self.listener.lock().expect("nothing panics while it holds the listener").take();
-        if let Some(task) = listener {
+        for task in self.listeners().drain(..) {
             task.abort();
         }
     }
 
-    /// The task that listens at its socket ends with it.
-    pub(crate) fn set_listener(&self, task: AbortHandle) {
-        *self.listener.lock().expect("nothing panics while it holds the listener") = Some(task);
+    /// A task that listens at one of its sockets ends with it.
+    pub(crate) fn add_listener(&self, task: AbortHandle) {
+        self.listeners().push(task);
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<AbortHandle>> {
+        self.listeners.lock().expect("nothing panics while it holds the listeners")
     }
 }
 

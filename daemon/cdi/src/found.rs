@@ -36,6 +36,8 @@ pub struct Found {
     pub files: Vec<String>,
     /// The same, but the container's programs write them: the node of the simulator.
     pub shared: Vec<String>,
+    /// Files and folders that a container finds at another place than the node has them: where, and then there.
+    pub elsewhere: Vec<(String, String)>,
     /// Variables, `NAME=text`.
     pub env: Vec<String>,
 }
@@ -54,6 +56,7 @@ impl Found {
         let node = |path: &String| DeviceNode { path: path.clone(), ..DeviceNode::default() };
         let mut mounts: Vec<Mount> = self.files.iter().map(|file| bound(file, file.clone())).collect();
         mounts.extend(self.shared.iter().map(|file| written(file)));
+        mounts.extend(self.elsewhere.iter().map(|(file, place)| bound(file, place.clone())));
         for library in &self.libraries {
             mounts.extend(places(library).map(|place| bound(&library.file, place)));
         }

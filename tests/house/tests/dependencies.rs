@@ -18,7 +18,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-config", &[]),
     (
         "tranche-agent",
-        &["tranche-config", "tranche-domain", "tranche-inventory", "tranche-rpc", "tranche-shm"],
+        &[
+            "tranche-cdi",
+            "tranche-config",
+            "tranche-domain",
+            "tranche-inventory",
+            "tranche-rpc",
+            "tranche-shm",
+        ],
     ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
     // The kubelet's adapter.

@@ -31,6 +31,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         contexts: Contexts::assumed(Bytes::new(context)),
         over_cap: OverCap::Report,
         transfers: Transfers::Uncounted,
+        documents: None,
         outstanding: None,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

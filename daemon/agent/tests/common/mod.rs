@@ -69,6 +69,7 @@ impl Place {
             contexts: Contexts::assumed(Bytes::mib(308)),
             over_cap,
             transfers: Transfers::Uncounted,
+            documents: None,
             outstanding: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();

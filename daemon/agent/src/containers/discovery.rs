@@ -1,0 +1,274 @@
+//! What containers on this node need for a GPU, whoever knows it: a file that NVIDIA's tool wrote, or else we look.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tranche_cdi::{Facts, Found, FoundLibrary, Governed, Gpu, NodeSpec};
+use tranche_inventory::{GpuFacts, NodeFacts};
+
+/// Where NVIDIA's tools write, in the order in which container runtimes prefer what they find.
+const HOMES: [&str; 2] = ["/var/run/cdi", "/etc/cdi"];
+/// Device files that programs need for any GPU.
+const COMMON_NODES: [&str; 4] =
+    ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
+/// What people expect beside the libraries.
+const PROGRAMS: [&str; 2] = ["/usr/bin/nvidia-smi", "/usr/bin/nvidia-debugdump"];
+/// Where a container finds the machine's `/proc` on a simulated node, for the simulated driver to see through pid
+/// namespaces as a real one does.
+const SIMULATED_PROC: &str = "/run/simgpu/proc";
+
+/// Who knows the node.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A file.
+    Described(NodeSpec),
+    /// We do; and what it takes is the same for all GPUs but for their own device files.
+    Found { rest: Found, nodes: BTreeMap<u32, String> },
+}
+
+impl Source {
+    /// What containers need for these of the node's GPUs, by their indices.
+    pub(crate) fn facts(&self, gpus: &[Gpu], present: usize) -> Result<Facts, String> {
+        let facts = match self {
+            Self::Described(node) => node.facts(gpus, present),
+            Self::Found { rest, nodes } => {
+                let own = gpus.iter().filter_map(|gpu| nodes.get(&gpu.index).cloned());
+                let mut found = rest.clone();
+                found.device_nodes.extend(own);
+                found.facts()
+            }
+        };
+        facts.map_err(|bad| bad.to_string())
+    }
+
+    /// Finds who knows: the file that is named, if one is, else the first usable one that NVIDIA's tools wrote, else us.
+    /// Files that are not usable are said in the notes.
+    pub(crate) fn discover(
+        named: Option<&Path>,
+        node: &NodeFacts,
+        gpus: &[GpuFacts],
+        notes: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        if let Some(file) = named {
+            return described(file, gpus);
+        }
+        if !node.simulated {
+            for file in HOMES.into_iter().flat_map(|home| documents(Path::new(home))) {
+                match described(&file, gpus) {
+                    Ok(source) => return Ok(source),
+                    Err(why) if is_nvidias(&file) => {
+                        notes.push(format!("{why}; looking for the driver without it"));
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        let library =
+            mapped_nvml().ok_or("NVML is not loaded, so nobody knows where the driver's libraries are")?;
+        let folder = library.parent().unwrap_or(Path::new("/"));
+        let libraries = libraries(folder, &node.driver_version);
+        if !libraries.iter().any(|found| Governed::named(&found.file) == Some(Governed::Cuda)) {
+            return Err(format!(
+                "there is no libcuda of version {} beside NVML in {}: write a description of the node with `nvidia-ctk \
+                 cdi generate --output=/etc/cdi/nvidia.yaml`",
+                node.driver_version,
+                folder.display()
+            ));
+        }
+        if node.simulated { simulated(libraries) } else { Ok(real(libraries, gpus)) }
+    }
+}
+
+/// Reads a file, and tries it: every GPU and the libraries that the shim stands in for must be there, also on disk.
+fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
+    let bytes = fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let node = NodeSpec::parse(&file.display().to_string(), &bytes).map_err(|bad| bad.to_string())?;
+    for gpu in gpus {
+        let gpu = Gpu { uuid: gpu.uuid, index: gpu.index };
+        let facts = node.facts(&[gpu], gpus.len()).map_err(|bad| bad.to_string())?;
+        for library in [&facts.cuda.file, &facts.nvml.file] {
+            if !Path::new(library).exists() {
+                return Err(format!(
+                    "{}: it names {library}, which is not there: it may be older than the driver; write it again with \
+                     `nvidia-ctk cdi generate`",
+                    file.display()
+                ));
+            }
+        }
+    }
+    Ok(Source::Described(node))
+}
+
+/// What might be a document, in the order of its names.
+fn documents(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let known =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml" || extension == "json");
+    let ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tranche.dev-"))
+    };
+    entries.filter(|path| known(path) && !ours(path)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Whether people would expect a file to describe this node.
+fn is_nvidias(file: &Path) -> bool {
+    file.file_stem().is_some_and(|stem| stem.to_string_lossy().starts_with("nvidia"))
+}
+
+/// The file of the NVML that this process has loaded. The loader knew where to look, and the driver's other libraries
+/// are where it found this one.
+fn mapped_nvml() -> Option<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
+    let mut nvml = files.filter(|path| Governed::named(path) == Some(Governed::Nvml));
+    Some(nvml.next()?.trim_end_matches(" (deleted)").into())
+}
+
+/// The driver's libraries in a folder, each with all the names that it has there: those of the driver's version. Where
+/// none has a version, as the simulated ones, the two that the shim stands in for.
+fn libraries(folder: &Path, version: &str) -> Vec<FoundLibrary> {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(file) = entry.path().canonicalize() else { continue };
+        if name.starts_with("lib") && name.contains(".so") {
+            files.entry(file.display().to_string()).or_default().push(name);
+        }
+    }
+    let suffix = format!(".so.{version}");
+    let versioned = files.keys().any(|file| file.ends_with(&suffix));
+    let wanted =
+        |file: &str| if versioned { file.ends_with(&suffix) } else { Governed::named(file).is_some() };
+    let found = files.into_iter().filter(|(file, _)| wanted(file));
+    found
+        .map(|(file, mut names)| {
+            names.sort();
+            FoundLibrary { file, names }
+        })
+        .collect()
+}
+
+fn real(libraries: Vec<FoundLibrary>, gpus: &[GpuFacts]) -> Source {
+    let there = |paths: &[&str]| {
+        paths.iter().filter(|path| Path::new(path).exists()).map(ToString::to_string).collect()
+    };
+    let rest =
+        Found { device_nodes: there(&COMMON_NODES), libraries, files: there(&PROGRAMS), ..Found::default() };
+    let nodes = gpus.iter().map(|gpu| (gpu.index, format!("/dev/nvidia{}", minor(gpu)))).collect();
+    Source::Found { rest, nodes }
+}
+
+/// The number of a GPU's device file. The driver says it by bus id; its own order is the same as NVML's where it does
+/// not.
+fn minor(gpu: &GpuFacts) -> u32 {
+    let told = || {
+        let address = gpu.pci_bus_id.to_lowercase();
+        let address = address.strip_prefix("0000").filter(|rest| rest.len() == 12).unwrap_or(&address);
+        let text = fs::read_to_string(format!("/proc/driver/nvidia/gpus/{address}/information")).ok()?;
+        device_minor(&text)
+    };
+    told().unwrap_or(gpu.index)
+}
+
+fn device_minor(information: &str) -> Option<u32> {
+    let line = information.lines().find_map(|line| line.strip_prefix("Device Minor:"))?;
+    line.trim().parse().ok()
+}
+
+/// The simulator has no device files; its programs find the node by a variable.
+fn simulated(libraries: Vec<FoundLibrary>) -> Result<Source, String> {
+    /// See the simulator's own documentation.
+    const NODE: &str = "SIMGPU_NODE";
+    let node = env::var(NODE)
+        .map_err(|_| format!("the GPUs are simulated, and {NODE} does not say where they are"))?;
+    let env = vec![format!("{NODE}={node}"), format!("SIMGPU_PROC={SIMULATED_PROC}")];
+    let elsewhere = vec![("/proc".into(), SIMULATED_PROC.into())];
+    let rest = Found { libraries, shared: vec![node], env, elsewhere, ..Found::default() };
+    Ok(Source::Found { rest, nodes: BTreeMap::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use tranche_inventory::scripted::v100;
+
+    const VERSION: &str = "550.163.01";
+
+    /// A folder as a driver's package leaves it, with a library of an older one.
+    fn installed() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libcuda.so", "libnvidia-ml.so", "libnvidia-ptxjitcompiler.so"] {
+            let file = format!("{name}.{VERSION}");
+            fs::write(folder.path().join(&file), "").unwrap();
+            symlink(&file, folder.path().join(format!("{name}.1"))).unwrap();
+        }
+        symlink("libcuda.so.1", folder.path().join("libcuda.so")).unwrap();
+        for other in ["libcuda.so.535.1", "libz.so.1", "nvidia.txt"] {
+            fs::write(folder.path().join(other), "").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn the_drivers_libraries_are_those_of_its_version_by_all_their_names() {
+        let folder = installed();
+        let found = libraries(folder.path(), VERSION);
+        let cuda = format!("libcuda.so.{VERSION}");
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].file.ends_with(&cuda));
+        assert_eq!(found[0].names, ["libcuda.so", "libcuda.so.1", cuda.as_str()]);
+        let Source::Found { rest, .. } = real(found, &[]) else { panic!("it was found") };
+        assert!(rest.facts().is_ok());
+    }
+
+    #[test]
+    fn libraries_without_versions_are_the_two_that_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libcuda.so.1", "libnvidia-ml.so.1", "libz.so.1"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        symlink("libcuda.so.1", folder.path().join("libcuda.so")).unwrap();
+        let found = libraries(folder.path(), VERSION);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0].names, ["libcuda.so", "libcuda.so.1"]);
+    }
+
+    #[test]
+    fn a_gpus_device_file_is_the_one_that_the_driver_says() {
+        assert_eq!(
+            device_minor("Model: \t\t V100\nIRQ:   \t\t 1\nDevice Minor: \t 5\nBlacklisted:\t No\n"),
+            Some(5)
+        );
+        assert_eq!(device_minor("Model: V100\n"), None);
+        let Source::Found { nodes, .. } = real(Vec::new(), &[v100(0), v100(3)]) else {
+            panic!("it was found")
+        };
+        assert_eq!(nodes[&3], "/dev/nvidia3", "where the driver does not say, it is its index");
+    }
+
+    #[test]
+    fn a_file_that_names_what_is_gone_is_not_believed() {
+        let folder = installed();
+        let file = folder.path().join("nvidia.yaml");
+        let library = |name: &str| {
+            let path = folder.path().join(format!("{name}.{VERSION}"));
+            format!("{{hostPath: {0}, containerPath: {0}}}", path.display())
+        };
+        let text = format!(
+            "{{cdiVersion: 0.5.0, kind: nvidia.com/gpu, devices: [{{name: '0', containerEdits: {{}}}}], \
+             containerEdits: {{mounts: [{}, {}]}}}}",
+            library("libcuda.so"),
+            library("libnvidia-ml.so")
+        );
+        fs::write(&file, text).unwrap();
+        assert_eq!(documents(folder.path()), std::slice::from_ref(&file));
+        assert!(described(&file, &[v100(0)]).is_ok());
+        assert!(described(&file, &[v100(0), v100(1)]).unwrap_err().contains("no device for GPU"));
+        fs::remove_file(folder.path().join(format!("libcuda.so.{VERSION}"))).unwrap();
+        let refused = described(&file, &[v100(0)]).unwrap_err();
+        assert!(refused.contains("older than the driver"), "{refused}");
+    }
+}

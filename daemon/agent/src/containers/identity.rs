@@ -1,0 +1,168 @@
+//! Which container a process is in, as the kernel knows it: by its cgroup, which a tenant cannot choose.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use tranche_domain::id::HostPid;
+
+/// A container, by the path of its cgroup. What is made beneath that belongs to it as well: its programs may have
+/// cgroups of their own there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Container(String);
+
+/// The hierarchies of version 1 that tell containers apart, best first. Version 2 is asked before them.
+const HIERARCHIES: [&str; 6] = ["devices", "memory", "pids", "freezer", "cpu", "name=systemd"];
+/// How many hexadecimal digits a container's id has: every runtime takes 256 random bits.
+const ID_DIGITS: usize = 64;
+
+impl Container {
+    /// The container of a process; nothing where it is in none that can be told from the rest of the machine.
+    ///
+    /// The pid may be another process's in the next moment: look afterwards whether the one that was meant still lives.
+    pub(crate) fn of(pid: HostPid) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+
+    /// From the content of `/proc/PID/cgroup`: lines of a number, controllers and a path, with colons between. Where
+    /// both versions are mounted, the container may be in either of them alone.
+    fn parse(text: &str) -> Option<Self> {
+        let entries = || {
+            text.lines().filter_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                Some((parts.next()?, parts.next()?))
+            })
+        };
+        let unified = entries().filter(|(controllers, _)| controllers.is_empty());
+        let others = HIERARCHIES.into_iter().flat_map(|wanted| {
+            entries().filter(move |(controllers, _)| controllers.split(',').any(|name| name == wanted))
+        });
+        let mut paths = unified.chain(others).map(|(_, path)| path).filter(|path| is_below_the_root(path));
+        let first = paths.next()?;
+        // A path that names a container is better than one that only tells a part of the machine from the rest.
+        let named = std::iter::once(first).chain(paths).find_map(up_to_id);
+        Some(Self(named.unwrap_or(first).to_owned()))
+    }
+}
+
+/// Whether a path is somewhere at all. The path of a process outside our own part of the hierarchy begins with `/..`.
+fn is_below_the_root(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').any(|part| !["", ".."].contains(&part))
+}
+
+/// As far as the outermost part that is named by a container's id: what is beneath it, its tenants may have made.
+fn up_to_id(path: &str) -> Option<&str> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    ends.map(|end| &path[..end]).find(|start| holds_id(start.rsplit('/').next().unwrap_or_default()))
+}
+
+/// Whether a name has an id in it: `libpod-ID.scope`, `cri-containerd-ID.scope`, `ID`.
+fn holds_id(name: &str) -> bool {
+    name.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| word.len() == ID_DIGITS && word.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f')))
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where the container is written down that a slice belongs to at the moment, beside the slice's regions.
+pub(crate) const FILE: &str = "container";
+
+/// What the last daemon, or this one, wrote down.
+pub(crate) fn read(directory: &Path) -> Option<Container> {
+    fs::read_to_string(directory.join(FILE)).ok().filter(|text| !text.is_empty()).map(Container)
+}
+
+/// Writes it down, so that the next daemon knows it.
+pub(crate) fn write(directory: &Path, container: &Container) -> io::Result<()> {
+    let file = tempfile::NamedTempFile::new_in(directory)?;
+    fs::write(file.path(), &container.0)?;
+    file.persist(directory.join(FILE))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: &str = "9f3c1e0b7a5d4c2f8e6b1a0d3c5f7e9b2a4d6c8f0e1b3a5d7c9f2e4b6a8d0c1f";
+    const B: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[track_caller]
+    fn is(text: &str, container: &str) {
+        assert_eq!(Container::parse(text), Some(Container(container.into())), "{text}");
+    }
+
+    #[test]
+    fn a_container_is_known_in_every_layout() {
+        // Version 2, by podman and by a kubelet, with systemd and without.
+        is(
+            &format!("0::/machine.slice/libpod-{A}.scope/container\n"),
+            &format!("/machine.slice/libpod-{A}.scope"),
+        );
+        let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a_1b.slice";
+        is(&format!("0::{pod}/cri-containerd-{A}.scope\n"), &format!("{pod}/cri-containerd-{A}.scope"));
+        is(&format!("0::/kubepods/besteffort/pod0a-1b/{A}\n"), &format!("/kubepods/besteffort/pod0a-1b/{A}"));
+        // Version 1, and both with the container in version 1 alone.
+        let v1 = format!("12:memory:/docker/{A}\n5:devices:/docker/{A}\n1:name=systemd:/docker/{A}/x\n");
+        is(&v1, &format!("/docker/{A}"));
+        is(&format!("{v1}0::/\n"), &format!("/docker/{A}"));
+        is(&format!("{v1}0::/system.slice/docker.service\n"), &format!("/docker/{A}"));
+        is(&format!("4:cpu,cpuacct:/docker/{A}\n"), &format!("/docker/{A}"));
+        // From inside a container of our own.
+        is(&format!("0::/../cri-containerd-{A}.scope\n"), &format!("/../cri-containerd-{A}.scope"));
+        // Without ids, such as those of LXC: as exact as it gets.
+        is("0::/lxc.payload.web/init.scope\n", "/lxc.payload.web/init.scope");
+    }
+
+    #[test]
+    fn the_machine_itself_is_no_container() {
+        for text in [
+            "",
+            "0::/\n",
+            "4:memory:/\n0::/\n",
+            "0::/..\n",
+            "0::/../..\n",
+            "0::\n",
+            "nonsense",
+            "0::relative",
+        ] {
+            assert_eq!(Container::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_hierarchy_that_nobody_chose_for_this_is_not_asked() {
+        assert_eq!(Container::parse("9:name=mine:/whatever\n8:perf_event:/x\n0::/\n"), None);
+    }
+
+    #[test]
+    fn what_is_written_down_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()), None);
+        for name in ["/a", "/b"] {
+            write(folder.path(), &Container(name.into())).unwrap();
+            assert_eq!(read(folder.path()), Some(Container(name.into())));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_cgroup_within_a_container_is_another_container(inner in "(/[a-z0-9.:_-]{1,8}){0,3}", other in any::<bool>()) {
+            let inner = if other { format!("{inner}/{B}") } else { inner };
+            is(&format!("0::/machine.slice/{A}{inner}"), &format!("/machine.slice/{A}"));
+            is(&format!("3:memory:/docker/{A}{inner}\n0::/"), &format!("/docker/{A}"));
+        }
+
+        #[test]
+        fn nothing_a_kernel_could_say_ends_us(text in "(?s).{0,200}") {
+            let _ = Container::parse(&text);
+        }
+    }
+}

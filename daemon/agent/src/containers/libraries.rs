@@ -1,0 +1,148 @@
+//! The shim's files as containers get them: under names that say what is in them, and never changed afterwards.
+//!
+//! A program maps the library that it was started with. Whoever wrote into that file, as an installer may into the
+//! one that it brought, would change code that runs; so containers get copies of our own. A newer version is another
+//! file, put in place in one step; the older one stays mapped wherever it is, also when its name is gone.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tranche_cdi::Preload;
+
+/// Where they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Libraries {
+    folder: PathBuf,
+    pub(crate) libcuda: PathBuf,
+    pub(crate) libnvml: PathBuf,
+    pub(crate) preload: PathBuf,
+    /// Names the last of them.
+    pub(crate) preload_list: PathBuf,
+}
+
+/// What could not be installed, from where, and why.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot install {} for containers in {}: {cause}; install Tranche's libraries whole, or set `shim` in the \
+     configuration to the preloaded one among them",
+    .origin.display(), .folder.display()
+)]
+pub(crate) struct NotInstalled {
+    origin: PathBuf,
+    folder: PathBuf,
+    cause: io::Error,
+}
+
+impl Libraries {
+    /// Copies the libraries that were installed with `shim`, the one to preload, unless they are there already.
+    pub(crate) fn install(shim: &Path, folder: &Path) -> Result<Self, NotInstalled> {
+        let beside = |name: &str| shim.with_file_name("replace").join(name);
+        let copy = |origin: PathBuf, stem: &str, extension: &str| {
+            let content = fs::read(&origin).and_then(|content| keep(&content, folder, stem, extension));
+            content.map_err(|cause| NotInstalled { origin, folder: folder.to_owned(), cause })
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            libcuda: copy(beside("libcuda.so.1"), "libtranche_libcuda", ".so")?,
+            libnvml: copy(beside("libnvidia-ml.so.1"), "libtranche_libnvml", ".so")?,
+            preload: copy(shim.to_owned(), "libtranche_preload", ".so")?,
+            preload_list: keep(Preload::LIST.as_bytes(), folder, "ld", ".so.preload").map_err(|cause| {
+                NotInstalled { origin: "the list to preload".into(), folder: folder.to_owned(), cause }
+            })?,
+        })
+    }
+
+    /// Removes what earlier versions left. Running containers keep what they have mounted.
+    pub(crate) fn remove_others(&self) -> io::Result<()> {
+        let ours = [&self.libcuda, &self.libnvml, &self.preload, &self.preload_list];
+        let ours: BTreeSet<OsString> =
+            ours.into_iter().filter_map(|path| path.file_name().map(Into::into)).collect();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if !ours.contains(&entry.file_name()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file with this content, under a name that has the content's digest in it. A file of that name with other content
+/// was damaged, and gives way to a new one; the old one is not written.
+fn keep(content: &[u8], folder: &Path, stem: &str, extension: &str) -> io::Result<PathBuf> {
+    let path =
+        folder.join(format!("{stem}-{}-{:016x}{extension}", env!("CARGO_PKG_VERSION"), digest(content)));
+    if fs::read(&path).is_ok_and(|there| there == content) {
+        return Ok(path);
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(content)?;
+    file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    file.as_file().sync_all()?;
+    file.persist(&path)?;
+    Ok(path)
+}
+
+/// FNV-1a: it tells versions apart. That a file holds what it should is seen by comparing all of it.
+fn digest(content: &[u8]) -> u64 {
+    let mix = |digest: u64, byte: &u8| (digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    content.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn staged(folder: &Path, content: &str) -> PathBuf {
+        fs::create_dir_all(folder.join("replace")).unwrap();
+        for name in ["replace/libcuda.so.1", "replace/libnvidia-ml.so.1", "libtranche_preload.so"] {
+            fs::write(folder.join(name), format!("{content} {name}")).unwrap();
+        }
+        folder.join("libtranche_preload.so")
+    }
+
+    #[test]
+    fn a_newer_version_is_another_file_and_the_old_one_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, lib) = (folder.path().join("staged"), folder.path().join("lib"));
+        let first = Libraries::install(&staged(&source, "one"), &lib).unwrap();
+        let mapped = fs::File::open(&first.libcuda).unwrap();
+        let before = mapped.metadata().unwrap();
+        let again = Libraries::install(&staged(&source, "one"), &lib).unwrap();
+        assert_eq!(fs::metadata(&again.libcuda).unwrap().ino(), before.ino(), "it was there");
+        let second = Libraries::install(&staged(&source, "two"), &lib).unwrap();
+        assert_ne!(first.libcuda, second.libcuda);
+        second.remove_others().unwrap();
+        assert!(!first.libcuda.exists() && second.libnvml.exists());
+        assert_eq!(fs::read_dir(&lib).unwrap().count(), 4);
+        let after = mapped.metadata().unwrap();
+        assert_eq!((after.size(), after.mtime_nsec()), (before.size(), before.mtime_nsec()));
+    }
+
+    #[test]
+    fn a_damaged_copy_gives_way_to_a_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let shim = staged(folder.path(), "one");
+        let lib = folder.path().join("lib");
+        let first = Libraries::install(&shim, &lib).unwrap();
+        let damaged = fs::File::open(&first.preload).unwrap();
+        fs::write(&first.preload, "half").unwrap();
+        Libraries::install(&shim, &lib).unwrap();
+        assert_eq!(fs::read_to_string(&first.preload).unwrap(), "one libtranche_preload.so");
+        assert_eq!(damaged.metadata().unwrap().size(), 4, "whoever had it open has the old one");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused =
+            Libraries::install(&folder.path().join("shim.so"), &folder.path().join("lib")).unwrap_err();
+        assert!(refused.to_string().contains("replace/libcuda.so.1"), "{refused}");
+    }
+}
