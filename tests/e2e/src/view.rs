@@ -139,6 +139,8 @@ pub struct SliceDeviceView {
 pub struct ProcessView {
     /// Its pid.
     pub pid: u32,
+    /// Its pid in its own namespace, where that is another.
+    pub inner_pid: Option<u32>,
     /// Its command.
     pub command: String,
     /// What it is charged for, by device.

@@ -1,0 +1,123 @@
+//! The documents that container runtimes read: there with the slice, gone with it, right after a restart.
+#![allow(clippy::unwrap_used, reason = "files that a test makes can be made")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use e2e::Node;
+
+/// A node whose daemon writes documents, with the directory for them. No container is needed to see them.
+fn node() -> (Node, PathBuf) {
+    let node = Node::without_daemon("v100x8");
+    let documents = node.dir().join("cdi");
+    node.configure(&format!("cdi_dir = {documents:?}"));
+    (node, documents)
+}
+
+/// The names of the documents in a directory.
+fn listed(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(".json"));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_slice_that_stays_has_a_document_as_long_as_it_is_there() {
+    let (mut node, documents) = node();
+    node.start_daemon();
+    let tenant = node.tenant(&["-g", "0.1", "--name", "passing"]).ready();
+    node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
+    node.tranche(&["slice", "create", "b", "-g", "1"]).success();
+    let both = ["tranche.dev-slice-a.json", "tranche.dev-slice-b.json"];
+    assert_eq!(listed(&documents), both, "a slice of a program is no device");
+    node.tranche(&["slice", "delete", "a"]).success();
+    assert_eq!(listed(&documents), both[1..]);
+    assert!(!node.dir().join("run/mounts/a").exists(), "nothing else is left either");
+    tenant.end();
+}
+
+#[test]
+fn a_new_daemon_puts_the_documents_right() {
+    let (mut node, documents) = node();
+    node.start_daemon();
+    node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
+    node.tranche(&["slice", "create", "b", "-g", "0.5"]).success();
+    node.kill_daemon();
+    let path = |name: &str| documents.join(name);
+    let before = fs::read_to_string(path("tranche.dev-slice-a.json")).unwrap();
+    fs::write(path("tranche.dev-slice-a.json"), "half a docu").unwrap();
+    fs::remove_file(path("tranche.dev-slice-b.json")).unwrap();
+    fs::write(path("tranche.dev-slice-gone.json"), &before).unwrap();
+    fs::write(path("nvidia.json"), "somebody else's").unwrap();
+    node.start_daemon();
+    let names = ["nvidia.json", "tranche.dev-slice-a.json", "tranche.dev-slice-b.json"];
+    assert_eq!(listed(&documents), names);
+    assert_eq!(fs::read_to_string(path("tranche.dev-slice-a.json")).unwrap(), before);
+    node.stop_daemon();
+    assert_eq!(listed(&documents), names, "they stay with the slices while no daemon is there");
+}
+
+#[test]
+fn a_document_that_cannot_be_written_is_said_and_the_slice_is_there() {
+    let (mut node, documents) = node();
+    fs::write(&documents, "a file").unwrap();
+    node.start_daemon();
+    node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
+    let said = node.tranche(&["smi"]).success();
+    assert!(said.contains("slice a cannot be used in containers: cannot write"), "{said}");
+    let tenant = node.tenant_of(&mut node.run_in_slice(&["--slice", "a"], &[e2e::Tenant::program()]));
+    tenant.ready().end();
+    node.tranche(&["slice", "delete", "a"]).success();
+    let said = node.tranche(&["smi"]).success();
+    assert!(!said.contains("containers"), "{said}");
+}
+
+#[test]
+fn two_daemons_do_not_share_a_directory_of_documents() {
+    let (mut node, documents) = node();
+    node.start_daemon();
+    let mut other = node.command(node.stage().daemon());
+    let configuration = node.dir().join("other.toml");
+    fs::write(&configuration, format!("cdi_dir = {documents:?}")).unwrap();
+    other.arg("--runtime-dir").arg(node.dir().join("other")).arg("--state-dir").arg(node.dir().join("other"));
+    let outcome = node.run(other.arg("--config").arg(&configuration));
+    assert_eq!(outcome.code, Some(1), "{outcome}");
+    assert!(outcome.stderr.contains("cdi_dir") && outcome.stderr.contains("already uses"), "{outcome}");
+}
+
+#[test]
+fn a_node_that_nvidias_tool_described_is_taken_at_its_word() {
+    let (mut node, documents) = node();
+    let described = node.dir().join("nvidia.yaml");
+    let libraries = node.stage().libraries();
+    let mount = |name: &str| {
+        let file = libraries.join(name);
+        format!("    - {{hostPath: {}, containerPath: /usr/lib64/{name}}}\n", file.display())
+    };
+    let text = format!(
+        "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: all\n  containerEdits: {{}}\n- name: '0'\n  \
+         containerEdits:\n    deviceNodes: [{{path: /dev/nvidia0}}]\ncontainerEdits:\n  mounts:\n{}{}",
+        mount("libcuda.so.1"),
+        mount("libnvidia-ml.so.1")
+    );
+    let described_by = |text: &str| {
+        fs::write(&described, text).unwrap();
+        node.configure(&format!("cdi_dir = {documents:?}\ncdi_node = {described:?}"));
+    };
+    described_by(&text);
+    node.start_daemon();
+    node.tranche(&["slice", "create", "a", "-g", "0.5", "--gpu", "0"]).success();
+    let said = node.tranche(&["smi"]).success();
+    // Eight GPUs, and a description of one.
+    assert!(said.contains("no device for GPU") && said.contains("nvidia.yaml"), "{said}");
+    assert_eq!(listed(&documents), [""; 0]);
+    node.stop_daemon();
+    let devices: String = (1..8).map(|gpu| format!("- {{name: '{gpu}', containerEdits: {{}}}}\n")).collect();
+    let whole = text.replace("containerEdits:\n  mounts", &format!("{devices}containerEdits:\n  mounts"));
+    fs::write(&described, whole).unwrap();
+    node.start_daemon();
+    let document = fs::read_to_string(documents.join("tranche.dev-slice-a.json")).unwrap();
+    assert!(document.contains("/dev/nvidia0") && document.contains("libtranche_libcuda"), "{document}");
+}

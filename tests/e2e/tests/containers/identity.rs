@@ -1,0 +1,135 @@
+//! Who has a container's slice: the container, and nobody else meanwhile; daemons come and go.
+#![allow(clippy::unwrap_used, reason = "files that a test makes can be made")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use e2e::{Node, Tenant, eventually};
+use tranche_domain::units::Bytes;
+
+use crate::engine::Engine;
+use crate::{HALF_V100, assert_has_half, assert_locked_out};
+
+#[track_caller]
+fn half(engine: &Engine) {
+    engine.node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
+}
+
+#[test]
+fn a_second_container_is_turned_away_until_the_first_has_ended() {
+    let Some(engine) = Engine::begin("") else { return };
+    let image = engine.glibc();
+    half(&engine);
+    let first = assert_has_half(engine.tenant("half", &[], &image));
+    assert_locked_out(engine.tenant("half", &[], &image));
+    assert_eq!(engine.node.slice("half").processes.len(), 1);
+    first.end();
+    assert_has_half(engine.tenant("half", &[], &image));
+}
+
+#[test]
+fn whoever_comes_through_the_containers_door_must_have_been_given_it() {
+    let Some(engine) = Engine::begin("") else { return };
+    half(&engine);
+    let socket = engine.path("run/mounts/half/attach.sock");
+    assert!(socket.exists());
+    // Another user of the node, who knows where it is.
+    let (program, shim) = (engine.path("tenant"), engine.path("shim.so"));
+    fs::copy(Tenant::program(), &program).unwrap();
+    fs::copy(engine.node.stage().shim(), &shim).unwrap();
+    let mut command = engine.node.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+    command.env("LD_PRELOAD", &shim).env("TRANCHE_SLICE_SOCKET", &socket);
+    assert_locked_out(engine.node.tenant_of(&mut command));
+    assert_eq!(engine.node.slice("half").processes.len(), 0);
+}
+
+#[test]
+fn a_container_goes_on_while_daemons_come_and_go_and_keeps_its_slice_from_others() {
+    let Some(mut engine) = Engine::begin("") else { return };
+    let image = engine.glibc();
+    half(&engine);
+    let mut tenant = engine.tenant("half", &["--name", "first"], &image).ready();
+    let pids = engine.node.slice("half").pids();
+    engine.node.kill_daemon();
+    assert_eq!(tenant.info().1, HALF_V100, "it needs no daemon for that");
+    engine.node.start_daemon();
+    tenant.fill();
+    let slice = engine.node.slice("half");
+    assert_eq!((slice.pids(), slice.tier.as_str()), (pids, "replace"));
+    assert!(slice.used() > HALF_V100.saturating_sub(Bytes::mib(400)), "{}", slice.used());
+    assert_locked_out(engine.tenant("half", &[], &image));
+    // Another program of the same container finds the new daemon in the folder that was mounted before. It has none of
+    // the variables that the document sets.
+    tenant.drop_all();
+    let driver =
+        [format!("SIMGPU_NODE={}", engine.node.gpus().display()), "SIMGPU_PROC=/run/simgpu/proc".into()];
+    let words = ["exec", "-i", "-e", &driver[0], "-e", &driver[1], "first", "/usr/bin/tenant"];
+    let mut second = engine.node.tenant_of(&mut engine.podman(&words)).ready();
+    assert_eq!((second.number("count"), second.info().1), (Ok(1), HALF_V100));
+    assert_eq!(engine.node.slice("half").processes.len(), 2);
+    second.end();
+    tenant.end();
+    assert_has_half(engine.tenant("half", &[], &image));
+}
+
+/// The files that a process has mapped as libcuda, as the node names them.
+fn mapped(pid: u32) -> Vec<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
+    let mut files: Vec<PathBuf> = files.filter(|path| path.contains("libcuda")).map(PathBuf::from).collect();
+    files.dedup();
+    files
+}
+
+/// Installs the shim as a careless installer does: into the files that are there.
+fn overwrite(node: &Node, lib: &Path, more: &str) {
+    fs::create_dir_all(lib.join("replace")).unwrap();
+    let staged = node.stage().shim();
+    for name in ["libtranche_preload.so", "replace/libcuda.so.1", "replace/libnvidia-ml.so.1"] {
+        let mut content = fs::read(staged.with_file_name(name)).unwrap();
+        content.extend(more.as_bytes());
+        fs::write(lib.join(name), content).unwrap();
+    }
+}
+
+#[test]
+fn an_upgrade_leaves_what_runs_as_it_is_and_is_there_for_what_comes() {
+    let Some(mut engine) = Engine::begin("cdi_preload = true") else { return };
+    let image = engine.glibc();
+    engine.node.stop_daemon();
+    let lib = engine.path("lib");
+    overwrite(&engine.node, &lib, "");
+    let configuration =
+        format!("cdi_dir = {:?}\nshim = {:?}\n", engine.documents(), lib.join("libtranche_preload.so"));
+    engine.node.configure(&configuration);
+    engine.node.start_daemon();
+    half(&engine);
+    let document = engine.documents().join("tranche.dev-slice-half.json");
+    let before = fs::read_to_string(&document).unwrap();
+    let mut tenant = engine.tenant("half", &["--name", "old"], &image).ready();
+    let pid = engine.node.slice("half").pids()[0];
+    let files = mapped(pid);
+    assert!(!files.is_empty(), "it has mapped the shim");
+
+    engine.node.stop_daemon();
+    overwrite(&engine.node, &lib, "a newer version");
+    engine.node.start_daemon();
+    let after = fs::read_to_string(&document).unwrap();
+    assert_ne!(before, after, "containers that come get the newer one");
+    tenant.fill();
+    assert_eq!(tenant.info().1, HALF_V100);
+    let names = |files: Vec<PathBuf>| -> Vec<String> {
+        files
+            .iter()
+            .map(|file| file.display().to_string().replace("//deleted", "").replace(" (deleted)", ""))
+            .collect()
+    };
+    assert_eq!(names(mapped(pid)), names(files));
+    tenant.end();
+    eventually("the slice is empty", || match engine.node.slice("half").processes.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} processes")),
+    });
+    assert_has_half(engine.tenant("half", &[], &image));
+}
