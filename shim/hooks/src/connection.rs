@@ -1,5 +1,6 @@
 //! The line to the daemon: one per process, one request at a time, made anew when it is lost.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use tranche_policy::{Answer, Daemon, Share, Shared};
@@ -38,12 +39,15 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     close(root);
     close_inherited();
     let mut buffer = [0; 128];
-    let path = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer).ok_or(Failure::Refused)?;
-    let fd = sys::connect(path, left_ms(deadline_ns)).map_err(|error| match error {
-        // These do not pass with time.
-        Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
-        _ => Failure::Away,
-    })?;
+    let told = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer);
+    let fd =
+        sys::connect(told.unwrap_or(IN_CONTAINER), left_ms(deadline_ns)).map_err(|error| match error {
+            // Nobody said where, and this is no container that has a slice.
+            Errno(libc::ENOENT | libc::ENOTDIR) if told.is_none() => Failure::Refused,
+            // These do not pass with time.
+            Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
+            _ => Failure::Away,
+        })?;
     point("attach: connected");
     sys::send(fd.raw(), &Request::hello(seat(root)).encode()).map_err(|_| Failure::Away)?;
     point("attach: greeted");
@@ -60,6 +64,9 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     remember(root, fd, id);
     Ok(welcome)
 }
+
+/// Where a container has its slice's socket: for programs that others start in it, without its variables.
+const IN_CONTAINER: &CStr = c"/run/tranche/slice/attach.sock";
 
 /// The place that this program has already, if it is in.
 fn seat(root: Root) -> Option<Slot> {

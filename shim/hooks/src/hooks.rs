@@ -87,6 +87,9 @@ macro_rules! with_real {
             // published one; the arguments are the program's own, passed on or checked by the body.
             unsafe {
                 let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
+                if Library::$library.is_ours() {
+                    return real($($argument),*);
+                }
                 $body(real, $($argument),*)
             }
         }

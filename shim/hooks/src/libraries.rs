@@ -3,13 +3,16 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::zeroed;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 #[cfg(not(feature = "preload"))]
 use crate::alias;
 use crate::elf::{self, Object};
 use crate::hooks;
 use crate::link_map::LinkMap;
+use crate::root::SHARED;
 
 /// A library of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,9 @@ pub(crate) enum Library {
 /// Where each library was last seen: its load address, then its dynamic section, which is null until known.
 static PLACES: [(AtomicUsize, AtomicPtr<c_void>); 2] =
     [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 2];
+
+/// Whether each of them is the shim itself.
+static OURS: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 impl Library {
     /// The name that the library gives itself, whatever its file is called.
@@ -55,6 +61,13 @@ impl Library {
         elf::search(|object| (object.soname() == self.soname()).then_some(())).is_some()
     }
 
+    /// Whether what is loaded is the shim in the driver's place. Where one is preloaded besides, it passes everything on
+    /// to that: nothing may be charged twice.
+    #[inline(always)]
+    pub(crate) fn is_ours(self) -> bool {
+        cfg!(feature = "preload") && OURS[self as usize].load(Relaxed)
+    }
+
     /// Looks the function up in the library as it was last seen, or else as it is loaded now.
     fn function(self, name: &CStr) -> Option<*mut c_void> {
         let (base, dynamic) = &PLACES[self as usize];
@@ -82,7 +95,7 @@ impl Library {
     #[cfg(not(feature = "preload"))]
     fn loaded(self) -> Option<Object> {
         let named = |object: &Object| object.soname() == self.soname();
-        let theirs = |object: &Object| object.function(crate::root::SHARED).is_none();
+        let theirs = |object: &Object| object.function(SHARED).is_none();
         let anywhere = || elf::search(|object| Some(object).filter(|it| named(it) && theirs(it)));
         alias::loaded(self.alias()).or_else(anywhere)
     }
@@ -95,6 +108,7 @@ impl Library {
         }
         dynamic.store(ptr::null_mut(), Release);
         hooks::symbols().filter(|symbol| symbol.library == self).for_each(Symbol::forget);
+        OURS[self as usize].store(object.function(SHARED).is_some(), Relaxed);
         base.store(object.base(), Release);
         dynamic.store(object.dynamic(), Release);
     }

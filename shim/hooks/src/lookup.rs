@@ -148,6 +148,7 @@ fn replace(hook: Hook, found: *mut c_void) -> Option<*mut c_void> {
         return (!hook.symbol().library.is_loaded()).then_some(null_mut());
     }
     match (provider(hook.symbol(), found), hook.symbol().library) {
+        (Provider::Driver, library) if library.is_ours() => None,
         (Provider::Driver, _) => Some(hook.address()),
         // Two copies of the driver can't be told apart by a hook, and must not be mixed.
         (Provider::OtherCopy, Library::Cuda) => Some(null_mut()),

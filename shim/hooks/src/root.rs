@@ -3,7 +3,6 @@
 //! A child of fork has no context on the GPU and no place in the slice. It finds the words zero, hence every
 //! lock free, nothing held and nobody attached, and begins anew on its first governed call.
 
-#[cfg(not(feature = "preload"))]
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -58,8 +57,7 @@ pub(crate) enum Word {
 }
 
 /// The name under which the library in the place of the driver and the one in the place of NVML find each
-/// other's mapping: they are one tenant.
-#[cfg(not(feature = "preload"))]
+/// other's mapping: they are one tenant. The preloaded one knows them by it.
 pub(crate) const SHARED: &CStr = c"tranche_root";
 
 /// Our mapping; `make` says whether to make one if there is none yet.
