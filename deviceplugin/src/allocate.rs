@@ -33,6 +33,11 @@ pub enum Refusal {
     SeveralProfiles { container: String, one: ProfileName, other: ProfileName },
     #[error("{0} is in use by a pod that the kubelet still lists")]
     InUse(Bundle),
+    #[error(
+        "{device} is part of a GPU that {count} process(es) outside any slice use, as `tranche smi` shows: none is made \
+         there until they have ended"
+    )]
+    Strangers { device: DeviceId, count: usize },
 }
 
 /// One thing to have the daemon do.
@@ -85,6 +90,21 @@ fn read_container(
         }
     }
     Ok(Bundle::of(devices)?)
+}
+
+/// Whether nobody is on the GPUs of new slices whom no slice bounds: what they hold could be promised to nobody.
+///
+/// # Errors
+/// [`Refusal::Strangers`].
+pub fn undisturbed(scene: &Scene, wanted: &[Bundle]) -> Result<(), Refusal> {
+    let new = wanted.iter().filter(|bundle| !scene.slices.keys().any(|held| held.overlaps(bundle)));
+    for device in new.flat_map(Bundle::devices) {
+        match scene.gpus.get(&device.gpu).map_or(0, |room| room.strangers) {
+            0 => {}
+            count => return Err(Refusal::Strangers { device: device.clone(), count }),
+        }
+    }
+    Ok(())
 }
 
 /// A way from what is there to a slice for each container, which leads back if a step of it fails.

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::pod::PodContainer;
 
-use crate::allocate::{Outcome, Refusal, Step, Transaction, read};
+use crate::allocate::{Outcome, Refusal, Step, Transaction, read, undisturbed};
 use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
@@ -170,6 +170,7 @@ impl Desk {
         let mut book = self.book.lock().await;
         self.see(&mut book).await?;
         let wanted = read(&book.offer, profile, containers).map_err(refused)?;
+        undisturbed(&book.scene, &wanted).map_err(refused)?;
         // Only to learn whose pods are there: what has been missing for long is ended elsewhere.
         self.ask_for_pods(&mut book).await;
         let plan = Transaction::plan(&book.scene, &book.absences, &wanted).map_err(refused)?;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{USUAL, bundle, device, idle, offer};
+use crate::testing::{USUAL, bundle, device, idle, offer, uuid};
 
 mod world;
 
@@ -49,6 +49,21 @@ fn two_parts_of_one_gpu_are_refused_to_one_container() {
     let refused = read(&[vec![a.clone(), b.clone()]]).unwrap_err();
     assert_eq!(refused, BadBundle::SameGpu { a: device(0, "h", 0), b: device(0, "h", 1) }.into());
     assert!(read(&[vec![a], vec![b]]).is_ok(), "two containers may share a GPU");
+}
+
+#[test]
+fn on_a_gpu_with_others_no_slice_is_made_and_those_that_are_stay() {
+    let mut scene = idle(2);
+    scene.gpus.get_mut(&uuid(0)).unwrap().strangers = 2;
+    let (here, there) = (bundle([device(0, "p", 0)]), bundle([device(1, "p", 0)]));
+    let both = bundle([device(0, "p", 0), device(1, "p", 0)]);
+    assert_eq!(undisturbed(&scene, std::slice::from_ref(&there)), Ok(()));
+    for wanted in [&here, &both] {
+        let refused = undisturbed(&scene, &[there.clone(), wanted.clone()]).unwrap_err();
+        assert_eq!(refused, Refusal::Strangers { device: device(0, "p", 0), count: 2 });
+    }
+    scene.slices.insert(here.clone(), Occupied::No);
+    assert_eq!(undisturbed(&scene, std::slice::from_ref(&here)), Ok(()), "it was there before them");
 }
 
 fn ours() -> Bundle {
