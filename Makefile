@@ -3,13 +3,15 @@
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE  := target/stage
+PREFIX ?= /usr
+INTO   := $(DESTDIR)$(PREFIX)
 PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build demo demo-kubelet play bench test lint unit e2e kubelet kubelet-build stress gpu-script fuzz clean
+.PHONY: refresh-symbols help build install demo demo-kubelet play bench test lint unit e2e kubelet kubelet-build stress gpu-script fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +44,18 @@ demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 
 
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
+
+install: ## Build for use and put everything under $(DESTDIR)$(PREFIX)
+	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-deviceplugin
+	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
+	install -d $(INTO)/bin $(INTO)/lib/tranche/replace $(INTO)/lib/systemd/system
+	install -m 755 $(addprefix $(TARGET)/release/,tranched tranche tranche-deviceplugin) $(INTO)/bin
+	install -m 755 $(TARGET)/shim/libtranche_preload.so $(INTO)/lib/tranche
+	install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(INTO)/lib/tranche/replace/libcuda.so.1
+	install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(INTO)/lib/tranche/replace/libnvidia-ml.so.1
+	install -m 644 systemd/tranched.service $(INTO)/lib/systemd/system
+	$(TARGET)/release/tranche generate completions --out $(INTO)/share/completions
+	$(TARGET)/release/tranche generate man --out $(INTO)/share/man/man1
 
 bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ..." BENCH="--gpu sim --only shares")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
