@@ -10,7 +10,7 @@ use e2e::{Node, eventually};
 use nix::sys::signal::Signal;
 
 use crate::load::{
-    Load, MEASURE, SATURATING, SETTLE, SIDE_BY_SIDE, TOLERANCE, alone, assert_near, measure, measure_parts,
+    Load, MEASURE, SATURATING, SETTLE, SIDE_BY_SIDE, TOLERANCE, alone, assert_holds, assert_measured, assert_near, measure, measure_parts,
 };
 
 #[test]
@@ -20,8 +20,7 @@ fn three_saturating_slices_get_50_30_and_20_percent() {
     let load = |share| Load::start(&node, &["-g", share], SATURATING);
     let loads = ["0.5", "0.3", "0.2"].map(load);
     sleep(SETTLE);
-    let found = measure_parts(&node, &loads.each_ref(), MEASURE);
-    assert_near(&found, &[50.0, 30.0, 20.0]);
+    assert_holds(&[50.0, 30.0, 20.0], || measure_parts(&node, &loads.each_ref(), MEASURE));
     let shown = node.tranche(&["smi"]).success();
     assert!(shown.contains("over its share") || shown.contains("running"), "{shown}");
 }
@@ -55,8 +54,8 @@ fn a_strict_slice_alone_gets_its_share_and_no_more() {
     let node = Node::simulated("h200x1");
     let load = Load::start(&node, &["-g", "0.3", "--compute-mode", "strict"], SATURATING);
     sleep(SETTLE);
-    let found = measure(&node, &[&load], MEASURE)[0];
-    assert!((20.0..=30.0 + TOLERANCE).contains(&found), "{found:.1} % of exactly 30");
+    let exactly = 20.0..=30.0 + TOLERANCE;
+    assert_measured(&exactly, || measure(&node, &[&load], MEASURE)[0], |found| exactly.contains(found));
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn a_fair_slice_alone_gets_all_and_gives_half_back_to_an_equal() {
     assert!(measure(&node, &[&first], SETTLE)[0] > 60.0, "nobody else wants it");
     let second = Load::start(&node, &["-g", "0.2"], SATURATING);
     sleep(SETTLE);
-    assert_near(&measure_parts(&node, &[&first, &second], MEASURE), &[50.0, 50.0]);
+    assert_holds(&[50.0, 50.0], || measure_parts(&node, &[&first, &second], MEASURE));
 }
 
 #[test]
@@ -79,11 +78,11 @@ fn a_new_share_holds_within_a_second() {
     let loads = ["a", "b"].map(load);
     node.tranche(&["slice", "resize", "a", "--compute", "10%"]).success();
     sleep(SETTLE);
-    assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[20.0, 80.0]);
+    assert_holds(&[20.0, 80.0], || measure_parts(&node, &loads.each_ref(), MEASURE));
     node.tranche(&["slice", "resize", "b", "--limit", "40%"]).success();
     sleep(SETTLE);
-    let limited = measure(&node, &[&loads[1]], MEASURE)[0];
-    assert!((20.0..=40.0 + TOLERANCE).contains(&limited), "{limited:.1} % of at most 40");
+    let limited = 20.0..=40.0 + TOLERANCE;
+    assert_measured(&limited, || measure(&node, &[&loads[1]], MEASURE)[0], |found| limited.contains(found));
 }
 
 #[test]
@@ -94,11 +93,11 @@ fn a_frozen_slice_stops_and_goes_on_when_it_is_thawed() {
     sleep(SETTLE);
     node.tranche(&["slice", "freeze", "a"]).success();
     sleep(SETTLE);
-    assert_near(&measure_parts(&node, &loads.each_ref(), SETTLE), &[0.0, 100.0]);
+    assert_holds(&[0.0, 100.0], || measure_parts(&node, &loads.each_ref(), SETTLE));
     assert_eq!(node.slice("a").compute_state, "frozen");
     node.tranche(&["slice", "thaw", "a"]).success();
     sleep(SETTLE);
-    assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[50.0, 50.0]);
+    assert_holds(&[50.0, 50.0], || measure_parts(&node, &loads.each_ref(), MEASURE));
     for load in &mut loads {
         let answer = load.tell("rate");
         assert!(answer.contains("\"errors\":[]"), "{answer}");
@@ -112,7 +111,7 @@ fn what_nobody_was_promised_goes_to_the_slice_of_higher_priority() {
     let training = Load::start(&node, &["-g", "0.3"], SATURATING);
     let serving = Load::start(&node, &["-g", "0.3", "--priority", "5"], SATURATING);
     sleep(SETTLE);
-    assert_near(&measure_parts(&node, &[&training, &serving], MEASURE), &[30.0, 70.0]);
+    assert_holds(&[30.0, 70.0], || measure_parts(&node, &[&training, &serving], MEASURE));
 }
 
 #[test]
@@ -132,7 +131,7 @@ fn programs_outlive_a_killed_daemon_and_their_shares_come_back_with_the_next() {
     }
     node.start_daemon();
     sleep(SETTLE);
-    assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[70.0, 30.0]);
+    assert_holds(&[70.0, 30.0], || measure_parts(&node, &loads.each_ref(), MEASURE));
     let degraded = node.slice("b").launches_degraded;
     assert!(degraded > 0, "launches without a daemon are counted");
     for load in &mut loads {
@@ -157,7 +156,7 @@ fn right_after_a_restart_of_the_daemon_loads_of_every_kind_have_their_shares() {
         sleep(Duration::from_millis(1500));
         node.start_daemon();
         sleep(SETTLE);
-        assert_near(&measure_parts(&node, &loads.each_ref(), MEASURE), &[50.0, 20.0, 30.0]);
+        assert_holds(&[50.0, 20.0, 30.0], || measure_parts(&node, &loads.each_ref(), MEASURE));
     }
 }
 
