@@ -200,7 +200,9 @@ impl<'a> Gate<'a> {
             self.fail(place, pass, host);
             return (result, Grant::NONE);
         }
-        (result, self.enter(place, work, pass, launch))
+        let grant = self.enter(place, work, pass, launch);
+        self.tell(pass, host);
+        (result, grant)
     }
 }
 

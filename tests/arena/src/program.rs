@@ -100,7 +100,6 @@ impl Thread<'_> {
         };
         for device in 0..self.world.slices[self.its().tenant].gpus.len() {
             self.pass(work, &One { thread: self, device, length: length.max(1) });
-            self.sleep(Sleep::Until(self.now() + self.world.setup.delays.launch));
         }
     }
 
@@ -199,6 +198,7 @@ impl Launch for One<'_, '_> {
             self.thread.sleep(Sleep::Room);
         }
         self.thread.world.put_kernel(self.thread.thread, self.device, self.length);
+        self.thread.sleep(Sleep::Until(self.thread.now() + self.thread.world.setup.delays.launch));
         0
     }
 

@@ -34,6 +34,13 @@ pub struct Delays {
     pub launch: u64,
 }
 
+impl Delays {
+    /// Of a daemon that has decided before the driver has taken a launch.
+    pub fn prompt() -> Self {
+        Self { bell: (0, 10 * US), alarm: (0, 5 * US), launch: 20 * US, ..Self::default() }
+    }
+}
+
 impl Default for Delays {
     fn default() -> Self {
         Self {

@@ -1,6 +1,8 @@
 //! Limits, idle time, and terms that change while programs run.
 
-use arena::{Action, Lengths, Load, MS, Program, Report, S, Setup, Tenant, US, fair, gpu, permille, run};
+use arena::{
+    Action, Delays, Lengths, Load, MS, Program, Report, S, Setup, Tenant, US, fair, gpu, permille, run,
+};
 use tranche_domain::compute::Terms;
 use tranche_domain::request::ComputeMode;
 
@@ -66,6 +68,43 @@ fn two_strict_slices_leave_the_rest_idle() {
         }
         let (five, three) = (report.percent(0), report.percent(1));
         assert!((five - 50.0).abs() <= 1.0 && (three - 30.0).abs() <= 1.0, "{five:.1} and {three:.1} %");
+    }
+}
+
+/// A thread that gets no processor for a while does not say that its queue ran dry, nor that it goes on.
+#[test]
+fn a_strict_slice_that_is_held_up_now_and_then_never_exceeds_its_limit() {
+    for kernel in [50 * US, MS, 5 * MS] {
+        for pause in [3 * MS, 8 * MS, 30 * MS, 150 * MS] {
+            let mut setup = Setup::new(vec![Tenant::new(strict(300), Load::saturating(kernel))]);
+            let at = |turn: u64| S + turn * 417 * MS;
+            let stop = |turn| (at(turn), Action::Stop(0));
+            let go_on = |turn| (at(turn) + pause, Action::Continue(0));
+            setup.script = (0..40).flat_map(|turn| [stop(turn), go_on(turn)]).collect();
+            let report = run(&setup, 18 * S);
+            let (most, least) = (report.most_in_a_second(0), report.percent(0));
+            assert!(most <= 320 * MS + kernel, "{} us in a second, by {kernel} ns, {pause} ns", most / US);
+            let due = 30.0 * (1.0 - pause as f64 / (417 * MS) as f64);
+            assert!(least >= due - 2.0, "{least:.1} of {due:.1} % by {kernel} ns, {pause} ns");
+        }
+    }
+}
+
+#[test]
+fn limits_hold_where_the_daemon_decides_before_the_driver_has_taken_the_launch() {
+    for kernel in [50 * US, MS] {
+        let tenant = |share| Tenant::new(strict(share), Load::saturating(kernel));
+        for shares in [&[300][..], &[500, 300]] {
+            let mut setup = Setup::new(shares.iter().copied().map(tenant).collect());
+            setup.delays = Delays::prompt();
+            let report = run(&setup, 31 * S);
+            for (slice, share) in shares.iter().enumerate() {
+                let most = report.most_in_a_second(slice);
+                assert!(most <= u64::from(share + 20) * MS + kernel, "{shares:?}, {slice}: {} us", most / US);
+                let found = report.percent(slice);
+                assert!((found - f64::from(*share) / 10.0).abs() <= 1.0, "{shares:?}, {slice}: {found:.1} %");
+            }
+        }
     }
 }
 

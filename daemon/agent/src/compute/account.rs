@@ -33,6 +33,7 @@ pub struct Account {
     /// What the record said that was read last.
     reading: Reading,
     waiting: bool,
+    claims_work: bool,
     marks: u64,
     launching: u64,
     passes: u64,
@@ -52,6 +53,7 @@ impl Account {
             looked: None,
             processes: Vec::new(),
             waiting: false,
+            claims_work: false,
             marks: 0,
             launching: 0,
             passes: 0,
@@ -64,9 +66,10 @@ impl Account {
         self.marks > 0
     }
 
-    /// Whether anything was outstanding or waited at the last look.
+    /// Whether anything was outstanding or waited at the last look, or was said to be outstanding: its mark may stand
+    /// there a moment later.
     pub(super) const fn is_active(&self) -> bool {
-        self.has_work() || self.waiting
+        self.has_work() || self.waiting || self.claims_work
     }
 
     /// How many of its processes launch at the same time, as far as is known.
@@ -123,6 +126,7 @@ impl Account {
         self.passes = self.passes.saturating_add(sum.passes);
         self.degraded = self.degraded.saturating_add(sum.degraded);
         (self.launching, self.waiting, self.marks) = (sum.launching, sum.waiting, sum.marks);
+        self.claims_work = sum.claims_work;
         let outstanding = self.order.iter().map(|device| sum.pending[device.index()]).max();
         let (kernel, longest) = if sum.launching > 0 { sum.of_active } else { sum.of_all };
         Observed {

@@ -37,7 +37,7 @@ impl Gate<'_> {
         let now = self.now(host);
         let uncounted = match self.look_up(now) {
             Ok(opened) => match self.try_begin(place, spent, opened, now) {
-                Ok(pass) => return self.begun(pass, opened, host),
+                Ok(pass) => return self.counted(pass, opened),
                 Err(_) => Spent::default(),
             },
             Err(_) => spent,
@@ -83,14 +83,19 @@ impl Gate<'_> {
         self.let_go(device);
     }
 
-    fn begun(&self, pass: Pass, opened: Opened, host: &impl Host) -> Pass {
+    fn counted(&self, pass: Pass, opened: Opened) -> Pass {
         if opened.away {
             self.record.tally(Tally::Degraded).fetch_add(1, Relaxed);
         }
-        if pass.fresh && opened.lease.bell {
+        pass
+    }
+
+    /// Says that there is work where there was none, once it is known of how much: the daemon may decide before the next
+    /// line of this thread runs.
+    pub(super) fn tell(&self, pass: Pass, host: &impl Host) {
+        if pass.fresh && Lease::decode(pass.word).bell {
             host.ring();
         }
-        pass
     }
 
     /// What waits here is known to wait: the slice has more to do than what it has outstanding.
@@ -111,7 +116,7 @@ impl Gate<'_> {
             let opened = self.opened(host);
             let now = self.now(host);
             let seen = match self.try_begin(place, Spent::default(), opened, now) {
-                Ok(pass) => return self.begun(pass, opened, host),
+                Ok(pass) => return self.counted(pass, opened),
                 Err(seen) => seen,
             };
             let since = match progress {
@@ -122,7 +127,7 @@ impl Gate<'_> {
             if now.saturating_sub(since) >= STALLED_NS {
                 let pass = self.begin_regardless(place, opened, now);
                 self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
-                return self.begun(pass, Opened { away: false, ..opened }, host);
+                return pass;
             }
             host.sleep_ns(seen.nap_ns(opened.lease));
         }

@@ -10,7 +10,8 @@ use e2e::{Node, eventually};
 use nix::sys::signal::Signal;
 
 use crate::load::{
-    Load, MEASURE, SATURATING, SETTLE, SIDE_BY_SIDE, TOLERANCE, alone, assert_holds, assert_measured, assert_near, measure, measure_parts,
+    Load, MEASURE, SATURATING, SETTLE, SIDE_BY_SIDE, TOLERANCE, alone, assert_holds, assert_measured,
+    assert_near, measure, measure_parts,
 };
 
 #[test]

@@ -150,6 +150,7 @@ pub(crate) fn assert_measured<T: Debug>(
     mut measure: impl FnMut() -> T,
     is_right: impl Fn(&T) -> bool,
 ) {
-    let found: Vec<T> = repeat_with(&mut measure).take(MEASUREMENTS).take_while(|found| !is_right(found)).collect();
+    let found: Vec<T> =
+        repeat_with(&mut measure).take(MEASUREMENTS).take_while(|found| !is_right(found)).collect();
     assert!(found.len() < MEASUREMENTS, "{found:.1?} instead of {wanted:.1?}");
 }
