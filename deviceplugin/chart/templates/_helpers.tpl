@@ -28,11 +28,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
 
-{{/* Where the libraries of this version lie on the node: another version's are never written over. */}}
-{{- define "tranche.libraries" -}}
-{{ printf "%s/%s" .Values.hostPaths.libraries (default .Chart.AppVersion .Values.image.tag) }}
-{{- end }}
-
 {{- define "tranche.deviceplugin.toml" -}}
 resource_domain = {{ .Values.resourceDomain | quote }}
 tranched_socket = {{ printf "%s/tranched.sock" .Values.hostPaths.runtime | quote }}
@@ -87,7 +82,7 @@ profiles = {{ .profiles | toJson }}
 {{- define "tranche.tranched.toml" -}}
 runtime_dir = {{ .Values.hostPaths.runtime | quote }}
 state_dir = {{ .Values.hostPaths.state | quote }}
-shim = {{ printf "%s/lib/tranche/libtranche_preload.so" (include "tranche.libraries" .) | quote }}
+cdi_dir = {{ .Values.hostPaths.cdi | quote }}
 log = {{ .Values.tranched.log | quote }}
 {{- with .Values.tranched.config }}
 {{ . }}

@@ -178,44 +178,6 @@ func TestThePluginAndTheDaemonUnderstandTheirConfiguration(t *testing.T) {
 	}
 }
 
-func TestLibrariesAreReplacedByRenameAndOnlyWhenTheyDiffer(t *testing.T) {
-	set := rendered(t, "").DaemonSets["tranched"]
-	init := set.Spec.Template.Spec.InitContainers[0]
-	from, to := t.TempDir(), t.TempDir()
-	script := strings.Replace(init.Args[0], "cd /usr/lib/tranche", "cd "+from, 1)
-	install := func(content string) os.FileInfo {
-		if err := os.MkdirAll(filepath.Join(from, "replace"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(from, "replace/libcuda.so.1"), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		arguments := append(append([]string{}, init.Command[1:]...), script, "libraries", to)
-		if said, err := exec.Command(init.Command[0], arguments...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
-		place := filepath.Join(to, "lib/tranche/replace/libcuda.so.1")
-		if found, err := os.ReadFile(place); err != nil || string(found) != content {
-			t.Fatalf("%q is there: %v", found, err)
-		}
-		info, err := os.Stat(place)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info
-	}
-	first := install("one")
-	if !os.SameFile(first, install("one")) {
-		t.Error("a library that did not change was replaced")
-	}
-	if os.SameFile(first, install("two")) {
-		t.Error("a library was written over, under the feet of whoever maps it")
-	}
-	if first.Mode().Perm() != 0o755 {
-		t.Errorf("not everybody can map it: %v", first.Mode())
-	}
-}
-
 // stage is where the programs were built to.
 func stage(t *testing.T) string {
 	t.Helper()
