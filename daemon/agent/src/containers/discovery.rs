@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tranche_cdi::{Facts, Found, FoundLibrary, Governed, Gpu, NodeSpec};
@@ -68,6 +69,13 @@ impl Source {
         let library =
             mapped_nvml().ok_or("NVML is not loaded, so nobody knows where the driver's libraries are")?;
         let folder = library.parent().unwrap_or(Path::new("/"));
+        if !is_on_the_node(&library) {
+            return Err(format!(
+                "the daemon is in a container that has NVML at {}, where the node has none: write a description of the \
+                 node with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` on the node itself",
+                library.display()
+            ));
+        }
         let libraries = libraries(folder, &node.driver_version);
         if !libraries.iter().any(|found| Governed::named(&found.file) == Some(Governed::Cuda)) {
             return Err(format!(
@@ -89,7 +97,7 @@ fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
         let gpu = Gpu { uuid: gpu.uuid, index: gpu.index };
         let facts = node.facts(&[gpu], gpus.len()).map_err(|bad| bad.to_string())?;
         for library in [&facts.cuda.file, &facts.nvml.file] {
-            if !Path::new(library).exists() {
+            if !is_on_the_node(Path::new(library)) {
                 return Err(format!(
                     "{}: it names {library}, which is not there: it may be older than the driver; write it again with \
                      `nvidia-ctk cdi generate`",
@@ -99,6 +107,19 @@ fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
         }
     }
     Ok(Source::Described(node))
+}
+
+/// Whether the machine has a file there. The daemon may be in a container itself, which has others at the same paths, and
+/// container runtimes mount the machine's: that is where its first process is.
+fn is_on_the_node(path: &Path) -> bool {
+    const MACHINE: &str = "/proc/1/root";
+    let inside = path.strip_prefix("/").unwrap_or(path);
+    match fs::symlink_metadata(Path::new(MACHINE).join(inside)) {
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        // Who may not look there is no container of root's.
+        Err(_) => path.exists(),
+    }
 }
 
 /// What might be a document, in the order of its names.
@@ -234,6 +255,13 @@ mod tests {
         let found = libraries(folder.path(), VERSION);
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(found[0].names, ["libcuda.so", "libcuda.so.1"]);
+    }
+
+    #[test]
+    fn a_file_is_looked_for_where_the_machine_has_it() {
+        let folder = installed();
+        assert!(is_on_the_node(&folder.path().join("libcuda.so")) && is_on_the_node(folder.path()));
+        assert!(!is_on_the_node(&folder.path().join("libcuda.so.9")));
     }
 
     #[test]
