@@ -60,10 +60,16 @@ func machine(t *testing.T) *node.Node {
 func lab(t *testing.T) (*node.Node, *kubelet.Kubelet) {
 	t.Helper()
 	n := machine(t)
+	return n, attend(n)
+}
+
+// attend gives a machine with a daemon plugin and kubelet.
+func attend(n *node.Node) *kubelet.Kubelet {
+	n.Judge.Helper()
 	n.StartPlugin(bigAndSmall)
 	k := kubelet.Start(n)
 	awaitCapacity(n, k, all)
-	return n, k
+	return k
 }
 
 // awaitCapacity waits until there are as many devices of each of the two sizes.

@@ -28,6 +28,8 @@ type Judge interface {
 type Node struct {
 	// Dir holds all that belongs to it. Its name is short, because sockets lie below.
 	Dir string
+	// Configuration is the daemon's, from when it is started next.
+	Configuration string
 	// Judge hears of what fails.
 	Judge  Judge
 	stage  string
@@ -125,7 +127,7 @@ func (n *Node) SetGpu(gpu int, options ...string) {
 func (n *Node) StartDaemon() {
 	n.Judge.Helper()
 	command := n.Command("tranched", "--runtime-dir", filepath.Join(n.Dir, "run"),
-		"--state-dir", filepath.Join(n.Dir, "state"), "--config", n.file("tranched.toml", ""))
+		"--state-dir", filepath.Join(n.Dir, "state"), "--config", n.file("tranched.toml", n.Configuration))
 	n.daemon = n.start(command, "tranched.log")
 	n.Eventually("the daemon answers", func() error {
 		_, err := n.Run("tranche", "smi", "--json")
