@@ -92,7 +92,11 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
             Ok(()) if desk.config.division == Division::Dynamic && desk.has_gpus().await => {
                 return Err(ServeError::NothingFits);
             }
-            Ok(()) => "there is no GPU that is ours and has a layout; it is looked for again".to_owned(),
+            Ok(()) => {
+                "there is no GPU that is ours and has a layout; it is looked for again (`tranche smi` shows \
+                 those there are: does the configuration name one?)"
+                    .to_owned()
+            }
         };
         if said.as_ref() != Some(&wanting) {
             tracing::warn!("{wanting}");

@@ -210,6 +210,25 @@ fn a_layout_larger_than_this_nodes_gpus_ends_with_code_2() {
 }
 
 #[test]
+fn a_profile_larger_than_every_gpu_ends_with_code_2() {
+    let node = Node::simulated("v100x8");
+    let outcome =
+        node.run(&mut plugin(&node, "dynamic = true\n[[profile]]\nname = 'big'\nmemory_mib = 40000"));
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("as large as any profile"), "{outcome}");
+}
+
+#[test]
+fn without_a_gpu_that_is_ours_it_says_so_once_and_looks_again() {
+    let node = Node::simulated("v100x8");
+    let running = Process::start(&mut plugin(&node, &format!("gpus = [99]\n{PROFILES}")));
+    std::thread::sleep(Duration::from_secs(7));
+    running.signal(Signal::SIGTERM);
+    let outcome = running.end();
+    assert_eq!(outcome.code, Some(0), "{outcome}");
+    assert_eq!(outcome.stderr.matches("there is no GPU that is ours").count(), 1, "{outcome}");
+}
+
+#[test]
 fn what_is_not_there_yet_is_named_once_and_waited_for() {
     let mut node = Node::without_daemon("v100x8");
     let running = Process::start(&mut plugin(&node, PROFILES));
