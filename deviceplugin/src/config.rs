@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuSelector, GpuUuid};
 
 use crate::offer::{Layout, Model, Offer, Which};
@@ -33,10 +34,35 @@ pub struct Config {
     pub log: String,
     /// The GPUs that are ours to divide. Default: all.
     pub gpus: Option<Vec<GpuSelector>>,
+    /// Faults that make nothing unhealthy. Default: none but those that programs bring about.
+    pub ignored_xids: IgnoredXids,
     /// The sizes that are offered, each a resource.
     pub profiles: Vec<Profile>,
     /// How the GPUs are divided.
     pub division: Division,
+}
+
+/// Faults that make nothing unhealthy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum IgnoredXids {
+    /// Those that programs bring about, which say nothing of the GPU.
+    #[default]
+    OfPrograms,
+    /// Those, and these.
+    AndThese(BTreeSet<Xid>),
+    /// All of them.
+    All,
+}
+
+impl IgnoredXids {
+    /// Whether a fault is among them.
+    pub fn contains(&self, xid: Xid) -> bool {
+        match self {
+            Self::OfPrograms => xid.is_of_programs(),
+            Self::AndThese(these) => xid.is_of_programs() || these.contains(&xid),
+            Self::All => true,
+        }
+    }
 }
 
 /// How GPUs are divided into devices.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 use tranche_domain::id::SliceName;
@@ -79,6 +80,16 @@ impl Daemon {
             Err(DaemonError::Refused(status)) if status.code() == Code::NotFound => Ok(()),
             answer => answer.map(drop),
         }
+    }
+
+    /// Tells whenever the health of some GPU changes, at once the first time, until the daemon goes.
+    pub(crate) async fn follow(&self, changed: &Notify) -> Result<(), DaemonError> {
+        let mut node = tranche_rpc::connect(&self.socket).await?;
+        let mut turns = node.follow_gpus(v1::FollowGpusRequest {}).await?.into_inner();
+        while turns.message().await?.is_some() {
+            changed.notify_one();
+        }
+        Ok(())
     }
 
     async fn ask<T, F>(&self, question: impl FnOnce(Client) -> F) -> Result<T, DaemonError>

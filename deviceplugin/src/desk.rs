@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::sleep;
 use tonic::{Code, Status};
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -122,6 +122,11 @@ impl Desk {
         let book = self.book.lock().await;
         let cards: Vec<_> = book.cards.values().cloned().collect();
         features::labels(&self.config, &cards, &book.offer)
+    }
+
+    /// Waits until the health of some GPU changes, at once the first time, and says so; until the daemon goes.
+    pub(crate) async fn follow(&self, changed: &Notify) -> Result<(), DaemonError> {
+        self.daemon.follow(changed).await
     }
 
     /// Reads the daemon's picture and shows what follows; with the daemon away, that nothing can be had.
@@ -257,7 +262,7 @@ impl Desk {
         book.cards.extend(node.gpus.iter().map(|gpu| (gpu.uuid, Card::of(gpu))));
         let cards: Vec<_> = book.cards.values().cloned().collect();
         book.offer = Offer::of(&self.config, &cards)?;
-        book.scene = Scene::of(&node);
+        book.scene = Scene::of(&node, &self.config.ignored_xids);
         let pods = node.slices.into_iter().filter_map(|slice| Some((slice.name, slice.pod?)));
         book.labels = pods.collect();
         Ok(())

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{GpuView, NodeView};
 
 use crate::bundle::Bundle;
+use crate::config::IgnoredXids;
 use crate::device::DeviceId;
 use crate::offer::Offer;
 use crate::profile::Claim;
@@ -43,6 +45,8 @@ pub struct Room {
     pub obstacle: Option<String>,
     /// How many processes use it that are in no slice.
     pub strangers: usize,
+    /// A fault that the driver reported, that is not over and that counts.
+    pub fault: Option<Xid>,
 }
 
 /// What a device is good for.
@@ -74,6 +78,8 @@ pub enum Broken {
     Gone,
     /// No slice may be put there.
     Obstacle(String),
+    /// The driver reported a fault.
+    Fault(Xid),
 }
 
 impl Health {
@@ -94,20 +100,22 @@ impl fmt::Display for Health {
             Self::Broken(Broken::NoDaemon) => f.write_str("broken: tranched does not answer"),
             Self::Broken(Broken::Gone) => f.write_str("broken: tranched does not see its GPU"),
             Self::Broken(Broken::Obstacle(why)) => write!(f, "broken: {why}"),
+            Self::Broken(Broken::Fault(xid)) => write!(f, "broken: the driver reports {xid}"),
         }
     }
 }
 
 impl Scene {
     /// Reads the daemon's picture.
-    pub fn of(node: &NodeView) -> Self {
+    pub fn of(node: &NodeView, ignored: &IgnoredXids) -> Self {
         let ours = node.slices.iter().filter_map(|slice| {
             let empty = slice.processes.is_empty() && slice.root_pids.is_empty();
             let occupied = if empty { Occupied::No } else { Occupied::Yes };
             let gpus = slice.devices.iter().map(|device| device.gpu_uuid);
             Some((Bundle::of_slice(&slice.name, gpus)?, occupied))
         });
-        Self { gpus: node.gpus.iter().map(|gpu| (gpu.uuid, Room::of(gpu))).collect(), slices: ours.collect() }
+        let room = |gpu: &GpuView| (gpu.uuid, Room::of(gpu, ignored));
+        Self { gpus: node.gpus.iter().map(room).collect(), slices: ours.collect() }
     }
 
     /// The devices that are in use.
@@ -131,8 +139,9 @@ impl Scene {
 }
 
 impl Room {
-    fn of(gpu: &GpuView) -> Self {
+    fn of(gpu: &GpuView, ignored: &IgnoredXids) -> Self {
         Self {
+            fault: gpu.faults.iter().map(|fault| fault.xid).find(|xid| !ignored.contains(*xid)),
             index: gpu.index,
             free: gpu.capacity.saturating_sub(gpu.committed),
             free_compute: Permille::WHOLE.saturating_sub(gpu.committed_compute),
@@ -144,8 +153,11 @@ impl Room {
     /// Devices of a layout are promised side by side, so each healthy one uses up room for the next; dynamic
     /// ones compete for it, and whoever comes first has it.
     fn judge(&mut self, claim: Claim, in_use: bool, dynamic: bool) -> Health {
-        match &self.obstacle {
-            Some(why) => Health::Broken(Broken::Obstacle(why.clone())),
+        if let Some(why) = &self.obstacle {
+            return Health::Broken(Broken::Obstacle(why.clone()));
+        }
+        match self.fault {
+            Some(xid) => Health::Broken(Broken::Fault(xid)),
             None if in_use => Health::Healthy,
             None if self.strangers > 0 => Health::Taken(Taken::ByStrangers(self.strangers)),
             None if claim.memory > self.free || claim.compute > self.free_compute => {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::attendant::Attendant;
 use crate::config::{Config, Division};
@@ -67,7 +67,9 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
         let attendant = Attendant::new(Arc::clone(&desk), profile.name.clone());
         attendants.spawn(attendant.run(changes.clone(), told.clone()));
     }
-    let looking = tokio::spawn(keep_looking(Arc::clone(&desk), pace));
+    let changed = Arc::new(Notify::new());
+    let following = tokio::spawn(keep_following(Arc::clone(&desk), pace, Arc::clone(&changed)));
+    let looking = tokio::spawn(keep_looking(Arc::clone(&desk), pace, changed));
     let labelling =
         desk.config.features_dir.clone().map(|into| tokio::spawn(features::keep(Arc::clone(&desk), into)));
     stop.await;
@@ -75,6 +77,7 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
     if timeout(GRACE, attendants.join_all()).await.is_err() {
         tracing::warn!("a profile does not come to its end and is left");
     }
+    following.abort();
     looking.abort();
     labelling.inspect(|labelling| labelling.abort());
     tracing::info!("stopped; slices and their pods stay as they are");
@@ -113,11 +116,27 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
     Ok(())
 }
 
-async fn keep_looking(desk: Arc<Desk>, pace: Pace) {
-    let mut said = None;
-    for number in 0u32.. {
-        let seen =
-            if number.is_multiple_of(COLLECT_EVERY) { desk.collect().await } else { desk.look().await };
+/// Has the daemon tell of changes. One that goes away has changed as well.
+async fn keep_following(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
+    loop {
+        if let Err(error) = desk.follow(&changed).await {
+            tracing::debug!(%error, "changes of GPUs are not followed");
+        }
+        changed.notify_one();
+        sleep(pace.look).await;
+    }
+}
+
+/// Looks again and again, and at once when something changed. The kubelet is asked at its own pace.
+async fn keep_looking(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
+    let (mut said, mut due) = (None, Instant::now());
+    loop {
+        let seen = if Instant::now() >= due {
+            due = Instant::now() + pace.look * COLLECT_EVERY;
+            desk.collect().await
+        } else {
+            desk.look().await
+        };
         match seen {
             Ok(()) if said.take().is_some() => tracing::info!("tranched answers again"),
             Ok(()) => {}
@@ -129,6 +148,7 @@ async fn keep_looking(desk: Arc<Desk>, pace: Pace) {
                 }
             }
         }
-        sleep(pace.look).await;
+        // Whether it changed or the time is up, the next look is due.
+        let _ = timeout(pace.look, changed.notified()).await;
     }
 }

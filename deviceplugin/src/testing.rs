@@ -66,6 +66,7 @@ pub(crate) fn idle(gpus: u8) -> Scene {
         free_compute: Permille::WHOLE,
         obstacle: None,
         strangers: 0,
+        fault: None,
     };
     Scene { gpus: (0..gpus).map(|gpu| (uuid(gpu), room(gpu))).collect(), ..Scene::default() }
 }

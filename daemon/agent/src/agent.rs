@@ -28,6 +28,7 @@ use crate::config::OverCap;
 use crate::containers::{self, Containers, Documents};
 use crate::context::Contexts;
 use crate::failure::Failure;
+use crate::faults::FaultBook;
 use crate::process::Process;
 use crate::queue::Queue;
 use crate::reaper;
@@ -51,6 +52,7 @@ pub(crate) struct Agent {
     pub(crate) over_cap: OverCap,
     pub(crate) last_look: Mutex<LastLook>,
     pub(crate) listings: Listings,
+    pub(crate) faults: FaultBook,
     /// What containers are told of slices; nothing where that is off.
     pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
@@ -117,6 +119,7 @@ impl Agent {
             over_cap,
             last_look: Mutex::default(),
             listings: Listings::default(),
+            faults: FaultBook::new(Duration::from_secs(60)),
             containers: None,
             governor,
             attendant,

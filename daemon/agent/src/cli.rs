@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use nix::unistd::{Group, chown};
@@ -112,6 +113,7 @@ fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documen
         driver,
         contexts,
         over_cap: config.over_cap(),
+        fault_quiet: Duration::from_secs(config.fault_quiet_s),
         transfers: config.transfers,
         documents,
         outstanding: Some(outstanding),

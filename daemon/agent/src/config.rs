@@ -37,6 +37,9 @@ pub struct Config {
     pub over_cap: OverCapPolicy,
     /// With `over_cap = "kill"`: for how many seconds a slice may be over its cap. Default: 60.
     pub over_cap_grace_s: u64,
+    /// For how many seconds a GPU is to have answered, needed no reset and reported nothing until its faults are
+    /// over. Default: 60.
+    pub fault_quiet_s: u64,
     /// Whether asynchronous copies and fills count as compute: `uncounted` lets them pass, `counted` holds them back
     /// and charges them as it does launches. Default: `uncounted`.
     pub transfers: Transfers,
@@ -64,6 +67,7 @@ impl Default for Config {
             context_reserve_mib: 512,
             over_cap: OverCapPolicy::Report,
             over_cap_grace_s: 60,
+            fault_quiet_s: 60,
             transfers: Transfers::Uncounted,
             cdi_dir: None,
             cdi_node: None,

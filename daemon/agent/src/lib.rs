@@ -17,6 +17,7 @@ mod config;
 mod containers;
 mod context;
 mod failure;
+mod faults;
 mod kin;
 mod picture;
 pub mod privileges;

@@ -77,6 +77,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
                 used: process.used,
             })
             .collect(),
+        faults: agent.faults.of(facts.uuid),
     }
 }
 

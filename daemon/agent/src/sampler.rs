@@ -102,7 +102,9 @@ async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
 /// Asks the driver: this may block.
 fn look(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<ProcessUtilization>>) {
     let mut samples = BTreeMap::new();
-    for gpu in agent.driver.gpus().unwrap_or_default() {
+    let gpus = agent.driver.gpus().unwrap_or_default();
+    agent.faults.look(agent, &gpus);
+    for gpu in gpus {
         let obstacle = gpu.not_sliceable.as_ref().map(ToString::to_string);
         agent.core().node.set_obstacle(gpu.uuid, obstacle);
         let last = since.entry(gpu.uuid).or_default();

@@ -19,9 +19,10 @@ use crate::compute::Governor;
 use crate::config::{OverCap, Transfers};
 use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
+use crate::faults::FaultBook;
 use crate::service::Door;
 use crate::sockets::Layout;
-use crate::{recovery, sampler};
+use crate::{faults, recovery, sampler};
 
 /// How long calls in progress may take to end once the daemon was told to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -40,6 +41,8 @@ pub struct Settings {
     pub contexts: Contexts,
     /// What is done about slices that stay over their caps.
     pub over_cap: OverCap,
+    /// How long a GPU is to have been well until its faults are over.
+    pub fault_quiet: Duration,
     /// What copies and fills are to compute.
     pub transfers: Transfers,
     /// What containers are told of slices, and where.
@@ -58,6 +61,8 @@ pub enum StartError {
     Compute(io::Error),
     #[error("cannot start a thread for the tenants: {0}")]
     Attendant(io::Error),
+    #[error("cannot start a thread for the faults of GPUs: {0}")]
+    Faults(io::Error),
     #[error("cannot serve at the gRPC socket: {0}")]
     Door(io::Error),
     #[error("the gRPC server failed: {0}")]
@@ -74,11 +79,13 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, over_cap, transfers, documents, outstanding } = settings;
+    let Settings { layout, shim, driver, contexts, over_cap, fault_quiet, transfers, documents, outstanding } =
+        settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start().map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
-    let agent = Agent::new(layout, shim, driver, contexts, over_cap, governing, work).telling(documents);
+    let mut agent = Agent::new(layout, shim, driver, contexts, over_cap, governing, work).telling(documents);
+    agent.faults = FaultBook::new(fault_quiet);
     let agent = Arc::new(agent);
     for note in &agent.core().notes {
         tracing::warn!("{note}");
@@ -90,12 +97,15 @@ pub async fn serve(
         let agent = Arc::clone(&agent);
         tokio::task::spawn_blocking(move || take_late(&agent, outstanding));
     }
+    faults::follow(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
     let calls = UnixListenerStream::new(UnixListener::from_std(door).map_err(StartError::Door)?);
     ready(&agent);
     let (told, stopping) = tokio::sync::oneshot::channel();
-    let stopped = async {
+    let following = Arc::clone(&agent);
+    let stopped = async move {
         stop.await;
+        following.faults.stop();
         let _ = told.send(());
     };
     let server = Server::builder()

@@ -1,9 +1,12 @@
 //! The gRPC door: messages in, domain values through, statuses out. Nothing is decided here.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 use tranche_domain::id::{HostPid, SliceName};
@@ -86,6 +89,14 @@ impl Node for Door {
             preload_path: shim.display().to_string(),
             gpu_uuids: slice.parts.iter().map(|part| part.gpu.to_string()).collect(),
         }))
+    }
+
+    type FollowGpusStream = Pin<Box<dyn Stream<Item = Result<v1::GpusChanged, Status>> + Send>>;
+
+    async fn follow_gpus(&self, _: Request<v1::FollowGpusRequest>) -> Answer<Self::FollowGpusStream> {
+        let turns = WatchStream::new(self.0.faults.turns());
+        let told = turns.map_while(|turn| turn.map(|turn| Ok(v1::GpusChanged { turn })));
+        Ok(Response::new(Box::pin(told)))
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use common::{Calls, PATIENCE, Place, Tenant, expect_code, fraction, me};
 use tonic::Code;
+use tranche_domain::fault::Xid;
 use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
+use tranche_inventory::GpuFault;
 use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1;
 use tranche_shm::control::DEPARTURE_PATIENCE_NS;
@@ -404,6 +406,32 @@ fn what_others_do_on_a_gpu_is_shown_and_lost_gpus_take_no_slices() {
     driver.lose(v100(0).uuid);
     calls.wait_until("the loss is seen", |view| view.gpus[0].not_sliceable.is_some());
     assert_eq!(calls.create(fraction("a", 500)).unwrap().devices[0].gpu_index, 1);
+}
+
+#[test]
+fn a_fault_is_shown_until_its_gpu_has_been_well_for_a_while() {
+    let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
+    let calls = &mut place.start(&driver).calls;
+    let fault = GpuFault { gpu: Some(v100(1).uuid), xid: Xid::new(48) };
+    let view = calls.wait_until("the fault is heard", |view| {
+        driver.raise(fault); // again, until somebody listens
+        !view.gpus[1].faults.is_empty()
+    });
+    assert_eq!((view.gpus[1].faults[0].xid, view.gpus[0].faults.len()), (48, 0));
+    calls.wait_until("it is noted", |view| view.notes == ["GPU 1 has a fault: the driver reports Xid 48"]);
+    calls.wait_until("it is over", |view| view.gpus[1].faults.is_empty() && view.notes.is_empty());
+}
+
+#[test]
+fn a_fault_of_nobody_knows_which_gpu_is_of_those_that_do_not_answer() {
+    let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
+    let calls = &mut place.start(&driver).calls;
+    driver.lose(v100(1).uuid);
+    let view = calls.wait_until("the fault is heard", |view| {
+        driver.raise(GpuFault { gpu: None, xid: Xid::new(79) });
+        view.gpus.iter().any(|gpu| !gpu.faults.is_empty())
+    });
+    assert_eq!(view.gpus.iter().map(|gpu| gpu.faults.len()).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]

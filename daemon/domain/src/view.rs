@@ -9,6 +9,7 @@ use core::fmt;
 use serde::Serialize;
 
 use crate::compute::{Priority, Why};
+use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, SliceName};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
@@ -128,6 +129,8 @@ pub struct GpuView {
     pub power_limit_milliwatts: Option<u32>,
     /// Why no slice may be put here, if so.
     pub not_sliceable: Option<String>,
+    /// Faults that the driver reported and that are not over.
+    pub faults: Vec<Fault>,
     /// Processes on the GPU that are in no slice.
     pub foreign: Vec<ForeignProcessView>,
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::units::Bytes;
 
@@ -74,6 +75,15 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
+/// A fault that the driver reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuFault {
+    /// Where; nothing if the driver does not even tell that.
+    pub gpu: Option<GpuUuid>,
+    /// What.
+    pub xid: Xid,
+}
+
 /// Why a GPU takes no slices. Prints what is the matter and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSliceable {
@@ -85,11 +95,44 @@ pub enum NotSliceable {
     Prohibited,
     /// A vGPU, or the host side of vGPUs.
     Vgpu,
+    /// The driver says that nothing but this helps.
+    NeedsRecovery(Recovery),
     /// Does not answer any more.
     Lost {
         /// What NVML said.
         cause: String,
     },
+}
+
+/// What the driver says a GPU needs to work again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// A reset.
+    Reset,
+    /// A reboot of the node.
+    Reboot,
+    /// The end of what uses it together with other GPUs.
+    DrainPeers,
+    /// The end of what uses it, and then a reset.
+    DrainAndReset,
+}
+
+impl NotSliceable {
+    /// Whether something is wrong with it, other than how it is set up.
+    pub const fn is_fault(&self) -> bool {
+        matches!(self, Self::Lost { .. } | Self::NeedsRecovery(_))
+    }
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "it be reset; end what uses it and run `nvidia-smi --gpu-reset`",
+            Self::Reboot => "the node be rebooted",
+            Self::DrainPeers => "what uses it together with other GPUs end",
+            Self::DrainAndReset => "what uses it end and it be reset (`nvidia-smi --gpu-reset`)",
+        })
+    }
 }
 
 impl fmt::Display for NotSliceable {
@@ -109,6 +152,7 @@ impl fmt::Display for NotSliceable {
             Self::Vgpu => f.write_str(
                 "it is under NVIDIA vGPU, whose hypervisor divides it already; use a GPU that is passed through whole",
             ),
+            Self::NeedsRecovery(recovery) => write!(f, "the driver wants that {recovery}"),
             Self::Lost { cause } => write!(f, "it does not answer ({cause}); reset it or reboot the node"),
         }
     }

@@ -7,7 +7,9 @@
 //! A node without a driver is an ordinary node: [`open`] then gives a [`NullDriver`] that says why.
 #![deny(unsafe_code)]
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use tranche_domain::id::GpuUuid;
 
@@ -21,8 +23,8 @@ pub mod scripted;
 
 pub use error::InventoryError;
 pub use facts::{
-    ComputeCapability, GpuFacts, GpuProcess, GpuState, NodeFacts, NotSliceable, ProcessUtilization,
-    UnreadableGpu,
+    ComputeCapability, GpuFacts, GpuFault, GpuProcess, GpuState, NodeFacts, NotSliceable, ProcessUtilization,
+    Recovery, UnreadableGpu,
 };
 pub use null::NullDriver;
 pub use nvml::NvmlDriver;
@@ -64,7 +66,17 @@ pub trait Driver: Send + Sync {
         gpu: GpuUuid,
         since_us: u64,
     ) -> Result<Vec<ProcessUtilization>, InventoryError>;
+
+    /// Tells of each fault that the driver reports from now on, and of nothing whenever none came for `patience`,
+    /// until told to break off. Blocks. GPUs that are lost when it begins are not listened to.
+    ///
+    /// # Errors
+    /// [`InventoryError::NoDriver`], or a failed query: nothing is heard until it is called again.
+    fn follow_faults(&self, patience: Duration, hear: &mut Hear<'_>) -> Result<(), InventoryError>;
 }
+
+/// Who is told of faults.
+pub type Hear<'a> = dyn FnMut(Option<GpuFault>) -> ControlFlow<()> + 'a;
 
 /// Opens NVML: the library of that name or path, or the system's `libnvidia-ml.so.1`. Where that fails the
 /// node has no driver, which is an answer too.

@@ -1,8 +1,10 @@
 //! A node without a driver.
 
+use std::time::Duration;
+
 use tranche_domain::id::GpuUuid;
 
-use crate::{Driver, GpuFacts, GpuProcess, GpuState, InventoryError, NodeFacts, ProcessUtilization};
+use crate::{Driver, GpuFacts, GpuProcess, GpuState, Hear, InventoryError, NodeFacts, ProcessUtilization};
 
 /// Answers every question with the reason why there is nobody to ask.
 #[derive(Clone, Debug)]
@@ -40,6 +42,10 @@ impl Driver for NullDriver {
     }
 
     fn process_utilization(&self, _: GpuUuid, _: u64) -> Result<Vec<ProcessUtilization>, InventoryError> {
+        Err(self.reason.clone())
+    }
+
+    fn follow_faults(&self, _: Duration, _: &mut Hear<'_>) -> Result<(), InventoryError> {
         Err(self.reason.clone())
     }
 }

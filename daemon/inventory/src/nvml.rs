@@ -4,20 +4,27 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
     ComputeMode, GpuVirtualizationMode, P2pCapabilitiesIndex, P2pStatus, TemperatureSensor,
 };
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::struct_wrappers::event::EventData;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
+use nvml_wrapper::{Device, EventSet, Nvml};
+use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::units::Bytes;
 
 use crate::{
-    ComputeCapability, Driver, GpuFacts, GpuProcess, GpuState, InventoryError, NodeFacts, NotSliceable,
-    ProcessUtilization, UnreadableGpu, island,
+    ComputeCapability, Driver, GpuFacts, GpuFault, GpuProcess, GpuState, Hear, InventoryError, NodeFacts,
+    NotSliceable, ProcessUtilization, Recovery, UnreadableGpu, island,
 };
 
 /// The soname of the real library, and of the simulated one.
@@ -78,6 +85,20 @@ impl NvmlDriver {
             }
         }
         (known, unreadable)
+    }
+
+    /// Listens to the faults of all GPUs that have such events.
+    fn listen(&self) -> Result<EventSet<'_>, NvmlError> {
+        let mut set = self.nvml.create_event_set()?;
+        for index in 0..self.nvml.device_count()? {
+            let Ok(device) = self.nvml.device_by_index(index) else { continue };
+            let kinds = device.supported_event_types().unwrap_or(EventTypes::empty());
+            if kinds.contains(EventTypes::CRITICAL_XID_ERROR) {
+                let registered = device.register_events(EventTypes::CRITICAL_XID_ERROR, set);
+                set = registered.map_err(|failed| failed.error)?;
+            }
+        }
+        Ok(set)
     }
 
     fn number_islands(&self, gpus: &mut [GpuFacts]) {
@@ -159,6 +180,29 @@ impl Driver for NvmlDriver {
             })
             .collect())
     }
+
+    fn follow_faults(&self, patience: Duration, hear: &mut Hear<'_>) -> Result<(), InventoryError> {
+        let failed = |error: NvmlError| of_driver("faults", &error);
+        let set = self.listen().map_err(failed)?;
+        let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        loop {
+            let heard = match set.wait(patience_ms) {
+                Err(NvmlError::Timeout) => None,
+                event => Some(fault(&event.map_err(failed)?)),
+            };
+            if hear(heard).is_break() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn fault(event: &EventData<'_>) -> GpuFault {
+    let xid = match event.event_data {
+        Some(XidError::Value(number)) => Xid::new(number),
+        Some(XidError::Unknown) | None => Xid::new(0),
+    };
+    GpuFault { gpu: event.device.uuid().ok().and_then(|uuid| uuid.parse().ok()), xid }
 }
 
 fn absence(library: &OsStr, error: &NvmlError) -> String {
@@ -199,12 +243,27 @@ fn obstacle(device: &Device<'_>) -> Option<NotSliceable> {
         Ok(GpuVirtualizationMode::Bare | GpuVirtualizationMode::PassThrough) | Err(_) => {}
         Ok(_) => return Some(NotSliceable::Vgpu),
     }
+    if let Some(recovery) = recovery(device) {
+        return Some(NotSliceable::NeedsRecovery(recovery));
+    }
     match device.compute_mode() {
         Ok(ComputeMode::ExclusiveProcess | ComputeMode::ExclusiveThread) => {
             Some(NotSliceable::ExclusiveProcess)
         }
         Ok(ComputeMode::Prohibited) => Some(NotSliceable::Prohibited),
         Ok(ComputeMode::Default) | Err(_) => None,
+    }
+}
+
+/// What the driver says the GPU needs; drivers before 560 do not say.
+fn recovery(device: &Device<'_>) -> Option<Recovery> {
+    let field = device.field_values_for(&[FieldId(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)]).ok()?.pop()?.ok()?;
+    match field.value.ok()? {
+        SampleValue::U32(1) => Some(Recovery::Reset),
+        SampleValue::U32(2) => Some(Recovery::Reboot),
+        SampleValue::U32(3) => Some(Recovery::DrainPeers),
+        SampleValue::U32(4) => Some(Recovery::DrainAndReset),
+        _ => None,
     }
 }
 

@@ -1,14 +1,15 @@
 //! A driver that answers as a test tells it to.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::units::Bytes;
 
 use crate::{
-    ComputeCapability, Driver, GpuFacts, GpuProcess, GpuState, InventoryError, NodeFacts, NotSliceable,
-    ProcessUtilization,
+    ComputeCapability, Driver, GpuFacts, GpuFault, GpuProcess, GpuState, Hear, InventoryError, NodeFacts,
+    NotSliceable, ProcessUtilization,
 };
 
 /// A node made up by a test. Clones share the script, so that a test keeps one hand on the driver it gave
@@ -16,6 +17,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct ScriptedDriver {
     script: Arc<Mutex<Script>>,
+    news: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +26,7 @@ struct Script {
     processes: BTreeMap<GpuUuid, Vec<GpuProcess>>,
     utilization: BTreeMap<GpuUuid, Vec<ProcessUtilization>>,
     failure: Option<InventoryError>,
+    faults: Vec<GpuFault>,
 }
 
 /// A V100 with 32510 MiB to hand out, as the GPU of that index.
@@ -46,7 +49,8 @@ pub fn v100(index: u32) -> GpuFacts {
 impl ScriptedDriver {
     /// A node of these GPUs, idle.
     pub fn new(gpus: Vec<GpuFacts>) -> Self {
-        Self { script: Arc::new(Mutex::new(Script { gpus, ..Script::default() })) }
+        let script = Script { gpus, ..Script::default() };
+        Self { script: Arc::new(Mutex::new(script)), news: Arc::default() }
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
@@ -89,6 +93,12 @@ impl ScriptedDriver {
         for facts in self.script().gpus.iter_mut().filter(|facts| facts.uuid == gpu) {
             facts.not_sliceable = Some(NotSliceable::Lost { cause: "fell off the bus".into() });
         }
+    }
+
+    /// Reports a fault to whoever listens.
+    pub fn raise(&self, fault: GpuFault) {
+        self.script().faults.push(fault);
+        self.news.notify_all();
     }
 
     /// Answers everything with this failure, until told `None`.
@@ -148,6 +158,20 @@ impl Driver for ScriptedDriver {
     ) -> Result<Vec<ProcessUtilization>, InventoryError> {
         let samples = self.gpu(gpu)?.utilization.get(&gpu).cloned().unwrap_or_default();
         Ok(samples.into_iter().filter(|sample| sample.timestamp_us > since_us).collect())
+    }
+
+    fn follow_faults(&self, patience: Duration, hear: &mut Hear<'_>) -> Result<(), InventoryError> {
+        let mut heard = self.answer()?.faults.len();
+        loop {
+            let waited =
+                self.news.wait_timeout_while(self.answer()?, patience, |script| script.faults.len() <= heard);
+            let fault =
+                waited.expect("no test panics while it writes the script").0.faults.get(heard).copied();
+            heard += usize::from(fault.is_some());
+            if hear(fault).is_break() {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -1,15 +1,17 @@
 //! The file as it is written, and its way to a [`Config`].
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use tranche_config::Keys;
 use tranche_domain::compute::Priority;
+use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuSelector;
 use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::units::{Bytes, Permille};
 
-use super::{Config, Division};
+use super::{Config, Division, IgnoredXids};
 use crate::offer::{Layout, Model, Which};
 use crate::profile::{Profile, ProfileName};
 
@@ -23,6 +25,7 @@ pub(super) struct Document {
     features_dir: Option<PathBuf>,
     log: Option<String>,
     gpus: Option<Vec<Scalar>>,
+    ignored_xids: Option<Xids>,
     dynamic: Option<bool>,
     #[serde(default)]
     profile: Vec<ProfileTable>,
@@ -48,6 +51,14 @@ struct LayoutTable {
     gpu: Option<Scalar>,
     model: Option<String>,
     profiles: Vec<String>,
+}
+
+/// Some faults by their numbers, or `all`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Xids {
+    Word(String),
+    Numbers(BTreeSet<u64>),
 }
 
 /// A number or a text: both are written where a person thinks of a name or an amount.
@@ -94,9 +105,20 @@ impl Document {
             features_dir: self.features_dir,
             log: self.log.unwrap_or_else(|| "info".into()),
             gpus: self.gpus.map(|gpus| gpus.into_iter().map(gpu).collect::<Result<_, _>>()).transpose()?,
+            ignored_xids: self.ignored_xids.map(xids).transpose()?.unwrap_or_default(),
             profiles: self.profile.into_iter().map(profile).collect::<Result<_, _>>()?,
             division,
         })
+    }
+}
+
+fn xids(given: Xids) -> Result<IgnoredXids, String> {
+    match given {
+        Xids::Word(word) if word == "all" => Ok(IgnoredXids::All),
+        Xids::Word(word) => {
+            Err(format!("ignored_xids {word:?} is neither \"all\" nor a list of numbers such as [48, 79]"))
+        }
+        Xids::Numbers(numbers) => Ok(IgnoredXids::AndThese(numbers.into_iter().map(Xid::new).collect())),
     }
 }
 

@@ -65,6 +65,19 @@ fn a_profile_that_no_gpu_could_give_is_refused() {
 }
 
 #[test]
+fn faults_that_programs_bring_about_are_always_ignored_and_others_on_demand() {
+    let ignored = |line: &str| {
+        let ignored = config(&format!("{line}\n{USUAL}")).ignored_xids;
+        [31, 48, 79].map(|xid| ignored.contains(Xid::new(xid)))
+    };
+    assert_eq!(ignored(""), [true, false, false]);
+    assert_eq!(ignored("ignored_xids = [48]"), [true, true, false]);
+    assert_eq!(ignored("ignored_xids = 'all'"), [true; 3]);
+    assert!(refused(&format!("ignored_xids = 'none'\n{USUAL}")).contains("neither \"all\" nor a list"));
+    assert!(refused(&format!("ignored_xids = [-1]\n{USUAL}")).contains("t.toml"));
+}
+
+#[test]
 fn a_layout_that_does_not_add_up_is_refused() {
     let refused = |layout: &str| refused(&with("fraction = 0.4", layout));
     assert!(

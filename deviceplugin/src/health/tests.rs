@@ -26,6 +26,18 @@ fn a_broken_gpu_breaks_its_devices_in_use_as_well() {
 }
 
 #[test]
+fn a_fault_breaks_a_gpu_and_no_other() {
+    let (mut scene, offer) = (idle(2), offer(USUAL, 2));
+    scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::Yes);
+    room(&mut scene).fault = Some(Xid::new(48));
+    let ill = unhealthy(&scene, &offer);
+    assert!(
+        ill.len() == 3 && ill.iter().all(|(_, why)| why == "broken: the driver reports Xid 48"),
+        "{ill:?}"
+    );
+}
+
+#[test]
 fn a_gpu_with_strangers_is_taken_and_what_runs_on_it_stays() {
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));
     scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::No);

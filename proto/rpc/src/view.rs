@@ -1,5 +1,6 @@
 //! Views: domain to wire by `From`, wire to domain by `TryFrom`.
 
+use tranche_domain::fault::{Fault, Xid};
 use tranche_domain::id::{HostPid, InnerPid};
 use tranche_domain::request::BadShare;
 use tranche_domain::units::Bytes;
@@ -70,6 +71,7 @@ impl From<view::GpuView> for v1::GpuView {
             power_limit_milliwatts: gpu.power_limit_milliwatts,
             not_sliceable: gpu.not_sliceable,
             foreign: gpu.foreign.into_iter().map(Into::into).collect(),
+            faults: gpu.faults.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -98,7 +100,20 @@ impl TryFrom<v1::GpuView> for view::GpuView {
             power_limit_milliwatts: wire.power_limit_milliwatts,
             not_sliceable: wire.not_sliceable,
             foreign: wire.foreign.into_iter().map(Into::into).collect(),
+            faults: wire.faults.into_iter().map(Into::into).collect(),
         })
+    }
+}
+
+impl From<Fault> for v1::FaultView {
+    fn from(fault: Fault) -> Self {
+        Self { xid: fault.xid.get(), since_unix_ms: fault.since_unix_ms, count: fault.count }
+    }
+}
+
+impl From<v1::FaultView> for Fault {
+    fn from(wire: v1::FaultView) -> Self {
+        Self { xid: Xid::new(wire.xid), since_unix_ms: wire.since_unix_ms, count: wire.count }
     }
 }
 

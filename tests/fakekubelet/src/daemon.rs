@@ -1,12 +1,15 @@
 //! A daemon that decides as the real one does, and fails on command.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tranche_domain::id::GpuUuid;
@@ -22,6 +25,7 @@ use tranche_rpc::v1::node_server::NodeServer;
 pub struct Daemon {
     socket: PathBuf,
     shared: Arc<Mutex<State>>,
+    turn: watch::Sender<u64>,
     server: Option<JoinHandle<()>>,
 }
 
@@ -40,6 +44,8 @@ pub struct Temper {
     pub creations_left: Option<u32>,
     /// Why no slice may be put on the GPU of that index.
     pub obstacle: Option<(u32, String)>,
+    /// A fault of the GPU of that index.
+    pub fault: Option<(u32, u64)>,
 }
 
 impl Daemon {
@@ -53,8 +59,12 @@ impl Daemon {
             obstacle: None,
         };
         let state = State { node: Node::new((0..gpus).map(gpu).collect()), temper: Temper::default() };
-        let mut daemon =
-            Self { socket: socket.to_owned(), shared: Arc::new(Mutex::new(state)), server: None };
+        let mut daemon = Self {
+            socket: socket.to_owned(),
+            shared: Arc::new(Mutex::new(state)),
+            turn: watch::Sender::new(0),
+            server: None,
+        };
         daemon.resume();
         daemon
     }
@@ -70,7 +80,7 @@ impl Daemon {
     pub fn resume(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         let calls = UnixListenerStream::new(UnixListener::bind(&self.socket).unwrap());
-        let door = Door(Arc::clone(&self.shared));
+        let door = Door(Arc::clone(&self.shared), self.turn.subscribe());
         let server = Server::builder().add_service(NodeServer::new(door)).serve_with_incoming(calls);
         self.server = Some(tokio::spawn(async move { server.await.unwrap() }));
     }
@@ -85,6 +95,7 @@ impl Daemon {
             state.node.set_obstacle(uuid, obstacle);
         }
         state.temper = temper;
+        self.turn.send_modify(|turn| *turn += 1);
     }
 
     /// The names of its slices.
@@ -105,14 +116,21 @@ impl Daemon {
     }
 }
 
-struct Door(Arc<Mutex<State>>);
+struct Door(Arc<Mutex<State>>, watch::Receiver<u64>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl v1::node_server::Node for Door {
     async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Answer<v1::NodeView> {
-        Ok(Response::new(picture(&self.0.lock().unwrap().node)))
+        Ok(Response::new(picture(&self.0.lock().unwrap())))
+    }
+
+    type FollowGpusStream = Pin<Box<dyn Stream<Item = Result<v1::GpusChanged, Status>> + Send>>;
+
+    async fn follow_gpus(&self, _: Request<v1::FollowGpusRequest>) -> Answer<Self::FollowGpusStream> {
+        let turns = WatchStream::new(self.1.clone());
+        Ok(Response::new(Box::pin(turns.map(|turn| Ok(v1::GpusChanged { turn })))))
     }
 
     async fn create_slice(&self, request: Request<v1::CreateSliceRequest>) -> Answer<v1::SliceView> {
@@ -165,12 +183,17 @@ fn refused(refusal: Refusal) -> Status {
     }
 }
 
+fn fault(temper: &Temper, index: u32) -> Option<v1::FaultView> {
+    let (_, xid) = temper.fault.filter(|(at, _)| *at == index)?;
+    Some(v1::FaultView { xid, since_unix_ms: 0, count: 1 })
+}
+
 fn device(part: &Part) -> v1::SliceDeviceView {
     v1::SliceDeviceView { gpu_uuid: part.gpu.to_string(), cap_bytes: part.cap.get(), ..Default::default() }
 }
 
 /// As much of the picture as a plugin reads.
-fn picture(node: &Node) -> v1::NodeView {
+fn picture(State { node, temper }: &State) -> v1::NodeView {
     let slices = node.slices().values().map(|slice| v1::SliceView {
         name: slice.name.to_string(),
         share: Some(slice.share.into()),
@@ -191,6 +214,7 @@ fn picture(node: &Node) -> v1::NodeView {
             committed_bytes: memory.get(),
             committed_compute_permille: compute.get(),
             not_sliceable: gpu.obstacle.clone(),
+            faults: fault(temper, gpu.index).into_iter().collect(),
             ..Default::default()
         }
     });

@@ -252,6 +252,22 @@ async fn a_gpu_that_fails_takes_its_devices_along_and_brings_them_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fault_that_a_program_brought_about_is_no_fault_of_its_gpu() {
+    let (node, mut kubelet) = started();
+    let mut plugin = kubelet.plugin().await;
+    let mut devices = plugin.devices().await;
+    devices.next().await.unwrap();
+    node.daemon.set(Temper { fault: Some((0, 31)), ..Temper::default() });
+    tokio::time::sleep(PACE.look * 3).await;
+    node.daemon.set(Temper { fault: Some((1, 48)), ..Temper::default() });
+    let ill = devices.next().await.unwrap();
+    let ill: Vec<_> = ill.into_iter().filter(|(_, healthy)| !healthy).map(|(id, _)| id).collect();
+    assert_eq!(ill, [id(1, 0), id(1, 1)], "the first change that is told is the second fault");
+    node.daemon.set(Temper::default());
+    devices.until(|devices| devices.values().all(|healthy| *healthy)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slice_that_the_daemon_lost_is_made_again_before_its_container_starts() {
     let (node, mut kubelet) = started();
     let mut plugin = kubelet.plugin().await;

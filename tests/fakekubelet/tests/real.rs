@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use e2e::{Node, Process};
 use fakekubelet::Kubelet;
@@ -172,6 +172,57 @@ async fn two_devices_are_one_slice_in_which_a_program_sees_both() {
     assert_eq!(tenant.number("total 1").map(Bytes::new), Ok(Bytes::mib(19506)), "0.6 of 32510 MiB");
     running.signal(Signal::SIGTERM);
     running.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_gpu_fails_recovers_and_fails_otherwise() {
+    let node = Node::configured("v100x8", "fault_quiet_s = 3");
+    let mut kubelet = Kubelet::start(&kubelet_dir(&node));
+    let running = Process::start(&mut plugin(&node, PROFILES));
+    let mut plugin = kubelet.plugin_of("tranche.dev/gpu-60").await;
+    let mut devices = plugin.devices().await;
+    let all = devices.next().await.unwrap();
+    let gpu = node.smi().gpus[3].uuid.to_string();
+    let third = all.keys().find(|id| id.starts_with(&gpu)).unwrap().clone();
+    plugin.allocate(&[&third]).await.unwrap();
+    let only_it = |devices: &std::collections::BTreeMap<String, bool>| {
+        devices.iter().all(|(id, healthy)| *healthy == (*id != third))
+    };
+    let all_well =
+        |devices: &std::collections::BTreeMap<String, bool>| devices.values().all(|healthy| *healthy);
+
+    node.set_gpu(3, &["--xid", "31"]); // a program's doing
+    node.set_gpu(3, &["--xid", "48"]);
+    assert!(
+        only_it(&devices.next().await.unwrap()),
+        "a fault that is not a program's takes the GPU's devices"
+    );
+    let broken = Instant::now();
+    assert!(node.smi().notes.iter().any(|note| note == "GPU 3 has a fault: the driver reports Xid 48"));
+    devices.until(all_well).await;
+    assert!(broken.elapsed() >= Duration::from_millis(2500), "well after {:?}", broken.elapsed());
+    assert_eq!(node.smi().notes, Vec::<String>::new());
+
+    node.set_gpu(3, &["--xid", "79", "--lost", "on"]);
+    devices.until(only_it).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    node.set_gpu(3, &["--lost", "off", "--needs", "reset"]);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let shown = node.tranche(&["smi", "--json"]).success();
+    assert!(shown.contains("the driver wants that it be reset"), "{shown}");
+    node.set_gpu(3, &["--needs", "nothing"]);
+    devices.until(all_well).await;
+    node.set_gpu(3, &["--xid", "119"]); // heard, though the GPU had been away
+    devices.until(only_it).await;
+
+    running.signal(Signal::SIGTERM);
+    let said = running.end().stderr;
+    assert!(
+        said.contains("broken: the driver reports Xid 48") && said.contains("can be had again"),
+        "{said}"
+    );
+    assert!(!said.contains("taken"), "{said}");
+    assert!(node.daemon_log().contains("a program brought about Xid 31"), "{}", node.daemon_log());
 }
 
 #[test]

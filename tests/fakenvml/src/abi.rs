@@ -29,6 +29,19 @@ impl MemoryV2 {
     pub(crate) const VERSION: u32 = 2 << 24 | size_of::<Self>() as u32;
 }
 
+/// `nvmlFieldValue_t`; callers write which field. The value is a union, of which whole numbers use the first half.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldValue {
+    pub(crate) field: u32,
+    pub(crate) scope: u32,
+    pub(crate) time: i64,
+    pub(crate) latency: i64,
+    pub(crate) kind: u32,
+    pub(crate) status: u32,
+    pub(crate) value: u64,
+}
+
 /// `nvmlBAR1Memory_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use simgpu::{Architecture, Brand, ComputeMode, Gpu, GpuSpec, MigMode, Model, Virtualization};
 
 use crate::abi::{
-    Accounting, Bar1, MemoryV1, MemoryV2, NO_INSTANCE, PciHead, PciV2, PciV3, ProcessSample, ProcessV1,
-    ProcessV2, Rates,
+    Accounting, Bar1, FieldValue, MemoryV1, MemoryV2, NO_INSTANCE, PciHead, PciV2, PciV3, ProcessSample,
+    ProcessV1, ProcessV2, Rates,
 };
 use crate::session::Session;
-use crate::status::{Answer, Failure};
+use crate::status::{Answer, Failure, SUCCESS, Status};
 
 const MIB: u64 = 1 << 20;
 /// Over how long encoders and decoders are watched, in microseconds.
@@ -24,7 +24,21 @@ pub(crate) struct Device {
     pub(crate) gpu: Gpu,
 }
 
+/// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`.
+const RECOVERY_ACTION: u32 = 230;
+/// A value that is an unsigned int.
+const UNSIGNED: u32 = 1;
+
 impl Device {
+    /// One of the many fields; all but what the device needs to work again are unknown here.
+    pub(crate) fn field(&self, asked: FieldValue) -> FieldValue {
+        let needs = self.session.node.settings(self.gpu).needs as u64;
+        match asked.field {
+            RECOVERY_ACTION => FieldValue { kind: UNSIGNED, status: SUCCESS, value: needs, ..asked },
+            _ => FieldValue { status: Failure::NotSupported as Status, ..asked },
+        }
+    }
+
     pub(crate) fn present(self) -> Answer<Self> {
         if self.session.node.is_lost(self.gpu) { Err(Failure::GpuIsLost) } else { Ok(self) }
     }

@@ -5,8 +5,8 @@
 #![allow(non_snake_case, reason = "they are another library's names")]
 
 use crate::abi::{
-    Handle, LIST_VERSION, ProcessDetail, ProcessDetails, ProcessSample, ProcessSampleV2, ProcessSamples,
-    ProcessV1, ProcessV2,
+    FieldValue, Handle, LIST_VERSION, ProcessDetail, ProcessDetails, ProcessSample, ProcessSampleV2,
+    ProcessSamples, ProcessV1, ProcessV2,
 };
 use crate::device::Device;
 use crate::link;
@@ -71,6 +71,23 @@ fn details(device: &Device) -> Vec<ProcessDetail> {
         protected: 0,
     };
     device.processes().into_iter().map(detail).collect()
+}
+
+/// Each value says itself whether it could be had.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetFieldValues(of: Handle, count: i32, values: *mut FieldValue) -> Status {
+    wall::status(|| {
+        let device = device(of)?;
+        let count = usize::try_from(count).map_err(|_| Failure::InvalidArgument)?;
+        wall::check(values)?;
+        for place in (0..count).map(|at| values.wrapping_add(at)) {
+            // SAFETY: the caller's array has so many values, by this module's contract.
+            let asked = unsafe { wall::get(place)? };
+            // SAFETY: as above.
+            unsafe { wall::put(place, device.field(asked))? };
+        }
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -46,6 +46,19 @@ pub enum Presence {
     Lost,
 }
 
+/// What the driver says the GPU needs to work again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Needs {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A reset.
+    Reset,
+    /// A reboot of the node.
+    Reboot,
+}
+
 /// Whether the GPU is cut into instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -66,6 +79,8 @@ pub struct Settings {
     pub virtualization: Virtualization,
     /// Here or lost.
     pub presence: Presence,
+    /// What it needs to work again.
+    pub needs: Needs,
     /// Whole or cut.
     pub mig: MigMode,
     /// What a context costs.
@@ -88,6 +103,8 @@ pub enum Setting {
     Virtualization(Virtualization),
     /// Here or lost.
     Presence(Presence),
+    /// What it needs to work again, as the driver says; it works as before.
+    Needs(Needs),
     /// Whole or cut. Refused by nobody, even where the model has no MIG: see [`crate::Model::mig`] first.
     Mig(MigMode),
     /// What contexts made from now on cost.
@@ -123,6 +140,11 @@ impl Node {
                 _ => Virtualization::Vgpu,
             },
             presence: if header.get(gpu::LOST) == 0 { Presence::Present } else { Presence::Lost },
+            needs: match header.get(gpu::NEEDS) {
+                0 => Needs::Nothing,
+                1 => Needs::Reset,
+                _ => Needs::Reboot,
+            },
             mig: if header.get(gpu::MIG) == 0 { MigMode::Disabled } else { MigMode::Enabled },
             context: Blocks(header.get(gpu::CONTEXT_BLOCKS)),
             linger_ms: header.get(gpu::LINGER) / 1_000_000,
@@ -140,6 +162,7 @@ impl Node {
             Setting::ComputeMode(mode) => (gpu::COMPUTE_MODE, mode as u64),
             Setting::Virtualization(mode) => (gpu::VIRTUALIZATION, mode as u64),
             Setting::Presence(presence) => (gpu::LOST, presence as u64),
+            Setting::Needs(needs) => (gpu::NEEDS, needs as u64),
             Setting::Mig(mode) => (gpu::MIG, mode as u64),
             Setting::Context(blocks) => (gpu::CONTEXT_BLOCKS, blocks.0),
             Setting::Linger(span) => (gpu::LINGER, u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),

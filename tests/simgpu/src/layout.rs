@@ -56,6 +56,7 @@ pub(crate) mod gpu {
     pub(crate) const COMPUTE_MODE: usize = 7;
     pub(crate) const VIRTUALIZATION: usize = 8;
     pub(crate) const LOST: usize = 9;
+    pub(crate) const NEEDS: usize = 10;
     pub(crate) const NOW: usize = 16;
     pub(crate) const TURN: usize = 17;
     pub(crate) const SLICE_LEFT: usize = 18;

@@ -26,7 +26,7 @@ mod work;
 mod world;
 
 pub use facts::{Holding, LogEntry, ProcessUtilization, Utilization, Vitals};
-pub use faults::{ComputeMode, MigMode, Presence, Setting, Settings, Virtualization, Xid};
+pub use faults::{ComputeMode, MigMode, Needs, Presence, Setting, Settings, Virtualization, Xid};
 pub use layout::{MARKS, QUEUE_LENGTH};
 pub use model::{Architecture, Brand, Clocks, Compute, Link, Memory, Mig, Model, Power, Temperature, models};
 pub use node::{BadNode, Node};

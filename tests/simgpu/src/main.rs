@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use simgpu::{
-    BadNode, BadPreset, Blocks, ComputeMode, Gpu, MigMode, Node, NodeSpec, Presence, Setting, Virtualization,
+    BadNode, BadPreset, Blocks, ComputeMode, Gpu, MigMode, Needs, Node, NodeSpec, Presence, Setting,
+    Virtualization,
 };
 use thiserror::Error;
 
@@ -66,8 +67,8 @@ enum Command {
 }
 
 /// What can be changed; at least one must be.
-const CHANGES: [&str; 7] =
-    ["mig", "compute_mode", "xid", "lost", "virtualization", "context_mib", "linger_ms"];
+const CHANGES: [&str; 8] =
+    ["mig", "compute_mode", "xid", "lost", "needs", "virtualization", "context_mib", "linger_ms"];
 
 #[derive(Args)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
@@ -89,6 +90,9 @@ struct Set {
     /// Take the GPU off the bus, or put it back
     #[arg(long)]
     lost: Option<Switch>,
+    /// Say that nothing but this helps any more
+    #[arg(long)]
+    needs: Option<Need>,
     /// Pretend to be inside a virtual machine
     #[arg(long)]
     virtualization: Option<Guest>,
@@ -126,6 +130,13 @@ enum Mode {
     Default,
     ExclusiveProcess,
     Prohibited,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Need {
+    Nothing,
+    Reset,
+    Reboot,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -244,6 +255,11 @@ impl Set {
             Mode::ExclusiveProcess => ComputeMode::ExclusiveProcess,
             Mode::Prohibited => ComputeMode::Prohibited,
         });
+        let needs = self.needs.map(|need| match need {
+            Need::Nothing => Needs::Nothing,
+            Need::Reset => Needs::Reset,
+            Need::Reboot => Needs::Reboot,
+        });
         let guest = self.virtualization.map(|guest| match guest {
             Guest::None => Virtualization::None,
             Guest::Vgpu => Virtualization::Vgpu,
@@ -251,6 +267,7 @@ impl Set {
         [
             mig.map(Setting::Mig),
             presence.map(Setting::Presence),
+            needs.map(Setting::Needs),
             compute_mode.map(Setting::ComputeMode),
             guest.map(Setting::Virtualization),
             self.context_mib.map(|mib| Setting::Context(Blocks::holding_mib(mib))),

@@ -104,9 +104,9 @@ fn as_table(shown: &NodeShown) -> String {
 fn modes(gpu: &GpuShown) -> String {
     let normal = Settings { context: gpu.settings.context, ..Settings::default() };
     let settings = (gpu.settings != normal).then(|| {
-        let Settings { compute_mode, virtualization, presence, mig, linger_ms, .. } = gpu.settings;
+        let Settings { compute_mode, virtualization, presence, needs, mig, linger_ms, .. } = gpu.settings;
         format!(
-            "compute {compute_mode:?}, {presence:?}, MIG {mig:?}, virtualization {virtualization:?}, the dead stay \
+            "compute {compute_mode:?}, {presence:?}, needs {needs:?}, MIG {mig:?}, virtualization {virtualization:?}, the dead stay \
              {linger_ms} ms"
         )
     });

@@ -30,6 +30,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         driver: Arc::from(tranche_inventory::open(None)),
         contexts: Contexts::assumed(Bytes::new(context)),
         over_cap: OverCap::Report,
+        fault_quiet: Duration::from_secs(60),
         transfers: Transfers::Uncounted,
         documents: None,
         outstanding: None,

@@ -28,6 +28,9 @@ use tranche_shm::{DeviceSlot, Slot};
 /// How long anything may take that should happen at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a GPU is to have been well here until its faults are over.
+pub(crate) const FAULT_QUIET: Duration = Duration::from_secs(2);
+
 /// Directories of a daemon, which outlive it.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
@@ -68,6 +71,7 @@ impl Place {
             driver: Arc::new(driver.clone()),
             contexts: Contexts::assumed(Bytes::mib(308)),
             over_cap,
+            fault_quiet: FAULT_QUIET,
             transfers: Transfers::Uncounted,
             documents: None,
             outstanding: None,

@@ -31,6 +31,7 @@ fn gpu(node: &NodeView, slice: &SliceView, index: u32, device: &SliceDeviceView)
         committed_compute: slice.compute,
         utilization_percent: device.utilization_percent,
         memory_utilization_percent: None,
+        faults: Vec::new(),
         foreign: Vec::new(),
         ..real.clone()
     })

@@ -106,6 +106,15 @@ impl Node for Script {
         self.answer(|answers| Ok(answers.node.clone()))
     }
 
+    type FollowGpusStream = tokio_stream::Empty<Result<v1::GpusChanged, Status>>;
+
+    async fn follow_gpus(
+        &self,
+        _: Request<v1::FollowGpusRequest>,
+    ) -> Result<Response<Self::FollowGpusStream>, Status> {
+        Err(Status::unimplemented("nobody follows here"))
+    }
+
     async fn create_slice(
         &self,
         request: Request<v1::CreateSliceRequest>,
