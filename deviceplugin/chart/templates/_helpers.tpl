@@ -41,6 +41,9 @@ gpus = [{{ range $at, $gpu := .Values.gpus }}{{ if $at }}, {{ end }}{{ $gpu | to
 {{- if .Values.nodeFeatures.enabled }}
 features_dir = {{ .Values.nodeFeatures.directory | quote }}
 {{- end }}
+{{- with .Values.devicePlugin.config }}
+{{ . }}
+{{- end }}
 {{- range .Values.profiles }}
 
 [[profile]]

@@ -43,6 +43,7 @@ driver: {runtimeClassName: "", cdiDevice: nvidia.com/gpu=all}
 hostPaths: {kubelet: /var/lib/k0s/kubelet}
 nodeFeatures: {enabled: false}
 tranched: {config: "over_cap = \"kill\"\nover_cap_grace_s = 5", appArmorProfile: ""}
+devicePlugin: {config: "ignored_xids = [48]"}
 imagePullSecrets: [{name: secret}]
 nodeSelector: {tranche.dev/slices: "true"}
 podLabels: {team: gpu}
@@ -89,6 +90,7 @@ func TestValuesThatMeanNothingAreRefusedBeforeAnythingIsRendered(t *testing.T) {
 		"hostPaths: {kubelet: var/lib/kubelet}":                 "kubelet",
 		"image: {pullPolicy: Sometimes}":                        "pullPolicy",
 		"tranched: {replicas: 2}":                               "replicas",
+		"devicePlugin: {appArmorProfile: Unconfined}":           "appArmorProfile",
 	} {
 		if _, err := Render(values); err == nil || !strings.Contains(err.Error(), said) {
 			t.Errorf("%s: %v", values, err)
