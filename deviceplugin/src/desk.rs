@@ -3,17 +3,16 @@
 //! The daemon's picture is the only book. It is read before each decision; what is remembered beside it is
 //! which GPUs there were, and whose pods were seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::sleep;
 use tonic::{Code, Status};
-use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::pod::PodContainer;
 
 use crate::allocate::{Outcome, Refusal, Step, Transaction, read, undisturbed};
+use crate::book::Book;
 use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
@@ -25,9 +24,7 @@ use crate::pods::{self, Owners};
 use crate::prefer::preferred;
 use crate::profile::ProfileName;
 use crate::release::Absences;
-
-/// What every device is good for, as the kubelet is told.
-pub(crate) type Picture = Arc<BTreeMap<DeviceId, Health>>;
+use crate::shown::{Picture, Shown};
 
 /// The desk.
 #[derive(Debug)]
@@ -37,23 +34,6 @@ pub(crate) struct Desk {
     since: Instant,
     book: Mutex<Book>,
     shown: watch::Sender<Picture>,
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    /// Every GPU that was ever seen: one that is lost is broken, and its devices stay in the list.
-    cards: BTreeMap<GpuUuid, Card>,
-    offer: Offer,
-    scene: Scene,
-    absences: Absences,
-    /// Whom each slice is for, as the daemon knows it.
-    labels: BTreeMap<SliceName, PodContainer>,
-    /// Who has what, as the kubelet said last; nothing if it did not.
-    owners: Owners,
-    /// Allocations that the daemon had no room for, though their devices were healthy.
-    lost_races: u64,
-    /// What the kubelet's last silence was said to be, so that it is said once.
-    complaint: Option<String>,
 }
 
 /// How long whoever had a container's devices before it may take to be gone.
@@ -305,27 +285,15 @@ impl Desk {
         let away =
             || book.offer.devices.keys().map(|device| (device.clone(), Health::Broken(Broken::NoDaemon)));
         let health = if daemon_is_there { book.scene.health(&book.offer) } else { away().collect() };
+        let now = Shown { health, numa: book.near() };
         self.shown.send_if_modified(|shown| {
-            let changed = **shown != health;
+            let changed = **shown != now;
             if changed {
-                tell(shown, &health);
-                *shown = Arc::new(health);
+                now.tell_after(shown);
+                *shown = Arc::new(now);
             }
             changed
         });
-    }
-}
-
-impl Book {
-    fn unlabelled(&self) -> impl Iterator<Item = (&SliceName, PodContainer)> {
-        let slices = self.scene.slices.keys();
-        let owned = slices.filter_map(|bundle| Some((bundle.slice(), self.owners.of(bundle)?)));
-        owned.filter(|(name, pod)| self.labels.get(*name) != Some(pod))
-    }
-
-    fn forget(&mut self, bundle: &Bundle) {
-        self.scene.slices.remove(bundle);
-        self.absences.begin_anew(bundle);
     }
 }
 
@@ -335,19 +303,6 @@ fn is_there(scene: &Scene, devices: &[String]) -> bool {
     devices
         .and_then(|devices| Bundle::of(devices).ok())
         .is_some_and(|bundle| scene.slices.contains_key(&bundle))
-}
-
-/// The operator is told of each device that changes.
-fn tell(before: &BTreeMap<DeviceId, Health>, now: &BTreeMap<DeviceId, Health>) {
-    for (device, health) in now {
-        match (before.get(device), health) {
-            (Some(was), is) if was == is => {}
-            (None, Health::Healthy) => {}
-            (_, Health::Healthy) => tracing::info!(%device, "can be had again"),
-            (_, Health::Taken(_)) => tracing::info!(%device, %health),
-            (_, Health::Broken(_)) => tracing::warn!(%device, %health),
-        }
-    }
 }
 
 fn refused(refusal: Refusal) -> Status {

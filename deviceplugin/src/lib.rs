@@ -16,6 +16,7 @@ pub mod profile;
 pub mod release;
 
 mod attendant;
+mod book;
 pub mod cli;
 mod daemon;
 mod desk;
@@ -25,6 +26,7 @@ mod features;
 mod pods;
 pub mod serve;
 mod service;
+mod shown;
 mod socket;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tranche_domain::id::{GpuSelector, GpuUuid};
+use tranche_domain::id::{GpuSelector, GpuUuid, NumaNode};
 use tranche_domain::node::{Gpu, Refusal};
 use tranche_domain::units::Bytes;
 use tranche_domain::view::GpuView;
@@ -57,12 +57,20 @@ pub struct Card {
     pub model: String,
     /// What slices can be made of.
     pub capacity: Bytes,
+    /// The one NUMA node that it is near to, where that is known.
+    pub numa_node: Option<NumaNode>,
 }
 
 impl Card {
     /// Reads the daemon's picture of a GPU.
     pub fn of(gpu: &GpuView) -> Self {
-        Self { index: gpu.index, uuid: gpu.uuid, model: gpu.name.clone(), capacity: gpu.capacity }
+        Self {
+            index: gpu.index,
+            uuid: gpu.uuid,
+            model: gpu.name.clone(),
+            capacity: gpu.capacity,
+            numa_node: gpu.numa_node,
+        }
     }
 }
 
@@ -173,7 +181,8 @@ fn empty(card: &Card) -> Gpu {
 }
 
 fn boundless() -> Card {
-    Card { index: 0, uuid: GpuUuid::from_bytes([0; 16]), model: "any".into(), capacity: BOUNDLESS }
+    let uuid = GpuUuid::from_bytes([0; 16]);
+    Card { index: 0, uuid, model: "any".into(), capacity: BOUNDLESS, numa_node: None }
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
         let wanting = match desk.look().await {
             Err(LookError::DoesNotFit(error)) => return Err(error.into()),
             Err(LookError::Daemon(error)) => error.to_string(),
-            Ok(()) if !desk.picture().is_empty() => break,
+            Ok(()) if !desk.picture().health.is_empty() => break,
             Ok(()) if desk.config.division == Division::Dynamic && desk.has_gpus().await => {
                 return Err(ServeError::NothingFits);
             }
@@ -109,7 +109,7 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
     }
     let picture = desk.picture();
     for profile in &desk.config.profiles {
-        if !picture.keys().any(|device| device.profile == profile.name) {
+        if !picture.health.keys().any(|device| device.profile == profile.name) {
             tracing::warn!(profile = %profile.name, "is offered by no GPU of this node");
         }
     }

@@ -10,8 +10,9 @@ use tranche_kubelet::deviceplugin as api;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePlugin;
 
 use crate::bundle::Bundle;
-use crate::desk::{Desk, Picture};
+use crate::desk::Desk;
 use crate::profile::ProfileName;
+use crate::shown::Picture;
 
 /// What a profile offers the kubelet: which calls beyond those that every plugin answers.
 pub(crate) const OPTIONS: api::DevicePluginOptions =
@@ -129,11 +130,12 @@ async fn tell(
 }
 
 fn list(picture: &Picture, profile: &ProfileName) -> Vec<api::Device> {
-    let ours = picture.iter().filter(|(device, _)| device.profile == *profile);
+    let numa = |gpu| picture.numa.get(gpu).map(|node| api::NumaNode { id: node.get().into() });
+    let ours = picture.health.iter().filter(|(device, _)| device.profile == *profile);
     let shown = ours.map(|(device, health)| api::Device {
         id: device.to_string(),
         health: if health.is_healthy() { api::HEALTHY } else { api::UNHEALTHY }.to_owned(),
-        topology: None,
+        topology: numa(&device.gpu).map(|node| api::TopologyInfo { nodes: vec![node] }),
     });
     shown.collect()
 }

@@ -42,6 +42,7 @@ pub(crate) fn cards(count: u8) -> Vec<Card> {
         uuid: uuid(index),
         model: "Tesla V100-SXM2-32GB".into(),
         capacity: Bytes::mib(32510),
+        numa_node: None,
     };
     (0..count).map(card).collect()
 }

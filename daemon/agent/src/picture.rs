@@ -57,6 +57,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
         name: facts.name.clone(),
         pci_bus_id: facts.pci_bus_id.clone(),
         compute_capability: facts.compute_capability.to_string(),
+        numa_node: facts.numa_node,
         total: facts.total,
         reserved: facts.reserved,
         capacity: facts.capacity(),

@@ -56,6 +56,7 @@ fn gpu(index: u32) -> GpuView {
         name: "Tesla V100-SXM2-32GB".into(),
         pci_bus_id: format!("00000000:{:02X}:00.0", index + 6),
         compute_capability: "7.0".into(),
+        numa_node: None,
         total: Bytes::mib(32768),
         reserved: Bytes::mib(258),
         capacity: Bytes::mib(32510),

@@ -181,6 +181,23 @@ impl fmt::Display for GpuSelector {
     }
 }
 
+/// A NUMA node, as Linux numbers them: processors, and the memory that is near to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NumaNode(u32);
+
+impl NumaNode {
+    /// The node of that number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The plain number, for the edge of the program.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
 /// A process id as the host's first pid namespace numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

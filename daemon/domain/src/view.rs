@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::compute::{Priority, Why};
 use crate::fault::Fault;
-use crate::id::{GpuUuid, HostPid, InnerPid, SliceName};
+use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -103,6 +103,8 @@ pub struct GpuView {
     pub pci_bus_id: String,
     /// Compute capability, such as `7.0`.
     pub compute_capability: String,
+    /// The one NUMA node that it is near to, where NVML tells.
+    pub numa_node: Option<NumaNode>,
     /// NVML's total.
     pub total: Bytes,
     /// What the driver keeps from everybody.

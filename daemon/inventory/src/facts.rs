@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tranche_domain::fault::Xid;
-use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::id::{GpuUuid, HostPid, NumaNode};
 use tranche_domain::units::Bytes;
 
 /// The driver.
@@ -49,6 +49,8 @@ pub struct GpuFacts {
     pub reserved: Bytes,
     /// GPUs of one number reach each other by NVLink.
     pub island: u32,
+    /// The one NUMA node that it is near to, where NVML tells.
+    pub numa_node: Option<NumaNode>,
     /// Why no slice may be put here, if so.
     pub not_sliceable: Option<NotSliceable>,
 }

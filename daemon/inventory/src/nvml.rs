@@ -1,7 +1,7 @@
 //! NVML: the one file that speaks to NVIDIA's management library.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, c_ulong};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
 use nvml_wrapper::{Device, EventSet, Nvml};
 use tranche_domain::fault::Xid;
-use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::id::{GpuUuid, HostPid, NumaNode};
 use tranche_domain::units::Bytes;
 
 use crate::{
@@ -32,6 +32,12 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// How often a list is asked for again when it outgrew the room made for it meanwhile.
 const ATTEMPTS: u32 = 4;
+
+/// `NVML_AFFINITY_SCOPE_NODE` of nvml.h.
+const AFFINITY_NODE: u32 = 0;
+
+/// Room for the numbers of as many NUMA nodes as Linux can have, 1024, a bit each.
+const NUMA_WORDS: usize = 1024 / c_ulong::BITS as usize;
 
 /// An index, and what its GPU said of itself.
 type Look = (u32, Result<GpuFacts, NvmlError>);
@@ -230,8 +236,22 @@ fn read(index: u32, device: &Device<'_>) -> Result<GpuFacts, NvmlError> {
         total: Bytes::new(memory.total),
         reserved: Bytes::new(memory.reserved),
         island: index,
+        numa_node: numa_node(device),
         not_sliceable: obstacle(device),
     })
+}
+
+/// The NUMA node that it is near to, if that is one: on a machine of many, several may be as near.
+fn numa_node(device: &Device<'_>) -> Option<NumaNode> {
+    let near = device.memory_affinity(NUMA_WORDS, AFFINITY_NODE).ok()?;
+    only(&near).map(NumaNode::new)
+}
+
+/// The number of the only bit that is set in these words, the lowest first.
+fn only(words: &[c_ulong]) -> Option<u32> {
+    let mut set = (0..).zip(words).filter(|(_, word)| **word != 0);
+    let ((at, word), None) = (set.next()?, set.next()) else { return None };
+    word.is_power_of_two().then(|| at * c_ulong::BITS + word.trailing_zeros())
 }
 
 /// Set-ups that sharing would break. A GPU that does not know a question is not set up that way.
@@ -319,6 +339,15 @@ mod tests {
 
     fn listed(pid: u32, used_gpu_memory: UsedGpuMemory) -> ProcessInfo {
         ProcessInfo { pid, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None }
+    }
+
+    #[test]
+    fn a_gpu_that_several_numa_nodes_are_near_to_has_none_of_its_own() {
+        assert_eq!(only(&[0, 0]), None);
+        assert_eq!(only(&[0b100, 0]), Some(2));
+        assert_eq!(only(&[0, 0b10]), Some(c_ulong::BITS + 1));
+        assert_eq!(only(&[0b110, 0]), None);
+        assert_eq!(only(&[1, 1]), None);
     }
 
     #[test]

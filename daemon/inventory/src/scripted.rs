@@ -42,6 +42,7 @@ pub fn v100(index: u32) -> GpuFacts {
         total: Bytes::mib(32768),
         reserved: Bytes::mib(258),
         island: 0,
+        numa_node: None,
         not_sliceable: None,
     }
 }

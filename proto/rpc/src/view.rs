@@ -1,7 +1,7 @@
 //! Views: domain to wire by `From`, wire to domain by `TryFrom`.
 
 use tranche_domain::fault::{Fault, Xid};
-use tranche_domain::id::{HostPid, InnerPid};
+use tranche_domain::id::{HostPid, InnerPid, NumaNode};
 use tranche_domain::request::BadShare;
 use tranche_domain::units::Bytes;
 use tranche_domain::view;
@@ -72,6 +72,7 @@ impl From<view::GpuView> for v1::GpuView {
             not_sliceable: gpu.not_sliceable,
             foreign: gpu.foreign.into_iter().map(Into::into).collect(),
             faults: gpu.faults.into_iter().map(Into::into).collect(),
+            numa_node: gpu.numa_node.map(NumaNode::get),
         }
     }
 }
@@ -86,6 +87,7 @@ impl TryFrom<v1::GpuView> for view::GpuView {
             name: wire.name,
             pci_bus_id: wire.pci_bus_id,
             compute_capability: wire.compute_capability,
+            numa_node: wire.numa_node.map(NumaNode::new),
             total: Bytes::new(wire.total_bytes),
             reserved: Bytes::new(wire.reserved_bytes),
             capacity: Bytes::new(wire.capacity_bytes),

@@ -175,9 +175,20 @@ impl Plugin {
 impl Devices {
     /// The next list: each device's id, and whether it is healthy. Nothing at the end of the stream.
     pub async fn next(&mut self) -> Option<BTreeMap<String, bool>> {
-        let message = within("the list changes or ends", self.0.message()).await.ok()??;
-        let devices = message.devices.into_iter();
+        let devices = self.message().await?.into_iter();
         Some(devices.map(|device| (device.id, device.health == api::HEALTHY)).collect())
+    }
+
+    /// The NUMA nodes that each device of the next list is near to. Nothing at the end of the stream.
+    pub async fn next_near(&mut self) -> Option<BTreeMap<String, Vec<i64>>> {
+        let near = |topology: api::TopologyInfo| topology.nodes.iter().map(|node| node.id).collect();
+        let devices = self.message().await?.into_iter();
+        Some(devices.map(|device| (device.id, device.topology.map(near).unwrap_or_default())).collect())
+    }
+
+    async fn message(&mut self) -> Option<Vec<api::Device>> {
+        let message = within("the list changes or ends", self.0.message()).await.ok()??;
+        Some(message.devices)
     }
 
     /// The first list from now on of which this is true.

@@ -47,6 +47,21 @@ fn kubelet_dir(node: &Node) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn each_device_says_which_numa_node_its_gpu_is_near_to() {
+    let node = Node::simulated("v100x8");
+    let mut kubelet = Kubelet::start(&kubelet_dir(&node));
+    let _running = Process::start(&mut plugin(&node, PROFILES));
+    let mut small = kubelet.plugin_of("tranche.dev/gpu-40").await;
+    let near = small.devices().await.next_near().await.unwrap();
+    assert_eq!(near.len(), 8);
+    for gpu in node.smi().gpus {
+        let device = format!("{}::gpu-40::0", gpu.uuid);
+        // The simulated node has two sockets with four GPUs each.
+        assert_eq!(near[&device], [i64::from(gpu.index / 4)], "GPU {}", gpu.index);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_device_is_a_slice_of_its_size_and_outlives_plugin_and_daemon() {
     let mut node = Node::simulated("v100x8");
     let mut kubelet = Kubelet::start(&kubelet_dir(&node));

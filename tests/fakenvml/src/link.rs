@@ -35,6 +35,12 @@ pub(crate) fn nearest(device: &Device, level: u32) -> Vec<Gpu> {
     device.session.node.gpus().filter(near).collect()
 }
 
+/// Which half of the node a GPU is in: each is a socket, and a NUMA node.
+pub(crate) fn socket(device: &Device) -> u32 {
+    let half = device.session.node.spec().gpus.len().div_ceil(2);
+    (device.gpu.index() / half) as u32
+}
+
 /// The GPUs at a processor's socket: processors take turns.
 pub(crate) fn half(node: &Node, processor: u32) -> Vec<Gpu> {
     let half = node.spec().gpus.len().div_ceil(2);

@@ -4,6 +4,8 @@
 //! As in `exports`.
 #![allow(non_snake_case, reason = "they are another library's names")]
 
+use std::ffi::c_ulong;
+
 use crate::abi::{
     FieldValue, Handle, LIST_VERSION, ProcessDetail, ProcessDetails, ProcessSample, ProcessSampleV2,
     ProcessSamples, ProcessV1, ProcessV2,
@@ -13,6 +15,9 @@ use crate::link;
 use crate::session::{device, handle, session};
 use crate::status::{Answer, Failure, Status};
 use crate::wall;
+
+/// `NVML_AFFINITY_SCOPE_SOCKET`, the last of two.
+const AFFINITY_SOCKET: u32 = 1;
 
 /// Exports calls that list something about a device.
 macro_rules! lists {
@@ -167,6 +172,26 @@ unsafe extern "C" fn nvmlSystemGetTopologyGpuSet(
         let half: Vec<Handle> = half.into_iter().map(handle).collect();
         // SAFETY: the caller's array and its length, by this module's contract.
         unsafe { put_near(out, count, &half) }
+    })
+}
+
+/// NUMA nodes as bits, as many words as the caller has room for. Whether as near as the node or as its socket is one here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetMemoryAffinity(
+    of: Handle,
+    words: u32,
+    out: *mut c_ulong,
+    scope: u32,
+) -> Status {
+    wall::status(|| {
+        let socket = link::socket(&device(of)?);
+        if words == 0 || scope > AFFINITY_SOCKET {
+            return Err(Failure::InvalidArgument);
+        }
+        let mut near = vec![0; words as usize];
+        near[0] = 1 << socket;
+        // SAFETY: the caller's array has so many words, by this module's contract.
+        unsafe { wall::put_list(out, &mut words.clone(), &near) }
     })
 }
 
