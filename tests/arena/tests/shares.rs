@@ -156,6 +156,21 @@ fn programs_that_wait_for_brief_kernels_and_want_more_than_there_is_get_their_sh
 }
 
 #[test]
+fn however_many_wait_for_kernels_however_long_little_of_the_gpu_is_lost() {
+    let loads = [(100, 50), (200, 100), (250, 80), (300, 100), (300, 200), (400, 100), (1000, 200)];
+    for (slices, (kernel, gap)) in [3, 4, 8].into_iter().flat_map(|slices| loads.map(|load| (slices, load))) {
+        let weights = vec![1000 / slices; slices as usize];
+        let setup = all(&weights, Load::synchronous(kernel * US, gap * US));
+        let (report, bare) = (run(&setup, 5 * S), run(&setup.under(Policy::Unscheduled), 5 * S));
+        let part = report.throughput() / bare.throughput();
+        assert!(
+            part >= 0.90,
+            "{slices} slices, {kernel} us each {gap} us: {part:.3} of what runs unscheduled"
+        );
+    }
+}
+
+#[test]
 fn programs_with_brief_kernels_that_leave_time_to_spare_lose_little_of_it() {
     let setup = all(&[500, 300, 200], Load::synchronous(50 * US, 200 * US));
     let (report, bare) = (run(&setup, GAME), run(&setup.under(Policy::Unscheduled), GAME));

@@ -61,7 +61,7 @@ impl Default for Rules {
             lead: Nanos::millis(10),
             preempt: Nanos::millis(1),
             memory: Nanos::millis(10),
-            overlap: Nanos::micros(200),
+            overlap: Nanos::micros(250),
             stall: Nanos::millis(30),
             longest: Nanos::millis(40),
             starved: Nanos::millis(500),
