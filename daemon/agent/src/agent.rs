@@ -4,6 +4,7 @@
 //! state file. It is never held across an await. A tenancy's own books have their own lock, taken after it.
 
 mod ending;
+mod telling;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +28,7 @@ use crate::compute::Governor;
 use crate::config::OverCap;
 use crate::containers::{self, Containers, Documents};
 use crate::context::Contexts;
+use crate::events::Events;
 use crate::failure::Failure;
 use crate::faults::FaultBook;
 use crate::process::Process;
@@ -38,6 +40,7 @@ use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::tenancy::Tenancy;
 use crate::trueup::LastLook;
+use telling::{changed, created, labelled};
 
 /// How long an ephemeral slice waits for whoever made it to enter.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
@@ -53,6 +56,7 @@ pub(crate) struct Agent {
     pub(crate) last_look: Mutex<LastLook>,
     pub(crate) listings: Listings,
     pub(crate) faults: FaultBook,
+    pub(crate) events: Events,
     /// What containers are told of slices; nothing where that is off.
     pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
@@ -111,6 +115,7 @@ impl Agent {
             notes,
         };
         Self {
+            events: Events::open(&layout.state),
             layout,
             shim,
             driver,
@@ -171,7 +176,7 @@ impl Agent {
         let slice = core.node.create(request, Origin { uid, now_unix_ms: now_unix_ms() })?.clone();
         match self.serve_new(&mut core, &slice) {
             Ok(()) => {
-                tracing::info!(slice = %slice.name, share = %slice.share, uid, "created");
+                self.events.record(created(&slice));
                 Ok(slice)
             }
             Err(failure) => {
@@ -282,7 +287,7 @@ impl Agent {
             tenancy.set_limits(&parts);
             self.note_excess(&tenancy);
         }
-        tracing::info!(slice = %name, "resized");
+        changed(&resize, &slice).into_iter().for_each(|happening| self.events.record(happening));
         self.room_appeared();
         Ok(())
     }
@@ -297,12 +302,14 @@ impl Agent {
         let mut core = self.core();
         core.authorise(name, caller, "label")?;
         let before = core.node.slice(name)?.pod.clone();
-        if core.node.label(name, pod)?
-            && let Err(failure) = core.save(&self.layout)
-        {
+        if !core.node.label(name, pod)? {
+            return Ok(());
+        }
+        if let Err(failure) = core.save(&self.layout) {
             core.node.label(name, before)?;
             return Err(failure);
         }
+        self.events.record(labelled(core.node.slice(name)?));
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::HostPid;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
@@ -78,10 +79,28 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, way: Way, stream: Un
             let _ = serve(&tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
-            tracing::info!(slice = %tenancy.name, ?refusal, "turned a process away");
+            agent.events.record(turned_away(&tenancy, &line, refusal));
             let _ = line.say(Reply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // it went, or said nothing
+    }
+}
+
+/// Somebody is not let in.
+fn turned_away(tenancy: &Tenancy, line: &Line, refusal: Refusal) -> Happening {
+    let why = match refusal {
+        Refusal::Abi => "its library is of a version that this daemon does not serve",
+        Refusal::NotAMember => "the kernel does not place it in this slice",
+        Refusal::Full => "all places of the slice are taken",
+        Refusal::Ending => "the slice is ending",
+        Refusal::Malformed => "what it said made no sense",
+    };
+    let told =
+        Happening::new(Kind::Refused, format!("a process wanted to join the slice and may not: {why}"));
+    let told = told.of(&tenancy.name);
+    match line.peer_pid() {
+        Some(pid) => told.by(pid),
+        None => told,
     }
 }
 
@@ -164,9 +183,12 @@ impl Line {
 
     /// Who connected, by the kernel's word; nobody if it has ended or lives where we cannot see it.
     fn peer(&self) -> Option<Arc<Process>> {
+        Process::peer(self.0.get_ref().as_fd(), self.peer_pid()?).ok().map(Arc::new)
+    }
+
+    fn peer_pid(&self) -> Option<HostPid> {
         let pid = getsockopt(self.0.get_ref(), sockopt::PeerCredentials).ok()?.pid();
-        let pid = u32::try_from(pid).ok().filter(|pid| *pid != 0)?;
-        Process::peer(self.0.get_ref().as_fd(), HostPid::new(pid)).ok().map(Arc::new)
+        u32::try_from(pid).ok().filter(|pid| *pid != 0).map(HostPid::new)
     }
 
     async fn hear(&self) -> io::Result<Frame> {

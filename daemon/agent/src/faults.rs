@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::fault::{Fault, Faults, Xid};
 use tranche_domain::id::GpuUuid;
 use tranche_inventory::{GpuFacts, GpuFault, InventoryError, NotSliceable};
@@ -69,7 +70,8 @@ impl FaultBook {
         self.turn.borrow().is_none()
     }
 
-    fn changed(&self) {
+    /// The health of some GPU changed, or what is in the way of slices on it.
+    pub(crate) fn changed(&self) {
         self.turn.send_if_modified(|turn| turn.as_mut().map(|turn| *turn += 1).is_some());
     }
 
@@ -84,27 +86,30 @@ impl FaultBook {
             let over = self.book().faults.look(gpu.uuid, is_well, self.since.elapsed());
             for fault in &over {
                 agent.withdraw(&complaint(gpu.index, fault.xid));
-                tracing::info!(
-                    gpu = gpu.index,
-                    xid = fault.xid.get(),
-                    count = fault.count,
-                    "the fault is over"
+                let told = format!(
+                    "{} of GPU {} is over; it was reported {} times",
+                    fault.xid, gpu.index, fault.count
                 );
+                agent.events.record(Happening::new(Kind::GpuRecovered, told).on(gpu.uuid));
             }
-            if self.take_obstacle(gpu) || !over.is_empty() {
+            if self.take_obstacle(agent, gpu) || !over.is_empty() {
                 self.changed();
             }
         }
     }
 
     /// Says whether another obstacle is in the way than before.
-    fn take_obstacle(&self, gpu: &GpuFacts) -> bool {
+    fn take_obstacle(&self, agent: &Agent, gpu: &GpuFacts) -> bool {
         let before = self.book().obstacles.insert(gpu.uuid, gpu.not_sliceable.clone());
         let Some(before) = before.filter(|before| *before != gpu.not_sliceable) else { return false };
-        match &gpu.not_sliceable {
-            Some(obstacle) => tracing::warn!(gpu = gpu.index, "takes no slices from now on: {obstacle}"),
-            None => tracing::info!(gpu = gpu.index, "takes slices again"),
-        }
+        let index = gpu.index;
+        let told = match &gpu.not_sliceable {
+            Some(obstacle) => {
+                Happening::new(Kind::GpuFault, format!("GPU {index} takes no slices from now on: {obstacle}"))
+            }
+            None => Happening::new(Kind::GpuRecovered, format!("GPU {index} takes slices again")),
+        };
+        agent.events.record(told.on(gpu.uuid));
         if matches!(before, Some(NotSliceable::Lost { .. })) {
             self.comebacks.fetch_add(1, Ordering::Relaxed);
         }
@@ -116,8 +121,15 @@ impl FaultBook {
         for gpu in suspects(agent, fault) {
             let new = self.book().faults.happened(gpu.uuid, fault.xid, self.since.elapsed(), now_unix_ms());
             match (new, fault.xid.is_of_programs()) {
-                (true, false) => agent.note(complaint(gpu.index, fault.xid)),
-                (true, true) => tracing::info!(gpu = gpu.index, "a program brought about {}", fault.xid),
+                (true, false) => {
+                    let complaint = complaint(gpu.index, fault.xid);
+                    agent.note(complaint.clone());
+                    agent.events.record(Happening::new(Kind::GpuFault, complaint).on(gpu.uuid));
+                }
+                (true, true) => {
+                    let told = format!("a program brought about {} on GPU {}", fault.xid, gpu.index);
+                    agent.events.record(Happening::new(Kind::ProgramFault, told).on(gpu.uuid));
+                }
                 (false, _) => tracing::debug!(gpu = gpu.index, "{} again", fault.xid),
             }
             if new {

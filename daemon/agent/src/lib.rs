@@ -16,6 +16,7 @@ mod compute;
 mod config;
 mod containers;
 mod context;
+mod events;
 mod failure;
 mod faults;
 mod kin;

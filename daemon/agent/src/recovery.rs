@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use tranche_domain::compute::Priority;
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, Share};
@@ -127,7 +128,8 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     }
     tenancy.restore_common();
     agent.note_excess(tenancy);
-    tracing::info!(slice = %tenancy.name, processes, "taken over");
+    let told = format!("it goes on with {processes} processes");
+    agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&tenancy.name));
 }
 
 fn seated(regions: &Regions) -> Vec<(Seat, ProcessId)> {

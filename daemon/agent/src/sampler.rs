@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_inventory::ProcessUtilization;
 
@@ -29,19 +30,21 @@ pub(crate) async fn run(agent: Arc<Agent>) {
     loop {
         tokio::select! {
             _ = sampling.tick() => {
-                over = look_after(&agent);
+                over = look_after(&agent, &over);
                 since = sample(&agent, since).await;
             }
-            _ = trimming.tick(), if !over.is_empty() => over = trim(&agent, &over),
+            _ = trimming.tick(), if !over.is_empty() => over = trim(&agent, &over, &over),
         }
     }
 }
 
 /// Everything that takes no time; returns the slices that are over their caps.
-fn look_after(agent: &Arc<Agent>) -> Vec<Arc<Tenancy>> {
+fn look_after(agent: &Arc<Agent>, over: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
     let tenancies = agent.tenancies();
     for tenancy in &tenancies {
         if tenancy.regions.were_damaged() {
+            let told = "a process of the slice truncated the usage region";
+            agent.events.record(Happening::new(Kind::UsageTampered, told).of(&tenancy.name));
             agent.note(format!(
                 "a tenant truncated the usage region of slice {}: what it holds is not known any more; delete it",
                 tenancy.name
@@ -49,16 +52,38 @@ fn look_after(agent: &Arc<Agent>) -> Vec<Arc<Tenancy>> {
         }
         agent.end_if_over(tenancy);
     }
-    trim(agent, &tenancies)
+    trim(agent, &tenancies, over)
 }
 
-fn trim(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
+/// Looks at these slices; returns those that are over their caps, and tells of those that were not before, or are no
+/// more.
+fn trim(agent: &Agent, tenancies: &[Arc<Tenancy>], before: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
     let is_over = |tenancy: &&Arc<Tenancy>| {
         let over = agent.note_excess(tenancy);
         enforce(agent, tenancy, over);
         over
     };
-    tenancies.iter().filter(is_over).cloned().collect()
+    let over: Vec<_> = tenancies.iter().filter(is_over).cloned().collect();
+    tell(
+        agent,
+        alone(&over, before),
+        Kind::OverCap,
+        "it holds more than its cap and gets nothing new until it frees some",
+    );
+    let lives = |tenancy: &&Arc<Tenancy>| {
+        tenancies.iter().any(|live| Arc::ptr_eq(live, tenancy)) && !tenancy.is_deserted()
+    };
+    tell(agent, alone(before, &over).filter(lives), Kind::WithinCap, "it is within its cap");
+    over
+}
+
+/// Those of these that are not among those.
+fn alone<'a>(these: &'a [Arc<Tenancy>], those: &'a [Arc<Tenancy>]) -> impl Iterator<Item = &'a Arc<Tenancy>> {
+    these.iter().filter(|this| !those.iter().any(|that| Arc::ptr_eq(this, that)))
+}
+
+fn tell<'a>(agent: &Agent, whom: impl Iterator<Item = &'a Arc<Tenancy>>, kind: Kind, what: &str) {
+    whom.for_each(|tenancy| agent.events.record(Happening::new(kind.clone(), what).of(&tenancy.name)));
 }
 
 /// What is done about a slice that stays over its cap: nothing, unless the operator said so.
@@ -68,10 +93,12 @@ fn enforce(agent: &Agent, tenancy: &Tenancy, over: bool) {
     let Some(time) = over_for.filter(|time| *time >= grace) else { return };
     if let Some(pid) = tenancy.kill_largest() {
         let name = &tenancy.name;
+        let seconds = time.as_secs();
         agent.note(format!(
-            "killed process {pid} of slice {name}, which was over its cap for {} s; `over_cap` says so",
-            time.as_secs()
+            "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
         ));
+        let told = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
+        agent.events.record(Happening::new(Kind::Killed, told).of(name).by(pid));
     }
 }
 

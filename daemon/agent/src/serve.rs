@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
+use tranche_domain::event::{Happening, Kind};
 use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
 
@@ -106,6 +107,7 @@ pub async fn serve(
     let stopped = async move {
         stop.await;
         following.faults.stop();
+        following.events.end_following();
         let _ = told.send(());
     };
     let server = Server::builder()
@@ -117,6 +119,8 @@ pub async fn serve(
     }
     sampling.abort();
     agent.save();
+    agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
+    agent.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
 }
@@ -156,6 +160,9 @@ fn take_late(agent: &Agent, mut outstanding: Outstanding) {
 fn ready(agent: &Agent) {
     let (gpus, slices) = (agent.gpus.len(), agent.core().node.slices().len());
     tracing::info!(socket = %agent.layout.door().display(), gpus, slices, "ready");
+    let version = env!("CARGO_PKG_VERSION");
+    let told = format!("tranched {version} serves {gpus} GPUs and took over {slices} slices");
+    agent.events.record(Happening::new(Kind::DaemonStarted, told));
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
         let told = std::os::unix::net::UnixDatagram::unbound()
             .and_then(|datagram| datagram.send_to_addr(b"READY=1", &notify_address(&socket)?));

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tokio_stream::wrappers::WatchStream;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
@@ -22,6 +23,9 @@ use crate::failure::Failure;
 use crate::picture;
 use crate::process;
 use crate::queue::Ticket;
+use following::Wanted;
+
+mod following;
 
 /// The service `tranche.v1.Node`.
 pub(crate) struct Door(pub(crate) Arc<Agent>);
@@ -44,7 +48,7 @@ impl Node for Door {
         let message = request.into_inner();
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
-        let slice = create(&self.0, &wanted, caller, wait).await?;
+        let slice = self.told(caller, create(&self.0, &wanted, caller, wait).await)?;
         self.show(&slice.name)
     }
 
@@ -52,7 +56,7 @@ impl Node for Door {
         let caller = caller(&request)?;
         let message = request.into_inner();
         let name = name(&message.name)?;
-        self.0.resize(&name, Resize::try_from(message)?, caller)?;
+        self.told(caller, self.0.resize(&name, Resize::try_from(message)?, caller))?;
         self.show(&name)
     }
 
@@ -61,7 +65,7 @@ impl Node for Door {
         let message = request.into_inner();
         let name = name(&message.name)?;
         let pod = message.pod.map(PodContainer::try_from).transpose()?;
-        self.0.label(&name, pod, caller)?;
+        self.told(caller, self.0.label(&name, pod, caller))?;
         self.show(&name)
     }
 
@@ -71,7 +75,7 @@ impl Node for Door {
     ) -> Answer<v1::DeleteSliceResponse> {
         let caller = caller(&request)?;
         let v1::DeleteSliceRequest { name: text, force } = request.into_inner();
-        let killed = self.0.delete(&name(&text)?, force, caller).await?;
+        let killed = self.told(caller, self.0.delete(&name(&text)?, force, caller).await)?;
         let killed_pids = killed.into_iter().map(HostPid::get).collect();
         Ok(Response::new(v1::DeleteSliceResponse { killed_pids }))
     }
@@ -83,7 +87,7 @@ impl Node for Door {
         if !shim.is_file() {
             return Err(Failure::NoShim(shim.display().to_string()).into());
         }
-        let slice = self.0.enter(&name, caller)?;
+        let slice = self.told(caller, self.0.enter(&name, caller))?;
         Ok(Response::new(v1::EnterSliceResponse {
             socket_path: self.0.layout.attach(&name).display().to_string(),
             preload_path: shim.display().to_string(),
@@ -99,6 +103,18 @@ impl Node for Door {
         Ok(Response::new(Box::pin(told)))
     }
 
+    type FollowEventsStream = ReceiverStream<Result<v1::Event, Status>>;
+
+    async fn follow_events(
+        &self,
+        request: Request<v1::FollowEventsRequest>,
+    ) -> Answer<Self::FollowEventsStream> {
+        let v1::FollowEventsRequest { since_seq, slice, follow } = request.into_inner();
+        let slice = slice.map(|text| name(&text)).transpose()?;
+        let wanted = Wanted { since: since_seq, slice, follow };
+        Ok(Response::new(following::events(&self.0, wanted)))
+    }
+
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
         let line = process::ancestry(caller(&request)?.pid).collect::<Vec<_>>();
         let holds = |tenancy: &&Arc<crate::tenancy::Tenancy>| {
@@ -111,6 +127,15 @@ impl Node for Door {
 }
 
 impl Door {
+    /// What is refused is an event.
+    fn told<T>(&self, caller: Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(failure) = &answer {
+            let told = Happening::new(Kind::Refused, format!("user {}: {failure}", caller.uid));
+            self.0.events.record(told.by(caller.pid));
+        }
+        answer
+    }
+
     fn show(&self, name: &SliceName) -> Answer<v1::SliceView> {
         let core = self.0.core();
         let slice = core.node.slice(name).map_err(Failure::from)?;

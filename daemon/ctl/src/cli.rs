@@ -39,6 +39,8 @@ pub enum Command {
     Slice(SliceCommand),
     /// Show GPUs, the slices in them and the processes in those
     Smi(SmiArgs),
+    /// Show what happened: slices made and ended, refusals, faults, and who broke the rules
+    Events(EventsArgs),
     /// Show two programs sharing one GPU, and check what each of them sees
     Demo(DemoArgs),
     /// Open a shell on a simulated node with a daemon of its own, for trying things out
@@ -301,6 +303,23 @@ pub enum Format {
     /// Without MiB, W, C and %.
     #[value(name = "nounits")]
     NoUnits,
+}
+
+/// `tranche events`.
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Go on with what happens from now on, until interrupted
+    #[arg(short = 'f', long)]
+    pub follow: bool,
+    /// Only what happened to this slice or in it
+    #[arg(long, value_name = "NAME")]
+    pub slice: Option<SliceName>,
+    /// Only what happened in this time until now, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub since: Option<Duration>,
+    /// How to print: JSON is one object for each event, each on a line of its own
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// `tranche doctor`.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::unistd::Uid;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
+use tranche_domain::event::Event;
 use tranche_domain::id::SliceName;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
@@ -92,6 +93,33 @@ impl Daemon {
         let message = v1::EnterSliceRequest { name: name.to_string() };
         let mut node = self.node.clone();
         self.ask(PATIENCE, async move { node.enter_slice(message).await })
+    }
+
+    /// What happened, of one slice or of all, given to `hear` one after the other; with `follow` also what happens from
+    /// now on, until the daemon ends.
+    pub fn events(
+        &mut self,
+        slice: Option<&SliceName>,
+        follow: bool,
+        mut hear: impl FnMut(Event) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let request =
+            v1::FollowEventsRequest { since_seq: 0, slice: slice.map(SliceName::to_string), follow };
+        let mut node = self.node.clone();
+        let mut events = self.ask(PATIENCE, async move { node.follow_events(request).await })?;
+        // What happens next may take its time; what has happened may not.
+        let patience = if follow { Duration::MAX } else { PATIENCE };
+        let next = |events: &mut Streaming<v1::Event>| {
+            self.runtime.block_on(async { tokio::time::timeout(patience, events.message()).await })
+        };
+        loop {
+            match next(&mut events) {
+                Ok(Ok(Some(event))) => hear(event.try_into()?)?,
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(status)) => return Err(self.refusal(status)),
+                Err(_) => return Err(Failure::Silent { socket: self.socket.clone(), waited: patience }),
+            }
+        }
     }
 
     /// The slice that this process is in, as the kernel tells the daemon.

@@ -9,6 +9,7 @@ pub mod client;
 pub mod demo;
 pub mod doctor;
 pub mod errors;
+pub mod events;
 pub mod generate;
 pub mod out;
 pub mod run;
@@ -54,6 +55,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => return run::run(&args, &socket),
         Command::Slice(command) => slice::slice(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, &socket)?,
+        Command::Events(args) => events::events(&args, &socket)?,
         Command::Demo(args) => demo::run(&args)?,
         Command::Play => demo::play()?,
         Command::Doctor(args) => doctor::doctor(&args, &socket)?,

@@ -19,6 +19,11 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     print(&as_json(value)?)
 }
 
+/// Writes `value` as JSON on a line of its own.
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    print(&serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?)
+}
+
 /// `value` as JSON that a person can read too.
 pub fn as_json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use tranche_domain::compute::Priority;
+use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
 use tranche_domain::pod::{BadPod, PodContainer};
 use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
@@ -23,6 +24,8 @@ pub enum BadMessage {
     Share(#[from] BadShare),
     #[error(transparent)]
     Pod(#[from] BadPod),
+    #[error(transparent)]
+    Severity(#[from] BadSeverity),
     #[error("compute: {0}")]
     Compute(#[from] AboveWhole),
     #[error(transparent)]

@@ -5,6 +5,7 @@
 
 mod connect;
 mod convert;
+mod event;
 mod view;
 
 pub use connect::{ConnectError, connect};

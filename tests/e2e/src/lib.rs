@@ -10,6 +10,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 mod device;
+mod event;
 mod lease;
 mod node;
 mod outcome;
@@ -23,6 +24,7 @@ mod view;
 mod wait;
 
 pub use device::{Device, Gpu, Holding};
+pub use event::Event;
 pub use lease::{Counted, Held};
 pub use node::Node;
 pub use outcome::Outcome;

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tranche_domain::units::Bytes;
 
 use crate::device::Device;
+use crate::event::Event;
 use crate::outcome::Outcome;
 use crate::process::{Process, sweep};
 use crate::stage::Stage;
@@ -261,6 +262,12 @@ impl Node {
     #[track_caller]
     pub fn slice(&self, name: &str) -> SliceView {
         self.smi().slice(name).clone()
+    }
+
+    /// What `tranche events` shows.
+    #[track_caller]
+    pub fn events(&self) -> Vec<Event> {
+        Event::read(&self.tranche(&["events", "--json"]).success())
     }
 
     /// Who ran on a GPU and when, as the GPU says itself.

@@ -133,6 +133,12 @@ impl v1::node_server::Node for Door {
         Ok(Response::new(Box::pin(turns.map(|turn| Ok(v1::GpusChanged { turn })))))
     }
 
+    type FollowEventsStream = tokio_stream::Empty<Result<v1::Event, Status>>;
+
+    async fn follow_events(&self, _: Request<v1::FollowEventsRequest>) -> Answer<Self::FollowEventsStream> {
+        Err(Status::unimplemented("nothing is kept here"))
+    }
+
     async fn create_slice(&self, request: Request<v1::CreateSliceRequest>) -> Answer<v1::SliceView> {
         let slowness = self.0.lock().unwrap().temper.slowness;
         tokio::time::sleep(slowness).await;

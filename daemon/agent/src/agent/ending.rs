@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
 
@@ -23,6 +24,10 @@ impl Agent {
     ) -> Result<Vec<HostPid>, Failure> {
         let Some(tenancy) = self.begin_deletion(name, force, caller)? else { return Ok(Vec::new()) };
         let killed = tenancy.kill_all();
+        for pid in &killed {
+            let evidence = format!("user {} deleted its slice with force", caller.uid);
+            self.events.record(Happening::new(Kind::Killed, evidence).of(name).by(*pid));
+        }
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
         while !self.end_if_over(&tenancy) {
             if tokio::time::Instant::now() >= deadline {
@@ -70,8 +75,9 @@ impl Agent {
         if let Err(failure) = core.save(&self.layout) {
             tracing::error!(%failure, "a slice that ended would come back after a restart");
         }
-        tracing::info!(slice = %name, "ended");
         drop(core);
+        self.events.record(Happening::new(Kind::SliceDeleted, "it has ended").of(name));
+        self.events.forget(name);
         self.room_appeared();
         true
     }

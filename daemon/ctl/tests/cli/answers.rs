@@ -20,6 +20,7 @@ pub(crate) fn willing() -> Answers {
         }),
         delete: Ok(v1::DeleteSliceResponse { killed_pids: Vec::new() }),
         who_am_i: None,
+        events: Vec::new(),
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) struct Answers {
     pub(crate) enter: Result<v1::EnterSliceResponse, Status>,
     pub(crate) delete: Result<v1::DeleteSliceResponse, Status>,
     pub(crate) who_am_i: Option<String>,
+    pub(crate) events: Vec<v1::Event>,
 }
 
 /// The daemon; it ends with this value.
@@ -113,6 +114,20 @@ impl Node for Script {
         _: Request<v1::FollowGpusRequest>,
     ) -> Result<Response<Self::FollowGpusStream>, Status> {
         Err(Status::unimplemented("nobody follows here"))
+    }
+
+    type FollowEventsStream = tokio_stream::Iter<std::vec::IntoIter<Result<v1::Event, Status>>>;
+
+    async fn follow_events(
+        &self,
+        request: Request<v1::FollowEventsRequest>,
+    ) -> Result<Response<Self::FollowEventsStream>, Status> {
+        let v1::FollowEventsRequest { slice, .. } = request.into_inner();
+        self.answer(|answers| {
+            let mut events = answers.events.clone();
+            events.retain(|event| slice.is_none() || event.slice == slice);
+            Ok(tokio_stream::iter(events.into_iter().map(Ok).collect::<Vec<_>>()))
+        })
     }
 
     async fn create_slice(

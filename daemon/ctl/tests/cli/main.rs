@@ -5,6 +5,7 @@
 
 mod answers;
 mod daemon;
+mod events;
 mod refusals;
 mod run;
 mod signals;

@@ -10,6 +10,7 @@ mod clients;
 mod compute;
 mod deaths;
 mod doctor;
+mod events;
 mod families;
 mod gang;
 mod gate;

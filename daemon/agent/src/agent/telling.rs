@@ -1,0 +1,35 @@
+//! What is told of slices when they begin and change.
+
+use tranche_domain::event::{Happening, Kind};
+use tranche_domain::request::Resize;
+use tranche_domain::slice::Slice;
+
+/// A slice was made.
+pub(super) fn created(slice: &Slice) -> Happening {
+    let evidence = format!("{} for user {}: {}", slice.share, slice.owner_uid, size(slice));
+    Happening::new(Kind::SliceCreated, evidence).of(&slice.name)
+}
+
+/// A slice was changed.
+pub(super) fn changed(resize: &Resize, slice: &Slice) -> Vec<Happening> {
+    let tell = |kind, evidence| Happening::new(kind, evidence).of(&slice.name);
+    let frozen = resize.frozen.map(|frozen| match frozen {
+        true => tell(Kind::SliceFrozen, "its launches are held until it is thawed".to_string()),
+        false => tell(Kind::SliceThawed, "its launches go on".to_string()),
+    });
+    let rest = Resize { frozen: None, ..*resize };
+    let resized = (rest != Resize::default()).then(|| tell(Kind::SliceResized, size(slice)));
+    frozen.into_iter().chain(resized).collect()
+}
+
+/// A slice is for somebody else.
+pub(super) fn labelled(slice: &Slice) -> Happening {
+    let pod = slice.pod.as_ref().map_or("nobody in particular".into(), |pod| format!("pod {pod}"));
+    Happening::new(Kind::SliceLabelled, format!("it is for {pod}")).of(&slice.name)
+}
+
+fn size(slice: &Slice) -> String {
+    let parts: Vec<String> = slice.parts.iter().map(|part| format!("{} of {}", part.cap, part.gpu)).collect();
+    let (compute, limit, priority) = (slice.compute, slice.limit, slice.priority);
+    format!("{}; {compute} of compute, at most {limit}, priority {priority}", parts.join(", "))
+}

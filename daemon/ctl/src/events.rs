@@ -1,0 +1,73 @@
+//! `tranche events`: what happened on the node, and with `-f` what happens.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tranche_domain::event::Event;
+
+use crate::cli::EventsArgs;
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::out;
+
+/// Shows what `args` ask for, of the daemon at `socket`.
+pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
+    let earliest = args.since.map(|since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH));
+    Daemon::connect(socket)?.events(args.slice.as_ref(), args.follow, |event| {
+        if earliest.is_some_and(|earliest| time(&event) < earliest) {
+            return Ok(());
+        }
+        match args.output.json {
+            true => out::json_line(&event),
+            false => out::print(&line(&event)),
+        }
+    })
+}
+
+fn time(event: &Event) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(event.time_unix_ms)
+}
+
+/// When, how much to care, what, to whom, and what shows it.
+fn line(event: &Event) -> String {
+    let when = humantime::format_rfc3339_millis(time(event));
+    let slice = event.slice.as_ref().map(|slice| format!(" slice {slice}"));
+    let pid = event.pid.map(|pid| format!(" pid {pid}"));
+    let gpu = event.gpu.map(|gpu| format!(" {gpu}"));
+    let whom: String = [slice, pid, gpu].into_iter().flatten().collect();
+    // Unlike the daemon's other words, these may be a stranger's.
+    let evidence = event.evidence.replace(char::is_control, "?");
+    format!("{when} {:<7} {:<17}{whom}: {evidence}", event.severity, event.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_domain::event::{Happening, History, Kind};
+    use tranche_domain::id::{GpuUuid, HostPid};
+
+    fn event(happening: Happening) -> Event {
+        History::keeping(1).enter(happening, 1_767_323_090_007).clone()
+    }
+
+    #[test]
+    fn an_event_is_a_line() {
+        let happening = Happening::new(Kind::UnderReported, "it holds 9 MiB and is charged 1 MiB");
+        let slice = "a".parse().unwrap();
+        let whole = event(happening.of(&slice).on(GpuUuid::from_bytes([0; 16])).by(HostPid::new(7)));
+        assert_eq!(
+            line(&whole),
+            "2026-01-02T03:04:50.007Z warning under-reported    slice a pid 7 \
+             GPU-00000000-0000-0000-0000-000000000000: it holds 9 MiB and is charged 1 MiB"
+        );
+        let bare = event(Happening::new(Kind::DaemonStarted, "ready"));
+        assert_eq!(line(&bare), "2026-01-02T03:04:50.007Z info    daemon-started   : ready");
+    }
+
+    #[test]
+    fn a_stranger_cannot_write_to_the_operators_terminal() {
+        let mut event = event(Happening::new(Kind::ForeignProcess, ""));
+        event.evidence = "\x1b[2J\u{9b}\n".into();
+        assert!(line(&event).ends_with(": ?[2J??"), "{:?}", line(&event));
+    }
+}

@@ -1,0 +1,140 @@
+//! The last events, as many as are kept.
+//!
+//! Law: what somebody makes happen often does not push out what happens seldom and matters. Events to care about have
+//! room of their own.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::{Event, Happening, Kind, Severity};
+use crate::id::SliceName;
+
+/// The last events.
+#[derive(Clone, Debug)]
+pub struct History {
+    most: usize,
+    next: u64,
+    routine: VecDeque<Event>,
+    remarkable: VecDeque<Event>,
+    counts: BTreeMap<(Kind, Option<SliceName>), u64>,
+}
+
+impl History {
+    /// An empty one that keeps so many events of each sort.
+    pub const fn keeping(most: usize) -> Self {
+        Self { most, next: 1, routine: VecDeque::new(), remarkable: VecDeque::new(), counts: BTreeMap::new() }
+    }
+
+    /// Takes in an event of an earlier daemon.
+    pub fn recall(&mut self, event: Event) {
+        self.next = self.next.max(event.seq.saturating_add(1));
+        self.keep(event);
+    }
+
+    /// Counts what happened, whether or not it is entered.
+    pub fn count(&mut self, happening: &Happening) {
+        let count = self.counts.entry((happening.kind.clone(), happening.slice.clone())).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// Enters what happened.
+    pub fn enter(&mut self, happening: Happening, now_unix_ms: u64) -> &Event {
+        let Happening { kind, slice, gpu, pid, evidence } = happening;
+        let (seq, severity) = (self.next, kind.severity());
+        self.next = self.next.saturating_add(1);
+        self.keep(Event { seq, time_unix_ms: now_unix_ms, severity, kind, slice, gpu, pid, evidence })
+    }
+
+    fn keep(&mut self, event: Event) -> &Event {
+        let routine = event.severity == Severity::Info;
+        let ring = if routine { &mut self.routine } else { &mut self.remarkable };
+        if ring.len() >= self.most.max(1) {
+            ring.pop_front();
+        }
+        ring.push_back(event);
+        &ring[ring.len() - 1]
+    }
+
+    /// The number of the last event; 0 before the first.
+    pub const fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// What is kept of the events after that number, in their order.
+    pub fn after(&self, seq: u64) -> Vec<Event> {
+        let rings = [&self.routine, &self.remarkable];
+        let new = |ring: &VecDeque<Event>| ring.partition_point(|event| event.seq <= seq);
+        let mut events: Vec<Event> =
+            rings.into_iter().flat_map(|ring| ring.range(new(ring)..).cloned()).collect();
+        events.sort_by_key(|event| event.seq);
+        events
+    }
+
+    /// How often each kind happened in each slice, or outside any, since this history began.
+    pub const fn counts(&self) -> &BTreeMap<(Kind, Option<SliceName>), u64> {
+        &self.counts
+    }
+
+    /// Forgets how often things happened in a slice that is gone: there may be many.
+    pub fn forget_counts(&mut self, slice: &SliceName) {
+        self.counts.retain(|(_, of), _| of.as_ref() != Some(slice));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        proptest::sample::select(Kind::KNOWN)
+    }
+
+    fn seqs(events: &[Event]) -> Vec<u64> {
+        events.iter().map(|event| event.seq).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_the_newest_of_each_sort_in_order(
+            kinds in proptest::collection::vec(kind(), 0..60), most in 1usize..9, since in 0u64..70,
+        ) {
+            let mut history = History::keeping(most);
+            for kind in &kinds {
+                let happening = Happening::new(kind.clone(), "");
+                history.count(&happening);
+                history.enter(happening, 7);
+            }
+            prop_assert_eq!(history.last(), kinds.len() as u64);
+            let numbered = || (1u64..).zip(&kinds);
+            let newest = |routine: bool| {
+                let sort = numbered().filter(move |(_, kind)| (kind.severity() == Severity::Info) == routine);
+                let all: Vec<u64> = sort.map(|(seq, _)| seq).collect();
+                all[all.len().saturating_sub(most)..].to_vec()
+            };
+            let mut expected = [newest(true), newest(false)].concat();
+            expected.retain(|seq| *seq > since);
+            expected.sort_unstable();
+            prop_assert_eq!(seqs(&history.after(since)), expected);
+            prop_assert_eq!(history.counts().values().sum::<u64>(), kinds.len() as u64);
+        }
+
+        #[test]
+        fn what_an_earlier_daemon_saw_comes_before_what_this_one_sees(
+            kinds in proptest::collection::vec(kind(), 1..20),
+        ) {
+            let mut earlier = History::keeping(50);
+            for kind in kinds {
+                earlier.enter(Happening::new(kind, "then"), 7);
+            }
+            let mut history = History::keeping(50);
+            for event in earlier.after(0) {
+                history.recall(event);
+            }
+            prop_assert!(history.counts().is_empty());
+            let seq = history.enter(Happening::new(Kind::DaemonStarted, "now"), 3).seq;
+            prop_assert_eq!(seq, earlier.last() + 1);
+            prop_assert_eq!(&history.after(0)[..seq as usize - 1], &earlier.after(0)[..]);
+        }
+    }
+}

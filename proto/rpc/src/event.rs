@@ -1,0 +1,61 @@
+//! Events: domain to wire and back.
+
+use tranche_domain::event::{Event, Kind};
+use tranche_domain::id::{GpuUuid, HostPid};
+
+use crate::convert::BadMessage;
+use crate::v1;
+
+impl From<Event> for v1::Event {
+    fn from(event: Event) -> Self {
+        Self {
+            seq: event.seq,
+            time_unix_ms: event.time_unix_ms,
+            severity: event.severity.as_str().into(),
+            kind: event.kind.into(),
+            slice: event.slice.map(String::from),
+            gpu: event.gpu.map(String::from),
+            pid: event.pid.map(HostPid::get),
+            evidence: event.evidence,
+        }
+    }
+}
+
+impl TryFrom<v1::Event> for Event {
+    type Error = BadMessage;
+
+    fn try_from(wire: v1::Event) -> Result<Self, BadMessage> {
+        Ok(Self {
+            seq: wire.seq,
+            time_unix_ms: wire.time_unix_ms,
+            severity: wire.severity.parse()?,
+            kind: Kind::from(wire.kind),
+            slice: wire.slice.map(|name| name.parse()).transpose()?,
+            gpu: wire.gpu.map(|gpu| gpu.parse::<GpuUuid>()).transpose()?,
+            pid: wire.pid.map(HostPid::new),
+            evidence: wire.evidence,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_domain::event::{Happening, History};
+
+    #[test]
+    fn an_event_survives_the_wire() {
+        let mut history = History::keeping(1);
+        let slice = "a".parse().unwrap();
+        let happening = Happening::new(Kind::UnderReported, "it holds more").of(&slice);
+        let event = history.enter(happening.on(GpuUuid::from_bytes([7; 16])).by(HostPid::new(9)), 5).clone();
+        assert_eq!(Event::try_from(v1::Event::from(event.clone())), Ok(event));
+    }
+
+    #[test]
+    fn nonsense_from_the_wire_is_refused() {
+        let event = |severity: &str| v1::Event { severity: severity.into(), ..v1::Event::default() };
+        assert!(Event::try_from(event("info")).is_ok());
+        assert!(matches!(Event::try_from(event("loud")), Err(BadMessage::Severity(_))));
+    }
+}

@@ -1,0 +1,36 @@
+//! What the daemon says has happened.
+
+use serde::Deserialize;
+use tranche_domain::id::GpuUuid;
+
+/// One line of `tranche events --json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Event {
+    /// Its number.
+    pub seq: u64,
+    /// When, in milliseconds since the Unix epoch.
+    pub time_unix_ms: u64,
+    /// `info`, `warning` or `error`.
+    pub severity: String,
+    /// What.
+    pub kind: String,
+    /// To which slice, or in which.
+    pub slice: Option<String>,
+    /// On which GPU.
+    pub gpu: Option<GpuUuid>,
+    /// By or to which process.
+    pub pid: Option<u32>,
+    /// What shows it.
+    pub evidence: String,
+}
+
+impl Event {
+    #[track_caller]
+    pub(crate) fn read(lines: &str) -> Vec<Self> {
+        let read = |line: &str| match serde_json::from_str(line) {
+            Ok(event) => event,
+            Err(error) => panic!("tranche events --json: {error}\n{line}"),
+        };
+        lines.lines().map(read).collect()
+    }
+}

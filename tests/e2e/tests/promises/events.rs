@@ -1,0 +1,113 @@
+//! What happens on a node can be read afterwards, by whoever looks, also after the daemon was restarted.
+
+use std::fs;
+
+use e2e::{Kind, Node, eventually};
+use tranche_domain::units::Bytes;
+
+/// The kinds of what happened in a slice, in order.
+#[track_caller]
+fn kinds(node: &Node, slice: &str) -> Vec<String> {
+    let events = node.events().into_iter().filter(|event| event.slice.as_deref() == Some(slice));
+    events.map(|event| event.kind).collect()
+}
+
+#[test]
+fn a_slices_life_is_told_over_restarts_of_the_daemon() {
+    let mut node = Node::simulated("v100x8");
+    node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
+    let mut tenant = node.tenant(&["--slice", "half"]).ready();
+    tenant.alloc(Kind::Plain, Bytes::mib(4000)).unwrap();
+    node.tranche(&["slice", "freeze", "half"]).success();
+    node.tranche(&["slice", "thaw", "half"]).success();
+    node.kill_daemon();
+    node.start_daemon();
+    node.tranche(&["slice", "resize", "half", "--memory", "2Gi"]).success();
+    eventually("it is over its cap", || match kinds(&node, "half").last() {
+        Some(last) if last == "over-cap" => Ok(()),
+        last => Err(format!("{last:?}")),
+    });
+    let pid = tenant.pid();
+    node.tranche(&["slice", "delete", "half", "--force"]).success();
+    let expected = [
+        "slice-created",
+        "slice-frozen",
+        "slice-thawed",
+        "slice-taken-over",
+        "slice-resized",
+        "over-cap",
+        "slice-deleted",
+    ];
+    let last = eventually("it has ended", || match kinds(&node, "half") {
+        kinds if kinds.last().is_some_and(|last| last == "slice-deleted") => Ok(kinds),
+        kinds => Err(format!("{kinds:?}")),
+    });
+    // Whoever dies frees what was too much, and more than one may be killed.
+    let without = |kinds: Vec<String>| {
+        kinds.into_iter().filter(|kind| !["killed", "within-cap"].contains(&kind.as_str()))
+    };
+    assert!(without(last.clone()).eq(expected), "{last:?}");
+    let events = node.events();
+    assert!(events.iter().any(|event| event.kind == "killed" && event.pid == Some(pid)), "{events:#?}");
+    assert!(events.windows(2).all(|two| two[0].seq < two[1].seq), "{events:#?}");
+    assert_eq!(events.iter().filter(|event| event.kind == "daemon-started").count(), 2);
+    let created = events.iter().find(|event| event.kind == "slice-created").unwrap();
+    assert!(created.evidence.contains("16255 MiB of GPU-"), "{created:?}");
+    let log = node.daemon_log();
+    assert!(log.contains("over-cap") && log.contains("slice-frozen"), "the log has them too: {log}");
+}
+
+#[test]
+fn what_is_refused_is_told_with_who_asked() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["slice", "delete", "nobody"]).refused(1, &["nobody"]);
+    let events = node.events();
+    let refused = events.iter().find(|event| event.kind == "refused").unwrap();
+    assert!(
+        refused.evidence.contains("there is no slice named nobody") && refused.pid.is_some(),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn whoever_follows_hears_of_each_event_as_it_happens_until_the_daemon_ends() {
+    let mut node = Node::simulated("v100x8");
+    let mut command = node.command(node.stage().command());
+    let mut follower = e2e::Process::start(command.args(["events", "-f", "--slice", "late"]));
+    node.tranche(&["slice", "create", "other", "-g", "0.1"]).success();
+    node.tranche(&["slice", "create", "late", "-g", "0.1"]).success();
+    let line = follower.line().unwrap();
+    assert!(line.contains("slice-created") && line.contains("slice late"), "{line}");
+    node.tranche(&["slice", "delete", "late"]).success();
+    assert!(follower.line().unwrap().contains("slice-deleted"));
+    assert_eq!(node.stop_daemon().code, Some(0), "nobody who follows keeps it from ending");
+    assert_eq!(follower.line(), None);
+}
+
+#[test]
+fn a_history_that_is_spoilt_or_cannot_be_written_keeps_nothing_from_happening() {
+    let mut node = Node::without_daemon("v100x8");
+    let file = node.state_dir().join("events.jsonl");
+    fs::create_dir_all(node.state_dir()).unwrap();
+    fs::write(&file, [&b"{\"seq\": 1, \xff\0"[..], &[0; 9000]].concat()).unwrap();
+    node.start_daemon();
+    node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
+    assert_eq!(kinds(&node, "a"), ["slice-created"]);
+    node.kill_daemon();
+    node.start_daemon();
+    assert_eq!(kinds(&node, "a"), ["slice-created", "slice-taken-over"]);
+    node.stop_daemon();
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    node.start_daemon();
+    node.tranche(&["slice", "delete", "a"]).success();
+    eventually("it is said that the history is not written", || {
+        node.tranche(&["slice", "create", "b", "-g", "0.5"]).success();
+        node.tranche(&["slice", "delete", "b"]).success();
+        match node.events().iter().filter(|event| event.kind == "history-incomplete").count() {
+            1 => Ok(()),
+            count => Err(format!("{count} times")),
+        }
+    });
+    assert!(kinds(&node, "a").ends_with(&["slice-deleted".into()]));
+}
