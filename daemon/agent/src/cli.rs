@@ -1,6 +1,7 @@
 //! The command line of `tranched`, and its way from there to a running daemon.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use nix::unistd::{Group, chown};
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_inventory::Driver;
 
-use crate::{Config, Contexts, Documents, Layout, Reach, Settings, privileges, serve};
+use crate::{Config, Contexts, Documents, Layout, Reach, Settings, privileges, serve, supervisor};
 
 /// Makes slices of this node's GPUs and answers for their memory
 #[derive(Debug, Parser)]
@@ -100,8 +101,7 @@ impl Options {
 fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documents>) -> Result<(), Failed> {
     let _locks = layout.occupy()?;
     let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
-    let door = layout.open_door()?;
-    give_to_group(config, &layout)?;
+    let door = open_door(config, &layout)?;
     let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
     let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     if layout.reach == Reach::Node {
@@ -148,6 +148,19 @@ fn start_logging(filter: &str) -> Result<(), Failed> {
 fn documents(config: &Config, layout: &Layout) -> Result<Option<Documents>, Failed> {
     let usual = layout.reach == Reach::Node && layout.runtime == Path::new(NODE_RUNTIME);
     Ok(config.documents(usual.then_some(Path::new(NODE_CDI)))?)
+}
+
+/// The gRPC socket that was handed to us, with the modes that it has, or one of our own.
+fn open_door(config: &Config, layout: &Layout) -> Result<UnixListener, Failed> {
+    let handed = supervisor::door(&layout.door());
+    if let Some(door) =
+        handed.map_err(|cause| format!("cannot take over the socket that was handed to us: {cause}"))?
+    {
+        return Ok(door);
+    }
+    let door = layout.open_door()?;
+    give_to_group(config, layout)?;
+    Ok(door)
 }
 
 /// Lets a group use the gRPC socket, where the configuration names one.

@@ -23,6 +23,7 @@ use tranche_domain::units::Permille;
 
 use crate::config::Transfers;
 use crate::tenancy::{Tenancy, monotonic_ns};
+use crate::watchdog::Answer;
 use bells::{Bells, Number};
 use premises::Premises;
 
@@ -40,6 +41,8 @@ pub(crate) struct Governor {
     bells: Arc<Bells>,
     transfers: Transfers,
     stopping: AtomicBool,
+    /// What the watchdog asked, until the thread comes to it.
+    asked: Mutex<Option<Answer>>,
 }
 
 /// What there is to see of a slice's compute.
@@ -71,7 +74,7 @@ impl Governor {
         let rounds = Rounds::new(Rules::default());
         let state = Mutex::new(State { rounds, next_number: Number::FIRST });
         let bells = Arc::new(Bells::new()?);
-        Ok(Self { state, bells, transfers, stopping: AtomicBool::new(false) })
+        Ok(Self { state, bells, transfers, stopping: AtomicBool::new(false), asked: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -122,6 +125,16 @@ impl Governor {
         self.bells.wake();
     }
 
+    /// Has the thread give this answer when it next gets through a round.
+    pub(crate) fn answer_next_time(&self, answer: Answer) {
+        *self.asked() = Some(answer);
+        self.wake();
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Option<Answer>> {
+        self.asked.lock().expect("nothing panics while it holds what was asked")
+    }
+
     /// What a slice used lately and why it waits, if it does; nothing if it is not governed.
     pub(crate) fn show(&self, name: &SliceName) -> Option<Shown> {
         let state = self.state();
@@ -144,6 +157,11 @@ impl Governor {
             let deadline = self.state().rounds.go(now(), rung.ourselves(), rang);
             if alarm.replace(deadline) != Some(deadline) {
                 self.bells.alarm(deadline);
+            }
+            if rung.ourselves()
+                && let Some(answer) = self.asked().take()
+            {
+                answer.give();
             }
         }
     }

@@ -33,10 +33,12 @@ mod service;
 mod shares;
 mod sockets;
 mod state;
+mod supervisor;
 #[allow(unsafe_code)]
 mod sys;
 mod tenancy;
 mod trueup;
+mod watchdog;
 
 pub use compute::{Account, Rounds, Site};
 pub use config::{Config, ConfigError, OverCap, OverCapPolicy, RelativeDirectory, Transfers};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
+use tokio::runtime::Handle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tranche_domain::event::{Happening, Kind};
@@ -23,7 +24,7 @@ use crate::context::{Contexts, Outstanding};
 use crate::faults::FaultBook;
 use crate::service::Door;
 use crate::sockets::Layout;
-use crate::{faults, recovery, sampler};
+use crate::{faults, recovery, sampler, supervisor, watchdog};
 
 /// How long calls in progress may take to end once the daemon was told to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -64,6 +65,8 @@ pub enum StartError {
     Attendant(io::Error),
     #[error("cannot start a thread for the faults of GPUs: {0}")]
     Faults(io::Error),
+    #[error("cannot start a thread for the service supervisor: {0}")]
+    Watchdog(io::Error),
     #[error("cannot serve at the gRPC socket: {0}")]
     Door(io::Error),
     #[error("the gRPC server failed: {0}")]
@@ -102,10 +105,12 @@ pub async fn serve(
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
     let calls = UnixListenerStream::new(UnixListener::from_std(door).map_err(StartError::Door)?);
     ready(&agent);
+    watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
     let (told, stopping) = tokio::sync::oneshot::channel();
     let following = Arc::clone(&agent);
     let stopped = async move {
         stop.await;
+        supervisor::stopping();
         following.faults.stop();
         following.events.end_following();
         let _ = told.send(());
@@ -163,22 +168,5 @@ fn ready(agent: &Agent) {
     let version = env!("CARGO_PKG_VERSION");
     let told = format!("tranched {version} serves {gpus} GPUs and took over {slices} slices");
     agent.events.record(Happening::new(Kind::DaemonStarted, told));
-    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
-        let told = std::os::unix::net::UnixDatagram::unbound()
-            .and_then(|datagram| datagram.send_to_addr(b"READY=1", &notify_address(&socket)?));
-        if let Err(error) = told {
-            tracing::warn!(%error, "cannot tell the service supervisor that we are ready");
-        }
-    }
-}
-
-/// The supervisor's socket: a path, or with a leading `@` a name without one.
-fn notify_address(socket: &std::ffi::OsStr) -> io::Result<std::os::unix::net::SocketAddr> {
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::net::SocketAddr;
-    match socket.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(socket),
-    }
+    supervisor::ready(slices, gpus);
 }

@@ -266,6 +266,22 @@ pub(crate) fn open_detached_read_only(path: &Path) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()))
 }
 
+/// The socket behind a number that whoever started us left open for us to take calls at. The number itself stays open,
+/// and is closed in what we start.
+pub(crate) fn inherited_listener(number: RawFd) -> io::Result<UnixListener> {
+    use nix::sys::socket::{getsockopt, sockopt};
+    // SAFETY: both take integers only; the kernel checks them, and a copy is nobody's but ours.
+    let copied = unsafe {
+        libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3)
+    };
+    let listener = owned(copied.into())?;
+    if !getsockopt(&listener, sockopt::AcceptConn)? {
+        return Err(io::Error::other(format!("descriptor {number} takes no calls")));
+    }
+    Ok(listener.into())
+}
+
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(fd) {
         // SAFETY: the kernel has just made this descriptor for us; nobody else knows its number.

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +21,10 @@ fn tranched(place: &std::path::Path) -> Command {
 
 /// Starts it and waits until it says that it is ready; returns what it said until then.
 fn start(place: &std::path::Path) -> (Child, String) {
-    let mut child = tranched(place).spawn().unwrap();
+    wait_until_ready(tranched(place).spawn().unwrap())
+}
+
+fn wait_until_ready(mut child: Child) -> (Child, String) {
     let mut said = String::new();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     while !said.contains("ready socket=") {
@@ -87,4 +93,73 @@ fn a_misspelt_key_is_refused_before_anything_is_touched() {
     assert!(checked.status.success());
     assert!(String::from_utf8_lossy(&checked.stdout).contains("context_reserve_mib: 300"));
     assert!(!place.path().join("run").exists(), "a check touches nothing");
+}
+
+/// A supervisor's end of what it is told.
+fn listen_for_words(place: &std::path::Path) -> (UnixDatagram, std::path::PathBuf) {
+    let path = place.join("notify");
+    let hears = UnixDatagram::bind(&path).unwrap();
+    hears.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    (hears, path)
+}
+
+fn hear(supervisor: &UnixDatagram) -> String {
+    let mut words = [0; 256];
+    let length = supervisor.recv(&mut words).expect("the daemon says something");
+    String::from_utf8_lossy(&words[..length]).into_owned()
+}
+
+#[test]
+fn the_supervisor_hears_when_it_serves_that_it_lives_and_when_it_stops() {
+    let place = tempfile::tempdir().unwrap();
+    let (supervisor, path) = listen_for_words(place.path());
+    let mut command = tranched(place.path());
+    let child = command.env("NOTIFY_SOCKET", path).env("WATCHDOG_USEC", "600000").spawn().unwrap();
+    assert!(hear(&supervisor).starts_with("READY=1\n"));
+    for _ in 0..3 {
+        assert_eq!(hear(&supervisor), "WATCHDOG=1");
+    }
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    while !hear(&supervisor).starts_with("STOPPING=1") {}
+    terminate(child);
+}
+
+#[test]
+fn a_socket_that_is_handed_over_is_served_and_outlives_the_daemon() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("run/tranched.sock");
+    std::fs::create_dir(place.path().join("run")).unwrap();
+    let socket = UnixListener::bind(&path).unwrap();
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    for _ in 0..2 {
+        let daemon = tranched(place.path());
+        let mut command = Command::new("sh");
+        command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 0</dev/null"]);
+        command.arg(daemon.get_program()).args(daemon.get_args());
+        command.stdin(OwnedFd::from(socket.try_clone().unwrap())).stderr(Stdio::piped());
+        // Whoever calls before it is there waits, and is not turned away.
+        let mut early = UnixStream::connect(&path).unwrap();
+        let (child, _) = wait_until_ready(command.spawn().unwrap());
+        early.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        early.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+        assert_ne!(early.read(&mut [0; 64]).unwrap(), 0, "it answers");
+        drop(early);
+        terminate(child);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().ino(),
+            inode,
+            "the socket is the one that was handed over"
+        );
+    }
+}
+
+#[test]
+fn something_that_is_no_listening_socket_is_refused_in_words() {
+    let place = tempfile::tempdir().unwrap();
+    let daemon = tranched(place.path());
+    let mut command = Command::new("sh");
+    command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3</dev/null"]);
+    let refused = error(&command.arg(daemon.get_program()).args(daemon.get_args()).output().unwrap());
+    assert!(refused.contains("the socket that was handed to us"), "{refused}");
 }
