@@ -41,7 +41,9 @@ impl Container {
         let mut paths = unified.chain(others).map(|(_, path)| path).filter(|path| is_below_the_root(path));
         let first = paths.next()?;
         // A path that names a container is better than one that only tells a part of the machine from the rest.
-        let named = std::iter::once(first).chain(paths).find_map(up_to_id);
+        let named = std::iter::once(first).chain(paths).find_map(|path| up_to(path, holds_id));
+        // A service is what systemd keeps together; what is beneath it is its own.
+        let named = named.or_else(|| up_to(first, |part| part.ends_with(".service")));
         Some(Self(named.unwrap_or(first).to_owned()))
     }
 }
@@ -51,10 +53,10 @@ fn is_below_the_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').any(|part| !["", ".."].contains(&part))
 }
 
-/// As far as the outermost part that is named by a container's id: what is beneath it, its tenants may have made.
-fn up_to_id(path: &str) -> Option<&str> {
+/// As far as the outermost part that is such: what is beneath it, its tenants may have made.
+fn up_to(path: &str, is_such: impl Fn(&str) -> bool) -> Option<&str> {
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-    ends.map(|end| &path[..end]).find(|start| holds_id(start.rsplit('/').next().unwrap_or_default()))
+    ends.map(|end| &path[..end]).find(|start| is_such(start.rsplit('/').next().unwrap_or_default()))
 }
 
 /// Whether a name has an id in it: `libpod-ID.scope`, `cri-containerd-ID.scope`, `ID`.
@@ -118,6 +120,22 @@ mod tests {
         is(&format!("0::/../cri-containerd-{A}.scope\n"), &format!("/../cri-containerd-{A}.scope"));
         // Without ids, such as those of LXC: as exact as it gets.
         is("0::/lxc.payload.web/init.scope\n", "/lxc.payload.web/init.scope");
+    }
+
+    #[test]
+    fn a_service_is_one_container_with_all_that_it_makes() {
+        is("0::/system.slice/train.service\n", "/system.slice/train.service");
+        is("0::/system.slice/train.service/workers/3\n", "/system.slice/train.service");
+        is("1:name=systemd:/system.slice/train.service/.control\n0::/\n", "/system.slice/train.service");
+        is(
+            "0::/machine.slice/systemd-nspawn@web.service/payload/system.slice/x.service\n",
+            "/machine.slice/systemd-nspawn@web.service",
+        );
+        // A container that a service runs is the container.
+        is(
+            &format!("0::/system.slice/web.service/libpod-{A}\n"),
+            &format!("/system.slice/web.service/libpod-{A}"),
+        );
     }
 
     #[test]
