@@ -4,14 +4,19 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE  := target/stage
 PREFIX ?= /usr
-INTO   := $(DESTDIR)$(PREFIX)
+SYSCONFDIR ?= /etc
+# What is installed: release, or debug for what `make build` built.
+BUILT  ?= release
+PLACES := DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" BUILT=$(TARGET)/$(BUILT) SHIMS=$(TARGET)/shim
+CARGO_DEB_VERSION := 3.8.0
+CARGO_DEB := target/tools/$(CARGO_DEB_VERSION)/bin/cargo-deb
 PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install demo demo-kubelet play bench test lint unit e2e kubelet kubelet-build stress gpu-script fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet play bench test lint unit e2e kubelet kubelet-build test-boot stress gpu-script fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,17 +50,26 @@ demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
 
-install: ## Build for use and put everything under $(DESTDIR)$(PREFIX)
+install: $(BUILT) ## Build for use and put everything under $(DESTDIR)$(PREFIX)
+	@$(PLACES) systemd/install.sh install
+
+uninstall: ## Take away exactly what `make install` put under $(DESTDIR)$(PREFIX)
+	@$(PLACES) systemd/install.sh uninstall
+
+release: # What is installed
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-deviceplugin
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
-	install -d $(INTO)/bin $(INTO)/lib/tranche/replace $(INTO)/lib/systemd/system
-	install -m 755 $(addprefix $(TARGET)/release/,tranched tranche tranche-deviceplugin) $(INTO)/bin
-	install -m 755 $(TARGET)/shim/libtranche_preload.so $(INTO)/lib/tranche
-	install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(INTO)/lib/tranche/replace/libcuda.so.1
-	install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(INTO)/lib/tranche/replace/libnvidia-ml.so.1
-	install -m 644 systemd/tranched.service $(INTO)/lib/systemd/system
-	$(TARGET)/release/tranche generate completions --out $(INTO)/share/completions
-	$(TARGET)/release/tranche generate man --out $(INTO)/share/man/man1
+
+debug: build # The same from `make build`, for tests
+
+deb: $(BUILT) $(CARGO_DEB) ## Build a Debian package, target/deb/tranche_*.deb (VERSION=1.2.3)
+	@rm -rf target/deb/root
+	@$(PLACES) DESTDIR=target/deb/root PREFIX=/usr SYSCONFDIR=/etc systemd/install.sh install
+	@rm target/deb/root/usr/lib/tranche/installed
+	$(CARGO_DEB) -q -p tranche-agent --no-build --fast $(if $(VERSION),--deb-version $(VERSION)) --output target/deb/
+
+$(CARGO_DEB):
+	$(CARGO) install -q --locked --debug --root target/tools/$(CARGO_DEB_VERSION) cargo-deb --version =$(CARGO_DEB_VERSION)
 
 bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ..." BENCH="--gpu sim --only shares")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
@@ -70,6 +84,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
+	@$(PHASE) boot $(MAKE) --no-print-directory test-boot
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
 	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
 	@$(PHASE) demo-kubelet $(MAKE) --no-print-directory demo-kubelet
@@ -94,6 +109,9 @@ kubelet: build ## Tests with the device manager of a real kubelet (about a minut
 
 kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, then seconds
 	@$(KUBELET) build
+
+test-boot: build ## Boot a Debian in namespaces and have the package live through everything there (simulated)
+	@MAKE="$(MAKE)" tests/boot/run.sh
 
 stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json

@@ -1,0 +1,54 @@
+//! The configuration that packages bring.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+
+use std::path::Path;
+
+use tranche_agent::Config;
+
+const PACKAGED: &str = include_str!("../../../systemd/tranched.toml");
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("tranched.toml")).map_err(|error| error.to_string())
+}
+
+/// The lines that set something, with those that are commented out.
+fn settings() -> impl Iterator<Item = &'static str> {
+    let uncommented = PACKAGED.lines().map(|line| line.strip_prefix("# ").unwrap_or(line));
+    uncommented.filter(|line| {
+        line.split_once(" = ").is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+    })
+}
+
+#[test]
+fn what_is_in_force_is_the_group_alone() {
+    let group = Some("tranche".to_owned());
+    assert_eq!(parse(PACKAGED).unwrap(), Config { socket_group: group, ..Config::default() });
+}
+
+#[test]
+fn what_is_commented_out_is_the_default() {
+    let all = parse(&settings().collect::<Vec<_>>().join("\n")).unwrap();
+    // These depend on who runs the daemon, and on what is found.
+    let default = Config {
+        runtime_dir: all.runtime_dir.clone(),
+        state_dir: all.state_dir.clone(),
+        nvml_library: all.nvml_library.clone(),
+        shim: all.shim.clone(),
+        socket_group: all.socket_group.clone(),
+        cdi_dir: all.cdi_dir.clone(),
+        cdi_node: all.cdi_node.clone(),
+        ..Config::default()
+    };
+    assert_eq!(all, default);
+}
+
+#[test]
+fn every_key_is_there() {
+    let refused = parse("not_a_key_at_all = 1").unwrap_err();
+    let (_, known) = refused.split_once("known are ").unwrap_or_else(|| panic!("{refused}"));
+    for key in known.trim_end_matches(|c: char| !c.is_alphanumeric()).split(", ") {
+        let is_it = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = "));
+        assert!(settings().any(is_it), "{key} is missing from systemd/tranched.toml");
+    }
+}
