@@ -1,0 +1,212 @@
+"""A package on a machine that boots: installed, used by an ordinary user, restarted, killed, upgraded, stuck, purged.
+
+    boot.py STAGE PACKAGE NEWER-PACKAGE
+
+Each claim is a line; the first that does not hold ends it. SIMULATED: no GPU is touched, and kernels compute nothing.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+from machine import Failed, Machine, until
+
+# Tenants: of the same GPU, and never more than their share, so that what they get can be compared.
+ALICE = "tranche run -g 0.5 --gpu 0 --mode strict --name alice -- workload --memory 4Gi --seconds 3600 --sync 4"
+HALF = "tranche slice create half -g 0.3 --gpu 0 --mode strict"
+JOB = """[Service]
+ExecStart=/usr/local/bin/workload --memory 2Gi --seconds 3600 --sync 4
+StandardOutput=null
+[Install]
+WantedBy=multi-user.target
+"""
+SHARES = {"alice": 0.5, "half": 0.3}
+TOLERANCE = 0.05
+# A daemon that is stuck is found out after so long here; the unit says 30 s.
+IMPATIENT = "[Service]\nWatchdogSec=2\n"
+PLUGIN = '[[profile]]\nname = "gpu-50"\nfraction = 0.5\n[[layout]]\nprofiles = ["gpu-50", "gpu-50"]\n'
+
+
+class Story:
+    """What is told, and the machine that it is told of."""
+
+    def __init__(self, machine, packages):
+        self.machine = machine
+        self.packages = dict(zip(("/package.deb", "/newer.deb"), packages))
+        self.begun = time.monotonic()
+
+    def holds(self, claim, truth=True):
+        """Says that a claim holds, or ends everything."""
+        if not truth:
+            raise Failed(f"this does not hold: {claim}")
+        print(f"[{time.monotonic() - self.begun:5.1f} s] {claim}", flush=True)
+
+    # What there is to see.
+
+    def slices(self):
+        """Of each slice what must not change while it is in use."""
+        view = json.loads(self.machine.run("tranche", "smi", "--json"))
+        return {
+            slice["name"]: {
+                "share": slice["share"],
+                "memory": [(part["gpu_uuid"], part["cap"], part["used"]) for part in slice["devices"]],
+                "processes": sorted(process["pid"] for process in slice["processes"]),
+            }
+            for slice in view["slices"]
+        }
+
+    def shown(self, unit, what):
+        return self.machine.run("systemctl", "show", "-P", what, unit).strip()
+
+    def daemon(self):
+        """The daemon's pid, once it serves; nothing before."""
+        serves = self.shown("tranched", "ActiveState") == "active"
+        return int(self.shown("tranched", "MainPID")) if serves else None
+
+    def gpu_time(self, slices):
+        """Which part of a second each slice's processes really had the GPU."""
+        self.machine.run("sleep", "1.2")
+        log = [line.split("\t") for line in self.machine.run("simgpu", "log", "--gpu", "0", "/dev/simgpu").splitlines()]
+        end = max(int(until) for *_, until in log)
+        spent = {name: 0 for name in slices}
+        for _, pid, _, since, until_ns in log:
+            for name, slice in slices.items():
+                if int(pid) in slice["processes"]:
+                    spent[name] += max(0, int(until_ns) - max(int(since), end - 10**9))
+        return {name: ns / 1e9 for name, ns in spent.items()}
+
+    def survives(self, what, happens):
+        """Something happens, and the tenants do not notice."""
+        before, daemon = self.slices(), self.daemon()
+        happens()
+        until("the next daemon", lambda: (self.daemon() or daemon) != daemon)
+        after = self.slices()
+        self.holds(f"{what}: tenants go on with the memory and the processes that they had", before == after)
+        # How much less than its share a tenant uses is this machine's affair: it may be busy.
+        spent = self.gpu_time(after)
+        said = ", ".join(f"{name} {part:.0%} of its {SHARES[name]:.0%}" for name, part in spent.items())
+        within = all(0 < part <= SHARES[name] + TOLERANCE for name, part in spent.items())
+        self.holds(f"{what}: they run, within their shares: {said} of the GPU's time in the second after", within)
+
+    # What happens, in this order.
+
+    def arrives(self):
+        for name, package in self.packages.items():
+            self.machine.file(name).write_bytes(pathlib.Path(package).read_bytes())
+        for user in ("alice", "bob"):
+            self.machine.run("useradd", "--create-home", user)
+        # What a kubelet makes.
+        self.machine.run("mkdir", "-p", "/var/lib/kubelet/device-plugins")
+
+    def installs(self):
+        self.machine.run("dpkg", "--install", "/package.deb")
+        self.holds("the package installs, and the daemon serves", self.daemon())
+        units = ("tranched.service", "tranched.socket")
+        self.holds("it is enabled", self.machine.run("systemctl", "is-enabled", *units) == "enabled\n" * 2)
+        self.machine.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", *units,
+                         "tranche-deviceplugin.service", "tranche-slice@half.service")
+        self.holds("`systemd-analyze verify` has nothing to say")
+
+    def users_come(self):
+        self.machine.run("usermod", "-aG", "tranche", "alice")
+        refused = self.machine.run("sh", "-c", "tranche run -g 0.1 -- true; test $? != 0", user="bob")
+        self.holds(f"bob, in no group, is told which one: {refused.strip()!r}", "usermod -aG tranche" in refused)
+        self.machine.run("systemd-run", "--quiet", "--uid=alice", "--unit=alice", "-p", "StandardOutput=null",
+                         *ALICE.split())
+        alice = until("alice's program", lambda: self.slices().get("alice", {}).get("processes"))
+        uid = self.machine.run("ps", "-o", "user=", "-p", str(alice[0])).strip()
+        self.holds("alice, in the group `tranche`, runs half a GPU", uid == "alice")
+
+    def a_service_has_a_slice(self):
+        self.machine.run(*HALF.split())
+        self.machine.file("/etc/systemd/system/job.service").write_text(JOB)
+        self.machine.run("install", "-D", "--mode=644", "/usr/share/doc/tranche/examples/slice.conf",
+                         "/etc/systemd/system/job.service.d/slice.conf")
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "enable", "--now", "job")
+        self.job_is_in_its_slice("a service is in a slice by a drop-in alone")
+
+    def job_is_in_its_slice(self, claim):
+        seen = until("the job in its slice", lambda: self.slices()["half"]["processes"])
+        self.holds(claim, seen == [int(self.shown("job", "MainPID"))])
+
+    def daemons_come_and_go(self):
+        systemctl = lambda *words: lambda: self.machine.run("systemctl", *words)
+        self.survives("systemctl restart", systemctl("restart", "tranched"))
+        self.survives("kill -9", systemctl("kill", "--signal=KILL", "tranched"))
+        self.survives("an upgrade", lambda: self.machine.run("dpkg", "--install", "/newer.deb"))
+        self.machine.run("systemctl", "stop", "tranched.service")
+        self.holds("a call to a daemon that is away waits for it", self.machine.run("tranche", "slice", "list"))
+
+    def it_is_stuck(self):
+        drop_in = self.machine.file("/etc/systemd/system/tranched.service.d")
+        drop_in.mkdir()
+        (drop_in / "impatient.conf").write_text(IMPATIENT)
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "restart", "tranched")
+        self.machine.run("sleep", "3")
+        self.holds("a daemon that gets on is left alone", self.shown("tranched", "NRestarts") == "0")
+        self.survives("SIGSTOP, until the watchdog ends it",
+                      lambda: self.machine.run("systemctl", "kill", "--signal=STOP", "tranched"))
+        self.holds("it was the watchdog", self.shown("tranched", "NRestarts") == "1")
+
+    def it_reboots(self):
+        self.machine.power_off()
+        self.machine.boot()
+        self.job_is_in_its_slice("after a reboot the service is in its slice again")
+        self.holds("and alice's slice is gone with her program",
+                   until("the end of her slice", lambda: list(self.slices()) == ["half"]))
+
+    def a_kubelet_may_come(self):
+        self.machine.file("/etc/tranche/deviceplugin.toml").write_text(PLUGIN)
+        self.machine.run("systemctl", "start", "tranche-deviceplugin")
+        sockets = lambda: self.machine.run("ls", "/var/lib/kubelet/device-plugins")
+        log = lambda: self.machine.run("journalctl", "--quiet", "--unit=tranche-deviceplugin")
+        until("the plugin at the kubelet's directory", lambda: sockets() or "kubelet" in log())
+        self.holds("the device plugin waits for a kubelet", self.shown("tranche-deviceplugin", "NRestarts") == "0")
+
+    def it_goes(self):
+        self.machine.run("systemctl", "disable", "--now", "job")
+        self.machine.run("dpkg", "--remove", "tranche")
+        self.holds("removed, nothing of it runs", self.machine.run("pgrep", "-f", "tranche", check=False) is None)
+        self.holds("but what belongs to slices is kept", self.machine.file("/var/lib/tranche/state.json").exists())
+        self.machine.run("dpkg", "--purge", "tranche")
+        for path in ("job.service", "job.service.d/slice.conf", "tranched.service.d/impatient.conf"):
+            self.machine.file(f"/etc/systemd/system/{path}").unlink()
+        for folder in ("job.service.d", "tranched.service.d"):
+            self.machine.file(f"/etc/systemd/system/{folder}").rmdir()
+
+    def tell(self):
+        self.machine.boot()
+        self.arrives()
+        before = self.machine.files()
+        self.installs()
+        self.users_come()
+        self.a_service_has_a_slice()
+        self.daemons_come_and_go()
+        self.it_is_stuck()
+        self.it_reboots()
+        self.a_kubelet_may_come()
+        self.it_goes()
+        after = self.machine.files()
+        self.holds(f"purged, it leaves nothing: {sorted(after - before)}, and takes nothing: {sorted(before - after)}",
+                   after == before)
+        gone = self.machine.run("getent", "group", "tranche", check=False) is None
+        self.holds("and no group", gone)
+
+
+def main(stage, *packages):
+    with Machine(stage) as machine:
+        try:
+            Story(machine, packages).tell()
+        except Failed as failed:
+            print(f"FAILED: {failed}", file=sys.stderr)
+            log = machine.run("journalctl", "--quiet", "--no-pager", "--boot", "--lines=40", check=False, said=True)
+            print(log, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
