@@ -66,6 +66,7 @@ deb: $(BUILT) $(CARGO_DEB) ## Build a Debian package, target/deb/tranche_*.deb (
 	@rm -rf target/deb/root
 	@$(PLACES) DESTDIR=target/deb/root PREFIX=/usr SYSCONFDIR=/etc systemd/install.sh install
 	@rm target/deb/root/usr/lib/tranche/installed
+	@strip --strip-debug target/deb/root/usr/bin/*
 	$(CARGO_DEB) -q -p tranche-agent --no-build --fast $(if $(VERSION),--deb-version $(VERSION)) --output target/deb/
 
 $(CARGO_DEB):
