@@ -14,6 +14,7 @@ pub mod compute;
 pub mod event;
 pub mod fault;
 pub mod id;
+pub mod jobs;
 pub mod ledger;
 pub mod node;
 pub mod placement;

@@ -1,0 +1,264 @@
+//! The rules, one by one.
+
+use core::time::Duration;
+
+use super::*;
+use crate::jobs::{Activity, JobRefusal, Overdue, ProjectRefusal, Wait};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn wait(world: &World, job: JobId) -> Option<Wait> {
+    world.board.wait(job)
+}
+
+#[test]
+fn the_project_that_borrowed_the_most_for_its_weight_gives_first() {
+    let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2"), ("c", "2"), ("d", "2")]);
+    world.submit("a", "a-1", "3", Kind::Training);
+    world.submit("b", "b-1", "2", Kind::Training);
+    world.submit("b", "b-2", "1", Kind::Training);
+    world.submit("b", "b-3", "1", Kind::Training);
+    world.submit("a", "a-2", "1", Kind::Training);
+    world.submit("d", "d-1", "1", Kind::Training);
+    assert_eq!((world.stopped.clone(), world.used("d")), (vec!["b-3".to_string()], "1".into()));
+}
+
+#[test]
+fn a_borrower_gives_way_to_one_who_borrowed_less_for_its_weight() {
+    let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2")]);
+    for name in ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7", "a-8"] {
+        world.submit("a", name, "1", Kind::Training);
+    }
+    for name in ["b-1", "b-2", "b-3", "b-4", "b-5"] {
+        world.submit("b", name, "1", Kind::Training);
+    }
+    assert_eq!((world.used("a"), world.used("b")), ("4".into(), "4".into()));
+    assert_eq!(world.queued("b").len(), 1);
+}
+
+#[test]
+fn a_weight_divides_the_surplus_and_not_the_quota() {
+    let mut world = World::new(islands(1, 8), &[("a", "1")]);
+    let weighted = |name, weight: &str| Project { weight: weight.parse().ok(), ..project(name, "1") };
+    world.board.set_project(weighted("b", "3"), false).unwrap();
+    world.board.set_project(weighted("c", "0"), false).unwrap();
+    for at in 0..8 {
+        for name in ["a", "b", "c"] {
+            world.submit(name, &std::format!("{name}-{at}"), "1", Kind::Training);
+        }
+    }
+    assert_eq!([world.used("a"), world.used("b"), world.used("c")], ["3", "4", "1"].map(String::from));
+    let second = world.board.find(&"c".parse().unwrap(), &"c-1".parse().unwrap()).unwrap();
+    assert!(matches!(wait(&world, second), Some(Wait::NoWeight { .. })));
+}
+
+#[test]
+fn an_interactive_job_takes_the_place_of_its_own_projects_training() {
+    let mut world = World::new(islands(1, 4), &[("a", "2"), ("b", "2")]);
+    world.submit("a", "a-1", "1", Kind::Training);
+    world.submit("a", "a-2", "1", Kind::Training);
+    world.submit("b", "b-1", "2", Kind::Training);
+    world.submit("a", "shell", "1", Kind::Interactive);
+    assert_eq!(world.stopped, ["a-2"]);
+    assert_eq!((world.used("a"), world.used("b")), ("2".into(), "2".into()));
+}
+
+#[test]
+fn an_interactive_job_never_borrows_unless_it_may_be_stopped() {
+    let mut world = World::new(islands(1, 4), &[("a", "1"), ("b", "3")]);
+    world.submit("a", "shell-1", "1", Kind::Interactive);
+    let second = world.submit("a", "shell-2", "0.5", Kind::Interactive);
+    let quota = MilliGpus::ONE;
+    assert_eq!(wait(&world, second), Some(Wait::LastingQuota { lasting: quota, quota }));
+    world.take_on(JobSpec { preemptible: true, ..spec("a", "shell-3", "1", Kind::Interactive) });
+    assert_eq!(world.used("a"), "2");
+    world.submit("b", "b-1", "3", Kind::Training);
+    assert_eq!((world.stopped.clone(), world.used("b")), (vec!["shell-3".to_string()], "3".into()));
+}
+
+#[test]
+fn as_little_as_will_do_is_taken() {
+    let mut world = World::new(islands(1, 4), &[("a", "0.5"), ("b", "3.5")]);
+    for (name, gpus) in [("a-1", "0.5"), ("a-2", "2"), ("a-3", "0.3"), ("a-4", "1")] {
+        world.submit("a", name, gpus, Kind::Training);
+    }
+    world.submit("b", "b-1", "0.4", Kind::Training);
+    assert_eq!(world.stopped, ["a-3"]);
+    world.submit("b", "b-2", "1", Kind::Training);
+    assert_eq!(world.stopped[1..], ["a-4"]);
+}
+
+#[test]
+fn a_job_larger_than_what_its_project_is_beyond_its_quota_goes_only_if_nothing_else_will_do() {
+    let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2"), ("c", "4")]);
+    world.submit("a", "a-1", "4", Kind::Training);
+    world.submit("b", "b-1", "2", Kind::Training);
+    world.submit("b", "b-2", "2", Kind::Training);
+    world.submit("c", "c-1", "2", Kind::Training);
+    assert_eq!(world.stopped, ["b-2"]);
+    world.submit("c", "c-2", "2", Kind::Training);
+    assert_eq!(world.stopped[1..], ["a-1"]);
+    assert_eq!(world.used("c"), "4");
+}
+
+#[test]
+fn a_place_is_taken_when_it_is_empty_and_not_before() {
+    let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
+    world.submit("a", "a-1", "2", Kind::Training);
+    world.slow = true;
+    let heir = world.submit("b", "b-1", "1", Kind::Training);
+    assert!(matches!(wait(&world, heir), Some(Wait::Leaving(members)) if members.len() == 1));
+    assert_eq!((world.used("a"), world.used("b")), ("0".into(), "1".into()));
+    let gone = MemberId { job: JobId(0), index: 0 };
+    assert!(!world.board.left(gone, Left::Again));
+    world.settle();
+    assert_eq!(wait(&world, heir), None);
+    assert_eq!(world.queued("a").len(), 1, "both GPUs would be needed again");
+}
+
+#[test]
+fn a_job_that_is_deleted_before_its_place_is_empty_leaves_it_to_the_next() {
+    let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
+    world.submit("a", "a-1", "1", Kind::Training);
+    world.submit("a", "a-2", "1", Kind::Training);
+    world.slow = true;
+    let heir = world.submit("b", "b-1", "1", Kind::Training);
+    assert_eq!(world.board.delete(heir), []);
+    world.settle();
+    world.board.left(MemberId { job: JobId(1), index: 0 }, Left::Again);
+    world.settle();
+    assert_eq!((world.used("a"), world.queued("a").len()), ("2".into(), 0));
+}
+
+#[test]
+fn who_is_within_its_quota_and_finds_only_pieces_gets_gpus_as_they_empty() {
+    let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
+    world.submit("a", "a-1", "0.6", Kind::Interactive);
+    world.submit("b", "b-1", "0.6", Kind::Interactive);
+    world.submit("a", "a-2", "0.4", Kind::Interactive);
+    world.delete("b", &["b-1"]);
+    world.submit("a", "a-3", "0.9", Kind::Training);
+    world.delete("a", &["a-1"]);
+    assert_eq!(world.used("a"), "1.3");
+    let blocked = world.submit("b", "b-2", "1", Kind::Training);
+    assert_eq!(wait(&world, blocked), None, "a-3 borrowed");
+    assert_eq!(world.stopped, ["a-3"]);
+}
+
+#[test]
+fn a_sweep_runs_so_many_at_a_time_until_all_have_run() {
+    let mut world = World::new(islands(1, 8), &[("a", "8")]);
+    let four = NonZeroU32::new(4).unwrap();
+    let two = NonZeroU32::new(2).unwrap();
+    let sweep = world.take_on(JobSpec {
+        parallelism: two,
+        completions: four,
+        ..spec("a", "sweep", "2", Kind::Training)
+    });
+    let mut seen = BTreeSet::new();
+    while let Some((member, _)) = world.running().first().cloned() {
+        assert!(world.running().len() <= 2);
+        seen.insert(member.index);
+        assert_eq!(world.board.left(member, Left::Done), seen.len() == 4);
+        world.settle();
+    }
+    assert_eq!(seen, BTreeSet::from([0, 1, 2, 3]));
+    assert!(!world.board.jobs().contains_key(&sweep));
+}
+
+#[test]
+fn a_suspended_job_leaves_and_comes_back_when_it_is_resumed() {
+    let mut world = World::new(islands(1, 1), &[("a", "1")]);
+    let job = world.submit("a", "a-1", "1", Kind::Training);
+    let leaving = world.board.suspend(job, true);
+    assert_eq!(leaving.len(), 1);
+    world.board.left(leaving[0], Left::Again);
+    world.settle();
+    assert_eq!((world.used("a"), wait(&world, job)), ("0".into(), Some(Wait::Suspended)));
+    world.board.suspend(job, false);
+    world.settle();
+    assert_eq!((world.used("a"), wait(&world, job)), ("1".into(), None));
+}
+
+#[test]
+fn a_priority_orders_the_queue_of_its_project_alone() {
+    let mut world = World::new(islands(1, 1), &[("a", "0.5"), ("b", "0.5")]);
+    world.submit("a", "first", "1", Kind::Training);
+    let low = world.submit("a", "low", "1", Kind::Training);
+    let urgent = JobSpec { priority: Priority::new(5), ..spec("a", "high", "1", Kind::Training) };
+    let high = world.take_on(urgent);
+    assert_eq!(world.stopped.len(), 0, "a running job is not stopped for one of its own project");
+    assert_eq!(wait(&world, low), Some(Wait::Behind("high".parse().unwrap())));
+    world.delete("a", &["first"]);
+    assert_eq!((wait(&world, high), world.queued("a").len()), (None, 1));
+}
+
+#[test]
+fn a_project_stays_on_its_gpus() {
+    let mut world = World::new(islands(1, 4), &[("b", "2")]);
+    let mut a = project("a", "2");
+    a.affinity.insert(Kind::Training, BTreeSet::from([2, 3]));
+    world.board.set_project(a, false).unwrap();
+    world.submit("a", "a-1", "1", Kind::Training);
+    world.submit("a", "a-2", "0.5", Kind::Interactive);
+    assert_eq!(world.gpus_of("a", &["a-1"]), BTreeSet::from([2]));
+    assert_eq!(world.gpus_of("a", &["a-2"]), BTreeSet::from([0]));
+    let refused = world.board.submit(spec("a", "a-3", "3", Kind::Training)).unwrap_err();
+    assert_eq!(refused, JobRefusal::NeverFits { size: size("3"), most: 2 });
+}
+
+#[test]
+fn others_use_of_a_gpu_is_respected_and_takes_promises_back() {
+    let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
+    let uuid = GpuUuid::from_bytes([1; 16]);
+    world.submit("a", "a-1", "2", Kind::Training);
+    world.slow = true;
+    let heir = world.submit("b", "b-1", "1", Kind::Training);
+    for gpu in [0, 1] {
+        world.board.set_outside(GpuUuid::from_bytes([gpu; 16]), MilliGpus::new(1));
+    }
+    world.board.left(MemberId { job: JobId(0), index: 0 }, Left::Again);
+    world.settle();
+    assert_eq!(world.used("b"), "0");
+    assert_eq!(wait(&world, heir), Some(Wait::Emptying { gpus: vec![0] }));
+    world.board.set_outside(uuid, MilliGpus::ZERO);
+    world.settle();
+    assert_eq!((world.used("b"), wait(&world, heir)), ("1".into(), None));
+}
+
+#[test]
+fn what_can_never_be_is_refused_at_once() {
+    let mut world = World::new(islands(2, 8), &[("a", "4")]);
+    let refusal = |world: &mut World, spec| world.board.submit(spec).unwrap_err().to_string();
+    for (spec, said) in [
+        (spec("x", "j", "1", Kind::Training), "no project x"),
+        (spec("a", "j", "9", Kind::Training), "at most 8"),
+        (spec("a", "j", "5", Kind::Interactive), "quota is 4"),
+    ] {
+        let refused = refusal(&mut world, spec);
+        assert!(refused.contains(said), "{refused}");
+    }
+    world.submit("a", "j", "1", Kind::Training);
+    let refused = refusal(&mut world, spec("a", "j", "1", Kind::Training));
+    assert!(refused.contains("exists"), "{refused}");
+    let too_much = world.board.set_project(project("b", "12.001"), false).unwrap_err();
+    assert!(matches!(too_much, ProjectRefusal::TooMuch { .. }), "{too_much}");
+    world.board.set_project(project("b", "12.001"), true).unwrap();
+    let in_use = world.board.remove_project(&"a".parse().unwrap()).unwrap_err();
+    assert_eq!(in_use, ProjectRefusal::InUse { name: "a".parse().unwrap(), jobs: 1 });
+    world.board.remove_project(&"b".parse().unwrap()).unwrap();
+    assert!(world.board.remove_project(&"b".parse().unwrap()).is_err());
+}
+
+#[test]
+fn interactive_jobs_end_when_they_have_run_or_idled_too_long() {
+    let limits = Project { interactive_limit: Some(DAY), idle_limit: Some(DAY / 24), ..project("a", "1") };
+    let did = |running, idle| Activity { running, idle };
+    let shell = |did| limits.overdue(Kind::Interactive, None, did);
+    assert_eq!(shell(did(DAY / 2, DAY / 48)), None);
+    assert_eq!(shell(did(DAY, DAY / 48)), Some(Overdue::InteractiveLimit(DAY)));
+    assert_eq!(shell(did(DAY / 2, DAY / 24)), Some(Overdue::IdleLimit(DAY / 24)));
+    assert_eq!(limits.overdue(Kind::Training, None, did(DAY * 9, DAY * 9)), None);
+    let by_owner = limits.overdue(Kind::Training, Some(DAY), did(DAY, Duration::ZERO));
+    assert_eq!(by_owner, Some(Overdue::MaxRuntime(DAY)));
+}
