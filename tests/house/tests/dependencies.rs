@@ -16,12 +16,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-inventory", &["tranche-domain"]),
     ("tranche-cdi", &["tranche-domain"]),
     ("tranche-config", &[]),
+    ("tranche-exposition", &[]),
     (
         "tranche-agent",
         &[
             "tranche-cdi",
             "tranche-config",
             "tranche-domain",
+            "tranche-exposition",
             "tranche-inventory",
             "tranche-rpc",
             "tranche-shm",
@@ -29,7 +31,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
     // The kubelet's adapter.
-    ("tranche-deviceplugin", &["tranche-config", "tranche-domain", "tranche-kubelet", "tranche-rpc"]),
+    (
+        "tranche-deviceplugin",
+        &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
+    ),
     // The guest in somebody else's process.
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),
@@ -42,7 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fakecuda", &["simgpu"]),
     ("fakenvml", &["simgpu"]),
     ("workload", &["tranche-domain"]),
-    ("e2e", &["simgpu", "tranche-domain", "tranche-rpc", "tranche-shm"]),
+    ("e2e", &["simgpu", "tranche-domain", "tranche-exposition", "tranche-rpc", "tranche-shm"]),
     ("fakekubelet", &["e2e", "tranche-deviceplugin", "tranche-domain", "tranche-kubelet", "tranche-rpc"]),
     ("bench", &["simgpu"]),
     (

@@ -1,0 +1,91 @@
+//! The two formats in which figures are asked for.
+//!
+//! OpenMetrics is what the library writes, and Prometheus asks for it by name. Everybody else, `curl` and the checker of
+//! `promtool` among them, gets Prometheus' older text: the same samples, in which a counter's ending belongs to its name
+//! and there are neither infos nor an end.
+
+use std::borrow::Cow;
+
+/// How figures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    OpenMetrics,
+    Plain,
+}
+
+impl Format {
+    /// What somebody wants who accepts this.
+    pub(crate) fn wanted(accept: Option<&str>) -> Self {
+        let named = |accept: &str| accept.contains("application/openmetrics-text");
+        if accept.is_some_and(named) { Self::OpenMetrics } else { Self::Plain }
+    }
+
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// Writes OpenMetrics in this format.
+    pub(crate) fn of(self, open: String) -> String {
+        match self {
+            Self::OpenMetrics => open,
+            Self::Plain => plain(&open),
+        }
+    }
+}
+
+/// What comes before a family's kind belongs to it as well, and is known only then: its help is held back.
+fn plain(open: &str) -> String {
+    let (mut text, mut help) = (String::with_capacity(open.len()), None);
+    for line in open.lines() {
+        if let Some(said) = line.strip_prefix("# HELP ") {
+            help = said.split_once(' ');
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|said| said.split_once(' '))
+        {
+            let (name, kind) = family(name, kind);
+            if let Some((_, help)) = help.take() {
+                text.push_str(&format!("# HELP {name} {help}\n"));
+            }
+            text.push_str(&format!("# TYPE {name} {kind}\n"));
+        } else if !line.starts_with('#') {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn family<'a>(name: &'a str, kind: &'a str) -> (Cow<'a, str>, &'a str) {
+    match kind {
+        "counter" => (format!("{name}_total").into(), kind),
+        "info" => (format!("{name}_info").into(), "gauge"),
+        "unknown" => (name.into(), "untyped"),
+        _ => (name.into(), kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_openmetrics_gets_it_and_everybody_else_the_older_text() {
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2";
+        assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
+        assert_eq!(Format::wanted(Some("*/*")), Format::Plain);
+        assert_eq!(Format::wanted(None), Format::Plain);
+    }
+
+    #[test]
+    fn the_older_text_has_the_same_samples_under_the_names_that_it_expects() {
+        let open = "# HELP a Of a.\n# TYPE a counter\na_total{x=\"# TYPE b info\"} 1\n# HELP b Of b.\n# TYPE b info\n\
+                    b_info{v=\"1\"} 1\n# HELP c_bytes Of c.\n# TYPE c_bytes gauge\n# UNIT c_bytes bytes\nc_bytes 5\n# EOF\n";
+        let plain = "# HELP a_total Of a.\n# TYPE a_total counter\na_total{x=\"# TYPE b info\"} 1\n# HELP b_info Of b.\n\
+                     # TYPE b_info gauge\nb_info{v=\"1\"} 1\n# HELP c_bytes Of c.\n# TYPE c_bytes gauge\nc_bytes 5\n";
+        assert_eq!(Format::Plain.of(open.into()), plain);
+        assert_eq!(Format::OpenMetrics.of(open.into()), open);
+    }
+}

@@ -1,0 +1,70 @@
+//! The other side, for probes and scripts: one question, one answer, and no client to install.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use crate::Address;
+
+/// How long the program may take to answer, for each step.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More than all figures of a node.
+const LARGEST: u64 = 64 << 20;
+
+/// Why there is no good answer.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum ProbeError {
+    #[error("the configuration's `metrics` is off: nobody can be asked")]
+    Off,
+    #[error("nobody answers at {address}: {cause}")]
+    Silent { address: Address, cause: io::Error },
+    #[error("{0}")]
+    No(String),
+}
+
+/// Asks a program that serves at `address` for a path, such as `/readyz`, and returns what it says.
+///
+/// # Errors
+/// If there is no answer, or it is not the status 200; then its text is the error's.
+pub fn ask(address: &Address, path: &str) -> Result<String, ProbeError> {
+    let answer = match address {
+        Address::Off => return Err(ProbeError::Off),
+        Address::Unix(socket) => UnixStream::connect(socket).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            exchange(stream, path)
+        }),
+        Address::Tcp(address) => {
+            TcpStream::connect_timeout(&to_here(*address), PATIENCE).and_then(|stream| {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                exchange(stream, path)
+            })
+        }
+    };
+    let answer = answer.map_err(|cause| ProbeError::Silent { address: address.clone(), cause })?;
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.split(' ').nth(1) == Some("200") {
+        Ok(text.to_owned())
+    } else {
+        Err(ProbeError::No(text.trim().to_owned()))
+    }
+}
+
+/// Who serves at every address serves at this machine's own.
+fn to_here(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(any) if any.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(any) if any.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
+/// In the oldest dialect, in which the answer ends with the connection.
+fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(LARGEST).read_to_string(&mut answer)?;
+    Ok(answer)
+}
