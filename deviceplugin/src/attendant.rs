@@ -107,19 +107,29 @@ impl Attendant {
 
     async fn put_right(&mut self) -> Result<(), Trouble> {
         if !self.directory.is_dir() {
+            self.forget_registration();
             return Err(Trouble::NoDirectory(self.directory.clone()));
         }
         let endpoint = self.serve().await?;
         let path = self.directory.join(api::KUBELET_SOCKET);
-        let kubelet = Identity::of(&path).ok_or(Trouble::NoKubelet(path.clone()))?;
+        let Some(kubelet) = Identity::of(&path) else {
+            self.forget_registration();
+            return Err(Trouble::NoKubelet(path));
+        };
         if self.is_known(kubelet, endpoint) {
             return Ok(());
         }
-        self.registered = None;
+        self.forget_registration();
         self.register(&path).await?;
+        self.desk.tally.registration(&self.desk.config, &self.profile);
         self.registered = Some(Registered { kubelet, endpoint, heard: Instant::now() });
         tracing::info!(resource = self.desk.config.resource(&self.profile), "registered");
         Ok(())
+    }
+
+    fn forget_registration(&mut self) {
+        self.registered = None;
+        self.desk.tally.registered(&self.desk.config, &self.profile, false);
     }
 
     /// Sees to it that the socket is there.

@@ -23,8 +23,6 @@ pub(crate) struct Book {
     pub(crate) labels: BTreeMap<SliceName, PodContainer>,
     /// Who has what, as the kubelet said last; nothing if it did not.
     pub(crate) owners: Owners,
-    /// Allocations that the daemon had no room for, though their devices were healthy.
-    pub(crate) lost_races: u64,
     /// What the kubelet's last silence was said to be, so that it is said once.
     pub(crate) complaint: Option<String>,
 }

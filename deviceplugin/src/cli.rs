@@ -1,7 +1,7 @@
 //! The command line of `tranche-deviceplugin`.
 //!
-//! Exit codes: 0 after SIGTERM or SIGINT, or when `--check` finds nothing wrong; 1 if the plugin cannot run;
-//! 2 if the command line or the configuration is wrong, or does not fit this node's GPUs.
+//! Exit codes: 0 after SIGTERM or SIGINT, or when `--check` or `--probe` finds nothing wrong; 1 if the plugin cannot
+//! run, or is not as the probe asks; 2 if the command line or the configuration is wrong, or does not fit this node's GPUs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +22,9 @@ struct Options {
     /// Check the configuration, say what would be offered, and exit
     #[arg(long)]
     check: bool,
+    /// Ask the plugin that runs with this configuration whether it lives (healthz) or is ready (readyz), and exit
+    #[arg(long, value_name = "PATH", value_parser = ["healthz", "readyz"], conflicts_with = "check")]
+    probe: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,8 @@ enum Failed {
     Log(#[from] tracing_subscriber::filter::ParseError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Probe(#[from] tranche_exposition::ProbeError),
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
 }
@@ -41,7 +46,9 @@ pub fn main() -> ExitCode {
     let Err(failed) = Options::parse().run() else { return ExitCode::SUCCESS };
     eprintln!("tranche-deviceplugin: {failed}");
     match failed {
-        Failed::Start(_) | Failed::Serve(ServeError::Thread(_)) => ExitCode::FAILURE,
+        Failed::Start(_)
+        | Failed::Probe(_)
+        | Failed::Serve(ServeError::Thread(_) | ServeError::Metrics(_)) => ExitCode::FAILURE,
         Failed::Config(_) | Failed::Log(_) | Failed::Serve(_) => ExitCode::from(2),
     }
 }
@@ -51,6 +58,10 @@ impl Options {
         let config = Config::read(&self.config)?;
         if self.check {
             describe(&config);
+            return Ok(());
+        }
+        if let Some(path) = self.probe {
+            tranche_exposition::ask(&config.metrics, &format!("/{path}"))?;
             return Ok(());
         }
         start_logging(&config.log)?;

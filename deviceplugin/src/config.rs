@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuSelector, GpuUuid};
+use tranche_exposition::Address;
 
 use crate::offer::{Layout, Model, Offer, Which};
 use crate::profile::{Profile, ProfileName};
@@ -32,6 +33,14 @@ pub struct Config {
     pub features_dir: Option<PathBuf>,
     /// What is logged, as `tracing` filters are written. Default: `info`.
     pub log: String,
+    /// Where metrics, liveness and readiness are served: an address with a port, the absolute path of a socket, or
+    /// `off`. Default: `off`.
+    pub metrics: Address,
+    /// Whether Kubernetes is told what befalls GPUs, by events of the node. Default: `true`; without a service account
+    /// none are.
+    pub events: bool,
+    /// The directory of the pod's service account. Default: `/var/run/secrets/kubernetes.io/serviceaccount`.
+    pub service_account_dir: PathBuf,
     /// The GPUs that are ours to divide. Default: all.
     pub gpus: Option<Vec<GpuSelector>>,
     /// Faults that make nothing unhealthy. Default: none but those that programs bring about.

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::device::DeviceId;
 use crate::features::{self, Labels};
+use crate::figures::{Ending, Published, Tally};
 use crate::health::{Broken, Health, Scene};
 use crate::offer::{Card, DoesNotFit, Offer};
 use crate::pods::{self, Owners};
@@ -33,6 +34,7 @@ pub(crate) struct Desk {
     daemon: Daemon,
     since: Instant,
     book: Mutex<Book>,
+    pub(crate) tally: Arc<Tally>,
     shown: watch::Sender<Picture>,
 }
 
@@ -75,6 +77,7 @@ impl Desk {
     pub(crate) fn new(config: Config, grace: Duration) -> Self {
         Self {
             daemon: Daemon { socket: config.tranched_socket.clone() },
+            tally: Arc::new(Tally::new(&config)),
             config,
             since: Instant::now(),
             book: Mutex::new(Book { absences: Absences::new(grace), ..Book::default() }),
@@ -90,6 +93,11 @@ impl Desk {
     /// The picture as it is now.
     pub(crate) fn picture(&self) -> Picture {
         Arc::clone(&self.shown.borrow())
+    }
+
+    /// What is published of it.
+    pub(crate) fn figures(&self) -> Published {
+        Published { config: self.config.clone(), tally: Arc::clone(&self.tally), pictures: self.pictures() }
     }
 
     /// Whether there is a GPU that is ours.
@@ -128,6 +136,7 @@ impl Desk {
             match self.daemon.end(bundle.slice(), false).await {
                 Ok(()) => {
                     tracing::info!(slice = %bundle.slice(), "released: its pod is gone");
+                    self.tally.release();
                     book.forget(&bundle);
                 }
                 Err(error) => tracing::warn!(slice = %bundle.slice(), %error, "cannot be released yet"),
@@ -148,6 +157,16 @@ impl Desk {
 
     /// Makes the devices of each container a slice, all of them or none.
     pub(crate) async fn allocate(
+        &self,
+        profile: &ProfileName,
+        containers: &[Vec<String>],
+    ) -> Result<Vec<Bundle>, Status> {
+        let answer = self.try_to_allocate(profile, containers).await;
+        self.tally.allocation(&self.config, profile, ending(&answer));
+        answer
+    }
+
+    async fn try_to_allocate(
         &self,
         profile: &ProfileName,
         containers: &[Vec<String>],
@@ -214,11 +233,8 @@ impl Desk {
             (Some(Outcome::Failed { .. }), Some(error)) => {
                 let status = Status::from(error);
                 if status.code() == Code::ResourceExhausted {
-                    book.lost_races += 1;
-                    tracing::warn!(
-                        lost_races = book.lost_races,
-                        "a device was taken before it was allocated"
-                    );
+                    let lost_races = self.tally.lost_race();
+                    tracing::warn!(lost_races, "a device was taken before it was allocated");
                 }
                 Err(status)
             }
@@ -238,7 +254,9 @@ impl Desk {
     }
 
     async fn see(&self, book: &mut Book) -> Result<(), LookError> {
-        let node = self.daemon.look().await?;
+        let node = self.daemon.look().await;
+        self.tally.looked();
+        let node = node?;
         book.cards.extend(node.gpus.iter().map(|gpu| (gpu.uuid, Card::of(gpu))));
         let cards: Vec<_> = book.cards.values().cloned().collect();
         book.offer = Offer::of(&self.config, &cards)?;
@@ -285,7 +303,8 @@ impl Desk {
         let away =
             || book.offer.devices.keys().map(|device| (device.clone(), Health::Broken(Broken::NoDaemon)));
         let health = if daemon_is_there { book.scene.health(&book.offer) } else { away().collect() };
-        let now = Shown { health, numa: book.near() };
+        let in_use = book.scene.in_use().into_iter().cloned().collect();
+        let now = Shown { health, numa: book.near(), in_use, daemon: daemon_is_there };
         self.shown.send_if_modified(|shown| {
             let changed = **shown != now;
             if changed {
@@ -303,6 +322,16 @@ fn is_there(scene: &Scene, devices: &[String]) -> bool {
     devices
         .and_then(|devices| Bundle::of(devices).ok())
         .is_some_and(|bundle| scene.slices.contains_key(&bundle))
+}
+
+/// Of all refusals, only the daemon's want of room says that something is exhausted.
+fn ending(answer: &Result<Vec<Bundle>, Status>) -> Ending {
+    match answer.as_ref().map_err(Status::code) {
+        Ok(_) => Ending::Allocated,
+        Err(Code::ResourceExhausted) => Ending::LostRace,
+        Err(Code::FailedPrecondition) => Ending::Refused,
+        Err(_) => Ending::Failed,
+    }
 }
 
 fn refused(refusal: Refusal) -> Status {

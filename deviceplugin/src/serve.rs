@@ -7,6 +7,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use tranche_exposition::{ListenError, Listener};
+
 use crate::attendant::Attendant;
 use crate::config::{Config, Division};
 use crate::desk::{Desk, LookError};
@@ -14,6 +16,7 @@ use crate::directory;
 use crate::features;
 use crate::offer::DoesNotFit;
 use crate::release;
+use crate::reporter;
 
 /// How patient the plugin is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub enum ServeError {
     NothingFits,
     #[error("cannot start a thread for the kubelet's directory: {0}")]
     Thread(std::io::Error),
+    #[error(transparent)]
+    Metrics(#[from] ListenError),
 }
 
 /// Serves until told to stop. A daemon, a kubelet or GPUs that are not there are waited for.
@@ -54,7 +59,14 @@ pub enum ServeError {
 /// # Errors
 /// If the configuration does not fit this node's GPUs.
 pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    let metrics = Listener::open(&config.metrics)?;
     let desk = Arc::new(Desk::new(config, pace.grace));
+    // Ends with this function, however that ends.
+    let mut aside = JoinSet::new();
+    if let Some(metrics) = metrics {
+        aside.spawn(tell(metrics, Arc::clone(&desk)));
+    }
+    aside.spawn(reporter::report(Arc::clone(&desk)));
     tokio::pin!(stop);
     tokio::select! {
         ready = something_to_offer(&desk, pace) => ready?,
@@ -82,6 +94,12 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
     labelling.inspect(|labelling| labelling.abort());
     tracing::info!("stopped; slices and their pods stay as they are");
     Ok(())
+}
+
+async fn tell(metrics: Listener, desk: Arc<Desk>) {
+    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(desk.figures())).await {
+        tracing::error!(%error, "metrics cannot be served");
+    }
 }
 
 /// Waits for the daemon and for a GPU that is ours.

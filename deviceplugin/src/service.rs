@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
+use tranche_exposition::Gauge;
 use tranche_kubelet::deviceplugin as api;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePlugin;
 
@@ -41,7 +42,8 @@ impl DevicePlugin for Plugin {
 
     async fn list_and_watch(&self, _: Request<api::Empty>) -> Answer<Self::ListAndWatchStream> {
         let (sender, receiver) = mpsc::channel(1);
-        let listener = Listener::new(Arc::clone(&self.listeners));
+        let streams = self.desk.tally.streams(&self.desk.config, &self.profile);
+        let listener = Listener::new(Arc::clone(&self.listeners), streams);
         let (pictures, ended, profile) = (self.desk.pictures(), self.ended.clone(), self.profile.clone());
         tokio::spawn(async move {
             tell(pictures, ended, &profile, sender).await;
@@ -141,17 +143,19 @@ fn list(picture: &Picture, profile: &ProfileName) -> Vec<api::Device> {
 }
 
 /// Somebody who listens, counted as long as this lives.
-struct Listener(Arc<AtomicUsize>);
+struct Listener(Arc<AtomicUsize>, Gauge);
 
 impl Listener {
-    fn new(count: Arc<AtomicUsize>) -> Self {
+    fn new(count: Arc<AtomicUsize>, published: Gauge) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
+        published.inc();
+        Self(count, published)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.dec();
     }
 }

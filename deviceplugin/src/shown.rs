@@ -1,6 +1,6 @@
 //! What the kubelet is shown of the devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tranche_domain::id::{GpuUuid, NumaNode};
@@ -18,6 +18,10 @@ pub(crate) struct Shown {
     pub(crate) health: BTreeMap<DeviceId, Health>,
     /// The NUMA node that each GPU is near to, of those of which that is known.
     pub(crate) numa: BTreeMap<GpuUuid, NumaNode>,
+    /// The devices that a container has.
+    pub(crate) in_use: BTreeSet<DeviceId>,
+    /// Whether the daemon answered.
+    pub(crate) daemon: bool,
 }
 
 impl Shown {

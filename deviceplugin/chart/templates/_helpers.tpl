@@ -34,6 +34,8 @@ tranched_socket = {{ printf "%s/tranched.sock" .Values.hostPaths.runtime | quote
 kubelet_dir = {{ printf "%s/device-plugins" .Values.hostPaths.kubelet | quote }}
 pod_resources_socket = {{ printf "%s/pod-resources/kubelet.sock" .Values.hostPaths.kubelet | quote }}
 log = {{ .Values.devicePlugin.log | quote }}
+metrics = {{ include "tranche.metrics" (dict "values" .Values "port" .Values.metrics.pluginPort) }}
+events = {{ .Values.events.enabled }}
 dynamic = {{ .Values.dynamic }}
 {{- if .Values.gpus }}
 gpus = [{{ range $at, $gpu := .Values.gpus }}{{ if $at }}, {{ end }}{{ $gpu | toString | quote }}{{ end }}]
@@ -82,11 +84,24 @@ profiles = {{ .profiles | toJson }}
 {{- end }}
 {{- end }}
 
+{{/* Where a pod serves its metrics: at its own addresses, or for itself alone. */}}
+{{- define "tranche.metrics" -}}
+{{- printf "%s:%v" (ternary .values.metrics.address "127.0.0.1" .values.metrics.enabled) .port | quote }}
+{{- end }}
+
+{{/* What tells Prometheus to ask a pod, where its configuration heeds annotations. */}}
+{{- define "tranche.scrape" -}}
+prometheus.io/scrape: "true"
+prometheus.io/path: /metrics
+prometheus.io/port: {{ . | quote }}
+{{- end }}
+
 {{- define "tranche.tranched.toml" -}}
 runtime_dir = {{ .Values.hostPaths.runtime | quote }}
 state_dir = {{ .Values.hostPaths.state | quote }}
 cdi_dir = {{ .Values.hostPaths.cdi | quote }}
 log = {{ .Values.tranched.log | quote }}
+metrics = {{ include "tranche.metrics" (dict "values" .Values "port" .Values.metrics.daemonPort) }}
 {{- with .Values.tranched.config }}
 {{ . }}
 {{- end }}
@@ -95,7 +110,6 @@ log = {{ .Values.tranched.log | quote }}
 {{/* What both DaemonSets' pods have in common. */}}
 {{- define "tranche.pod" -}}
 serviceAccountName: {{ include "tranche.fullname" . }}
-automountServiceAccountToken: false
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

@@ -10,6 +10,7 @@ use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuSelector;
 use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::units::{Bytes, Permille};
+use tranche_exposition::Address;
 
 use super::{Config, Division, IgnoredXids};
 use crate::offer::{Layout, Model, Which};
@@ -24,6 +25,9 @@ pub(super) struct Document {
     pod_resources_socket: Option<PathBuf>,
     features_dir: Option<PathBuf>,
     log: Option<String>,
+    metrics: Option<Address>,
+    events: Option<bool>,
+    service_account_dir: Option<PathBuf>,
     gpus: Option<Vec<Scalar>>,
     ignored_xids: Option<Xids>,
     dynamic: Option<bool>,
@@ -104,6 +108,12 @@ impl Document {
             ),
             features_dir: self.features_dir,
             log: self.log.unwrap_or_else(|| "info".into()),
+            metrics: self.metrics.unwrap_or(Address::Off),
+            events: self.events.unwrap_or(true),
+            service_account_dir: path(
+                self.service_account_dir,
+                "/var/run/secrets/kubernetes.io/serviceaccount",
+            ),
             gpus: self.gpus.map(|gpus| gpus.into_iter().map(gpu).collect::<Result<_, _>>()).transpose()?,
             ignored_xids: self.ignored_xids.map(xids).transpose()?.unwrap_or_default(),
             profiles: self.profile.into_iter().map(profile).collect::<Result<_, _>>()?,

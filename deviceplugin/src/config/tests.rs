@@ -28,6 +28,7 @@ fn the_defaults_are_where_kubernetes_and_tranched_are() {
     assert_eq!(config.kubelet_dir, Path::new("/var/lib/kubelet/device-plugins"));
     assert_eq!(config.tranched_socket, Path::new("/run/tranche/tranched.sock"));
     assert!(config.is_ours(7, uuid(7)));
+    assert!(config.metrics == Address::Off && config.events);
 }
 
 #[test]
@@ -40,6 +41,16 @@ fn a_key_that_is_not_known_is_refused_with_the_nearest() {
     ] {
         let refused = refused(&text);
         assert!(refused.contains(nearest), "{refused}");
+    }
+}
+
+#[test]
+fn metrics_are_served_where_it_says_and_nowhere_else() {
+    let metrics = |value: &str| Config::parse(&format!("metrics = {value}\n{USUAL}"), Path::new("t.toml"));
+    assert_eq!(metrics("'127.0.0.1:9465'").unwrap().metrics.to_string(), "127.0.0.1:9465");
+    for wrong in ["9465", "':9465'", "'metrics.sock'"] {
+        let refused = metrics(wrong).unwrap_err().to_string();
+        assert!(refused.contains("line 1") && refused.contains("\"off\""), "{refused}");
     }
 }
 

@@ -1,14 +1,17 @@
 package chart
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	psapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 )
@@ -50,6 +53,11 @@ podLabels: {team: gpu}
 podAnnotations: {note: "1"}
 seLinuxOptions: {type: spc_t}
 updateStrategy: {type: OnDelete, rollingUpdate: null}`,
+	"everything is watched": `
+metrics: {enabled: true, address: "[::]", daemonPort: 19464, pluginPort: 19465}
+podAnnotations: {note: "1"}`,
+	"nothing is told": `
+events: {enabled: false}`,
 }
 
 func TestTheApiServerWouldAcceptWhatIsRendered(t *testing.T) {
@@ -58,6 +66,10 @@ func TestTheApiServerWouldAcceptWhatIsRendered(t *testing.T) {
 			objects := rendered(t, values)
 			if len(objects.DaemonSets) != 2 || objects.ConfigMap == nil || objects.Account == nil {
 				t.Fatalf("something is missing: %+v", objects)
+			}
+			told := name != "nothing is told"
+			if (objects.Role != nil) != told || (objects.Binding != nil) != told {
+				t.Fatalf("a role and its binding go with events: %+v, %+v", objects.Role, objects.Binding)
 			}
 		})
 	}
@@ -91,6 +103,8 @@ func TestValuesThatMeanNothingAreRefusedBeforeAnythingIsRendered(t *testing.T) {
 		"image: {pullPolicy: Sometimes}":                        "pullPolicy",
 		"tranched: {replicas: 2}":                               "replicas",
 		"devicePlugin: {appArmorProfile: Unconfined}":           "appArmorProfile",
+		"metrics: {enabled: true, pluginPort: 0}":               "pluginPort",
+		"events: {enabled: maybe}":                              "enabled",
 	} {
 		if _, err := Render(values); err == nil || !strings.Contains(err.Error(), said) {
 			t.Errorf("%s: %v", values, err)
@@ -130,8 +144,11 @@ func TestNobodyHasMoreThanItNeeds(t *testing.T) {
 			t.Errorf("%s asks beyond the restricted standard for %q, and needs %q", name, found, expected)
 		}
 		template := objects.DaemonSets[name].Spec.Template.Spec
-		if token := template.AutomountServiceAccountToken; token == nil || *token {
-			t.Errorf("%s gets a token for the API server", name)
+		for values, wanted := range map[string]bool{"": name == "deviceplugin", "events: {enabled: false}": false} {
+			template := rendered(t, values).DaemonSets[name].Spec.Template.Spec
+			if token := template.AutomountServiceAccountToken; token == nil || *token != wanted {
+				t.Errorf("%s and a token for the API server, with %q: %v", name, values, token)
+			}
 		}
 		if template.HostNetwork || template.HostIPC {
 			t.Errorf("%s is on the node's network or shares its memory", name)
@@ -139,6 +156,42 @@ func TestNobodyHasMoreThanItNeeds(t *testing.T) {
 	}
 	if objects.DaemonSets["deviceplugin"].Spec.Template.Spec.HostPID {
 		t.Error("deviceplugin sees the node's processes")
+	}
+}
+
+func TestAllThatTheAccountMayDoIsToCreateEventsOfNodes(t *testing.T) {
+	objects := rendered(t, "")
+	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}}}
+	if !reflect.DeepEqual(objects.Role.Rules, want) || objects.Role.Namespace != "default" {
+		t.Errorf("in %q it may %+v", objects.Role.Namespace, objects.Role.Rules)
+	}
+	subject, role := objects.Binding.Subjects[0], objects.Binding.RoleRef
+	if subject.Name != objects.Account.Name || subject.Namespace != objects.Account.Namespace ||
+		role.Name != objects.Role.Name || objects.Binding.Namespace != objects.Role.Namespace {
+		t.Errorf("%+v does not give %+v to the account", objects.Binding, objects.Role)
+	}
+}
+
+func TestMetricsAreReachableOnlyWhereSomebodySaidSo(t *testing.T) {
+	for values, host := range map[string]string{
+		"":                         "127.0.0.1",
+		"metrics: {enabled: true}": "0.0.0.0",
+		`metrics: {enabled: true, address: "[::]"}`: "[::]",
+	} {
+		objects, open := rendered(t, values), values != ""
+		for name, port := range map[string]string{"tranched": "9464", "deviceplugin": "9465"} {
+			toml := objects.ConfigMap.Data[name+".toml"]
+			if address := fmt.Sprintf("metrics = %q\n", host+":"+port); !strings.Contains(toml, address) {
+				t.Errorf("with %q %s does not serve at %s:\n%s", values, name, address, toml)
+			}
+			template := objects.DaemonSets[name].Spec.Template
+			if said := template.Annotations["prometheus.io/port"]; open && said != port || !open && said != "" {
+				t.Errorf("with %q Prometheus is sent to port %q of %s", values, said, name)
+			}
+			if ports := template.Spec.Containers[0].Ports; (len(ports) == 1) != open {
+				t.Errorf("with %q %s has the ports %v", values, name, ports)
+			}
+		}
 	}
 }
 

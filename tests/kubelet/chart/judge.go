@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,6 +17,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/apis/rbac"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	rbacvalidation "k8s.io/kubernetes/pkg/apis/rbac/validation"
 )
 
 // Objects are the documents as the API's own types; a field that the API does not know, or that is there twice, is an
@@ -24,6 +28,8 @@ type Objects struct {
 	DaemonSets map[string]*appsv1.DaemonSet
 	ConfigMap  *corev1.ConfigMap
 	Account    *corev1.ServiceAccount
+	Role       *rbacv1.Role
+	Binding    *rbacv1.RoleBinding
 }
 
 // Judge reads the documents and says what the API server would have against them.
@@ -53,6 +59,10 @@ func (o *Objects) add(object runtime.Object) error {
 		o.ConfigMap = object
 	case *corev1.ServiceAccount:
 		o.Account = object
+	case *rbacv1.Role:
+		o.Role = object
+	case *rbacv1.RoleBinding:
+		o.Binding = object
 	default:
 		return fmt.Errorf("nobody expects a %T in this chart", object)
 	}
@@ -76,6 +86,10 @@ func validate(object runtime.Object) error {
 		found = corevalidation.ValidateConfigMap(internal)
 	case *core.ServiceAccount:
 		found = corevalidation.ValidateServiceAccount(internal)
+	case *rbac.Role:
+		found = rbacvalidation.ValidateRole(internal)
+	case *rbac.RoleBinding:
+		found = rbacvalidation.ValidateRoleBinding(internal)
 	}
 	return found.ToAggregate()
 }

@@ -30,6 +30,8 @@ type Node struct {
 	Dir string
 	// Configuration is the daemon's, from when it is started next.
 	Configuration string
+	// PluginEnvironment is what the plugin finds in its environment beyond what every program does.
+	PluginEnvironment []string
 	// Judge hears of what fails.
 	Judge  Judge
 	stage  string
@@ -144,7 +146,9 @@ func (n *Node) StartPlugin(profiles string) {
 	places := fmt.Sprintf("tranched_socket = '%s'\nkubelet_dir = '%s'\npod_resources_socket = '%s'\n",
 		n.socket(), n.KubeletDir(), n.PodsSocket())
 	config := n.file("deviceplugin.toml", places+profiles)
-	n.plugin = n.start(n.Command("tranche-deviceplugin", "--config", config), "plugin.log")
+	command := n.Command("tranche-deviceplugin", "--config", config)
+	command.Env = append(command.Env, n.PluginEnvironment...)
+	n.plugin = n.start(command, "plugin.log")
 }
 
 // KillPlugin ends the plugin with SIGKILL.

@@ -1,0 +1,271 @@
+//! What the plugin publishes of itself: its devices, what became of allocations, and who it is in touch with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+use tranche_exposition::{Counter, Family, Figures, Gauge, Labels, Page};
+
+use crate::config::Config;
+use crate::health::Health;
+use crate::profile::ProfileName;
+use crate::shown::Picture;
+
+/// A plugin that looked at nothing for so long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
+
+/// How an allocation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Each container has its slice.
+    Allocated,
+    /// It asked for what it may not have, or what the daemon does not make of this GPU.
+    Refused,
+    /// The daemon had no room for it: somebody else was faster.
+    LostRace,
+    /// The daemon did not do it, or was not there.
+    Failed,
+}
+
+impl Ending {
+    const ALL: [Self; 4] = [Self::Allocated, Self::Refused, Self::LostRace, Self::Failed];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Refused => "refused",
+            Self::LostRace => "lost_race",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What is counted while the plugin runs.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    allocations: Family<Labels, Counter>,
+    lost_races: watch::Sender<u64>,
+    releases: Counter,
+    registrations: Family<Labels, Counter>,
+    registered: Family<Labels, Gauge>,
+    streams: Family<Labels, Gauge>,
+    kubernetes_events: Family<Labels, Counter>,
+    since: Instant,
+    started: SystemTime,
+    /// Milliseconds from `since` to the last look.
+    looked: AtomicU64,
+}
+
+impl Tally {
+    /// Nothing yet; what may be counted is there from the start, so that its first increase is seen as one.
+    pub(crate) fn new(config: &Config) -> Self {
+        let tally = Self {
+            allocations: Family::default(),
+            lost_races: watch::Sender::new(0),
+            releases: Counter::default(),
+            registrations: Family::default(),
+            registered: Family::default(),
+            streams: Family::default(),
+            kubernetes_events: Family::default(),
+            since: Instant::now(),
+            started: SystemTime::now(),
+            looked: AtomicU64::new(0),
+        };
+        for profile in &config.profiles {
+            let resource = resource(config, &profile.name);
+            for ending in Ending::ALL {
+                let _ = tally.allocations.get_or_create(&with(&resource, "outcome", ending.word()));
+            }
+            let _ = tally.registrations.get_or_create(&resource);
+            let _ = (tally.registered.get_or_create(&resource), tally.streams.get_or_create(&resource));
+        }
+        for outcome in ["posted", "failed", "dropped"] {
+            let _ = tally.kubernetes_events.get_or_create(&vec![("outcome", outcome.into())]);
+        }
+        tally
+    }
+
+    /// An allocation of a profile ended so.
+    pub(crate) fn allocation(&self, config: &Config, profile: &ProfileName, ending: Ending) {
+        let labels = with(&resource(config, profile), "outcome", ending.word());
+        self.allocations.get_or_create(&labels).inc();
+    }
+
+    /// A device was taken between the last picture and its allocation; says how many so far.
+    pub(crate) fn lost_race(&self) -> u64 {
+        self.lost_races.send_modify(|races| *races += 1);
+        *self.lost_races.borrow()
+    }
+
+    /// How many races were lost so far, and whenever there is one more.
+    pub(crate) fn races(&self) -> watch::Receiver<u64> {
+        self.lost_races.subscribe()
+    }
+
+    pub(crate) fn release(&self) {
+        self.releases.inc();
+    }
+
+    pub(crate) fn registration(&self, config: &Config, profile: &ProfileName) {
+        self.registrations.get_or_create(&resource(config, profile)).inc();
+        self.registered(config, profile, true);
+    }
+
+    pub(crate) fn registered(&self, config: &Config, profile: &ProfileName, is: bool) {
+        self.registered.get_or_create(&resource(config, profile)).set(is.into());
+    }
+
+    /// How many kubelets listen to a profile's devices, to be counted up and down.
+    pub(crate) fn streams(&self, config: &Config, profile: &ProfileName) -> Gauge {
+        self.streams.get_or_create(&resource(config, profile)).clone()
+    }
+
+    pub(crate) fn kubernetes_event(&self, outcome: &'static str) {
+        self.kubernetes_events.get_or_create(&vec![("outcome", outcome.into())]).inc();
+    }
+
+    pub(crate) fn looked(&self) {
+        let passed = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.looked.store(passed, Ordering::Relaxed);
+    }
+
+    fn last_look(&self) -> Duration {
+        self.since.elapsed().saturating_sub(Duration::from_millis(self.looked.load(Ordering::Relaxed)))
+    }
+}
+
+fn resource(config: &Config, profile: &ProfileName) -> Labels {
+    vec![("resource", config.resource(profile))]
+}
+
+fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
+    let mut labels = labels.clone();
+    labels.push((name, value.to_owned()));
+    labels
+}
+
+/// The plugin, as it is asked about itself: what it shows the kubelet, and what it has counted.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) config: Config,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) pictures: watch::Receiver<Picture>,
+}
+
+impl Published {
+    fn picture(&self) -> Picture {
+        Arc::clone(&self.pictures.borrow())
+    }
+
+    fn devices(&self) -> Vec<(Labels, u64)> {
+        let picture = self.picture();
+        let mut rows = Vec::new();
+        for profile in &self.config.profiles {
+            let ours = || picture.health.iter().filter(|(device, _)| device.profile == profile.name);
+            let resource = resource(&self.config, &profile.name);
+            for state in ["free", "in_use", "taken", "broken"] {
+                let count = ours()
+                    .filter(|(device, health)| self::state(health, picture.in_use.contains(device)) == state);
+                rows.push((with(&resource, "state", state), count.count() as u64));
+            }
+        }
+        rows
+    }
+}
+
+/// In the words of the log: taken is a free device that somebody leaves no room for, broken one whose GPU does not
+/// work, used or not.
+const fn state(health: &Health, in_use: bool) -> &'static str {
+    match health {
+        Health::Broken(_) => "broken",
+        Health::Taken(_) => "taken",
+        Health::Healthy if in_use => "in_use",
+        Health::Healthy => "free",
+    }
+}
+
+impl Figures for Published {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let tally = &self.tally;
+        page.infos(
+            "tranche_deviceplugin_build",
+            "Version of the plugin",
+            [vec![("version", env!("CARGO_PKG_VERSION").into())]],
+        )?;
+        let started = tally.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        page.gauge(
+            "tranche_deviceplugin_start_time_seconds",
+            "When the plugin started, in Unix time",
+            started,
+        )?;
+        page.gauges(
+            "tranche_deviceplugin_devices",
+            "Devices by what they are good for: free, in_use, taken (somebody leaves no room for it), broken (its GPU does \
+             not work)",
+            self.devices(),
+        )?;
+        page.kept("tranche_deviceplugin_allocations", "Allocations by how they ended", &tally.allocations)?;
+        page.counter(
+            "tranche_deviceplugin_lost_races",
+            "Allocations of devices that were free when offered and taken when allocated",
+            *tally.lost_races.borrow(),
+        )?;
+        page.kept(
+            "tranche_deviceplugin_releases",
+            "Slices ended because their pods were gone",
+            &tally.releases,
+        )?;
+        page.kept(
+            "tranche_deviceplugin_registrations",
+            "Registrations with a kubelet",
+            &tally.registrations,
+        )?;
+        page.kept(
+            "tranche_deviceplugin_registered",
+            "Whether the kubelet that is there knows the resource",
+            &tally.registered,
+        )?;
+        page.kept(
+            "tranche_deviceplugin_kubelet_streams",
+            "Kubelets that listen to a resource's devices",
+            &tally.streams,
+        )?;
+        page.gauge(
+            "tranche_deviceplugin_daemon_up",
+            "Whether tranched answered when it was last asked",
+            u64::from(self.picture().daemon),
+        )?;
+        page.gauge(
+            "tranche_deviceplugin_last_look_age_seconds",
+            "How long ago the plugin last asked tranched, whatever it answered",
+            tally.last_look().as_secs_f64(),
+        )?;
+        page.kept(
+            "tranche_deviceplugin_kubernetes_events",
+            "Kubernetes events by what became of them: posted, failed, dropped (too many)",
+            &tally.kubernetes_events,
+        )
+    }
+
+    fn alive(&self) -> Result<(), String> {
+        match self.tally.last_look() {
+            fine if fine < HANGS_AFTER => Ok(()),
+            long => Err(format!("the plugin has looked at nothing for {} s", long.as_secs())),
+        }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if !self.picture().daemon {
+            return Err("tranched does not answer".into());
+        }
+        let unknown = |name: &&ProfileName| {
+            self.tally.registered.get_or_create(&resource(&self.config, name)).get() == 0
+        };
+        match self.config.profiles.iter().map(|profile| &profile.name).find(unknown) {
+            Some(name) => Err(format!("no kubelet knows {} yet", self.config.resource(name))),
+            None => Ok(()),
+        }
+    }
+}

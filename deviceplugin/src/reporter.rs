@@ -1,0 +1,116 @@
+//! Tells Kubernetes what befalls GPUs, as events of the node. It never keeps anybody waiting: what cannot be told soon
+//! is counted and dropped.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::time::sleep;
+
+use crate::desk::Desk;
+use crate::figures::Tally;
+use crate::kubernetes::{Account, PostError};
+use crate::news::{Limiter, News, RACES_EVERY, Told};
+
+/// How many wait for an API server that is slow.
+const WAITING: usize = 32;
+/// How long to wait before each further attempt.
+const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
+
+/// Something that happened at a time.
+type Dispatch = (News, SystemTime);
+
+/// Tells, until the task is ended; says once why not, where nobody can be told.
+pub(crate) async fn report(desk: Arc<Desk>) {
+    if !desk.config.events {
+        return;
+    }
+    let outbox = Account::find(&desk.config.service_account_dir).map_err(|error| error.to_string());
+    let outbox = outbox.and_then(|account| open(account, &desk.tally).map_err(|error| error.to_string()));
+    let outbox = match outbox {
+        Ok(outbox) => outbox,
+        Err(why) => {
+            tracing::info!(
+                "no events are sent to Kubernetes: {why}; `events = false` says that none should be"
+            );
+            return;
+        }
+    };
+    let (mut pictures, mut races) = (desk.pictures(), desk.tally.races());
+    let (begun, mut told, mut limiter) = (Instant::now(), Told::default(), Limiter::new());
+    loop {
+        let (picture, lost) = (Arc::clone(&pictures.borrow_and_update()), *races.borrow_and_update());
+        for news in told.news(&picture, lost, begun.elapsed()) {
+            if limiter.allows(begun.elapsed()) {
+                hand_over(&outbox, news, &desk.tally);
+            } else {
+                desk.tally.kubernetes_event("dropped");
+            }
+        }
+        tokio::select! {
+            changed = pictures.changed() => if changed.is_err() { return },
+            changed = races.changed() => if changed.is_err() { return },
+            // Races that were not told of at once.
+            () = sleep(RACES_EVERY) => {}
+        }
+    }
+}
+
+fn hand_over(outbox: &SyncSender<Dispatch>, news: News, tally: &Tally) {
+    if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+        outbox.try_send((news, SystemTime::now()))
+    {
+        tally.kubernetes_event("dropped");
+    }
+}
+
+/// A thread of its own posts: nothing else waits for the API server.
+fn open(account: Account, tally: &Arc<Tally>) -> std::io::Result<SyncSender<Dispatch>> {
+    let (outbox, inbox) = sync_channel(WAITING);
+    let tally = Arc::clone(tally);
+    thread::Builder::new().name("events".into()).spawn(move || post_all(&account, &inbox, &tally))?;
+    Ok(outbox)
+}
+
+fn post_all(account: &Account, inbox: &Receiver<Dispatch>, tally: &Tally) {
+    let mut said = None;
+    while let Ok((news, at)) = inbox.recv() {
+        match post_patiently(account, &news, at, &mut said) {
+            Ok(()) => tally.kubernetes_event("posted"),
+            Err(error) => {
+                tally.kubernetes_event("failed");
+                complain(&mut said, &error);
+            }
+        }
+    }
+}
+
+fn post_patiently(
+    account: &Account,
+    news: &News,
+    at: SystemTime,
+    said: &mut Option<String>,
+) -> Result<(), PostError> {
+    for pause in PAUSES {
+        match account.post(news, at) {
+            Err(error) if error.may_pass() => complain(said, &error),
+            Err(error) => return Err(error),
+            Ok(()) => {
+                *said = None;
+                return Ok(());
+            }
+        }
+        thread::sleep(pause);
+    }
+    account.post(news, at)
+}
+
+/// Says what is wrong, once.
+fn complain(said: &mut Option<String>, error: &PostError) {
+    let error = error.to_string();
+    if said.as_ref() != Some(&error) {
+        tracing::warn!("an event cannot be sent to Kubernetes: {error}");
+        *said = Some(error);
+    }
+}
