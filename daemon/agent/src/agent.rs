@@ -38,6 +38,7 @@ use crate::reaper::Listings;
 use crate::regions::Regions;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
+use crate::tally::Tally;
 use crate::tenancy::Tenancy;
 use crate::trueup::LastLook;
 use telling::{changed, created, labelled};
@@ -60,6 +61,7 @@ pub(crate) struct Agent {
     /// What containers are told of slices; nothing where that is off.
     pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
+    pub(crate) tally: Arc<Tally>,
     /// Where tenants are looked after.
     pub(crate) attendant: Handle,
     core: Mutex<Core>,
@@ -77,6 +79,7 @@ pub(crate) struct Core {
     pub(crate) contexts: Contexts,
     pub(crate) waiting: Queue,
     pub(crate) notes: Vec<String>,
+    tally: Arc<Tally>,
 }
 
 /// Who asks, as the kernel says.
@@ -105,6 +108,7 @@ impl Agent {
         let unreadable = facts.iter().flat_map(|facts| &facts.unreadable);
         notes.extend(unreadable.map(|gpu| format!("GPU {} is not usable: {}", gpu.index, gpu.cause)));
         let gpus = gpus.unwrap_or_default();
+        let tally = Arc::new(Tally::default());
         let core = Core {
             node: Node::new(gpus.iter().map(as_room).collect()),
             live: BTreeMap::new(),
@@ -113,6 +117,7 @@ impl Agent {
             contexts,
             waiting: Queue::default(),
             notes,
+            tally: Arc::clone(&tally),
         };
         Self {
             events: Events::open(&layout.state),
@@ -127,6 +132,7 @@ impl Agent {
             faults: FaultBook::new(Duration::from_secs(60)),
             containers: None,
             governor,
+            tally,
             attendant,
             core: Mutex::new(core),
             room: watch::Sender::new(0),
@@ -224,6 +230,7 @@ impl Agent {
             deadline,
         ));
         self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
+        self.tally.slice_began(&slice.name);
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
         Ok(tenancy)
     }
@@ -244,6 +251,7 @@ impl Agent {
     fn forget(&self, core: &mut Core, name: &SliceName) {
         self.governor.leave(name);
         if let Some(tenancy) = core.live.remove(name) {
+            self.tally.slice_ended(name, tenancy.refusals());
             tenancy.close();
         }
         let _ = core.node.delete(name);
@@ -412,7 +420,8 @@ impl Core {
             Some(SavedSlice { slice: slice.clone(), generation: tenancy.generation, roots })
         });
         let slices = served.chain(self.stranded.iter().cloned()).collect();
-        Ok(State::new(self.generation, slices).save(&layout.state)?)
+        let saved = State::new(self.generation, slices).save(&layout.state);
+        Ok(saved.inspect_err(|_| self.tally.unsaved())?)
     }
 }
 

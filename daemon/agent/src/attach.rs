@@ -79,6 +79,7 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, way: Way, stream: Un
             let _ = serve(&tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
+            agent.tally.turned_away(&tenancy.name);
             agent.events.record(turned_away(&tenancy, &line, refusal));
             let _ = line.say(Reply::Refused(refusal), &[]);
         }

@@ -1,6 +1,7 @@
 //! The command line of `tranched`, and its way from there to a running daemon.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use nix::unistd::{Group, chown};
+use nix::unistd::{Gid, Group, chown};
 use tokio::signal::unix::{SignalKind, signal};
+use tranche_exposition::{Address, Listener};
 use tranche_inventory::Driver;
 
 use crate::{Config, Contexts, Documents, Layout, Reach, Settings, privileges, serve, supervisor};
@@ -72,6 +74,7 @@ impl Options {
             let directory =
                 documents.as_ref().map_or("off".into(), |told| told.directory.display().to_string());
             println!("CDI documents: {directory}");
+            println!("metrics: {}", metrics(&config, &layout));
             return Ok(());
         }
         start_logging(&config.log)?;
@@ -102,6 +105,7 @@ fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documen
     let _locks = layout.occupy()?;
     let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
     let door = open_door(config, &layout)?;
+    let metrics = open_metrics(config, &layout)?;
     let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
     let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     if layout.reach == Reach::Node {
@@ -116,6 +120,7 @@ fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documen
         fault_quiet: Duration::from_secs(config.fault_quiet_s),
         transfers: config.transfers,
         documents,
+        metrics,
         outstanding: Some(outstanding),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -161,6 +166,24 @@ fn open_door(config: &Config, layout: &Layout) -> Result<UnixListener, Failed> {
     let door = layout.open_door()?;
     give_to_group(config, layout)?;
     Ok(door)
+}
+
+/// Where metrics are served: beside the gRPC socket, if nobody says otherwise.
+fn metrics(config: &Config, layout: &Layout) -> Address {
+    let usual = || Address::Unix(layout.runtime.join("metrics.sock"));
+    config.metrics.clone().unwrap_or_else(usual)
+}
+
+/// For whoever may use the gRPC socket, where it is a socket as well.
+fn open_metrics(config: &Config, layout: &Layout) -> Result<Option<Listener>, Failed> {
+    let listener = Listener::open(&metrics(config, layout))?;
+    if let Some(Address::Unix(path)) = listener.as_ref().map(Listener::address) {
+        let group = fs::metadata(layout.door())?.gid();
+        if fs::metadata(path)?.gid() != group {
+            chown(path, None, Some(Gid::from_raw(group)))?;
+        }
+    }
+    Ok(listener)
 }
 
 /// Lets a group use the gRPC socket, where the configuration names one.

@@ -10,11 +10,13 @@ mod member;
 mod premises;
 mod rounds;
 mod site;
+mod used;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tranche_domain::compute::{Instant, Rules, Terms, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -26,6 +28,7 @@ use crate::tenancy::{Tenancy, monotonic_ns};
 use crate::watchdog::Answer;
 use bells::{Bells, Number};
 use premises::Premises;
+use used::Used;
 
 pub use account::Account;
 pub use rounds::Rounds;
@@ -50,6 +53,8 @@ pub(crate) struct Governor {
 pub(crate) struct Shown {
     /// What it used of each of its devices over a second and over a minute.
     pub(crate) used: Vec<(Permille, Permille)>,
+    /// What it used of each of its devices, with what earlier slices of its name did since the daemon started.
+    pub(crate) busy: Vec<Duration>,
     /// Nothing where it is not known.
     pub(crate) why: Option<Why>,
     /// Launches let through because nothing that was outstanding made progress.
@@ -60,7 +65,18 @@ pub(crate) struct Shown {
 
 struct State {
     rounds: Rounds<Premises>,
+    /// By slices that have ended.
+    used: Used,
     next_number: Number,
+}
+
+impl State {
+    /// Keeps what a slice used that ends, if it is governed.
+    fn depart(&mut self, name: &SliceName) {
+        let Some(premises) = self.rounds.site(name) else { return };
+        let busy = self.rounds.busy(name).unwrap_or_default();
+        self.used.end(name, &premises.tenancy.gpus, &busy);
+    }
 }
 
 /// The thread; it ends with this.
@@ -72,7 +88,7 @@ pub(crate) struct Running {
 impl Governor {
     pub(crate) fn new(transfers: Transfers) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
-        let state = Mutex::new(State { rounds, next_number: Number::FIRST });
+        let state = Mutex::new(State { rounds, used: Used::default(), next_number: Number::FIRST });
         let bells = Arc::new(Bells::new()?);
         Ok(Self { state, bells, transfers, stopping: AtomicBool::new(false), asked: Mutex::default() })
     }
@@ -95,6 +111,8 @@ impl Governor {
         let number = state.next_number.take();
         self.bells.watch(tenancy.regions.bell(), number)?;
         let premises = Premises::new(Arc::clone(tenancy), number, Arc::clone(&self.bells));
+        state.depart(&slice.name);
+        state.used.begin(&slice.name);
         let before = state.rounds.admit(now(), slice.name.clone(), terms(slice), &tenancy.gpus, premises);
         if let Some(before) = before {
             self.bells.forget(before.tenancy.regions.bell());
@@ -113,6 +131,7 @@ impl Governor {
     /// A slice ended.
     pub(crate) fn leave(&self, name: &SliceName) {
         let mut state = self.state();
+        state.depart(name);
         if let Some(premises) = state.rounds.leave(now(), name) {
             self.bells.forget(premises.tenancy.regions.bell());
         }
@@ -143,10 +162,30 @@ impl Governor {
             let over = |window| arbiter.used(now, name, *gpu, window);
             (over(Window::Second), over(Window::Minute))
         };
-        let used = state.rounds.site(name)?.tenancy.gpus.iter().map(used).collect();
+        let gpus = &state.rounds.site(name)?.tenancy.gpus;
+        let busy = state.rounds.busy(name)?;
+        let busy = gpus.iter().zip(busy);
+        let busy = busy.map(|(gpu, busy)| state.used.before(name, *gpu) + Duration::from_nanos(busy.get()));
         let (passes, degraded) = state.rounds.let_through(name)?;
         let why = Some(arbiter.why_waiting(name));
-        Some(Shown { used, why, passes, degraded })
+        Some(Shown { used: gpus.iter().map(used).collect(), busy: busy.collect(), why, passes, degraded })
+    }
+
+    /// What all slices used of a GPU since the daemon started.
+    pub(crate) fn total(&self, gpu: GpuUuid) -> Duration {
+        let state = self.state();
+        let of = |name: &SliceName| {
+            let at = state.rounds.site(name)?.tenancy.gpus.iter().position(|own| *own == gpu)?;
+            state.rounds.busy(name)?.get(at).copied()
+        };
+        let now: Duration =
+            state.rounds.names().filter_map(of).map(|busy| Duration::from_nanos(busy.get())).sum();
+        now + state.used.of_gpu(gpu)
+    }
+
+    /// How late the loop is.
+    pub(crate) fn lateness(&self) -> Duration {
+        Duration::from_nanos(self.state().rounds.lateness(now()).get())
     }
 
     fn run(&self) {

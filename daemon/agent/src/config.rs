@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tranche_config::Keys;
 use tranche_domain::units::Bytes;
+use tranche_exposition::Address;
 
 use crate::containers::Documents;
 
@@ -52,6 +53,9 @@ pub struct Config {
     /// Whether the shim is also preloaded in containers, by an `/etc/ld.so.preload` of their own: for images that have a
     /// driver where nobody expects it. Default: `false`, it stands in the driver's place alone.
     pub cdi_preload: bool,
+    /// Where metrics, liveness and readiness are served: an address with a port such as `127.0.0.1:9464`, the absolute
+    /// path of a socket, or `off`. Default: `metrics.sock` in the `runtime_dir`.
+    pub metrics: Option<Address>,
     /// What is logged, as `tracing` filters are written. Default: `info`.
     pub log: String,
 }
@@ -72,6 +76,7 @@ impl Default for Config {
             cdi_dir: None,
             cdi_node: None,
             cdi_preload: false,
+            metrics: None,
             log: "info".into(),
         }
     }

@@ -77,7 +77,6 @@ impl Events {
 
     /// How often each kind of event happened since the daemon began, by slice; those of slices that are gone are not
     /// counted any more.
-    #[allow(dead_code)] // the figures are published by whoever publishes figures
     pub(crate) fn counts(&self) -> BTreeMap<(Kind, Option<SliceName>), u64> {
         self.book().history.counts().clone()
     }

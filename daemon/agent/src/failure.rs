@@ -52,7 +52,7 @@ impl Failure {
         Self::Regions { name: name.clone(), cause }
     }
 
-    fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Self::Refused(refusal) => refusal_code(refusal),
             Self::TimedOut { .. } => Code::ResourceExhausted,

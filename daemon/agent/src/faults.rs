@@ -119,6 +119,7 @@ impl FaultBook {
     /// Takes in what the driver reports.
     fn happened(&self, agent: &Agent, fault: GpuFault) {
         for gpu in suspects(agent, fault) {
+            agent.tally.fault(gpu.uuid, fault.xid);
             let new = self.book().faults.happened(gpu.uuid, fault.xid, self.since.elapsed(), now_unix_ms());
             match (new, fault.xid.is_of_programs()) {
                 (true, false) => {

@@ -161,7 +161,7 @@ fn member(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
 }
 
 /// How far the slice's limits hold, and why no further.
-fn tier(agent: &Agent, tenancy: &Tenancy) -> (String, String) {
+pub(crate) fn tier(agent: &Agent, tenancy: &Tenancy) -> (String, String) {
     let (tier, injected) = if tenancy.is_in_container() {
         let reason = "the shim stands in the driver's place in the container, so a program that brings a driver of its \
                       own elsewhere is not bound";

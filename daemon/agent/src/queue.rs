@@ -47,6 +47,16 @@ impl Queue {
         !older.any(|waiting| node.check(&waiting.request).is_ok())
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Since when the one has waited that waits longest, in milliseconds since the Unix epoch.
+    pub(crate) fn oldest_unix_ms(&self) -> Option<u64> {
+        self.waiting.first().map(|waiting| waiting.since_unix_ms)
+    }
+
     /// What there is to see.
     pub(crate) fn view(&self, node: &Node) -> Vec<WaitingView> {
         let reason = |request: &SliceRequest| match node.check(request) {
@@ -104,6 +114,7 @@ mod tests {
         assert!(queue.is_first_to_fit(late, &node));
         assert_eq!(queue.view(&node).len(), 2);
         assert!(queue.view(&node)[0].reason.contains("no room"));
+        assert_eq!((queue.len(), queue.oldest_unix_ms()), (2, Some(0)));
         queue.leave(large);
         queue.leave(late);
         assert!(queue.view(&node).is_empty());

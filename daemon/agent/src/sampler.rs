@@ -113,6 +113,7 @@ async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     })
     .await;
     let Ok((since, samples)) = looked else { return Since::new() };
+    agent.tally.sampled();
     for tenancy in agent.tenancies() {
         let members = tenancy.occupants().members;
         let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();

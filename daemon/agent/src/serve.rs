@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tranche_domain::event::{Happening, Kind};
+use tranche_exposition::Listener;
 use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
 
@@ -22,6 +23,7 @@ use crate::config::{OverCap, Transfers};
 use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
 use crate::faults::FaultBook;
+use crate::metrics::Published;
 use crate::service::Door;
 use crate::sockets::Layout;
 use crate::{faults, recovery, sampler, supervisor, watchdog};
@@ -49,6 +51,8 @@ pub struct Settings {
     pub transfers: Transfers,
     /// What containers are told of slices, and where.
     pub documents: Option<Documents>,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<Listener>,
     /// What is still being measured.
     pub outstanding: Option<Outstanding>,
 }
@@ -83,8 +87,8 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, over_cap, fault_quiet, transfers, documents, outstanding } =
-        settings;
+    let Settings { layout, shim, driver, contexts, over_cap, fault_quiet, transfers, .. } = settings;
+    let Settings { documents, metrics, outstanding, .. } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start().map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
@@ -103,6 +107,7 @@ pub async fn serve(
     }
     faults::follow(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
+    let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, Arc::clone(&agent))));
     let calls = UnixListenerStream::new(UnixListener::from_std(door).map_err(StartError::Door)?);
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
@@ -123,11 +128,18 @@ pub async fn serve(
         () = async { let _ = stopping.await; tokio::time::sleep(GRACE).await } => {}
     }
     sampling.abort();
+    telling.inspect(|telling| telling.abort());
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
     agent.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
+}
+
+async fn tell(metrics: Listener, agent: Arc<Agent>) {
+    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(Published(agent))).await {
+        tracing::error!(%error, "metrics cannot be served");
+    }
 }
 
 /// Each process of a slice takes a few descriptors, and a slice may have thousands: as many as we may have.

@@ -23,6 +23,7 @@ use crate::failure::Failure;
 use crate::picture;
 use crate::process;
 use crate::queue::Ticket;
+use crate::tally::Ending;
 use following::Wanted;
 
 mod following;
@@ -48,7 +49,9 @@ impl Node for Door {
         let message = request.into_inner();
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
-        let slice = self.told(caller, create(&self.0, &wanted, caller, wait).await)?;
+        let created = create(&self.0, &wanted, caller, wait).await;
+        self.0.tally.request(Ending::of(&created));
+        let slice = self.told(caller, created)?;
         self.show(&slice.name)
     }
 

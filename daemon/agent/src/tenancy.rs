@@ -8,6 +8,7 @@ mod common;
 mod container;
 mod credit;
 mod departures;
+mod refusals;
 mod sharing;
 
 use container::Bond;
@@ -54,6 +55,8 @@ pub(crate) struct Tenancy {
     books: Mutex<Books>,
     listeners: Mutex<Vec<AbortHandle>>,
     over_since: Mutex<Option<Instant>>,
+    /// What processes had been refused that have left.
+    refusals: AtomicU64,
     kin: Kin,
     /// Whom we killed last for holding too much.
     condemned: Mutex<Option<ProcessId>>,
@@ -140,6 +143,7 @@ impl Tenancy {
             }),
             listeners: Mutex::default(),
             over_since: Mutex::new(None),
+            refusals: AtomicU64::new(0),
             kin: Kin::default(),
             condemned: Mutex::new(None),
         };
@@ -155,6 +159,7 @@ impl Tenancy {
 
     /// Empties what a process says of itself.
     fn clear(&self, seat: Seat) {
+        self.keep_refusals(seat);
         self.regions.usage().clear(slot(seat));
         self.regions.compute().clear(slot(seat));
     }

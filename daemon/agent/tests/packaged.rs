@@ -38,6 +38,7 @@ fn what_is_commented_out_is_the_default() {
         socket_group: all.socket_group.clone(),
         cdi_dir: all.cdi_dir.clone(),
         cdi_node: all.cdi_node.clone(),
+        metrics: all.metrics.clone(),
         ..Config::default()
     };
     assert_eq!(all, default);

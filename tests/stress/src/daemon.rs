@@ -33,6 +33,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         fault_quiet: Duration::from_secs(60),
         transfers: Transfers::Uncounted,
         documents: None,
+        metrics: None,
         outstanding: None,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

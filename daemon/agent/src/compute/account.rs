@@ -82,6 +82,15 @@ impl Account {
         (self.passes, self.degraded)
     }
 
+    /// For how long it was busy since the daemon knows it, device by device.
+    pub(super) fn busy(&self) -> Vec<Nanos> {
+        let mut busy = vec![Nanos::ZERO; self.order.len()];
+        for (device, used) in self.order.iter().zip(&self.busy) {
+            busy[device.index()] = *used;
+        }
+        busy
+    }
+
     /// Takes note of what everybody's record says now, by growing slots.
     pub fn look<'a>(
         &mut self,

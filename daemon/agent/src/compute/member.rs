@@ -53,6 +53,11 @@ impl<S: Site> Member<S> {
         self.account.let_through()
     }
 
+    /// For how long it was busy, device by device.
+    pub(super) fn busy(&self) -> Vec<Nanos> {
+        self.account.busy()
+    }
+
     /// It rang: if that is too much, it is not heard for a while.
     pub(super) fn rang(&mut self, now: Instant) {
         let saved = PER_RING.scaled(BURST, 1);

@@ -71,6 +71,22 @@ impl<S: Site> Rounds<S> {
         self.members.get(name).map(Member::let_through)
     }
 
+    /// For how long a slice was busy since it is governed, device by device.
+    pub fn busy(&self, name: &SliceName) -> Option<Vec<Nanos>> {
+        self.members.get(name).map(Member::busy)
+    }
+
+    /// The slices that are governed.
+    pub fn names(&self) -> impl Iterator<Item = &SliceName> {
+        self.members.keys()
+    }
+
+    /// How late the next round is that comes in any case; nothing if its time has not come, or
+    /// there has been none yet.
+    pub fn lateness(&self, now: Instant) -> Nanos {
+        if self.next_beat == Instant::default() { Nanos::ZERO } else { now.since(self.next_beat) }
+    }
+
     /// Looks at those who may want something and decides; says when to do so again. Whose bell rang since the
     /// last time is asked of each site; `all` are looked at if something else may have happened to any of them.
     pub fn go(&mut self, now: Instant, all: bool, rang: impl Fn(&S) -> bool) -> Instant {

@@ -74,6 +74,7 @@ impl Place {
             fault_quiet: FAULT_QUIET,
             transfers: Transfers::Uncounted,
             documents: None,
+            metrics: None,
             outstanding: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();

@@ -1,0 +1,74 @@
+//! GPU time that slices used, in counts that never go back: a slice that ends leaves what it used to its GPUs, and to
+//! the next of its name.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tranche_domain::compute::Nanos;
+use tranche_domain::id::{GpuUuid, SliceName};
+
+use crate::remembered::Remembered;
+
+/// What slices had used that have ended since the daemon started.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    gpus: BTreeMap<GpuUuid, Duration>,
+    slices: Remembered<BTreeMap<GpuUuid, Duration>>,
+}
+
+impl Used {
+    /// A slice of this name is there from now on.
+    pub(super) fn begin(&mut self, name: &SliceName) {
+        self.slices.begin(name);
+    }
+
+    /// A slice ended after it had used so much of its GPUs.
+    pub(super) fn end(&mut self, name: &SliceName, gpus: &[GpuUuid], busy: &[Nanos]) {
+        let busy = || gpus.iter().zip(busy).map(|(gpu, busy)| (*gpu, Duration::from_nanos(busy.get())));
+        add(&mut self.gpus, busy());
+        if let Some(of_slice) = self.slices.of(name) {
+            add(of_slice, busy());
+        }
+        self.slices.end(name);
+    }
+
+    /// What slices had used of a GPU that have ended.
+    pub(super) fn of_gpu(&self, gpu: GpuUuid) -> Duration {
+        self.gpus.get(&gpu).copied().unwrap_or_default()
+    }
+
+    /// What earlier slices of a name had used of a GPU.
+    pub(super) fn before(&self, name: &SliceName, gpu: GpuUuid) -> Duration {
+        self.slices.get(name).and_then(|gpus| gpus.get(&gpu)).copied().unwrap_or_default()
+    }
+}
+
+fn add(sums: &mut BTreeMap<GpuUuid, Duration>, more: impl Iterator<Item = (GpuUuid, Duration)>) {
+    for (gpu, busy) in more {
+        *sums.entry(gpu).or_default() += busy;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_slice_used_stays_with_its_gpus_and_with_its_name() {
+        let (mut used, gpu, other) =
+            (Used::default(), GpuUuid::from_bytes([1; 16]), GpuUuid::from_bytes([2; 16]));
+        let (a, b): (SliceName, SliceName) = ("a".parse().unwrap(), "b".parse().unwrap());
+        used.begin(&a);
+        used.end(&a, &[gpu, other], &[Nanos::millis(3), Nanos::millis(1)]);
+        used.begin(&a);
+        used.end(&a, &[gpu], &[Nanos::millis(4)]);
+        used.begin(&b);
+        used.end(&b, &[gpu], &[Nanos::millis(5)]);
+        let ms = Duration::from_millis;
+        assert_eq!((used.of_gpu(gpu), used.of_gpu(other)), (ms(12), ms(1)));
+        assert_eq!(
+            (used.before(&a, gpu), used.before(&b, gpu), used.before(&b, other)),
+            (ms(7), ms(5), ms(0))
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! The daemon's figures, for whoever scrapes them.
+//!
+//! Law: a scrape holds the core only to copy what it holds of slices; drivers, regions and `/proc` are asked after that.
+//! Labels are few: GPUs, slices that are there, kinds of faults; whom a slice is for is said once, in its info.
+
+mod gpus;
+mod health;
+mod slices;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tranche_domain::slice::Slice;
+use tranche_exposition::{Figures, Labels, Page};
+
+use crate::agent::{Agent, now_unix_ms};
+use crate::tally::Ending;
+use crate::tenancy::Tenancy;
+
+/// A daemon whose rounds of compute are so late hangs.
+const LATE: Duration = Duration::from_secs(20);
+/// A daemon that looked at its GPUs so long ago hangs, or its driver does.
+const BLIND: Duration = Duration::from_secs(120);
+
+/// The daemon, as it is asked about itself.
+pub(crate) struct Published(pub(crate) Arc<Agent>);
+
+impl fmt::Debug for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the daemon")
+    }
+}
+
+impl Figures for Published {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let agent = &*self.0;
+        let core = Copied::of(agent);
+        build(agent, page)?;
+        gpus::write(agent, &core, page)?;
+        slices::write(agent, &core, page)?;
+        requests(agent, &core, page)?;
+        health::write(agent, page)
+    }
+
+    fn alive(&self) -> Result<(), String> {
+        let late = self.0.governor.lateness();
+        if late > LATE {
+            return Err(format!("the rounds of compute are {} s late", late.as_secs()));
+        }
+        let blind = self.0.tally.last_sample();
+        if blind > BLIND {
+            return Err(format!("the GPUs were last looked at {} s ago", blind.as_secs()));
+        }
+        drop(self.0.core());
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.0.gpus.is_empty() {
+            return Err("there is no GPU to make slices of".into());
+        }
+        self.alive()
+    }
+}
+
+/// What the core holds, as of one instant.
+struct Copied {
+    slices: Vec<(Slice, Arc<Tenancy>)>,
+    gpus: Vec<gpus::Promised>,
+    stranded: usize,
+    waiting: usize,
+    /// When the request that waits longest began to, in milliseconds since the Unix epoch.
+    waiting_since_ms: Option<u64>,
+    notes: usize,
+}
+
+impl Copied {
+    fn of(agent: &Agent) -> Self {
+        let core = agent.core();
+        let slices = core.node.slices().iter();
+        let slices =
+            slices.filter_map(|(name, slice)| Some((slice.clone(), Arc::clone(core.live.get(name)?))));
+        Self {
+            slices: slices.collect(),
+            gpus: core.node.gpus().iter().map(|gpu| gpus::Promised::of(&core, gpu)).collect(),
+            stranded: core.stranded.len(),
+            waiting: core.waiting.len(),
+            waiting_since_ms: core.waiting.oldest_unix_ms(),
+            notes: core.notes.len(),
+        }
+    }
+}
+
+fn build(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
+    page.infos(
+        "tranche_build",
+        "Version of the daemon",
+        [vec![("version", env!("CARGO_PKG_VERSION").into())]],
+    )?;
+    let facts = agent.facts.as_ref();
+    let cuda = facts.map(|facts| format!("{}.{}", facts.cuda_version / 1000, facts.cuda_version % 1000 / 10));
+    let node = vec![
+        ("driver_version", facts.map(|facts| facts.driver_version.clone()).unwrap_or_default()),
+        ("cuda_version", cuda.unwrap_or_default()),
+        ("simulated", facts.is_some_and(|facts| facts.simulated).to_string()),
+        ("privileged", agent.is_privileged().to_string()),
+    ];
+    page.infos("tranche_node", "The driver of the node, and whether the daemon serves all of it", [node])
+}
+
+fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
+    let endings =
+        Ending::ALL.map(|ending| (vec![("outcome", ending.word().into())], agent.tally.requests(ending)));
+    page.counters(
+        "tranche_slice_requests",
+        "Requests for slices by how they ended: created, no_room (at once or in time), refused, failed",
+        endings,
+    )?;
+    page.gauge("tranche_waiting_requests", "Requests for slices that wait for room", core.waiting as u64)?;
+    let oldest = core.waiting_since_ms.map_or(0, |since| now_unix_ms().saturating_sub(since));
+    page.gauge(
+        "tranche_waiting_oldest_seconds",
+        "How long the request has waited that waits longest; 0 where none does",
+        Duration::from_millis(oldest).as_secs_f64(),
+    )?;
+    page.gauge(
+        "tranche_notes",
+        "Things the operator should know, as tranche smi shows them",
+        core.notes as u64,
+    )
+}
+
+/// One label.
+fn label(name: &'static str, value: impl ToString) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+/// With one label more.
+fn and(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
+    labels.push((name, value.to_string()));
+    labels
+}

@@ -1,0 +1,141 @@
+//! Figures of each GPU: what is promised of it, what the driver says, what all slices used.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::node::Gpu;
+use tranche_domain::units::{Bytes, Permille};
+use tranche_exposition::{Labels, Page};
+use tranche_inventory::{GpuFacts, GpuState};
+
+use super::{Copied, and, label};
+use crate::agent::{Agent, Core};
+
+/// What is promised of a GPU.
+pub(super) struct Promised {
+    gpu: GpuUuid,
+    memory: Bytes,
+    compute: Permille,
+    sliceable: bool,
+}
+
+impl Promised {
+    pub(super) fn of(core: &Core, gpu: &Gpu) -> Self {
+        let (memory, compute) = core.node.committed(gpu.uuid);
+        Self { gpu: gpu.uuid, memory, compute, sliceable: gpu.obstacle.is_none() }
+    }
+}
+
+/// What the driver says now; nothing of a GPU that does not answer.
+struct Seen<'a> {
+    facts: &'a GpuFacts,
+    state: Option<GpuState>,
+    foreign: Option<usize>,
+}
+
+pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
+    let members = members(core);
+    let seen: Vec<Seen<'_>> = agent.gpus.iter().map(|facts| Seen::of(agent, facts, &members)).collect();
+    page.infos("tranche_gpu", "The GPUs, by their UUIDs", agent.gpus.iter().map(info))?;
+    memory(agent, core, &seen, page)?;
+    compute(agent, core, &seen, page)?;
+    condition(&seen, page)?;
+    health(agent, core, &seen, page)
+}
+
+fn members(core: &Copied) -> BTreeSet<HostPid> {
+    let of = |tenancy: &crate::tenancy::Tenancy| tenancy.occupants().members.into_values();
+    core.slices.iter().flat_map(|(_, tenancy)| of(tenancy)).map(|member| member.pid).collect()
+}
+
+impl<'a> Seen<'a> {
+    fn of(agent: &Agent, facts: &'a GpuFacts, members: &BTreeSet<HostPid>) -> Self {
+        let processes = agent.driver.processes(facts.uuid).ok();
+        let foreign = |processes: Vec<tranche_inventory::GpuProcess>| {
+            processes.iter().filter(|process| !members.contains(&process.pid)).count()
+        };
+        Self { facts, state: agent.driver.state(facts.uuid).ok(), foreign: processes.map(foreign) }
+    }
+
+    fn labels(&self) -> Labels {
+        label("gpu", self.facts.uuid)
+    }
+}
+
+fn info(facts: &GpuFacts) -> Labels {
+    let labels = and(label("gpu", facts.uuid), "index", facts.index);
+    and(and(labels, "model", &facts.name), "pci_bus_id", &facts.pci_bus_id)
+}
+
+/// A row for each GPU of which something is known.
+fn rows<V>(seen: &[Seen<'_>], value: impl Fn(&Seen<'_>) -> Option<V>) -> Vec<(Labels, V)> {
+    seen.iter().filter_map(|gpu| Some((gpu.labels(), value(gpu)?))).collect()
+}
+
+fn promised<V>(core: &Copied, value: impl Fn(&Promised) -> V) -> Vec<(Labels, V)> {
+    core.gpus.iter().map(|gpu| (label("gpu", gpu.gpu), value(gpu))).collect()
+}
+
+fn memory(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let capacity = agent.gpus.iter().map(|gpu| (label("gpu", gpu.uuid), gpu.capacity().get()));
+    page.gauges("tranche_gpu_memory_capacity_bytes", "Memory that slices can be made of", capacity)?;
+    let committed = promised(core, |gpu| gpu.memory.get());
+    page.gauges("tranche_gpu_memory_committed_bytes", "Memory that is promised to slices", committed)?;
+    let used = rows(seen, |gpu| gpu.state.as_ref().map(|state| state.used.get()));
+    page.gauges("tranche_gpu_memory_used_bytes", "Memory in use by anybody, as the driver says", used)
+}
+
+fn compute(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let committed = promised(core, |gpu| share(gpu.compute));
+    page.gauges(
+        "tranche_gpu_compute_committed_ratio",
+        "Part of the GPU's time that slices are guaranteed",
+        committed,
+    )?;
+    let used =
+        agent.gpus.iter().map(|gpu| (label("gpu", gpu.uuid), agent.governor.total(gpu.uuid).as_secs_f64()));
+    page.counters(
+        "tranche_gpu_compute_seconds",
+        "The GPU's time that slices used, those that have ended included",
+        used.collect::<Vec<_>>(),
+    )?;
+    let busy = rows(seen, |gpu| Some(f64::from(gpu.state.as_ref()?.utilization_percent?) / 100.0));
+    page.gauges("tranche_gpu_utilization_ratio", "Utilisation by anybody, as the driver says", busy)
+}
+
+/// Parts of a GPU's time, in which 1 is all of it.
+pub(super) fn share(permille: Permille) -> f64 {
+    f64::from(permille.get()) / 1000.0
+}
+
+fn condition(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let warm = rows(seen, |gpu| gpu.state.as_ref()?.temperature_celsius);
+    page.gauges("tranche_gpu_temperature_celsius", "Temperature of the GPU", warm)?;
+    let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
+    let draw = rows(seen, |gpu| gpu.state.as_ref()?.power_milliwatts.map(watts));
+    page.gauges("tranche_gpu_power_watts", "Power that the GPU draws", draw)?;
+    let limit = rows(seen, |gpu| gpu.state.as_ref()?.power_limit_milliwatts.map(watts));
+    page.gauges("tranche_gpu_power_limit_watts", "Power that the GPU may draw", limit)
+}
+
+fn health(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let sliceable = promised(core, |gpu| u64::from(gpu.sliceable));
+    page.gauges("tranche_gpu_sliceable", "Whether slices can be put there", sliceable)?;
+    let answers = rows(seen, |gpu| Some(u64::from(gpu.state.is_some())));
+    page.gauges("tranche_gpu_up", "Whether the driver answers for the GPU", answers)?;
+    let foreign = rows(seen, |gpu| gpu.foreign.map(|count| count as u64));
+    page.gauges("tranche_gpu_foreign_processes", "Processes that use the GPU and are in no slice", foreign)?;
+    let open = agent.gpus.iter().flat_map(|gpu| {
+        let faults = agent.faults.of(gpu.uuid).into_iter().filter(|fault| !fault.xid.is_of_programs());
+        faults.map(|fault| (and(label("gpu", gpu.uuid), "xid", fault.xid.get()), 1u64))
+    });
+    page.gauges("tranche_gpu_fault", "Faults of the GPU that are not over, by the driver's number", open)?;
+    let faults = agent.tally.faults().into_iter();
+    let faults = faults.map(|((gpu, xid), count)| (and(label("gpu", gpu), "xid", xid.get()), count));
+    page.counters(
+        "tranche_gpu_xids",
+        "Xids that the driver reported, those that programs bring about included",
+        faults,
+    )
+}

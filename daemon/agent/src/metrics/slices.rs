@@ -1,0 +1,179 @@
+//! Figures of each slice that is there: what it may have, what it has, and what it was denied.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tranche_domain::id::GpuUuid;
+use tranche_domain::slice::Slice;
+use tranche_domain::units::Bytes;
+use tranche_domain::view::ComputeState;
+use tranche_exposition::{Labels, Page};
+
+use super::gpus::share;
+use super::{Copied, and, label};
+use crate::agent::Agent;
+use crate::compute::Shown;
+use crate::picture;
+use crate::tenancy::Tenancy;
+
+/// A slice as it is now.
+struct Seen<'a> {
+    slice: &'a Slice,
+    tier: String,
+    processes: usize,
+    devices: Vec<Device>,
+    compute: Shown,
+    refusals: u64,
+    turned_away: u64,
+}
+
+/// Its part of one GPU.
+struct Device {
+    gpu: GpuUuid,
+    cap: Bytes,
+    used: Bytes,
+    over: Bytes,
+    busy: Duration,
+}
+
+/// What a slice may be doing, as its label says it.
+const STATES: [(&str, ComputeState); 6] = [
+    ("running", ComputeState::Running),
+    ("no_work", ComputeState::NoWork),
+    ("over_share", ComputeState::OverShare),
+    ("limit_reached", ComputeState::LimitReached),
+    ("frozen", ComputeState::Frozen),
+    ("behind_priority", ComputeState::BehindPriority),
+];
+
+impl<'a> Seen<'a> {
+    fn of(agent: &Agent, (slice, tenancy): &'a (Slice, Arc<Tenancy>)) -> Self {
+        let (held, compute) = (tenancy.held(), agent.governor.show(&slice.name).unwrap_or_default());
+        let device =
+            |(part, (device, gpu)): (&tranche_domain::slice::Part, (tranche_shm::DeviceSlot, GpuUuid))| {
+                let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
+                let beside = tenancy.beside(device);
+                Device {
+                    gpu,
+                    cap: part.cap,
+                    used: alone.saturating_add(beside.common),
+                    over: beside.over,
+                    busy: compute.busy.get(device.index()).copied().unwrap_or_default(),
+                }
+            };
+        let counted = agent.tally.of_slice(&slice.name);
+        Self {
+            slice,
+            tier: picture::tier(agent, tenancy).0,
+            processes: held.len(),
+            devices: slice.parts.iter().zip(tenancy.devices()).map(device).collect(),
+            compute,
+            refusals: counted.refusals_before.saturating_add(tenancy.refusals()),
+            turned_away: counted.turned_away,
+        }
+    }
+
+    fn labels(&self) -> Labels {
+        label("slice", &self.slice.name)
+    }
+
+    fn info(&self) -> Labels {
+        let pod = self.slice.pod.as_ref();
+        let labels =
+            and(self.labels(), "namespace", pod.map_or(String::new(), |pod| pod.namespace.to_string()));
+        let labels = and(labels, "pod", pod.map_or(String::new(), |pod| pod.name.to_string()));
+        let labels = and(labels, "container", pod.map_or(String::new(), |pod| pod.container.to_string()));
+        let labels = and(and(labels, "share", self.slice.share), "mode", self.slice.mode);
+        and(and(labels, "tier", &self.tier), "owner_uid", self.slice.owner_uid)
+    }
+}
+
+pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
+    let seen: Vec<Seen<'_>> = core.slices.iter().map(|slice| Seen::of(agent, slice)).collect();
+    page.gauge("tranche_slices", "Slices that are there", seen.len() as u64)?;
+    page.gauge("tranche_slices_stranded", "Slices whose GPU is not there now", core.stranded as u64)?;
+    page.infos(
+        "tranche_slice",
+        "Slices: whom each is for, and how far its limits hold",
+        seen.iter().map(Seen::info),
+    )?;
+    memory(&seen, page)?;
+    compute(&seen, page)?;
+    people(&seen, page)
+}
+
+fn rows<'a, V>(
+    seen: &'a [Seen<'_>],
+    value: impl Fn(&Seen<'_>) -> V + 'a,
+) -> impl Iterator<Item = (Labels, V)> + 'a {
+    seen.iter().map(move |slice| (slice.labels(), value(slice)))
+}
+
+fn parts<'a, V>(
+    seen: &'a [Seen<'_>],
+    value: impl Fn(&Seen<'_>, &Device) -> V + 'a,
+) -> impl Iterator<Item = (Labels, V)> + 'a {
+    let each = seen.iter().flat_map(|slice| slice.devices.iter().map(move |device| (slice, device)));
+    each.map(move |(slice, device)| (and(slice.labels(), "gpu", device.gpu), value(slice, device)))
+}
+
+fn memory(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let cap = parts(seen, |_, part| part.cap.get());
+    page.gauges("tranche_slice_memory_cap_bytes", "The most memory that the slice may have of the GPU", cap)?;
+    let used = parts(seen, |_, part| part.used.get());
+    page.gauges("tranche_slice_memory_used_bytes", "Memory of the GPU that the slice is charged for", used)?;
+    let over = parts(seen, |_, part| part.over.get());
+    page.gauges("tranche_slice_memory_over_cap_bytes", "By how much the slice is over its cap", over)?;
+    let denials = rows(seen, |slice| slice.refusals);
+    page.counters(
+        "tranche_slice_memory_denials",
+        "Allocations that its programs were refused at its cap, as they say themselves",
+        denials,
+    )
+}
+
+fn compute(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let request = parts(seen, |slice, _| share(slice.slice.guaranteed()));
+    page.gauges(
+        "tranche_slice_compute_request_ratio",
+        "Part of the GPU's time that is guaranteed to it",
+        request,
+    )?;
+    let limit = parts(seen, |slice, _| share(slice.slice.limit));
+    page.gauges("tranche_slice_compute_limit_ratio", "The most of the GPU's time that it may have", limit)?;
+    let used = parts(seen, |_, part| part.busy.as_secs_f64());
+    page.counters("tranche_slice_compute_seconds", "The GPU's time that it used", used)?;
+    let passed = rows(seen, |slice| slice.compute.passes);
+    page.counters(
+        "tranche_slice_launches_passed",
+        "Launches let through out of turn, because nothing that was outstanding made progress",
+        passed,
+    )?;
+    let degraded = rows(seen, |slice| slice.compute.degraded);
+    page.counters(
+        "tranche_slice_launches_degraded",
+        "Launches let through out of turn, because the daemon was away",
+        degraded,
+    )?;
+    let states = seen.iter().flat_map(|slice| {
+        let (now, _) = ComputeState::of(slice.compute.why.clone());
+        STATES.map(|(word, state)| (and(slice.labels(), "state", word), u64::from(state == now)))
+    });
+    page.gauges(
+        "tranche_slice_compute_state",
+        "1 for what it does with its compute, or why it does nothing",
+        states,
+    )
+}
+
+fn people(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+    let processes = rows(seen, |slice| slice.processes as u64);
+    page.gauges("tranche_slice_processes", "Processes that use CUDA in the slice", processes)?;
+    let turned_away = rows(seen, |slice| slice.turned_away);
+    page.counters(
+        "tranche_slice_processes_refused",
+        "Processes that were not let into the slice",
+        turned_away,
+    )
+}
