@@ -1,0 +1,69 @@
+//! The files that monitoring is set up with, read as far as the tests need.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// Where they are.
+pub(crate) fn folder() -> PathBuf {
+    docs().join("monitoring")
+}
+
+fn docs() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("this package lies two levels below the root").join("docs")
+}
+
+pub(crate) fn text(name: &str) -> String {
+    let path = folder().join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The values of a key, one a line.
+fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| line.trim_start().trim_start_matches("- ").strip_prefix(key))
+}
+
+/// All alerts by their names.
+pub(crate) fn alerts() -> BTreeSet<String> {
+    values(&text("tranche-alerts.yml"), "alert: ").map(str::to_owned).collect()
+}
+
+/// All alerts that operators are told about: headings of their own.
+pub(crate) fn advised() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(docs().join("operations.md")).expect("there is advice for operators");
+    let headings = text.lines().filter_map(|line| line.strip_prefix("### Tranche"));
+    headings.map(|name| format!("Tranche{name}")).collect()
+}
+
+/// What the dashboard asks.
+pub(crate) fn questions() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&text("tranche-dashboard.json")).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("there are panels");
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    targets.map(|target| target["expr"].as_str().expect("each target asks something").to_owned()).collect()
+}
+
+/// The figures that rules are about.
+pub(crate) fn figures_of_rules() -> BTreeSet<String> {
+    values(&text("tranche-alerts.yml"), "expr: ").flat_map(figures).collect()
+}
+
+/// The figures that the dashboard shows.
+pub(crate) fn figures_of_dashboard() -> BTreeSet<String> {
+    let variables = text("tranche-dashboard.json");
+    let variables = variables
+        .lines()
+        .filter_map(|line| line.split_once("label_values("))
+        .map(|(_, rest)| rest.to_owned());
+    questions().into_iter().chain(variables).flat_map(|question| figures(&question)).collect()
+}
+
+/// The names of figures in a question: all words that begin as they do.
+fn figures(question: &str) -> Vec<String> {
+    let words = question.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named =
+        words.filter(|word| *word == "up" || word.starts_with("tranche_") || word.starts_with("process_"));
+    named.map(str::to_owned).collect()
+}

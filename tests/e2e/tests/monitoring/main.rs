@@ -1,0 +1,233 @@
+//! What programs publish, and what docs/monitoring makes of it: rules, their tests, a dashboard.
+#![forbid(unsafe_code)]
+
+mod files;
+mod page;
+mod promtool;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use e2e::{CudaError, Kind, Node, Process, eventually};
+use nix::sys::signal::Signal;
+use tranche_domain::units::Bytes;
+use tranche_exposition::Address;
+
+use page::Page;
+
+/// Half, and half again.
+const PROFILES: &str = "[[profile]]\nname = 'gpu-50'\nfraction = 0.5\n[[layout]]\nprofiles = ['gpu-50']\n";
+
+/// A node on which everything has happened that leaves a figure, and its plugin.
+struct Watched {
+    node: Node,
+    plugin: Process,
+}
+
+impl Watched {
+    fn start() -> Self {
+        let node = Node::configured("v100x8", "fault_quiet_s = 600");
+        let config = format!(
+            "tranched_socket = '{0}/run/tranched.sock'\nkubelet_dir = '{0}'\npod_resources_socket = '{0}/pods.sock'\n\
+             metrics = '{0}/plugin.sock'\n{PROFILES}",
+            node.dir().display()
+        );
+        let path = node.dir().join("plugin.toml");
+        std::fs::write(&path, config).expect("the directory can be written");
+        let program = node.stage().daemon().with_file_name("tranche-deviceplugin");
+        let plugin = Process::start(node.command(program).arg("--config").arg(path));
+        Self { node, plugin }
+    }
+
+    fn daemon_page(&self) -> Result<Page, String> {
+        Page::read(&Address::Unix(self.node.dir().join("run/metrics.sock")))
+    }
+
+    fn plugin_page(&self) -> Result<Page, String> {
+        Page::read(&Address::Unix(self.plugin_socket()))
+    }
+
+    fn plugin_socket(&self) -> PathBuf {
+        self.node.dir().join("plugin.sock")
+    }
+
+    fn end(self) {
+        self.plugin.signal(Signal::SIGTERM);
+        self.plugin.end().success();
+    }
+}
+
+#[test]
+fn every_figure_that_rules_and_dashboard_name_is_published() {
+    let watched = Watched::start();
+    let mut tenant = watched.node.tenant(&["-g", "0.5", "--name", "half"]).ready();
+    watched.node.set_gpu(3, &["--xid", "48"]);
+    let mut named = files::figures_of_rules();
+    named.extend(files::figures_of_dashboard());
+    // Prometheus' own.
+    named.remove("up");
+    assert!(named.len() > 30, "{named:?}");
+    eventually("all are published", || {
+        let (daemon, plugin) = (watched.daemon_page()?, watched.plugin_page()?);
+        let missing: Vec<_> = named.iter().filter(|name| !daemon.has(name) && !plugin.has(name)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    });
+    tenant.drop_all();
+    drop(tenant);
+    watched.end();
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_what_is_published() {
+    if !promtool::is_there() {
+        return;
+    }
+    let watched = Watched::start();
+    let tenant = watched.node.tenant(&["-g", "0.5"]).ready();
+    watched.node.set_gpu(3, &["--xid", "48"]);
+    let daemon = eventually("the daemon has heard of the fault", || {
+        watched
+            .daemon_page()
+            .and_then(|page| page.has("tranche_gpu_fault").then_some(page).ok_or("no".into()))
+    });
+    promtool::check_metrics(daemon.text());
+    promtool::check_metrics(eventually("the plugin answers", || watched.plugin_page()).text());
+    drop(tenant);
+    watched.end();
+}
+
+#[test]
+fn a_slices_figures_are_what_it_has_and_what_it_was_denied() {
+    let node = Node::simulated("v100x8");
+    let page = || Page::read(&Address::Unix(node.dir().join("run/metrics.sock")));
+    let mut tenant = node.tenant(&["-g", "0.5", "--name", "half"]).ready();
+    node.tranche(&["slice", "label", "half", "--pod", "default/train/main"]).success();
+    tenant.alloc(Kind::Plain, Bytes::mib(1000)).expect("there is room");
+    assert_eq!(tenant.alloc(Kind::Plain, Bytes::mib(20000)), Err(CudaError::OUT_OF_MEMORY));
+    let page = eventually("they are published", || {
+        let page = page()?;
+        page.is("tranche_slice_processes", &[("slice", "half")], 1.0)?;
+        Ok(page)
+    });
+    let slice = [("slice", "half")];
+    let view = node.slice("half");
+    page.is("tranche_slice_memory_cap_bytes", &slice, view.devices[0].cap.get() as f64).expect("the cap");
+    page.is("tranche_slice_memory_used_bytes", &slice, view.devices[0].used.get() as f64)
+        .expect("what it uses");
+    page.is("tranche_slice_compute_request_ratio", &slice, 0.5).expect("its share");
+    assert!(page.value("tranche_slice_memory_denials_total", &slice) >= Some(1.0), "{}", page.text());
+    let whose = [("namespace", "default"), ("pod", "train"), ("container", "main"), ("tier", "preload")];
+    page.is("tranche_slice_info", &whose, 1.0).expect("whom it is for");
+    page.is("tranche_slices", &[], 1.0).expect("it is counted");
+    page.is("tranche_slice_requests_total", &[("outcome", "created")], 1.0).expect("it was made");
+    tenant.end();
+    eventually("a slice that is gone has no figures", || {
+        let page = page_of(&node)?;
+        if page.value("tranche_slice_processes", &slice).is_some() { Err(page.text().into()) } else { Ok(()) }
+    });
+}
+
+fn page_of(node: &Node) -> Result<Page, String> {
+    Page::read(&Address::Unix(node.dir().join("run/metrics.sock")))
+}
+
+#[test]
+fn gpu_time_goes_on_being_counted_when_its_slice_ends_and_comes_again() {
+    let node = Node::simulated("v100x8");
+    let used =
+        |name, labels: &[(&str, &str)]| page_of(&node).map(|page| page.value(name, labels).unwrap_or(0.0));
+    let mut last = (0.0, 0.0);
+    for round in 1..=2 {
+        let program = node.stage().workload();
+        // Half a second of kernels that take a millisecond each.
+        let arguments =
+            ["--memory", "64Mi", "--kernel-ns", "1000000", "--seconds", "0.5"].map(std::ffi::OsString::from);
+        let program: Vec<_> = [program.into_os_string()].into_iter().chain(arguments).collect();
+        node.run(&mut node.run_in_slice(&["-g", "0.5", "--name", "again", "--gpu", "0"], &program)).success();
+        let now = eventually("the GPU's time is counted", || {
+            let gpu = used("tranche_gpu_compute_seconds_total", &[])?;
+            if gpu > last.0 + 0.1 { Ok(gpu) } else { Err(format!("round {round}: {gpu} after {last:?}")) }
+        });
+        last = (now, last.1);
+    }
+    node.tranche(&["slice", "create", "again", "-g", "0.5", "--gpu", "0"]).success();
+    let again = used("tranche_slice_compute_seconds_total", &[("slice", "again")]).expect("it answers");
+    assert!(again > 0.2, "a slice of the same name begins with {again} s");
+}
+
+#[test]
+fn whether_the_daemon_lives_and_is_ready_is_told() {
+    let mut node = Node::simulated("v100x8");
+    let address = Address::Unix(node.dir().join("run/metrics.sock"));
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(
+            tranche_exposition::ask(&address, path).map_err(|error| error.to_string()),
+            Ok("ok\n".into())
+        );
+    }
+    node.stop_daemon().success();
+    assert!(tranche_exposition::ask(&address, "/healthz").is_err());
+    node.configure("metrics = 'off'");
+    node.start_daemon();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(tranche_exposition::ask(&address, "/healthz").is_err(), "off is off");
+}
+
+#[test]
+fn metrics_that_cannot_be_served_as_configured_keep_the_daemon_from_starting() {
+    let node = Node::without_daemon("v100x8");
+    for (line, words) in [
+        ("metrics = ':9464'", ["\":9464\"", "127.0.0.1:9464"]),
+        ("metrics = '/nowhere/at/all.sock'", ["/nowhere/at/all.sock", "configuration's `metrics`"]),
+    ] {
+        node.configure(line);
+        let dir = node.dir().display();
+        let outcome = node.run(node.command(node.stage().daemon()).args([
+            "--config",
+            &format!("{dir}/tranched.toml"),
+            "--runtime-dir",
+            &format!("{dir}/run"),
+            "--state-dir",
+            &format!("{dir}/state"),
+        ]));
+        outcome.refused(1, &words);
+    }
+}
+
+#[test]
+fn promtool_accepts_the_rules_and_each_alert_is_raised_in_a_test() {
+    let alerts = files::alerts();
+    assert!(alerts.len() > 20, "{alerts:?}");
+    let tests = files::text("tranche-alerts.test.yml");
+    for alert in &alerts {
+        assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} is never raised in a test");
+    }
+    if promtool::is_there() {
+        promtool::run(&["check", "rules", "tranche-alerts.yml"]);
+        promtool::run(&["test", "rules", "tranche-alerts.test.yml"]);
+    }
+}
+
+#[test]
+fn operators_are_told_what_to_do_about_each_alert_and_about_no_other() {
+    let advice = files::advised();
+    assert_eq!(files::alerts(), advice, "in the rules, and in docs/operations.md");
+}
+
+#[test]
+fn promtool_accepts_every_question_of_the_dashboard() {
+    let questions = files::questions();
+    assert!(questions.len() > 25, "{questions:?}");
+    if !promtool::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory can be made");
+    let rule = |(at, question): (usize, &String)| {
+        let question = question.replace("$__rate_interval", "5m").replace('\'', "''");
+        format!("      - {{record: 'q:{at}', expr: '{question}'}}\n")
+    };
+    let rules: String = questions.iter().enumerate().map(rule).collect();
+    let path = folder.path().join("questions.yml");
+    std::fs::write(&path, format!("groups:\n  - name: q\n    rules:\n{rules}")).expect("it can be written");
+    promtool::run(&["check", "rules", path.to_str().expect("a plain path")]);
+}
