@@ -107,10 +107,11 @@ fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documen
     let door = open_door(config, &layout)?;
     let metrics = open_metrics(config, &layout)?;
     let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
-    let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     if layout.reach == Reach::Node {
         privileges::drop_unneeded()?;
     }
+    // By threads and processes of its own, which thus have no more than we.
+    let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     let settings = Settings {
         layout,
         shim,

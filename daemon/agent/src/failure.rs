@@ -43,6 +43,8 @@ pub(crate) enum Failure {
     Files(#[from] FilesError),
     #[error(transparent)]
     Save(#[from] SaveError),
+    #[error("cannot read what privileges the daemon holds: {0}")]
+    OwnPrivileges(procfs::ProcError),
     #[error("a task of the daemon failed: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -62,7 +64,11 @@ impl Failure {
             Self::NotYours { .. } => Code::PermissionDenied,
             Self::Files(FilesError::TooLong { .. }) => Code::InvalidArgument,
             Self::CallerGone(_) | Self::CallerUnknown => Code::FailedPrecondition,
-            Self::Regions { .. } | Self::Files(_) | Self::Save(_) | Self::Task(_) => Code::Internal,
+            Self::Regions { .. }
+            | Self::Files(_)
+            | Self::Save(_)
+            | Self::OwnPrivileges(_)
+            | Self::Task(_) => Code::Internal,
         }
     }
 }

@@ -21,6 +21,7 @@ use tranche_rpc::v1::{self, node_server::Node};
 use crate::agent::{Agent, Caller, now_unix_ms};
 use crate::failure::Failure;
 use crate::picture;
+use crate::privileges;
 use crate::process;
 use crate::queue::Ticket;
 use crate::tally::Ending;
@@ -126,6 +127,10 @@ impl Node for Door {
         };
         let slice = self.0.tenancies().iter().find(holds).map(|tenancy| tenancy.name.to_string());
         Ok(Response::new(v1::WhoAmIResponse { slice }))
+    }
+
+    async fn show_daemon(&self, _: Request<v1::ShowDaemonRequest>) -> Answer<v1::DaemonView> {
+        Ok(Response::new(privileges::held().map_err(Failure::OwnPrivileges)?.into()))
     }
 }
 

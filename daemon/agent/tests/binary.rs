@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -162,4 +163,40 @@ fn something_that_is_no_listening_socket_is_refused_in_words() {
     command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3</dev/null"]);
     let refused = error(&command.arg(daemon.get_program()).args(daemon.get_args()).output().unwrap());
     assert!(refused.contains("the socket that was handed to us"), "{refused}");
+}
+
+/// What the threads of a process have in a line of their status, which must be the same in all.
+fn of_all_threads(child: &Child, line: &str) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let value = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let found = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(":\t"));
+        found.unwrap_or_else(|| panic!("no {line} in {status}")).to_owned()
+    };
+    let values: BTreeSet<String> = tasks.map(value).collect();
+    assert_eq!(values.len(), 1, "the threads differ in {line}: {values:?}");
+    values.into_iter().next().unwrap()
+}
+
+#[test]
+fn roots_daemon_keeps_the_capabilities_that_are_documented_and_no_others() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP: only root has capabilities to drop");
+        return;
+    }
+    let own = caps::read(None, caps::CapSet::Permitted).unwrap();
+    let kept = tranche_agent::privileges::KEPT.iter().map(|(power, _)| power);
+    let documented = kept.filter(|power| own.contains(power)).fold(0, |all, power| all | power.bitmask());
+    let place = tempfile::tempdir().unwrap();
+    let (child, _) = start(place.path());
+    let mask = |line| u64::from_str_radix(&of_all_threads(&child, line), 16).unwrap();
+    assert_eq!((mask("CapEff"), mask("CapPrm")), (documented, documented));
+    assert_eq!((mask("CapInh"), mask("CapAmb")), (0, 0));
+    assert_eq!(of_all_threads(&child, "NoNewPrivs"), "1");
+    if own.contains(&caps::Capability::CAP_SETPCAP) {
+        assert_eq!(mask("CapBnd"), documented);
+    } else {
+        println!("SKIP: without CAP_SETPCAP the bounds are somebody else's to set");
+    }
+    terminate(child);
 }

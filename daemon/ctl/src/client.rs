@@ -9,6 +9,7 @@ use nix::unistd::Uid;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
+use tranche_domain::daemon::DaemonView;
 use tranche_domain::event::Event;
 use tranche_domain::id::SliceName;
 use tranche_domain::pod::PodContainer;
@@ -128,6 +129,13 @@ impl Daemon {
         let answer = self.ask(PATIENCE, async move { node.who_am_i(v1::WhoAmIRequest {}).await })?;
         let name = answer.slice.map(|name| name.parse()).transpose();
         name.map_err(|bad| Failure::Nonsense(tranche_rpc::BadMessage::Name(bad)))
+    }
+
+    /// The daemon itself.
+    pub fn show(&mut self) -> Result<DaemonView, Failure> {
+        let mut node = self.node.clone();
+        let view = self.ask(PATIENCE, async move { node.show_daemon(v1::ShowDaemonRequest {}).await })?;
+        Ok(view.into())
     }
 
     fn ask<T>(

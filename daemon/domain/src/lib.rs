@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod compute;
+pub mod daemon;
 pub mod event;
 pub mod fault;
 pub mod id;

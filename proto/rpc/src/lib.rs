@@ -5,6 +5,7 @@
 
 mod connect;
 mod convert;
+mod daemon;
 mod event;
 mod view;
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tranche_domain::daemon::DaemonView;
 use tranche_domain::view::{GpuView, NodeView};
 
 use super::exports::Exports;
@@ -10,6 +11,7 @@ use super::machine::{Access, Machine};
 use super::{Check, Verdict};
 
 mod host;
+mod privileges;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,8 @@ pub(super) struct Evidence {
     pub(super) socket: PathBuf,
     /// What the daemon says, or why it says nothing.
     pub(super) node: Result<NodeView, String>,
+    /// What it says of itself; nothing from one that is older than the question.
+    pub(super) daemon: Option<DaemonView>,
     pub(super) shim: PathBuf,
     pub(super) library: Library,
     /// The driver's libraries that were found.
@@ -32,6 +36,7 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     let machine = &evidence.machine;
     let mut checks = vec![daemon(evidence)];
     checks.extend(evidence.node.as_ref().ok().map(versions));
+    checks.extend(evidence.node.iter().zip(&evidence.daemon).map(|(node, own)| privileges::check(node, own)));
     checks.push(library(evidence));
     checks.push(driver(evidence));
     checks.extend(evidence.driver.iter().map(symbols::check));

@@ -88,11 +88,14 @@ pub fn doctor(args: &DoctorArgs, socket: &Path) -> Result<(), Failure> {
 }
 
 fn evidence(socket: &Path) -> Evidence {
-    let node = Daemon::connect(socket).and_then(|mut daemon| daemon.snapshot());
+    let mut daemon = Daemon::connect(socket);
+    let node = daemon.as_mut().map_err(|failure| failure.to_string());
+    let node = node.and_then(|daemon| daemon.snapshot().map_err(|failure| failure.to_string()));
     let shim = shim_path();
     Evidence {
         socket: socket.to_owned(),
-        node: node.map_err(|failure| failure.to_string()),
+        node,
+        daemon: daemon.ok().and_then(|mut daemon| daemon.show().ok()),
         library: Library::read(&shim),
         shim,
         driver: exports::installed(),

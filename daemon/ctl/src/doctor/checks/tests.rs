@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use tranche_domain::daemon::CapabilityView;
+
 use super::super::machine::Cgroups;
 use super::*;
 use crate::sample;
@@ -18,11 +20,20 @@ fn evidence() -> Evidence {
     Evidence {
         socket: "/run/t.sock".into(),
         node: Ok(node),
+        daemon: Some(DaemonView {
+            capabilities: vec![capability("CAP_KILL", Some("to end processes"))],
+            bounding: vec!["CAP_KILL".into()],
+            no_new_privs: true,
+        }),
         shim: "/usr/lib/tranche/libtranche_preload.so".into(),
         library: Library::Loadable { needed: vec!["libc.so.6".into()] },
         driver: vec![exports(&["cuInit", "cuMemAlloc_v2"])],
         machine,
     }
+}
+
+fn capability(name: &str, reason: Option<&str>) -> CapabilityView {
+    CapabilityView { name: name.into(), reason: reason.map(Into::into) }
 }
 
 fn exports(names: &[&str]) -> Exports {
@@ -169,4 +180,18 @@ fn of_many_unknown_functions_the_first_are_named_and_the_rest_counted() {
     evidence.driver = vec![exports(&many.iter().map(String::as_str).collect::<Vec<_>>())];
     let checks = all(&evidence);
     assert!(found(&checks, "libcuda.so.1").found.ends_with("cuNew49 and 20 more"));
+}
+
+#[test]
+fn what_the_daemon_may_do_is_said_with_its_reason_and_what_has_none_is_a_warning() {
+    let checks = all(&evidence());
+    assert_eq!(found(&checks, "privileges").found, "tranched holds CAP_KILL: to end processes");
+    let mut more = evidence();
+    more.daemon.as_mut().unwrap().capabilities.push(capability("CAP_SYS_MODULE", None));
+    let checks = all(&more);
+    let warned = found(&checks, "privileges");
+    assert!(warned.verdict == Verdict::Warning && warned.found.contains("CAP_SYS_MODULE"), "{warned:?}");
+    let mut loose = evidence();
+    loose.daemon.as_mut().unwrap().no_new_privs = false;
+    assert_eq!(found(&all(&loose), "privileges").verdict, Verdict::Warning);
 }

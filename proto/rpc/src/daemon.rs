@@ -1,0 +1,37 @@
+//! The view of the daemon itself: domain to wire and back.
+
+use tranche_domain::daemon;
+
+use crate::v1;
+
+impl From<daemon::DaemonView> for v1::DaemonView {
+    fn from(daemon: daemon::DaemonView) -> Self {
+        Self {
+            capabilities: daemon.capabilities.into_iter().map(Into::into).collect(),
+            bounding: daemon.bounding,
+            no_new_privs: daemon.no_new_privs,
+        }
+    }
+}
+
+impl From<v1::DaemonView> for daemon::DaemonView {
+    fn from(wire: v1::DaemonView) -> Self {
+        Self {
+            capabilities: wire.capabilities.into_iter().map(Into::into).collect(),
+            bounding: wire.bounding,
+            no_new_privs: wire.no_new_privs,
+        }
+    }
+}
+
+impl From<daemon::CapabilityView> for v1::CapabilityView {
+    fn from(capability: daemon::CapabilityView) -> Self {
+        Self { name: capability.name, reason: capability.reason }
+    }
+}
+
+impl From<v1::CapabilityView> for daemon::CapabilityView {
+    fn from(wire: v1::CapabilityView) -> Self {
+        Self { name: wire.name, reason: wire.reason }
+    }
+}
