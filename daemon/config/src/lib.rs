@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod keys;
+mod survey;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,10 +21,29 @@ pub use keys::Keys;
 pub enum FileError {
     #[error("cannot read the configuration {}: {cause}; is its name right, and may this program read it?", .path.display())]
     Read { path: PathBuf, cause: io::Error },
-    #[error("the configuration {} is not valid: {cause}", .path.display())]
-    Syntax { path: PathBuf, cause: Box<toml::de::Error> },
-    #[error("the configuration {} has keys that are not known: {}", .path.display(), .keys.join("; "))]
-    UnknownKeys { path: PathBuf, keys: Vec<String> },
+    #[error("the configuration {} is not valid:{}", .path.display(), list(.faults))]
+    Invalid { path: PathBuf, faults: Vec<String> },
+}
+
+/// What a file says, as far as it makes sense, and everything that is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Survey<T> {
+    /// What is said, with what is wrong left out.
+    pub value: T,
+    /// The lines, from 1, at which keys of the file itself are.
+    pub lines: BTreeMap<String, usize>,
+    /// Everything that is wrong; nothing if the file can be used.
+    pub faults: Vec<String>,
+}
+
+/// One on the same line, several below each other.
+fn list(faults: &[String]) -> String {
+    match faults {
+        [fault] => format!(" {fault}"),
+        faults => {
+            faults.iter().map(|fault| format!("\n- {}", fault.trim_end().replace('\n', "\n  "))).collect()
+        }
+    }
 }
 
 /// Reads a file.
@@ -30,8 +51,23 @@ pub enum FileError {
 /// # Errors
 /// If it cannot be read or understood, or has a key that is not known.
 pub fn read<T: DeserializeOwned>(path: &Path, keys: &Keys) -> Result<T, FileError> {
-    let text = std::fs::read_to_string(path);
-    parse(&text.map_err(|cause| FileError::Read { path: path.to_owned(), cause })?, path, keys)
+    parse(&text(path)?, path, keys)
+}
+
+/// Reads a file and finds everything that is wrong with it, if it is TOML at all.
+///
+/// # Errors
+/// If it cannot be read, or nothing in it can be understood.
+pub fn survey<T: DeserializeOwned>(path: &Path, keys: &Keys) -> Result<Survey<T>, FileError> {
+    survey::survey(&text(path)?, keys).map_err(|fault| invalid(path, vec![fault]))
+}
+
+fn text(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(|cause| FileError::Read { path: path.to_owned(), cause })
+}
+
+fn invalid(path: &Path, faults: Vec<String>) -> FileError {
+    FileError::Invalid { path: path.to_owned(), faults }
 }
 
 /// Reads the content of a file; `path` is what messages call it.
@@ -39,14 +75,10 @@ pub fn read<T: DeserializeOwned>(path: &Path, keys: &Keys) -> Result<T, FileErro
 /// # Errors
 /// As [`read`].
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path, keys: &Keys) -> Result<T, FileError> {
-    let syntax = |cause| FileError::Syntax { path: path.to_owned(), cause: Box::new(cause) };
-    let mut unknown = Vec::new();
-    let document = toml::Deserializer::parse(text).map_err(syntax)?;
-    let read = serde_ignored::deserialize(document, |key| unknown.push(keys.hint(&key.to_string())));
-    // Said first: what is missing or of the wrong kind often follows from it.
-    match unknown {
-        keys if keys.is_empty() => read.map_err(syntax),
-        keys => Err(FileError::UnknownKeys { path: path.to_owned(), keys }),
+    match survey::survey(text, keys) {
+        Ok(Survey { value, faults, .. }) if faults.is_empty() => Ok(value),
+        Ok(Survey { faults, .. }) => Err(invalid(path, faults)),
+        Err(fault) => Err(invalid(path, vec![fault])),
     }
 }
 
@@ -98,6 +130,26 @@ mod tests {
     fn nonsense_is_refused_with_its_place() {
         let refused = read("\nsize = 'large'").unwrap_err().to_string();
         assert!(refused.contains("t.toml") && refused.contains("line 2"), "{refused}");
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once_and_the_rest_is_still_read() {
+        let text = "size = 'large'\ncolor = 'red'\ncolour = 3 # none\n[[shelf]]\nwidth = 4\nwidht = 5";
+        let refused = read(text).unwrap_err().to_string();
+        for said in ["line 1", "line 3", "did you mean `colour`?", "did you mean `width`?"] {
+            assert!(refused.contains(said), "{said}: {refused}");
+        }
+        let keys = Keys::of::<File>().and::<Shelf>("shelf");
+        let survey = survey::survey::<File>(text, &keys).unwrap();
+        assert_eq!(survey.value, File { shelf: vec![Shelf { width: 4 }], ..File::default() });
+        assert_eq!(survey.faults.len(), 4, "{:?}", survey.faults);
+        assert_eq!((survey.lines["size"], survey.lines["colour"]), (1, 3));
+    }
+
+    #[test]
+    fn what_is_wrong_inside_a_table_is_said_too() {
+        let refused = read("size = 1\n[[shelf]]\nwidth = 'w'").unwrap_err().to_string();
+        assert!(refused.contains("line 3"), "{refused}");
     }
 
     #[test]
