@@ -15,7 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::access::Verb;
+use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
@@ -23,19 +24,22 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
+use crate::access::{Access, Caller, Gate};
 use crate::attach::{self, Way};
 use crate::compute::Governor;
-use crate::config::OverCap;
+use crate::config::{Config, OverCap};
+use crate::configuration::{Configured, Reloaded};
 use crate::containers::{self, Containers, Documents};
 use crate::context::Contexts;
 use crate::events::Events;
 use crate::failure::Failure;
 use crate::faults::FaultBook;
+use crate::girth::Girth;
 use crate::process::Process;
 use crate::queue::Queue;
 use crate::reaper;
 use crate::reaper::Listings;
-use crate::regions::Regions;
+use crate::regions::{self, Regions};
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::tally::Tally;
@@ -49,15 +53,20 @@ pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
 /// What does not change while the daemon runs, and the lock around what does.
 pub(crate) struct Agent {
     pub(crate) layout: Layout,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) shim: PathBuf,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) facts: Option<NodeFacts>,
     pub(crate) gpus: Vec<GpuFacts>,
-    pub(crate) over_cap: OverCap,
+    over_cap: Mutex<OverCap>,
+    /// Nothing in a daemon that was started without one.
+    pub(crate) configured: Option<Configured>,
     pub(crate) last_look: Mutex<LastLook>,
     pub(crate) listings: Listings,
     pub(crate) faults: FaultBook,
     pub(crate) events: Events,
+    /// Nothing where the kernel tells nobody more what is written to files.
+    pub(crate) girth: Option<Girth>,
     /// What containers are told of slices; nothing where that is off.
     pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
@@ -80,13 +89,6 @@ pub(crate) struct Core {
     pub(crate) waiting: Queue,
     pub(crate) notes: Vec<String>,
     tally: Arc<Tally>,
-}
-
-/// Who asks, as the kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) pid: HostPid,
-    pub(crate) uid: u32,
 }
 
 impl Agent {
@@ -121,15 +123,18 @@ impl Agent {
         };
         Self {
             events: Events::open(&layout.state),
+            gate: Arc::new(Gate::new(Access::default(), layout.reach)),
             layout,
             shim,
             driver,
             facts: facts.ok(),
             gpus,
-            over_cap,
+            over_cap: Mutex::new(over_cap),
+            configured: None,
             last_look: Mutex::default(),
             listings: Listings::default(),
             faults: FaultBook::new(Duration::from_secs(60)),
+            girth: None,
             containers: None,
             governor,
             tally,
@@ -156,10 +161,14 @@ impl Agent {
         self.core().live.values().cloned().collect()
     }
 
-    /// Tells the operator, now and in every snapshot.
+    /// Tells the operator, now and in every snapshot; once, or a tenant could fill our memory with what it does again
+    /// and again.
     pub(crate) fn note(&self, note: String) {
-        tracing::warn!("{note}");
-        self.core().notes.push(note);
+        let mut core = self.core();
+        if !core.notes.contains(&note) {
+            tracing::warn!("{note}");
+            core.notes.push(note);
+        }
     }
 
     /// What was noted is so no more.
@@ -174,8 +183,14 @@ impl Agent {
     // Creating
 
     /// Makes a slice, or leaves everything as it was.
-    pub(crate) fn create(self: &Arc<Self>, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
-        let mut core = self.core();
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        request: &SliceRequest,
+        caller: &Caller,
+    ) -> Result<Slice, Failure> {
+        let (mut core, uid) = (self.core(), caller.uid);
+        let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
+        self.gate.permit_another_slice(caller, has)?;
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
@@ -231,6 +246,10 @@ impl Agent {
         ));
         self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
         self.tally.slice_began(&slice.name);
+        let usage = self.layout.slice(&slice.name).join(regions::USAGE);
+        if let Some(Err(error)) = self.girth.as_ref().map(|girth| girth.watch(&tenancy, &usage)) {
+            tracing::warn!(slice = %slice.name, %error, "its usage file is looked at only once a second");
+        }
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
         Ok(tenancy)
     }
@@ -278,9 +297,11 @@ impl Agent {
     // Changing
 
     /// Changes a slice's size where it is.
-    pub(crate) fn resize(&self, name: &SliceName, resize: Resize, caller: Caller) -> Result<(), Failure> {
+    pub(crate) fn resize(&self, name: &SliceName, resize: Resize, caller: &Caller) -> Result<(), Failure> {
         let mut core = self.core();
-        core.authorise(name, caller, "resize")?;
+        for verb in verbs(resize) {
+            self.permit(&core, name, caller, verb)?;
+        }
         let before = core.node.clone();
         let slice = core.node.resize(name, resize)?.clone();
         if let Err(failure) = core.save(&self.layout) {
@@ -305,10 +326,10 @@ impl Agent {
         &self,
         name: &SliceName,
         pod: Option<PodContainer>,
-        caller: Caller,
+        caller: &Caller,
     ) -> Result<(), Failure> {
         let mut core = self.core();
-        core.authorise(name, caller, "label")?;
+        self.permit(&core, name, caller, Verb::Label)?;
         let before = core.node.slice(name)?.pod.clone();
         if !core.node.label(name, pod)? {
             return Ok(());
@@ -368,10 +389,11 @@ impl Agent {
     }
 
     /// Makes the caller a root of a slice.
-    pub(crate) fn enter(self: &Arc<Self>, name: &SliceName, caller: Caller) -> Result<Slice, Failure> {
-        let root = Process::open(caller.pid).map_err(|_| Failure::CallerGone(caller.pid))?;
+    pub(crate) fn enter(self: &Arc<Self>, name: &SliceName, caller: &Caller) -> Result<Slice, Failure> {
+        let id = caller.process()?;
+        let root = Process::reopen(id).map_err(|_| Failure::CallerGone(id.pid))?;
         let core = self.core();
-        core.authorise(name, caller, "enter")?;
+        self.permit(&core, name, caller, Verb::Enter)?;
         let slice = core.node.slice(name)?.clone();
         let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let root = Arc::new(root);
@@ -389,25 +411,52 @@ impl Agent {
         }
     }
 
+    /// What is done about a slice that stays over its cap.
+    pub(crate) fn over_cap(&self) -> OverCap {
+        *self.over_cap.lock().expect("nothing panics while it holds this")
+    }
+
+    /// Reads the configuration again and changes what can be changed.
+    pub(crate) fn reload(&self) -> Result<Reloaded, Failure> {
+        let configured = self.configured.as_ref().ok_or(Failure::NotConfigured)?;
+        let reloaded = configured.reload(|config| self.reconfigure(config));
+        let Reloaded { applied, needs_restart } = reloaded.as_ref().map_err(|fault| {
+            tracing::error!("the configuration stays as it was: {fault}");
+            Failure::Misconfigured(fault.clone())
+        })?;
+        tracing::info!(?applied, ?needs_restart, "read the configuration again");
+        reloaded.map_err(Failure::Misconfigured)
+    }
+
+    fn reconfigure(&self, config: &Config) {
+        *self.over_cap.lock().expect("nothing panics while it holds this") = config.over_cap();
+        self.faults.set_quiet(Duration::from_secs(config.fault_quiet_s));
+        self.gate.set_limits(config.limits());
+    }
+
     pub(crate) fn is_privileged(&self) -> bool {
         self.layout.reach == Reach::Node
     }
+
+    /// Whether somebody may do something with a slice, stranded or not.
+    fn permit(&self, core: &Core, name: &SliceName, caller: &Caller, verb: Verb) -> Result<(), Failure> {
+        let stranded = core.stranded.iter().find(|saved| saved.slice.name == *name).map(|saved| &saved.slice);
+        let owner = match stranded {
+            Some(slice) => slice.owner_uid,
+            None => core.node.slice(name)?.owner_uid,
+        };
+        self.gate.permit_with(caller, verb, name, owner)
+    }
+}
+
+/// What somebody does who asks for a change: one of them, or both.
+fn verbs(resize: Resize) -> impl Iterator<Item = Verb> {
+    let freezes = resize.frozen.is_some();
+    let resizes = Resize { frozen: None, ..resize } != Resize::default();
+    [resizes.then_some(Verb::Resize), freezes.then_some(Verb::Freeze)].into_iter().flatten()
 }
 
 impl Core {
-    /// Only who made a slice, or root, may change it.
-    fn authorise(&self, name: &SliceName, caller: Caller, verb: &'static str) -> Result<(), Failure> {
-        let stranded = self.stranded.iter().find(|saved| saved.slice.name == *name).map(|saved| &saved.slice);
-        let owner = match stranded {
-            Some(slice) => slice.owner_uid,
-            None => self.node.slice(name)?.owner_uid,
-        };
-        if caller.uid == 0 || caller.uid == owner {
-            return Ok(());
-        }
-        Err(Failure::NotYours { name: name.clone(), verb, owner, uid: caller.uid })
-    }
-
     fn is_stranded(&self, name: &SliceName) -> bool {
         self.stranded.iter().any(|saved| saved.slice.name == *name)
     }

@@ -1,9 +1,10 @@
 //! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, recv, sendmsg, sockopt};
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::HostPid;
+use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::{FRAME_BYTES, Frame, Refusal, Reply, Request};
@@ -22,7 +24,7 @@ use crate::agent::Agent;
 use crate::process::Process;
 use crate::reaper;
 use crate::sys;
-use crate::tenancy::{Joined, Member, Tenancy};
+use crate::tenancy::{Joined, Member, Pass, Tenancy};
 
 /// How a process comes to a slice, by the socket that it connected to, and so what it must be to be let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +35,15 @@ pub(crate) enum Way {
     Container,
 }
 
-/// How long somebody who knocks may take to say hello.
+/// How long somebody who belongs to the slice may take to say hello.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
-/// The most connections to one slice: a seat each, and room for some who are turned away.
+/// The most connections to one slice: a seat each, and room for those who come anew.
 const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
+/// The most connections of one process: it needs one.
+const MOST_EACH: usize = 8;
+/// How long somebody who does not belong here may take to say hello, for the answer to be heard, and how many may.
+const STRANGERS_PATIENCE: Duration = Duration::from_millis(100);
+const MOST_STRANGERS: usize = 64;
 /// How long a request waits for the memory of somebody who has just ended before it is told to ask again. Other threads
 /// of its process wait for its answer.
 const A_LITTLE: Duration = Duration::from_millis(5);
@@ -54,33 +61,67 @@ pub(crate) fn listen(
     // Weak, or the task that a tenancy ends would keep it from ending.
     let (attendant, agent, weak) = (&agent.attendant, Arc::clone(agent), Arc::downgrade(tenancy));
     let task = attendant.spawn(async move {
-        let mut connections = JoinSet::new();
+        let (mut connections, mut strangers, crowd) = (JoinSet::new(), JoinSet::new(), Crowd::default());
         loop {
             match listener.async_io(Interest::READABLE, UnixListener::accept).await {
-                Ok((stream, _)) if connections.len() < MOST_CONNECTIONS => {
+                Ok((stream, _)) => {
                     let Some(tenancy) = weak.upgrade() else { return };
-                    connections.spawn(converse(Arc::clone(&agent), tenancy, way, stream));
+                    match look(&tenancy, way, &stream) {
+                        Ok((who, pass)) if connections.len() < MOST_CONNECTIONS => {
+                            let Some(place) = crowd.place(who.id) else { continue };
+                            let guest = Guest { who, pass, _place: place };
+                            connections.spawn(converse(Arc::clone(&agent), tenancy, guest, stream));
+                        }
+                        Err(refusal) if strangers.len() < MOST_STRANGERS => {
+                            agent.tally.turned_away(&tenancy.name);
+                            agent.events.record(turned_away(&tenancy, peer_pid(&stream), refusal));
+                            strangers.spawn(turn_away(refusal, stream));
+                        }
+                        _ => {}
+                    }
                 }
-                Ok(_) => {}
                 // Out of descriptors, most likely: others must end before anybody can be let in.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
-            while connections.try_join_next().is_some() {}
+            while connections.try_join_next().is_some() || strangers.try_join_next().is_some() {}
         }
     });
     tenancy.add_listener(task.abort_handle());
     Ok(())
 }
 
-async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, way: Way, stream: UnixStream) {
+/// Somebody who belongs to the slice, and knocks.
+struct Guest {
+    who: Arc<Process>,
+    pass: Pass,
+    _place: Place,
+}
+
+/// Who connected, by the kernel's word, and whether they belong to the slice. Nobody is heard before that: whoever does
+/// not belong here costs a look and is gone, however many they are.
+fn look(tenancy: &Tenancy, way: Way, stream: &UnixStream) -> Result<(Arc<Process>, Pass), Refusal> {
+    let who = peer(stream).ok_or(Refusal::NotAMember)?;
+    let pass = tenancy.admit(&who, way)?;
+    Ok((who, pass))
+}
+
+/// Tells somebody that they are not let in. They have said hello by now, or will in an instant.
+async fn turn_away(refusal: Refusal, stream: UnixStream) {
     let Ok(line) = Line::to(stream) else { return };
-    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, way, &line)).await {
+    if timeout(STRANGERS_PATIENCE, line.hear()).await.is_ok_and(|heard| heard.is_ok()) {
+        let _ = line.say(Reply::Refused(refusal), &[]); // or they are gone
+    }
+}
+
+async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, guest: Guest, stream: UnixStream) {
+    let Ok(line) = Line::to(stream) else { return };
+    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &guest, &line)).await {
         Ok(Ok(Ok(member))) => {
             let _ = serve(&tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
             agent.tally.turned_away(&tenancy.name);
-            agent.events.record(turned_away(&tenancy, &line, refusal));
+            agent.events.record(turned_away(&tenancy, Some(guest.who.id.pid), refusal));
             let _ = line.say(Reply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // it went, or said nothing
@@ -88,7 +129,7 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, way: Way, stream: Un
 }
 
 /// Somebody is not let in.
-fn turned_away(tenancy: &Tenancy, line: &Line, refusal: Refusal) -> Happening {
+fn turned_away(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happening {
     let why = match refusal {
         Refusal::Abi => "its library is of a version that this daemon does not serve",
         Refusal::NotAMember => "the kernel does not place it in this slice",
@@ -99,7 +140,7 @@ fn turned_away(tenancy: &Tenancy, line: &Line, refusal: Refusal) -> Happening {
     let told =
         Happening::new(Kind::Refused, format!("a process wanted to join the slice and may not: {why}"));
     let told = told.of(&tenancy.name);
-    match line.peer_pid() {
+    match who {
         Some(pid) => told.by(pid),
         None => told,
     }
@@ -109,16 +150,15 @@ fn turned_away(tenancy: &Tenancy, line: &Line, refusal: Refusal) -> Happening {
 async fn greet(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
-    way: Way,
+    Guest { who, pass, .. }: &Guest,
     line: &Line,
 ) -> io::Result<Result<Member, Refusal>> {
-    let Some(who) = line.peer() else { return Ok(Err(Refusal::NotAMember)) };
     let known = match Request::decode(&line.hear().await?) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
         Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
         _ => return Ok(Err(Refusal::Malformed)),
     };
-    let joined = match tenancy.join(&who, way) {
+    let joined = match tenancy.join(who, pass) {
         Ok(joined) => joined,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -127,7 +167,7 @@ async fn greet(
     match joined {
         Joined::New(seat) => {
             tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
-            reaper::watch_member(agent, tenancy, seat, who.id, Some(who));
+            reaper::watch_member(agent, tenancy, seat, who.id, Some(Arc::clone(who)));
             tenancy.advance(Member { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
@@ -174,22 +214,58 @@ async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Uni
     }
 }
 
+/// Who connected; nobody if it has ended or lives where we cannot see it.
+fn peer(stream: &UnixStream) -> Option<Arc<Process>> {
+    Process::peer(stream.as_fd(), peer_pid(stream)?).ok().map(Arc::new)
+}
+
+fn peer_pid(stream: &UnixStream) -> Option<HostPid> {
+    let pid = getsockopt(stream, sockopt::PeerCredentials).ok()?.pid();
+    u32::try_from(pid).ok().filter(|pid| *pid != 0).map(HostPid::new)
+}
+
+/// How many connections each process has.
+#[derive(Clone, Debug, Default)]
+struct Crowd(Arc<Mutex<BTreeMap<ProcessId, usize>>>);
+
+/// One connection of a process; given up when dropped.
+struct Place {
+    crowd: Crowd,
+    who: ProcessId,
+}
+
+impl Crowd {
+    /// One more, unless it has enough.
+    fn place(&self, who: ProcessId) -> Option<Place> {
+        let mut counts = self.counts();
+        let count = counts.entry(who).or_default();
+        *count = Some(*count + 1).filter(|count| *count <= MOST_EACH)?;
+        Some(Place { crowd: self.clone(), who })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<ProcessId, usize>> {
+        self.0.lock().expect("nothing panics while it counts")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.crowd.counts();
+        if let Some(count) = counts.get_mut(&self.who) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.who);
+            }
+        }
+    }
+}
+
 /// The connection of one process.
 struct Line(AsyncFd<UnixStream>);
 
 impl Line {
     fn to(stream: UnixStream) -> io::Result<Self> {
         sys::watch(stream).map(Self)
-    }
-
-    /// Who connected, by the kernel's word; nobody if it has ended or lives where we cannot see it.
-    fn peer(&self) -> Option<Arc<Process>> {
-        Process::peer(self.0.get_ref().as_fd(), self.peer_pid()?).ok().map(Arc::new)
-    }
-
-    fn peer_pid(&self) -> Option<HostPid> {
-        let pid = getsockopt(self.0.get_ref(), sockopt::PeerCredentials).ok()?.pid();
-        u32::try_from(pid).ok().filter(|pid| *pid != 0).map(HostPid::new)
     }
 
     async fn hear(&self) -> io::Result<Frame> {
@@ -225,5 +301,20 @@ impl Line {
             FRAME_BYTES => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_only_so_many_connections_and_gets_them_back() {
+        let (crowd, who) = (Crowd::default(), ProcessId { pid: HostPid::new(7), start_time: 1 });
+        let places: Vec<_> = (0..20).filter_map(|_| crowd.place(who)).collect();
+        assert_eq!(places.len(), MOST_EACH);
+        assert!(crowd.place(ProcessId { start_time: 2, ..who }).is_some(), "another has its own");
+        drop(places);
+        assert!(crowd.place(who).is_some() && crowd.counts().is_empty());
     }
 }

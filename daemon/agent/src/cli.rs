@@ -1,7 +1,7 @@
 //! The command line of `tranched`, and its way from there to a running daemon.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use nix::unistd::{Gid, Group, chown};
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_exposition::{Address, Listener};
 use tranche_inventory::Driver;
 
-use crate::{Config, Contexts, Documents, Layout, Reach, Settings, privileges, serve, supervisor};
+use crate::config::check_log;
+use crate::{
+    Config, Configured, Contexts, Documents, Layout, Reach, SetLog, Settings, Source, configuration,
+    privileges, serve, supervisor,
+};
 
 /// Makes slices of this node's GPUs and answers for their memory
 #[derive(Debug, Parser)]
@@ -29,8 +32,8 @@ pub struct Options {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration, say what would be used, and exit
-    #[arg(long)]
+    /// Check the configuration, say everything that is wrong with it or what would be used, and exit
+    #[arg(long, visible_alias = "show-config")]
     pub check: bool,
     /// NVML's library, where it is not the system's
     #[arg(long, value_name = "FILE")]
@@ -42,8 +45,6 @@ pub struct Options {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Where the configuration is looked for if none is named; there need not be one.
-const DEFAULT_CONFIG: &str = "/etc/tranche/tranched.toml";
 /// Where root's daemon has its sockets if nobody says otherwise.
 const NODE_RUNTIME: &str = "/run/tranche";
 /// Where container runtimes look for CDI documents that last until the machine stops.
@@ -62,50 +63,67 @@ pub fn main() -> ExitCode {
 
 impl Options {
     fn run(self) -> Result<(), Failed> {
-        let config = self.configuration()?;
-        let layout = layout(&config)?;
-        let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
-        let documents = documents(&config, &layout)?;
-        if self.check {
-            println!("{config:#?}");
-            println!("runtime directory: {}", layout.runtime.display());
-            println!("state directory: {}", layout.state.display());
-            println!("shim: {}{}", shim.display(), if shim.is_file() { "" } else { " (not there)" });
-            let directory =
-                documents.as_ref().map_or("off".into(), |told| told.directory.display().to_string());
-            println!("CDI documents: {directory}");
-            println!("metrics: {}", metrics(&config, &layout));
+        let check = self.check;
+        let source = self.source();
+        let reading = source.read()?;
+        let chosen = Chosen::by(&reading.config)?;
+        let shown = chosen.shown(&reading.config);
+        if check {
+            print!("{}", configuration::print(&reading.settings(&shown)));
+            if !chosen.shim.is_file() {
+                println!("# {} is not there", chosen.shim.display());
+            }
             return Ok(());
         }
-        start_logging(&config.log)?;
-        run(&config, layout, shim, documents)
+        let set_log = start_logging(&reading.config.log)?;
+        let config = reading.config.clone();
+        run(&config, chosen, Configured::new(source, reading, shown, set_log))
     }
 
-    /// The file, with the command line over it.
-    fn configuration(&self) -> Result<Config, Failed> {
-        let default = Path::new(DEFAULT_CONFIG);
-        let file = self.config.as_deref().or(default.exists().then_some(default));
-        let mut config = file.map(Config::read).transpose()?.unwrap_or_default();
-        let over = |given: &Option<PathBuf>, value: &mut Option<PathBuf>| {
-            if given.is_some() {
-                value.clone_from(given);
-            }
-        };
-        over(&self.runtime_dir, &mut config.runtime_dir);
-        over(&self.state_dir, &mut config.state_dir);
-        over(&self.nvml_library, &mut config.nvml_library);
-        over(&self.shim, &mut config.shim);
-        Ok(config)
+    fn source(self) -> Source {
+        let Self { runtime_dir, state_dir, config: file, check: _, nvml_library, shim } = self;
+        Source { file, runtime_dir, state_dir, nvml_library, shim }
+    }
+}
+
+/// What the configuration leaves to the daemon.
+struct Chosen {
+    layout: Layout,
+    shim: PathBuf,
+    documents: Option<Documents>,
+}
+
+impl Chosen {
+    fn by(config: &Config) -> Result<Self, Failed> {
+        let layout = layout(config)?;
+        let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
+        let documents = documents(config, &layout)?;
+        Ok(Self { layout, shim, documents })
+    }
+
+    /// The configuration as it is in force.
+    fn shown(&self, config: &Config) -> Config {
+        let documents = self.documents.as_ref().map_or("off".into(), |told| told.directory.clone());
+        Config {
+            runtime_dir: Some(self.layout.runtime.clone()),
+            state_dir: Some(self.layout.state.clone()),
+            shim: Some(self.shim.clone()),
+            cdi_dir: Some(documents),
+            metrics: Some(metrics(config, &self.layout)),
+            ..config.clone()
+        }
     }
 }
 
 /// In this order: everything that needs root's powers or may block comes first, then the powers go, and only
 /// then are other threads started that would have kept them.
-fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documents>) -> Result<(), Failed> {
+fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Failed> {
+    let Chosen { layout, shim, documents } = chosen;
     let _locks = layout.occupy()?;
     let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
-    let door = open_door(config, &layout)?;
+    let door = open_door(&layout)?;
     let metrics = open_metrics(config, &layout)?;
+    let access = config.access()?;
     let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
     if layout.reach == Reach::Node {
         privileges::drop_unneeded()?;
@@ -114,6 +132,8 @@ fn run(config: &Config, layout: Layout, shim: PathBuf, documents: Option<Documen
     let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     let settings = Settings {
         layout,
+        access,
+        configured: Some(configured),
         shim,
         driver,
         contexts,
@@ -140,13 +160,15 @@ fn told_to_stop() -> std::io::Result<impl Future<Output = ()> + Send + 'static> 
     })
 }
 
-fn start_logging(filter: &str) -> Result<(), Failed> {
+/// Begins to log; what is given back changes what is logged.
+fn start_logging(filter: &str) -> Result<SetLog, Failed> {
     use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
-        .map_err(|error| format!("the configuration's `log` is not a filter: {error}; try `info`"))?;
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    Ok(())
+    let log = tracing_subscriber::fmt().with_ansi(colours).with_writer(std::io::stderr);
+    let log = log.with_env_filter(check_log(filter)?).with_filter_reloading();
+    let handle = log.reload_handle();
+    log.init();
+    Ok(Box::new(move |filter| handle.reload(check_log(filter)?).map_err(|error| error.to_string())))
 }
 
 /// What containers are told: by default only by the daemon of a whole node that has its files at the usual place, as
@@ -157,16 +179,10 @@ fn documents(config: &Config, layout: &Layout) -> Result<Option<Documents>, Fail
 }
 
 /// The gRPC socket that was handed to us, with the modes that it has, or one of our own.
-fn open_door(config: &Config, layout: &Layout) -> Result<UnixListener, Failed> {
+fn open_door(layout: &Layout) -> Result<UnixListener, Failed> {
     let handed = supervisor::door(&layout.door());
-    if let Some(door) =
-        handed.map_err(|cause| format!("cannot take over the socket that was handed to us: {cause}"))?
-    {
-        return Ok(door);
-    }
-    let door = layout.open_door()?;
-    give_to_group(config, layout)?;
-    Ok(door)
+    let failed = |cause| format!("cannot take over the socket that was handed to us: {cause}");
+    Ok(handed.map_err(failed)?.map_or_else(|| layout.open_door(), Ok)?)
 }
 
 /// Where metrics are served: beside the gRPC socket, if nobody says otherwise.
@@ -175,26 +191,13 @@ fn metrics(config: &Config, layout: &Layout) -> Address {
     config.metrics.clone().unwrap_or_else(usual)
 }
 
-/// For whoever may use the gRPC socket, where it is a socket as well.
+/// For whoever may use the gRPC socket, where it is a socket as well: on a node everybody may look.
 fn open_metrics(config: &Config, layout: &Layout) -> Result<Option<Listener>, Failed> {
     let listener = Listener::open(&metrics(config, layout))?;
     if let Some(Address::Unix(path)) = listener.as_ref().map(Listener::address) {
-        let group = fs::metadata(layout.door())?.gid();
-        if fs::metadata(path)?.gid() != group {
-            chown(path, None, Some(Gid::from_raw(group)))?;
-        }
+        fs::set_permissions(path, Permissions::from_mode(layout.reach.door_mode()))?;
     }
     Ok(listener)
-}
-
-/// Lets a group use the gRPC socket, where the configuration names one.
-fn give_to_group(config: &Config, layout: &Layout) -> Result<(), Failed> {
-    let Some(name) = config.socket_group.as_ref().filter(|_| layout.reach == Reach::Node) else {
-        return Ok(());
-    };
-    let group = Group::from_name(name)?
-        .ok_or_else(|| format!("there is no group {name}, which the configuration's `socket_group` names"))?;
-    Ok(chown(&layout.door(), None, Some(group.gid))?)
 }
 
 fn layout(config: &Config) -> Result<Layout, Failed> {

@@ -3,17 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use nix::unistd::Group as SystemGroup;
+use serde::{Deserialize, Serialize};
 use tranche_config::Keys;
 use tranche_domain::units::Bytes;
 use tranche_exposition::Address;
 
+use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
 
 pub use tranche_config::FileError as ConfigError;
 
 /// What can be configured. Options on the command line win over the file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Config {
     /// Directory of sockets and regions. Default: `/run/tranche` for root, else `$XDG_RUNTIME_DIR/tranche`.
@@ -26,9 +28,15 @@ pub struct Config {
     /// The library that tenants preload. Default: `../lib/tranche/libtranche_preload.so` beside the
     /// daemon's own directory.
     pub shim: Option<PathBuf>,
-    /// Group that may use the gRPC socket besides root. Default: root's only. Without meaning for a
-    /// daemon that serves one user.
+    /// Group whose members may make slices and change their own; everybody else may look, and root may do anything.
+    /// Default: none, so that root alone has slices. Without meaning for a daemon that serves one user.
     pub socket_group: Option<String>,
+    /// How many connections to the gRPC socket a user other than root may have at a time. Default: 256.
+    pub connections_per_user: usize,
+    /// How many requests of a user other than root may wait for room at a time. Default: 128.
+    pub waiting_per_user: usize,
+    /// How many slices a user other than root may have at a time. Default: 64.
+    pub slices_per_user: usize,
     /// Charged for a context, in MiB, where its cost cannot be measured. Default: 512, more than any
     /// model costs that was measured so far.
     pub context_reserve_mib: u64,
@@ -62,12 +70,16 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
+        let limits = Limits::default();
         Self {
             runtime_dir: None,
             state_dir: None,
             nvml_library: None,
             shim: None,
             socket_group: None,
+            connections_per_user: limits.connections,
+            waiting_per_user: limits.waiting,
+            slices_per_user: limits.slices,
             context_reserve_mib: 512,
             over_cap: OverCapPolicy::Report,
             over_cap_grace_s: 60,
@@ -83,7 +95,7 @@ impl Default for Config {
 }
 
 /// What can be done about a slice that stays over its cap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverCapPolicy {
     /// It is shown and gets nothing new.
@@ -93,7 +105,7 @@ pub enum OverCapPolicy {
 }
 
 /// What asynchronous copies and fills are to a slice's compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transfers {
     /// They pass, and nobody is charged for them.
@@ -137,6 +149,71 @@ impl Config {
         tranche_config::parse(text, path, &Keys::of::<Self>())
     }
 
+    /// The keys whose values change without a restart.
+    pub const LIVE: [&str; 7] = [
+        "connections_per_user",
+        "fault_quiet_s",
+        "log",
+        "over_cap",
+        "over_cap_grace_s",
+        "slices_per_user",
+        "waiting_per_user",
+    ];
+
+    /// Takes the values of those keys from another configuration.
+    pub(crate) fn take_live(&mut self, new: &Self) {
+        let old = self.clone();
+        *self = Self {
+            runtime_dir: old.runtime_dir,
+            state_dir: old.state_dir,
+            nvml_library: old.nvml_library,
+            shim: old.shim,
+            socket_group: old.socket_group,
+            context_reserve_mib: old.context_reserve_mib,
+            transfers: old.transfers,
+            cdi_dir: old.cdi_dir,
+            cdi_node: old.cdi_node,
+            cdi_preload: old.cdi_preload,
+            metrics: old.metrics,
+            ..new.clone()
+        };
+    }
+
+    /// Every key with its value.
+    pub(crate) fn entries(&self) -> serde_json::Map<String, serde_json::Value> {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::Object(entries)) => entries,
+            // A path that is no text cannot come from a file, which is text.
+            _ => serde_json::Map::new(),
+        }
+    }
+
+    /// What is wrong with what it says, besides how it says it.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let log = check_log(&self.log).err();
+        let documents = self.documents(None).err().map(|error| error.to_string());
+        let group = self.socket_group.as_deref().and_then(|name| group(name).err());
+        [log, documents, group].into_iter().flatten().collect()
+    }
+
+    /// What users may take.
+    pub(crate) const fn limits(&self) -> Limits {
+        Limits {
+            connections: self.connections_per_user,
+            waiting: self.waiting_per_user,
+            slices: self.slices_per_user,
+        }
+    }
+
+    /// Who may have slices besides root.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub(crate) fn access(&self) -> Result<Access, String> {
+        let group = self.socket_group.as_deref().map(group).transpose()?;
+        Ok(Access { group, limits: self.limits() })
+    }
+
     /// What is done about a slice that stays over its cap.
     pub const fn over_cap(&self) -> OverCap {
         match self.over_cap {
@@ -170,6 +247,23 @@ impl Config {
     }
 }
 
+/// Understands what is to be logged, or says why not.
+pub(crate) fn check_log(filter: &str) -> Result<tracing_subscriber::EnvFilter, String> {
+    tracing_subscriber::EnvFilter::try_new(filter)
+        .map_err(|error| format!("`log` is not a filter: {error}; try `info`"))
+}
+
+fn group(name: &str) -> Result<Group, String> {
+    let known =
+        SystemGroup::from_name(name).map_err(|error| format!("cannot look up group {name}: {error}"))?;
+    let missing = || {
+        format!(
+            "there is no group {name}, which `socket_group` names: make it with `groupadd --system {name}`"
+        )
+    };
+    Ok(Group { name: name.into(), gid: known.ok_or_else(missing)?.gid.as_raw() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +281,38 @@ mod tests {
         assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
         assert_eq!(config.transfers, Transfers::Uncounted);
         assert_eq!(parse("transfers = 'counted'").unwrap().transfers, Transfers::Counted);
+    }
+
+    #[test]
+    fn what_is_live_is_taken_over_and_nothing_else() {
+        let all_other = Config {
+            runtime_dir: Some("/r".into()),
+            state_dir: Some("/s".into()),
+            nvml_library: Some("/n".into()),
+            shim: Some("/l".into()),
+            socket_group: Some("g".into()),
+            connections_per_user: 1,
+            waiting_per_user: 2,
+            slices_per_user: 3,
+            context_reserve_mib: 4,
+            over_cap: OverCapPolicy::Kill,
+            over_cap_grace_s: 5,
+            fault_quiet_s: 6,
+            transfers: Transfers::Counted,
+            cdi_dir: Some("/c".into()),
+            cdi_node: Some("/d".into()),
+            cdi_preload: true,
+            metrics: Some("/m".parse().unwrap()),
+            log: "debug".into(),
+        };
+        let mut config = Config::default();
+        config.take_live(&all_other);
+        let (before, after, new) = (Config::default().entries(), config.entries(), all_other.entries());
+        for (key, value) in &after {
+            assert_ne!(before[key], new[key], "{key} has to be another here");
+            let live = Config::LIVE.contains(&&**key);
+            assert_eq!(value, if live { &new[key] } else { &before[key] }, "{key}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io;
 
 use tonic::{Code, Status};
+use tranche_domain::access::Denied;
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::placement::Unplaceable;
@@ -25,8 +26,12 @@ pub(crate) enum Failure {
         list(.pids)
     )]
     Unkillable { name: SliceName, pids: Vec<HostPid> },
-    #[error("slice {name} belongs to uid {owner}: uid {uid} may not {verb} it; ask its owner or root")]
-    NotYours { name: SliceName, verb: &'static str, owner: u32, uid: u32 },
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(
+        "uid {uid} has {most} {what}, and no user but root may have more (the daemon's configuration says so): {remedy}"
+    )]
+    TooMany { uid: u32, most: usize, what: &'static str, remedy: &'static str },
     #[error("slice {0} is ending and lets nobody in; make another one")]
     Ending(SliceName),
     #[error("the calling process {0} has ended")]
@@ -45,6 +50,10 @@ pub(crate) enum Failure {
     Save(#[from] SaveError),
     #[error("cannot read what privileges the daemon holds: {0}")]
     OwnPrivileges(procfs::ProcError),
+    #[error("{0}\nnothing was changed; `tranched --check` looks at the file without touching anything")]
+    Misconfigured(String),
+    #[error("this daemon was started without a configuration")]
+    NotConfigured,
     #[error("a task of the daemon failed: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -57,13 +66,13 @@ impl Failure {
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::Refused(refusal) => refusal_code(refusal),
-            Self::TimedOut { .. } => Code::ResourceExhausted,
+            Self::TimedOut { .. } | Self::TooMany { .. } => Code::ResourceExhausted,
             Self::InUse { .. } | Self::Unkillable { .. } | Self::Ending(_) | Self::NoShim(_) => {
                 Code::FailedPrecondition
             }
-            Self::NotYours { .. } => Code::PermissionDenied,
-            Self::Files(FilesError::TooLong { .. }) => Code::InvalidArgument,
-            Self::CallerGone(_) | Self::CallerUnknown => Code::FailedPrecondition,
+            Self::Denied(_) => Code::PermissionDenied,
+            Self::Files(FilesError::TooLong { .. }) | Self::Misconfigured(_) => Code::InvalidArgument,
+            Self::CallerGone(_) | Self::CallerUnknown | Self::NotConfigured => Code::FailedPrecondition,
             Self::Regions { .. }
             | Self::Files(_)
             | Self::Save(_)

@@ -51,6 +51,11 @@ impl FaultBook {
         }
     }
 
+    /// For how long a GPU is to have been well from now on.
+    pub(crate) fn set_quiet(&self, quiet: Duration) {
+        self.book().faults.set_quiet(quiet);
+    }
+
     /// The faults of a GPU that are not over.
     pub(crate) fn of(&self, gpu: GpuUuid) -> Vec<Fault> {
         self.book().faults.of(gpu)

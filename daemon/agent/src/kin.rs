@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tranche_domain::slice::ProcessId;
 
@@ -17,9 +17,25 @@ const MOST_LINES: usize = 4;
 /// Longer ones are followed anew each time, so that they take no descriptors.
 const LONGEST: usize = 8;
 
-/// The lines that were followed last.
+/// How long somebody is remembered who descends from no root, and how many are.
+const STRANGERS_LAST: Duration = Duration::from_secs(1);
+const MOST_STRANGERS: usize = 256;
+
+/// The lines that were followed last, and those who were found to be in none.
 #[derive(Debug, Default)]
-pub(crate) struct Kin(Mutex<VecDeque<Line>>);
+pub(crate) struct Kin {
+    lines: Mutex<VecDeque<Line>>,
+    strangers: Mutex<Option<Strangers>>,
+}
+
+/// Those who descend from none of these roots. Nobody gets ancestors after birth, so they never will; whoever knocks
+/// again and again is followed once.
+#[derive(Debug)]
+struct Strangers {
+    roots: BTreeSet<ProcessId>,
+    since: Instant,
+    known: BTreeSet<ProcessId>,
+}
 
 /// From a process that may have children up to a root, all alive at `since`.
 #[derive(Debug)]
@@ -31,9 +47,27 @@ struct Line {
 impl Kin {
     /// Whether a process is one of `roots` or descends from one.
     pub(crate) fn descends(&self, who: &Process, roots: &BTreeSet<ProcessId>) -> bool {
-        roots.contains(&who.id)
-            || self.lines().iter().any(|line| line.leads(who, roots))
-            || self.follow(who, roots)
+        if roots.contains(&who.id) || self.lines().iter().any(|line| line.leads(who, roots)) {
+            return true;
+        }
+        if self.strangers(roots).as_ref().is_some_and(|strangers| strangers.known.contains(&who.id)) {
+            return false;
+        }
+        let descends = self.follow(who, roots);
+        if !descends && let Some(strangers) = &mut *self.strangers(roots) {
+            strangers.known.insert(who.id);
+        }
+        descends
+    }
+
+    /// Those that are known of these roots, which are none at first and every now and then.
+    fn strangers(&self, roots: &BTreeSet<ProcessId>) -> MutexGuard<'_, Option<Strangers>> {
+        let mut strangers = self.strangers.lock().expect("nothing panics while it holds the strangers");
+        if !strangers.as_ref().is_some_and(|strangers| strangers.are_of(roots)) {
+            *strangers =
+                Some(Strangers { roots: roots.clone(), since: Instant::now(), known: BTreeSet::new() });
+        }
+        strangers
     }
 
     fn follow(&self, who: &Process, roots: &BTreeSet<ProcessId>) -> bool {
@@ -56,7 +90,13 @@ impl Kin {
     }
 
     fn lines(&self) -> MutexGuard<'_, VecDeque<Line>> {
-        self.0.lock().expect("nothing panics while it holds the lines")
+        self.lines.lock().expect("nothing panics while it holds the lines")
+    }
+}
+
+impl Strangers {
+    fn are_of(&self, roots: &BTreeSet<ProcessId>) -> bool {
+        self.roots == *roots && self.since.elapsed() < STRANGERS_LAST && self.known.len() < MOST_STRANGERS
     }
 }
 
@@ -111,6 +151,8 @@ mod tests {
         assert!(!kin.descends(&me, &BTreeSet::from([it.id])));
         let other = ProcessId { start_time: me.id.start_time + 1, ..me.id };
         assert!(!kin.descends(&me, &BTreeSet::from([other])));
+        assert!(!kin.descends(&me, &BTreeSet::from([other])), "and it is remembered");
+        assert!(kin.descends(&me, &BTreeSet::from([other, me.id])), "but not of other roots");
         end(child);
     }
 

@@ -8,17 +8,21 @@
 //! - Unsafe code is in one module, `sys`.
 #![deny(unsafe_code)]
 
+mod access;
 mod agent;
 mod attach;
 mod attendant;
 pub mod cli;
 mod compute;
 mod config;
+mod configuration;
 mod containers;
 mod context;
 mod events;
 mod failure;
 mod faults;
+mod girth;
+mod guest;
 mod kin;
 mod metrics;
 mod picture;
@@ -43,8 +47,10 @@ mod tenancy;
 mod trueup;
 mod watchdog;
 
+pub use access::{Access, Group, Limits};
 pub use compute::{Account, Rounds, Site};
 pub use config::{Config, ConfigError, OverCap, OverCapPolicy, RelativeDirectory, Transfers};
+pub use configuration::{Configured, Reading, SetLog, Source};
 pub use containers::Documents;
 pub use context::{Contexts, Outstanding};
 pub use serve::{Settings, StartError, serve};

@@ -69,6 +69,7 @@ pub fn held() -> ProcResult<DaemonView> {
         capabilities: named(any_use).into_iter().map(explained).collect(),
         bounding: named(union(|status| status.capbnd.unwrap_or(0))).iter().map(ToString::to_string).collect(),
         no_new_privs: statuses.iter().all(|status| status.nonewprivs == Some(1)),
+        settings: Vec::new(),
     })
 }
 
@@ -87,6 +88,7 @@ fn explained(power: Capability) -> CapabilityView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn only_what_is_needed_is_left() {
@@ -102,6 +104,16 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn the_unit_bounds_the_daemon_to_what_it_keeps() {
+        let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/tranched.service");
+        let unit = std::fs::read_to_string(unit).unwrap();
+        let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+        let bounds: CapsHashSet = line.split_ascii_whitespace().map(|name| name.parse().unwrap()).collect();
+        assert_eq!(bounds, KEPT.into_iter().map(|(power, _)| power).collect());
+        assert!(unit.lines().any(|line| line == "NoNewPrivileges=yes"));
     }
 
     #[test]

@@ -24,21 +24,33 @@ struct Waiting {
     ticket: Ticket,
     request: SliceRequest,
     since_unix_ms: u64,
-    pid: HostPid,
+    caller: Waiter,
+}
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) uid: u32,
+    pub(crate) pid: HostPid,
 }
 
 impl Queue {
     /// Queues a request at the end.
-    pub(crate) fn join(&mut self, request: SliceRequest, pid: HostPid, now_unix_ms: u64) -> Ticket {
+    pub(crate) fn join(&mut self, request: SliceRequest, caller: Waiter, now_unix_ms: u64) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.waiting.push(Waiting { ticket, request, since_unix_ms: now_unix_ms, pid });
+        self.waiting.push(Waiting { ticket, request, since_unix_ms: now_unix_ms, caller });
         ticket
     }
 
     /// Takes a request out, served or not.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         self.waiting.retain(|waiting| waiting.ticket != ticket);
+    }
+
+    /// How many requests of a user wait.
+    pub(crate) fn count_of(&self, uid: u32) -> usize {
+        self.waiting.iter().filter(|waiting| waiting.caller.uid == uid).count()
     }
 
     /// Whether it is this one's turn: nobody older fits now.
@@ -68,7 +80,7 @@ impl Queue {
             share: waiting.request.share,
             reason: reason(&waiting.request),
             since_unix_ms: waiting.since_unix_ms,
-            pid: waiting.pid,
+            pid: waiting.caller.pid,
         };
         self.waiting.iter().map(view).collect()
     }
@@ -106,8 +118,9 @@ mod tests {
         node.create(&request("0.5"), Origin { uid: 0, now_unix_ms: 0 }).unwrap();
 
         let mut queue = Queue::default();
-        let pid = HostPid::new(1);
-        let [large, small, late] = ["0.8", "0.4", "0.3"].map(|share| queue.join(request(share), pid, 0));
+        let caller = Waiter { uid: 7, pid: HostPid::new(1) };
+        let [large, small, late] = ["0.8", "0.4", "0.3"].map(|share| queue.join(request(share), caller, 0));
+        assert_eq!((queue.count_of(7), queue.count_of(8)), (3, 0));
         assert!(queue.is_first_to_fit(small, &node));
         assert!(!queue.is_first_to_fit(late, &node));
         queue.leave(small);

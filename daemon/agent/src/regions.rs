@@ -1,5 +1,6 @@
 //! The two memory regions of a slice: files of the daemon's, so that the next daemon maps the same ones.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,6 +16,9 @@ use crate::containers::identity;
 use crate::shares;
 use crate::sys::{self, Mapping};
 
+/// What the usage region's file is called.
+pub(crate) const USAGE: &str = "usage";
+
 /// Both regions, mapped, with the descriptors that tenants get.
 #[derive(Debug)]
 pub(crate) struct Regions {
@@ -24,6 +28,15 @@ pub(crate) struct Regions {
     usage_for_tenants: File,
     bell: EventFd,
     protection: Protection,
+}
+
+/// What a tenant did to the length of its usage file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tampering {
+    /// It made it longer.
+    Grown,
+    /// It made it shorter: what was said in it is lost.
+    Truncated,
 }
 
 /// How the control region is kept from being written by tenants.
@@ -39,14 +52,14 @@ pub(crate) enum Protection {
 impl Regions {
     /// Makes empty regions in a slice's directory.
     pub(crate) fn create(directory: &Path, generation: u64, devices: usize) -> io::Result<Self> {
-        for name in ["control", "usage", shares::FILE, identity::FILE] {
+        for name in ["control", USAGE, shares::FILE, identity::FILE] {
             match std::fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
         make_file(&directory.join("control"), control::BYTES)?;
-        make_file(&directory.join("usage"), compute::REGION_BYTES)?;
+        make_file(&directory.join(USAGE), compute::REGION_BYTES)?;
         let regions = Self::map(directory)?;
         ControlWriter::init(regions.control.words(), generation, devices).map_err(io::Error::other)?;
         Usage::init(regions.usage.words(), generation).map_err(io::Error::other)?;
@@ -57,7 +70,7 @@ impl Regions {
     /// whether it is: tenants write it, and one that spoils or truncates it while nobody looks must not be forgotten
     /// for that, with all that it holds.
     pub(crate) fn open(directory: &Path) -> io::Result<Self> {
-        lengthen(&directory.join("usage"), compute::REGION_BYTES)?;
+        fit(&directory.join(USAGE), compute::REGION_BYTES)?;
         let regions = Self::map(directory)?;
         let control = ControlWriter::attach(regions.control.words()).map_err(io::Error::other)?;
         if regions.usage().generation() != control.reader().generation() {
@@ -70,7 +83,7 @@ impl Regions {
     fn map(directory: &Path) -> io::Result<Self> {
         let control_path = directory.join("control");
         let open = |path: &Path| File::options().read(true).write(true).open(path);
-        let (control_file, usage_for_tenants) = (open(&control_path)?, open(&directory.join("usage"))?);
+        let (control_file, usage_for_tenants) = (open(&control_path)?, open(&directory.join(USAGE))?);
         let (control_for_tenants, protection) = open_for_tenants(&control_path)?;
         Ok(Self {
             control: Mapping::shared(&control_file, control::WORDS)?,
@@ -106,6 +119,17 @@ impl Regions {
         &self.bell
     }
 
+    /// Gives the usage file its length again, and says in which way it had another.
+    pub(crate) fn mend_length(&self) -> io::Result<Option<Tampering>> {
+        let tampering = match self.usage_for_tenants.metadata()?.len().cmp(&(compute::REGION_BYTES as u64)) {
+            Ordering::Equal => return Ok(None),
+            Ordering::Greater => Tampering::Grown,
+            Ordering::Less => Tampering::Truncated,
+        };
+        self.usage_for_tenants.set_len(compute::REGION_BYTES as u64)?;
+        Ok(Some(tampering))
+    }
+
     /// Whether a tenant truncated the usage region since this was last asked.
     pub(crate) fn were_damaged(&self) -> bool {
         self.usage.was_damaged()
@@ -128,10 +152,9 @@ fn make_file(path: &Path, bytes: usize) -> io::Result<()> {
     options.open(path)?.set_len(bytes as u64)
 }
 
-fn lengthen(path: &Path, bytes: usize) -> io::Result<()> {
-    let file = File::options().write(true).open(path)?;
-    let bytes = bytes as u64;
-    if file.metadata()?.len() < bytes { file.set_len(bytes) } else { Ok(()) }
+/// Makes a file as long as it is to be, whatever a tenant made of it.
+fn fit(path: &Path, bytes: usize) -> io::Result<()> {
+    File::options().write(true).open(path)?.set_len(bytes as u64)
 }
 
 fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
@@ -181,6 +204,19 @@ mod tests {
         let third = Regions::open(directory.path()).unwrap();
         assert_eq!(third.control().reader().identity(slot), Some(identity));
         assert_eq!(third.usage().generation(), 5);
+    }
+
+    #[test]
+    fn a_usage_file_of_another_length_is_given_its_own_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let regions = Regions::create(directory.path(), 5, 1).unwrap();
+        let length = || std::fs::metadata(directory.path().join("usage")).unwrap().len();
+        let made = length();
+        assert_eq!(regions.mend_length().unwrap(), None);
+        for (length_then, tampering) in [(made + 1, Tampering::Grown), (made - 1, Tampering::Truncated)] {
+            regions.usage_for_tenants.set_len(length_then).unwrap();
+            assert_eq!((regions.mend_length().unwrap(), length()), (Some(tampering), made));
+        }
     }
 
     #[test]

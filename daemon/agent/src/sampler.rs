@@ -11,6 +11,7 @@ use tranche_inventory::ProcessUtilization;
 
 use crate::agent::Agent;
 use crate::config::OverCap;
+use crate::girth;
 use crate::tenancy::Tenancy;
 use crate::trueup;
 
@@ -43,13 +44,9 @@ fn look_after(agent: &Arc<Agent>, over: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
     let tenancies = agent.tenancies();
     for tenancy in &tenancies {
         if tenancy.regions.were_damaged() {
-            let told = "a process of the slice truncated the usage region";
-            agent.events.record(Happening::new(Kind::UsageTampered, told).of(&tenancy.name));
-            agent.note(format!(
-                "a tenant truncated the usage region of slice {}: what it holds is not known any more; delete it",
-                tenancy.name
-            ));
+            girth::tell_truncated(agent, &tenancy.name);
         }
+        girth::mend(agent, tenancy);
         agent.end_if_over(tenancy);
     }
     trim(agent, &tenancies, over)
@@ -89,7 +86,7 @@ fn tell<'a>(agent: &Agent, whom: impl Iterator<Item = &'a Arc<Tenancy>>, kind: K
 /// What is done about a slice that stays over its cap: nothing, unless the operator said so.
 fn enforce(agent: &Agent, tenancy: &Tenancy, over: bool) {
     let over_for = tenancy.over_for(over);
-    let OverCap::Kill { grace } = agent.over_cap else { return };
+    let OverCap::Kill { grace } = agent.over_cap() else { return };
     let Some(time) = over_for.filter(|time| *time >= grace) else { return };
     if let Some(pid) = tenancy.kill_largest() {
         let name = &tenancy.name;

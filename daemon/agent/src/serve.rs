@@ -9,27 +9,37 @@ use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tonic::transport::Server;
 use tranche_domain::event::{Happening, Kind};
 use tranche_exposition::Listener;
 use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
 
+use crate::access::{Access, Gate};
 use crate::agent::Agent;
 use crate::attendant::Attendant;
 use crate::compute::Governor;
 use crate::config::{OverCap, Transfers};
+use crate::configuration::Configured;
 use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
 use crate::faults::FaultBook;
+use crate::girth::Girth;
 use crate::metrics::Published;
 use crate::service::Door;
 use crate::sockets::Layout;
-use crate::{faults, recovery, sampler, supervisor, watchdog};
+use crate::{faults, girth, guest, recovery, sampler, supervisor, watchdog};
 
 /// How long calls in progress may take to end once the daemon was told to.
 const GRACE: Duration = Duration::from_secs(2);
+/// Calls at a time on one connection.
+const MOST_CALLS: u32 = 64;
+/// What a call may have in headers, in bytes; ours have a few hundred.
+const MOST_HEADERS: u32 = 16 << 10;
+/// The longest message that is taken, in bytes: the longest request that makes sense has names of sixteen GPUs and of a pod.
+const LONGEST_MESSAGE: usize = 16 << 10;
 /// Room for a thousand processes: with fewer, the operator is told.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
@@ -37,6 +47,10 @@ const ENOUGH_DESCRIPTORS: u64 = 4096;
 pub struct Settings {
     /// Where its files are. The caller holds the locks.
     pub layout: Layout,
+    /// Who may have slices.
+    pub access: Access,
+    /// How it was configured, and how it is told to read that again; without it, it cannot be.
+    pub configured: Option<Configured>,
     /// The library that tenants preload.
     pub shim: PathBuf,
     /// The senses.
@@ -73,6 +87,8 @@ pub enum StartError {
     Watchdog(io::Error),
     #[error("cannot serve at the gRPC socket: {0}")]
     Door(io::Error),
+    #[error("cannot listen to SIGHUP: {0}")]
+    Hangup(io::Error),
     #[error("the gRPC server failed: {0}")]
     Server(#[from] tonic::transport::Error),
 }
@@ -87,12 +103,28 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings { layout, shim, driver, contexts, over_cap, fault_quiet, transfers, .. } = settings;
-    let Settings { documents, metrics, outstanding, .. } = settings;
+    let Settings {
+        layout,
+        access,
+        configured,
+        shim,
+        driver,
+        contexts,
+        over_cap,
+        fault_quiet,
+        transfers,
+        documents,
+        metrics,
+        outstanding,
+    } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start().map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
     let mut agent = Agent::new(layout, shim, driver, contexts, over_cap, governing, work).telling(documents);
+    agent.girth =
+        Girth::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
+    agent.configured = configured;
+    agent.gate = Arc::new(Gate::new(access, agent.layout.reach));
     agent.faults = FaultBook::new(fault_quiet);
     let agent = Arc::new(agent);
     for note in &agent.core().notes {
@@ -105,10 +137,13 @@ pub async fn serve(
         let agent = Arc::clone(&agent);
         tokio::task::spawn_blocking(move || take_late(&agent, outstanding));
     }
+    girth::look_after(&agent).map_err(StartError::Attendant)?;
     faults::follow(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
     let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, Arc::clone(&agent))));
-    let calls = UnixListenerStream::new(UnixListener::from_std(door).map_err(StartError::Door)?);
+    let calls =
+        guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
+    let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
     let (told, stopping) = tokio::sync::oneshot::channel();
@@ -121,7 +156,9 @@ pub async fn serve(
         let _ = told.send(());
     };
     let server = Server::builder()
-        .add_service(NodeServer::new(Door(Arc::clone(&agent))))
+        .max_concurrent_streams(MOST_CALLS)
+        .http2_max_header_list_size(MOST_HEADERS)
+        .add_service(NodeServer::new(Door(Arc::clone(&agent))).max_decoding_message_size(LONGEST_MESSAGE))
         .serve_with_incoming_shutdown(calls, stopped);
     tokio::select! {
         ended = server => ended?,
@@ -129,6 +166,7 @@ pub async fn serve(
     }
     sampling.abort();
     telling.inspect(|telling| telling.abort());
+    reloading.iter().for_each(JoinHandle::abort);
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
     agent.events.stop();
@@ -140,6 +178,21 @@ async fn tell(metrics: Listener, agent: Arc<Agent>) {
     if let Err(error) = tranche_exposition::serve(metrics, Arc::new(Published(agent))).await {
         tracing::error!(%error, "metrics cannot be served");
     }
+}
+
+/// SIGHUP says, as is usual, that the configuration is to be read again.
+fn reload_on_hangup(agent: &Arc<Agent>) -> io::Result<Option<JoinHandle<()>>> {
+    if agent.configured.is_none() {
+        return Ok(None);
+    }
+    let (mut hangup, agent) = (signal(SignalKind::hangup())?, Arc::clone(agent));
+    Ok(Some(tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let agent = Arc::clone(&agent);
+            // What came of it is in the log.
+            let _ = tokio::task::spawn_blocking(move || agent.reload().map(drop)).await;
+        }
+    })))
 }
 
 /// Each process of a slice takes a few descriptors, and a slice may have thousands: as many as we may have.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
+use tranche_domain::access::Verb;
+use tranche_domain::daemon::DaemonView;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::pod::PodContainer;
@@ -18,12 +19,14 @@ use tranche_domain::view::SliceView;
 use tranche_rpc::BadMessage;
 use tranche_rpc::v1::{self, node_server::Node};
 
-use crate::agent::{Agent, Caller, now_unix_ms};
+use crate::access::Caller;
+use crate::agent::{Agent, now_unix_ms};
+use crate::configuration::{Configured, Reloaded};
 use crate::failure::Failure;
 use crate::picture;
 use crate::privileges;
 use crate::process;
-use crate::queue::Ticket;
+use crate::queue::{Ticket, Waiter};
 use crate::tally::Ending;
 use following::Wanted;
 
@@ -47,12 +50,13 @@ impl Node for Door {
 
     async fn create_slice(&self, request: Request<v1::CreateSliceRequest>) -> Answer<v1::SliceView> {
         let caller = caller(&request)?;
+        self.told(&caller, self.0.gate.permit(&caller, Verb::Create))?;
         let message = request.into_inner();
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
-        let created = create(&self.0, &wanted, caller, wait).await;
+        let created = create(&self.0, &wanted, &caller, wait).await;
         self.0.tally.request(Ending::of(&created));
-        let slice = self.told(caller, created)?;
+        let slice = self.told(&caller, created)?;
         self.show(&slice.name)
     }
 
@@ -60,7 +64,7 @@ impl Node for Door {
         let caller = caller(&request)?;
         let message = request.into_inner();
         let name = name(&message.name)?;
-        self.told(caller, self.0.resize(&name, Resize::try_from(message)?, caller))?;
+        self.told(&caller, self.0.resize(&name, Resize::try_from(message)?, &caller))?;
         self.show(&name)
     }
 
@@ -69,7 +73,7 @@ impl Node for Door {
         let message = request.into_inner();
         let name = name(&message.name)?;
         let pod = message.pod.map(PodContainer::try_from).transpose()?;
-        self.told(caller, self.0.label(&name, pod, caller))?;
+        self.told(&caller, self.0.label(&name, pod, &caller))?;
         self.show(&name)
     }
 
@@ -79,7 +83,7 @@ impl Node for Door {
     ) -> Answer<v1::DeleteSliceResponse> {
         let caller = caller(&request)?;
         let v1::DeleteSliceRequest { name: text, force } = request.into_inner();
-        let killed = self.told(caller, self.0.delete(&name(&text)?, force, caller).await)?;
+        let killed = self.told(&caller, self.0.delete(&name(&text)?, force, &caller).await)?;
         let killed_pids = killed.into_iter().map(HostPid::get).collect();
         Ok(Response::new(v1::DeleteSliceResponse { killed_pids }))
     }
@@ -91,7 +95,7 @@ impl Node for Door {
         if !shim.is_file() {
             return Err(Failure::NoShim(shim.display().to_string()).into());
         }
-        let slice = self.told(caller, self.0.enter(&name, caller))?;
+        let slice = self.told(&caller, self.0.enter(&name, &caller))?;
         Ok(Response::new(v1::EnterSliceResponse {
             socket_path: self.0.layout.attach(&name).display().to_string(),
             preload_path: shim.display().to_string(),
@@ -120,7 +124,7 @@ impl Node for Door {
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
-        let line = process::ancestry(caller(&request)?.pid).collect::<Vec<_>>();
+        let line = process::ancestry(caller(&request)?.process()?.pid).collect::<Vec<_>>();
         let holds = |tenancy: &&Arc<crate::tenancy::Tenancy>| {
             let here = tenancy.occupants();
             line.iter().any(|id| here.roots.contains(id) || here.members.values().any(|member| member == id))
@@ -130,16 +134,33 @@ impl Node for Door {
     }
 
     async fn show_daemon(&self, _: Request<v1::ShowDaemonRequest>) -> Answer<v1::DaemonView> {
-        Ok(Response::new(privileges::held().map_err(Failure::OwnPrivileges)?.into()))
+        let held = privileges::held().map_err(Failure::OwnPrivileges)?;
+        let settings = self.0.configured.as_ref().map(Configured::settings).unwrap_or_default();
+        Ok(Response::new(DaemonView { settings, ..held }.into()))
+    }
+
+    async fn reload_configuration(
+        &self,
+        request: Request<v1::ReloadConfigurationRequest>,
+    ) -> Answer<v1::ReloadConfigurationResponse> {
+        let caller = caller(&request)?;
+        self.told(&caller, self.0.gate.permit(&caller, Verb::Administer))?;
+        let agent = Arc::clone(&self.0);
+        let reloaded = tokio::task::spawn_blocking(move || agent.reload()).await.map_err(Failure::from)??;
+        let Reloaded { applied, needs_restart } = reloaded;
+        Ok(Response::new(v1::ReloadConfigurationResponse { applied, needs_restart }))
     }
 }
 
 impl Door {
     /// What is refused is an event.
-    fn told<T>(&self, caller: Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
+    fn told<T>(&self, caller: &Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &answer {
             let told = Happening::new(Kind::Refused, format!("user {}: {failure}", caller.uid));
-            self.0.events.record(told.by(caller.pid));
+            self.0.events.record(match caller.pid {
+                Some(pid) => told.by(pid),
+                None => told,
+            });
         }
         answer
     }
@@ -153,12 +174,9 @@ impl Door {
     }
 }
 
-/// Who calls, as the kernel knows it from the connection.
+/// Who calls, as the gate saw them come in.
 fn caller<T>(request: &Request<T>) -> Result<Caller, Failure> {
-    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|connection| connection.peer_cred);
-    let peer = peer.ok_or(Failure::CallerUnknown)?;
-    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-    Ok(Caller { pid: HostPid::new(pid.ok_or(Failure::CallerUnknown)?), uid: peer.uid() })
+    request.extensions().get::<Caller>().cloned().ok_or(Failure::CallerUnknown)
 }
 
 fn name(text: &str) -> Result<SliceName, Status> {
@@ -170,22 +188,22 @@ fn name(text: &str) -> Result<SliceName, Status> {
 async fn create(
     agent: &Arc<Agent>,
     wanted: &SliceRequest,
-    caller: Caller,
+    caller: &Caller,
     wait: Duration,
 ) -> Result<Slice, Failure> {
-    let refusal = match agent.create(wanted, caller.uid) {
+    let refusal = match agent.create(wanted, caller) {
         Err(Failure::Refused(refusal)) if refusal.may_pass() && !wait.is_zero() => refusal,
         answer => return answer,
     };
     let begun = Instant::now();
     let mut room = agent.room.subscribe();
-    let place = InLine::join(agent, wanted, caller);
-    tracing::info!(share = %wanted.share, pid = %caller.pid, %refusal, "waits for room");
+    let (place, pid) = (InLine::join(agent, wanted, caller)?, caller.process()?.pid);
+    tracing::info!(share = %wanted.share, %pid, %refusal, "waits for room");
     let mut last = refusal;
     loop {
         // Looked at only after subscribing: room that appears in between is not missed.
         if place.is_first_to_fit() {
-            match agent.create(wanted, caller.uid) {
+            match agent.create(wanted, caller) {
                 Err(Failure::Refused(refusal)) if refusal.may_pass() => last = refusal,
                 answer => {
                     drop(place);
@@ -208,9 +226,12 @@ struct InLine<'a> {
 }
 
 impl<'a> InLine<'a> {
-    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: Caller) -> Self {
-        let ticket = agent.core().waiting.join(wanted.clone(), caller.pid, now_unix_ms());
-        Self { agent, ticket }
+    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: &Caller) -> Result<Self, Failure> {
+        let waiter = Waiter { uid: caller.uid, pid: caller.process()?.pid };
+        let mut core = agent.core();
+        agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
+        let ticket = core.waiting.join(wanted.clone(), waiter, now_unix_ms());
+        Ok(Self { agent, ticket })
     }
 
     fn is_first_to_fit(&self) -> bool {

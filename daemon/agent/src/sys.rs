@@ -194,6 +194,33 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
+/// The supplementary groups of the process at the other end of a socket, as they were when it connected.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    /// The most that the kernel lets a process have.
+    const MOST: usize = 65536;
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut length = libc::socklen_t::try_from(size_of_val(&*groups)).unwrap_or(libc::socklen_t::MAX);
+        let place = groups.as_mut_ptr().cast();
+        // SAFETY: `place` is the start of a vector of `length` bytes, all of which any bits may fill, and both outlive
+        // the call.
+        let got = unsafe {
+            let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERGROUPS);
+            libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut length)
+        };
+        let count = length as usize / size_of::<libc::gid_t>();
+        match got {
+            0 => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            // There are more, and it said how many.
+            _ if count > groups.len() && count <= MOST => groups.resize(count, 0),
+            _ => return Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 /// What owns a descriptor.
 ///
 /// # Safety

@@ -79,6 +79,10 @@ struct Books {
     departing: BTreeMap<ProcessId, u64>,
 }
 
+/// That a process belongs to the slice, and the container that it is in, where it came that way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pass(Option<Container>);
+
 /// Somebody who was let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
@@ -256,13 +260,17 @@ impl Tenancy {
         Ok(!known)
     }
 
-    /// Lets a process in, if it belongs here, and gives it a seat.
-    pub(crate) fn join(&self, who: &Arc<Process>, way: Way) -> Result<Joined, Refusal> {
-        let container = match way {
-            Way::Descent if self.kin.descends(who, &self.roots()) => None,
-            Way::Descent => return Err(Refusal::NotAMember),
-            Way::Container => Some(Container::of(who.id.pid).ok_or(Refusal::NotAMember)?),
-        };
+    /// Whether a process belongs here, by the way it came.
+    pub(crate) fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
+        match way {
+            Way::Descent if self.kin.descends(who, &self.roots()) => Ok(Pass(None)),
+            Way::Descent => Err(Refusal::NotAMember),
+            Way::Container => Ok(Pass(Some(Container::of(who.id.pid).ok_or(Refusal::NotAMember)?))),
+        }
+    }
+
+    /// Lets a process in that belongs here, and gives it a seat.
+    pub(crate) fn join(&self, who: &Arc<Process>, Pass(container): &Pass) -> Result<Joined, Refusal> {
         // Looked at last, the process that is alive is the one whose parents were followed, or whose container was seen.
         if !who.is_alive() {
             return Err(Refusal::NotAMember);
@@ -270,7 +278,7 @@ impl Tenancy {
         let inner = who.inner_pid();
         let mut books = self.books();
         if let Some(container) = container {
-            books.belong_to(container).map_err(|_| Refusal::NotAMember)?;
+            books.belong_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
         }
         if let Some(seat) = seat_of(&books, who.id) {
             return Ok(Joined::Again(seat));

@@ -89,10 +89,17 @@ fn a_misspelt_key_is_refused_before_anything_is_touched() {
     let refused = error(&tranched(place.path()).arg("--config").arg(&config).output().unwrap());
     assert!(refused.contains("did you mean `runtime_dir`?"), "{refused}");
     assert!(!place.path().join("run").exists());
+    std::fs::write(&config, "over_cap = 'end'\nslices_per_user = 'few'\nfault_quite_s = 1\ncdi_dir = 'x'")
+        .unwrap();
+    let refused =
+        error(&tranched(place.path()).arg("--check").arg("--config").arg(&config).output().unwrap());
+    for said in ["line 1", "line 2", "did you mean `fault_quiet_s`?", "`cdi_dir` is \"x\""] {
+        assert!(refused.contains(said), "all that is wrong is said at once: {said}: {refused}");
+    }
     std::fs::write(&config, "context_reserve_mib = 300").unwrap();
     let checked = tranched(place.path()).arg("--check").arg("--config").arg(&config).output().unwrap();
     assert!(checked.status.success());
-    assert!(String::from_utf8_lossy(&checked.stdout).contains("context_reserve_mib: 300"));
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("context_reserve_mib = 300  # "));
     assert!(!place.path().join("run").exists(), "a check touches nothing");
 }
 

@@ -45,6 +45,9 @@ pub enum Command {
     Demo(DemoArgs),
     /// Open a shell on a simulated node with a daemon of its own, for trying things out
     Play,
+    /// Show how the daemon is configured, and have it read its configuration again
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Find out what works on this machine, what does not, and what to do about it
     Doctor(DoctorArgs),
     /// Write shell completions or man pages
@@ -146,6 +149,15 @@ pub enum SliceCommand {
     /// Delete a slice
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
+}
+
+/// `tranche config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show every key that is in force, and where its value came from
+    Show(OutputArgs),
+    /// Have the daemon read its configuration again; says what needs a restart
+    Reload,
 }
 
 /// How to print.

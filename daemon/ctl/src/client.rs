@@ -26,6 +26,15 @@ pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 /// How long an answer that needs no waiting may take. Generous: killing a stuck slice's processes takes time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What came of reading the configuration again, by the keys that changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Those whose new values are in force.
+    pub applied: Vec<String>,
+    /// Those whose new values are not, until the daemon is started again.
+    pub needs_restart: Vec<String>,
+}
+
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -136,6 +145,14 @@ impl Daemon {
         let mut node = self.node.clone();
         let view = self.ask(PATIENCE, async move { node.show_daemon(v1::ShowDaemonRequest {}).await })?;
         Ok(view.into())
+    }
+
+    /// Has the daemon read its configuration again.
+    pub fn reload(&mut self) -> Result<Reloaded, Failure> {
+        let mut node = self.node.clone();
+        let request = v1::ReloadConfigurationRequest {};
+        let answer = self.ask(PATIENCE, async move { node.reload_configuration(request).await })?;
+        Ok(Reloaded { applied: answer.applied, needs_restart: answer.needs_restart })
     }
 
     fn ask<T>(

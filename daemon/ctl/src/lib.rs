@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod client;
+pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod errors;
@@ -54,6 +55,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(args) => return run::run(&args, &socket),
         Command::Slice(command) => slice::slice(command, &socket)?,
+        Command::Config(command) => config::config(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, &socket)?,
         Command::Events(args) => events::events(&args, &socket)?,
         Command::Demo(args) => demo::run(&args)?,

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use serde::Serialize;
 
@@ -14,6 +15,8 @@ pub struct DaemonView {
     pub bounding: Vec<String>,
     /// Whether nothing that it starts can gain more than it has.
     pub no_new_privs: bool,
+    /// Each key of its configuration, as it is in force.
+    pub settings: Vec<SettingView>,
 }
 
 /// A capability that is held.
@@ -23,4 +26,27 @@ pub struct CapabilityView {
     pub name: String,
     /// What the daemon needs it for; nothing if it has no use for it.
     pub reason: Option<String>,
+}
+
+/// A key of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingView {
+    /// Its name.
+    pub key: String,
+    /// Its value as the file would have it; empty if there is none.
+    pub value: String,
+    /// Where it came from: `default`, the file and its line, or the option of the command line.
+    pub origin: String,
+    /// Whether another value takes effect without a restart.
+    pub live: bool,
+}
+
+impl fmt::Display for SettingView {
+    /// As a line of the file, which says as a comment where the value came from.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value.as_str() {
+            "" => write!(f, "# {} is not set", self.key),
+            value => write!(f, "{} = {value}  # {}", self.key, self.origin),
+        }
+    }
 }

@@ -70,6 +70,11 @@ impl Faults {
         Self { quiet, by_gpu: BTreeMap::new() }
     }
 
+    /// For how long a GPU is to have been well from now on.
+    pub const fn set_quiet(&mut self, quiet: Duration) {
+        self.quiet = quiet;
+    }
+
     /// The driver reports a fault. Says whether it is a new one.
     pub fn happened(&mut self, gpu: GpuUuid, xid: Xid, now: Duration, now_unix_ms: u64) -> bool {
         let gpu = self.by_gpu.entry(gpu).or_default();

@@ -10,6 +10,7 @@ impl From<daemon::DaemonView> for v1::DaemonView {
             capabilities: daemon.capabilities.into_iter().map(Into::into).collect(),
             bounding: daemon.bounding,
             no_new_privs: daemon.no_new_privs,
+            settings: daemon.settings.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -20,6 +21,7 @@ impl From<v1::DaemonView> for daemon::DaemonView {
             capabilities: wire.capabilities.into_iter().map(Into::into).collect(),
             bounding: wire.bounding,
             no_new_privs: wire.no_new_privs,
+            settings: wire.settings.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -33,5 +35,17 @@ impl From<daemon::CapabilityView> for v1::CapabilityView {
 impl From<v1::CapabilityView> for daemon::CapabilityView {
     fn from(wire: v1::CapabilityView) -> Self {
         Self { name: wire.name, reason: wire.reason }
+    }
+}
+
+impl From<daemon::SettingView> for v1::SettingView {
+    fn from(setting: daemon::SettingView) -> Self {
+        Self { key: setting.key, value: setting.value, origin: setting.origin, live: setting.live }
+    }
+}
+
+impl From<v1::SettingView> for daemon::SettingView {
+    fn from(wire: v1::SettingView) -> Self {
+        Self { key: wire.key, value: wire.value, origin: wire.origin, live: wire.live }
     }
 }

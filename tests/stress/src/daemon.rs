@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use tranche_agent::{Contexts, Layout, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{Access, Contexts, Layout, OverCap, Reach, Settings, Transfers, serve};
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 
@@ -25,6 +25,8 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
     let door = layout.open_door()?;
     let settings = Settings {
         layout,
+        access: Access::default(),
+        configured: None,
         // Any file will do: tenants have the shim's code in themselves.
         shim: place.join("board"),
         driver: Arc::from(tranche_inventory::open(None)),

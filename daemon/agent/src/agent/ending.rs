@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tranche_domain::access::Verb;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
 
-use super::{Agent, Caller, now_unix_ms};
+use super::{Agent, now_unix_ms};
+use crate::access::Caller;
 use crate::failure::Failure;
 use crate::tenancy::Tenancy;
 
@@ -20,7 +22,7 @@ impl Agent {
         self: &Arc<Self>,
         name: &SliceName,
         force: bool,
-        caller: Caller,
+        caller: &Caller,
     ) -> Result<Vec<HostPid>, Failure> {
         let Some(tenancy) = self.begin_deletion(name, force, caller)? else { return Ok(Vec::new()) };
         let killed = tenancy.kill_all();
@@ -44,10 +46,11 @@ impl Agent {
         &self,
         name: &SliceName,
         force: bool,
-        caller: Caller,
+        caller: &Caller,
     ) -> Result<Option<Arc<Tenancy>>, Failure> {
         let mut core = self.core();
-        core.authorise(name, caller, "delete")?;
+        let verb = if force { Verb::Kill } else { Verb::Delete };
+        self.permit(&core, name, caller, verb)?;
         if core.is_stranded(name) {
             core.stranded.retain(|saved| saved.slice.name != *name);
             core.save(&self.layout)?;

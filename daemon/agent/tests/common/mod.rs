@@ -1,12 +1,13 @@
 //! A daemon with a scripted driver on a runtime of its own, and tenants that are real processes.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tranche_agent::{Contexts, Layout, Locks, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{Access, Contexts, Layout, Locks, OverCap, Reach, Settings, Transfers, serve};
 use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
@@ -67,6 +68,8 @@ impl Place {
         let door = layout.open_door().unwrap();
         let settings = Settings {
             layout,
+            access: Access::default(),
+            configured: None,
             shim: self.shim(),
             driver: Arc::new(driver.clone()),
             contexts: Contexts::assumed(Bytes::mib(308)),
@@ -270,6 +273,7 @@ impl Drop for Tenant {
 pub(crate) fn play_tenant() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let mut seat: Option<Attached> = None;
+    let mut flood: Option<Flood> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();
         let answer = match words[..] {
@@ -300,6 +304,16 @@ pub(crate) fn play_tenant() {
             ["departing"] => (seat.as_ref().unwrap().control().departing_until_ns() != 0).to_string(),
             ["cap"] => seat.as_ref().unwrap().cap(),
             ["write-control"] => seat.as_ref().unwrap().write_control(),
+            ["grow-usage"] => seat.as_ref().unwrap().grow_usage(),
+            ["enter", door] => Calls::connect(door.as_ref())
+                .enter("a")
+                .map_or_else(|status| status.to_string(), |_| "ok".into()),
+            ["become", uid] => become_user(uid.parse().unwrap()),
+            ["flood", socket] => {
+                flood = Some(Flood::begin(socket.into()));
+                "ok".into()
+            }
+            ["flooded"] => flood.take().unwrap().end(),
             ["truncate-usage"] => seat.as_ref().unwrap().truncate_usage(),
             _ => panic!("unknown order {order:?}"),
         };
@@ -390,7 +404,7 @@ impl Attached {
     /// Allocates as the shim does, which shows that something was charged.
     fn take(&mut self, mib: u64) -> String {
         let usage = Usage::attach(self.usage).unwrap();
-        usage.counter(self.slot, Counter::Charges).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        usage.counter(self.slot, Counter::Charges).fetch_add(1, Relaxed);
         self.alloc(mib)
     }
 
@@ -432,9 +446,72 @@ impl Attached {
         }
     }
 
+    /// By both ways that there are.
+    fn grow_usage(&self) -> String {
+        nix::unistd::ftruncate(&self.usage_fd, 64 << 20).unwrap();
+        nix::sys::uio::pwrite(&self.usage_fd, &[1; 4096], 128 << 20).unwrap();
+        "ok".into()
+    }
+
     fn truncate_usage(&self) -> String {
         nix::unistd::ftruncate(&self.usage_fd, 0).unwrap();
         "ok".into()
+    }
+}
+
+fn become_user(uid: u32) -> String {
+    use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+    setgroups(&[]).and(setgid(Gid::from_raw(uid))).and(setuid(Uid::from_raw(uid))).unwrap();
+    "ok".into()
+}
+
+/// A thread that connects to a socket again and again, says nothing, and hangs up as late as it can.
+struct Flood {
+    enough: Arc<AtomicBool>,
+    thread: JoinHandle<(u32, VecDeque<UnixStream>)>,
+}
+
+impl Flood {
+    /// Connections that it keeps.
+    const KEPT: usize = 400;
+
+    fn begin(socket: PathBuf) -> Self {
+        let enough: Arc<AtomicBool> = Arc::default();
+        let told = Arc::clone(&enough);
+        let thread = std::thread::spawn(move || {
+            let (mut tried, mut kept) = (0, VecDeque::new());
+            let begun = Instant::now();
+            // Long enough to be one, however little its victims have to do.
+            while !told.load(Relaxed) || begun.elapsed() < Duration::from_millis(500) {
+                tried += 1;
+                kept.extend(UnixStream::connect(&socket));
+                if kept.len() > Self::KEPT {
+                    kept.pop_front();
+                }
+            }
+            (tried, kept)
+        });
+        Self { enough, thread }
+    }
+
+    /// How often it connected, and how many of its connections are still open after a while.
+    fn end(self) -> String {
+        self.enough.store(true, Relaxed);
+        let (tried, kept) = self.thread.join().unwrap();
+        let is_open = |stream: &&UnixStream| {
+            stream.set_nonblocking(true).unwrap();
+            let mut stream: &UnixStream = stream;
+            matches!(stream.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        // Less than those who belong there may be silent.
+        let deadline = Instant::now() + Duration::from_secs(3);
+        loop {
+            let open = kept.iter().filter(is_open).count();
+            if open <= 32 || Instant::now() >= deadline {
+                return format!("{tried} {open}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 

@@ -184,4 +184,11 @@ impl Node for Script {
     ) -> Result<Response<v1::DaemonView>, Status> {
         Ok(Response::new(v1::DaemonView::default()))
     }
+
+    async fn reload_configuration(
+        &self,
+        _: Request<v1::ReloadConfigurationRequest>,
+    ) -> Result<Response<v1::ReloadConfigurationResponse>, Status> {
+        Err(Status::unimplemented("it has no configuration"))
+    }
 }

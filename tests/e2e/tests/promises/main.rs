@@ -3,6 +3,7 @@
 //! Each module is one promise or one area; each test has a machine of its own, so they run side by side.
 #![forbid(unsafe_code)]
 
+mod access;
 mod bad_input;
 mod caps;
 mod chaos;

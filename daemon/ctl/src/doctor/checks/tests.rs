@@ -24,6 +24,7 @@ fn evidence() -> Evidence {
             capabilities: vec![capability("CAP_KILL", Some("to end processes"))],
             bounding: vec!["CAP_KILL".into()],
             no_new_privs: true,
+            settings: Vec::new(),
         }),
         shim: "/usr/lib/tranche/libtranche_preload.so".into(),
         library: Library::Loadable { needed: vec!["libc.so.6".into()] },
@@ -187,11 +188,13 @@ fn what_the_daemon_may_do_is_said_with_its_reason_and_what_has_none_is_a_warning
     let checks = all(&evidence());
     assert_eq!(found(&checks, "privileges").found, "tranched holds CAP_KILL: to end processes");
     let mut more = evidence();
+    more.node.as_mut().unwrap().privileged = true;
     more.daemon.as_mut().unwrap().capabilities.push(capability("CAP_SYS_MODULE", None));
     let checks = all(&more);
     let warned = found(&checks, "privileges");
     assert!(warned.verdict == Verdict::Warning && warned.found.contains("CAP_SYS_MODULE"), "{warned:?}");
     let mut loose = evidence();
+    loose.node.as_mut().unwrap().privileged = true;
     loose.daemon.as_mut().unwrap().no_new_privs = false;
     assert_eq!(found(&all(&loose), "privileges").verdict, Verdict::Warning);
 }

@@ -1,0 +1,257 @@
+//! The configuration in force: each key, its value, where it came from, and what of it changes without a restart.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use tranche_config::{FileError, Keys};
+use tranche_domain::daemon::SettingView;
+
+use crate::config::Config;
+
+/// Where the configuration is looked for if none is named; there need not be one.
+const DEFAULT_FILE: &str = "/etc/tranche/tranched.toml";
+/// Where a value comes from that nobody gave.
+const BY_DEFAULT: &str = "default";
+
+/// Where a configuration comes from: a file, and the command line over it.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// The file that was named.
+    pub file: Option<PathBuf>,
+    /// As the option of the same name says; so are the others.
+    pub runtime_dir: Option<PathBuf>,
+    /// See above.
+    pub state_dir: Option<PathBuf>,
+    /// See above.
+    pub nvml_library: Option<PathBuf>,
+    /// See above.
+    pub shim: Option<PathBuf>,
+}
+
+/// A configuration, and where each of its values came from that is no default.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// What it says.
+    pub config: Config,
+    origins: BTreeMap<String, String>,
+}
+
+impl Source {
+    fn path(&self) -> Option<&Path> {
+        let default = Path::new(DEFAULT_FILE);
+        self.file.as_deref().or(default.exists().then_some(default))
+    }
+
+    /// Reads it, with everything that is wrong: in the file, and with what it says.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or nothing in it can be understood.
+    pub fn survey(&self) -> Result<(Reading, Vec<String>), FileError> {
+        let mut reading = Reading::default();
+        let mut faults = Vec::new();
+        if let Some(path) = self.path() {
+            let survey = tranche_config::survey::<Config>(path, &Keys::of::<Config>())?;
+            let at = |line| format!("{}:{line}", path.display());
+            reading.origins = survey.lines.into_iter().map(|(key, line)| (key, at(line))).collect();
+            (reading.config, faults) = (survey.value, survey.faults);
+        }
+        self.lay_over(&mut reading);
+        faults.extend(reading.config.faults());
+        Ok((reading, faults))
+    }
+
+    /// Reads it, if nothing is wrong with it.
+    ///
+    /// # Errors
+    /// With everything that is wrong.
+    pub fn read(&self) -> Result<Reading, FileError> {
+        match self.survey()? {
+            (reading, faults) if faults.is_empty() => Ok(reading),
+            (_, faults) => {
+                Err(FileError::Invalid { path: self.path().unwrap_or(Path::new("none")).into(), faults })
+            }
+        }
+    }
+
+    fn lay_over(&self, Reading { config, origins }: &mut Reading) {
+        let mut over = |key: &str, option: &str, given: &Option<PathBuf>, value: &mut Option<PathBuf>| {
+            if given.is_some() {
+                value.clone_from(given);
+                origins.insert(key.into(), option.into());
+            }
+        };
+        over("runtime_dir", "--runtime-dir", &self.runtime_dir, &mut config.runtime_dir);
+        over("state_dir", "--state-dir", &self.state_dir, &mut config.state_dir);
+        over("nvml_library", "--nvml-library", &self.nvml_library, &mut config.nvml_library);
+        over("shim", "--shim", &self.shim, &mut config.shim);
+    }
+}
+
+impl Reading {
+    /// Each key, its value and where it came from. `shown` has the values in force where the configuration leaves them to
+    /// the daemon.
+    pub fn settings(&self, shown: &Config) -> Vec<SettingView> {
+        let setting = |(key, value): (String, serde_json::Value)| SettingView {
+            origin: self.origins.get(&key).cloned().unwrap_or_else(|| BY_DEFAULT.into()),
+            value: if value.is_null() { String::new() } else { value.to_string() },
+            live: Config::LIVE.contains(&&*key),
+            key,
+        };
+        shown.entries().into_iter().map(setting).collect()
+    }
+}
+
+/// Gives the log another filter, or says what is wrong with it.
+pub type SetLog = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// The configuration of a running daemon.
+pub struct Configured {
+    source: Source,
+    set_log: SetLog,
+    in_force: Mutex<InForce>,
+}
+
+struct InForce {
+    /// As it was read, with what changed since without a restart.
+    reading: Reading,
+    /// With what the daemon chose.
+    shown: Config,
+}
+
+/// What came of reading the configuration again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reloaded {
+    /// The keys whose new values are in force.
+    pub(crate) applied: Vec<String>,
+    /// Those whose new values are not, until the daemon is started again.
+    pub(crate) needs_restart: Vec<String>,
+}
+
+impl fmt::Debug for Configured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configured").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Configured {
+    /// As the daemon was started: `shown` is the reading with what the daemon chose.
+    pub fn new(source: Source, reading: Reading, shown: Config, set_log: SetLog) -> Self {
+        Self { source, set_log, in_force: Mutex::new(InForce { reading, shown }) }
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, InForce> {
+        self.in_force.lock().expect("nothing panics while it holds the configuration")
+    }
+
+    pub(crate) fn settings(&self) -> Vec<SettingView> {
+        let in_force = self.in_force();
+        in_force.reading.settings(&in_force.shown)
+    }
+
+    /// Reads the configuration again and hands what can be changed to `apply`; what is wrong changes nothing.
+    pub(crate) fn reload(&self, apply: impl FnOnce(&Config)) -> Result<Reloaded, String> {
+        let mut in_force = self.in_force();
+        let new = self.source.read().map_err(|error| error.to_string())?;
+        let changed = differing(&in_force.reading.config, &new.config);
+        let (applied, needs_restart) = changed.into_iter().partition(|key| Config::LIVE.contains(&&**key));
+        (self.set_log)(&new.config.log)?;
+        in_force.take(new);
+        apply(&in_force.reading.config);
+        Ok(Reloaded { applied, needs_restart })
+    }
+}
+
+impl InForce {
+    fn take(&mut self, new: Reading) {
+        self.reading.config.take_live(&new.config);
+        self.shown.take_live(&new.config);
+        for key in Config::LIVE {
+            match new.origins.get(key) {
+                Some(origin) => self.reading.origins.insert(key.into(), origin.clone()),
+                None => self.reading.origins.remove(key),
+            };
+        }
+    }
+}
+
+fn differing(before: &Config, after: &Config) -> Vec<String> {
+    let (before, after) = (before.entries(), after.entries());
+    after.into_iter().filter(|(key, value)| before.get(key) != Some(value)).map(|(key, _)| key).collect()
+}
+
+/// A configuration as a file would say it, each line with where its value came from.
+pub(crate) fn print(settings: &[SettingView]) -> String {
+    settings.iter().map(|setting| format!("{setting}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::Arc;
+
+    fn configured(file: &Path) -> (Configured, Arc<Mutex<String>>) {
+        let source = Source { file: Some(file.to_owned()), shim: Some("/s.so".into()), ..Source::default() };
+        let reading = source.read().unwrap();
+        let log: Arc<Mutex<String>> = Arc::default();
+        let told = Arc::clone(&log);
+        let set_log = Box::new(move |filter: &str| {
+            *told.lock().unwrap() = filter.into();
+            Ok(())
+        });
+        let shown = Config { runtime_dir: Some("/run/x".into()), ..reading.config.clone() };
+        (Configured::new(source, reading, shown, set_log), log)
+    }
+
+    fn setting(configured: &Configured, key: &str) -> (String, String) {
+        let found = configured.settings().into_iter().find(|setting| setting.key == key).unwrap();
+        (found.value, found.origin)
+    }
+
+    #[test]
+    fn each_value_is_shown_with_where_it_came_from() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, "# mine\nover_cap = 'kill'\n").unwrap();
+        let (configured, _) = configured(file.path());
+        let at = format!("{}:2", file.path().display());
+        assert_eq!(setting(&configured, "over_cap"), ("\"kill\"".into(), at));
+        assert_eq!(setting(&configured, "over_cap_grace_s"), ("60".into(), "default".into()));
+        assert_eq!(setting(&configured, "shim"), ("\"/s.so\"".into(), "--shim".into()));
+        assert_eq!(setting(&configured, "runtime_dir"), ("\"/run/x\"".into(), "default".into()));
+        assert_eq!(setting(&configured, "nvml_library"), (String::new(), "default".into()));
+        assert_eq!(configured.settings().len(), Config::default().entries().len());
+    }
+
+    #[test]
+    fn a_reload_applies_what_it_can_and_names_what_it_cannot() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (configured, log) = configured(file.path());
+        fs::write(&file, "log = 'debug'\nslices_per_user = 3\ncontext_reserve_mib = 9").unwrap();
+        let mut applied = None;
+        let reloaded = configured.reload(|config| applied = Some(config.clone())).unwrap();
+        assert_eq!(reloaded.applied, ["log", "slices_per_user"]);
+        assert_eq!(reloaded.needs_restart, ["context_reserve_mib"]);
+        let applied = applied.unwrap();
+        assert_eq!((applied.slices_per_user, applied.context_reserve_mib), (3, 512));
+        assert_eq!(*log.lock().unwrap(), "debug");
+        assert_eq!(setting(&configured, "context_reserve_mib").0, "512", "that is what is in force");
+        assert!(setting(&configured, "slices_per_user").1.ends_with(":2"));
+        let again = configured.reload(|_| {}).unwrap();
+        assert_eq!((again.applied.len(), again.needs_restart.len()), (0, 1), "it still needs one");
+    }
+
+    #[test]
+    fn a_bad_file_changes_nothing_and_everything_that_is_wrong_is_said() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (configured, log) = configured(file.path());
+        fs::write(&file, "log = 'a=b=c'\nslices_per_user = -1\nover_cpa = 'kill'\ncdi_dir = 'x'").unwrap();
+        let refused = configured.reload(|_| panic!("it is wrong")).unwrap_err();
+        for said in ["`log`", "slices_per_user", "`over_cap`?", "`cdi_dir`"] {
+            assert!(refused.contains(said), "{said}: {refused}");
+        }
+        assert_eq!(*log.lock().unwrap(), "");
+        assert_eq!(setting(&configured, "slices_per_user").0, "64");
+    }
+}

@@ -1,0 +1,86 @@
+//! `tranche config`: what is in force in the running daemon and where it came from, and reading it again.
+
+use std::path::Path;
+
+use tranche_domain::daemon::SettingView;
+
+use crate::cli::ConfigCommand;
+use crate::client::{Daemon, Reloaded};
+use crate::errors::Failure;
+use crate::out;
+
+/// Carries out one of its commands.
+pub fn config(command: ConfigCommand, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    match command {
+        ConfigCommand::Show(output) => {
+            let settings = daemon.show()?.settings;
+            if output.json { out::json(&settings) } else { out::print(&shown(&settings)) }
+        }
+        ConfigCommand::Reload => out::print(&told(&daemon.reload()?)),
+    }
+}
+
+/// As a file would say it, the origins below each other.
+fn shown(settings: &[SettingView]) -> String {
+    let line = |setting: &SettingView| match setting.to_string().split_once("  # ") {
+        Some((value, origin)) => (value.to_owned(), format!("  # {origin}")),
+        None => (setting.to_string(), String::new()),
+    };
+    let lines: Vec<_> = settings.iter().map(line).collect();
+    let described = lines.iter().filter(|(_, origin)| !origin.is_empty());
+    let width = described.map(|(value, _)| value.chars().count()).max().unwrap_or_default();
+    lines
+        .iter()
+        .map(|(value, origin)| format!("{value:width$}{origin}").trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn told(reloaded: &Reloaded) -> String {
+    let Reloaded { applied, needs_restart } = reloaded;
+    let mut told = String::new();
+    if !applied.is_empty() {
+        told += &format!("in force from now on: {}\n", applied.join(", "));
+    }
+    if !needs_restart.is_empty() {
+        told += &format!(
+            "needs a restart (`systemctl restart tranched`; running programs go on): {}\n",
+            needs_restart.join(", ")
+        );
+    }
+    if told.is_empty() { "nothing has changed\n".into() } else { told }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(key: &str, value: &str, origin: &str) -> SettingView {
+        SettingView { key: key.into(), value: value.into(), origin: origin.into(), live: false }
+    }
+
+    #[test]
+    fn settings_are_lines_of_a_file_with_where_they_came_from() {
+        let settings = [
+            setting("log", "\"info\"", "default"),
+            setting("a", "1", "/c.toml:2"),
+            setting("b", "", "default"),
+        ];
+        assert_eq!(
+            shown(&settings),
+            "log = \"info\"  # default\na = 1         # /c.toml:2\n# b is not set\n"
+        );
+    }
+
+    #[test]
+    fn a_reload_says_what_changed_and_what_needs_a_restart() {
+        let keys = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let reloaded = Reloaded { applied: keys(&["log"]), needs_restart: keys(&["shim", "cdi_dir"]) };
+        let text = told(&reloaded);
+        assert!(
+            text.contains("in force from now on: log\n") && text.contains("go on): shim, cdi_dir\n"),
+            "{text}"
+        );
+        assert_eq!(told(&Reloaded::default()), "nothing has changed\n");
+    }
+}

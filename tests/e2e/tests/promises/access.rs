@@ -1,0 +1,137 @@
+//! Who may do what: everybody looks, members of a group have slices of their own, root may do anything.
+//!
+//! Real users, by numbers that nobody has here: the kernel says who calls.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use e2e::{Node, Outcome, skip};
+
+/// Users of no name.
+const ALICE: u32 = 54321;
+const BOB: u32 = 54322;
+/// What is refused.
+const REFUSED: i32 = 1;
+
+/// A node that others can reach, whose slices a group may make.
+struct Shared {
+    node: Node,
+    group: Group,
+}
+
+struct Group {
+    name: String,
+    gid: u32,
+}
+
+impl Group {
+    /// Any that is not root's.
+    fn any() -> Option<Self> {
+        let text = fs::read_to_string("/etc/group").ok()?;
+        text.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let (name, gid) = (fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?);
+            (gid != 0).then_some(Self { name, gid })
+        })
+    }
+}
+
+impl Shared {
+    /// With this configured besides the group; nothing where this cannot be tried.
+    fn with(configuration: &str) -> Option<Self> {
+        let Some(group) = Group::any().filter(|_| nix::unistd::geteuid().is_root()) else {
+            skip("only root can be several users, and a group besides root's is needed");
+            return None;
+        };
+        let mut node = Node::without_daemon("h200x1");
+        let shim = node.dir().join("shim.so");
+        node.configure(&format!(
+            "socket_group = '{}'\nshim = '{}'\n{configuration}",
+            group.name,
+            shim.display()
+        ));
+        let library = node.stage().shim();
+        for (from, to) in [(node.stage().command(), node.dir().join("tranche")), (library, shim)] {
+            // Not by ourselves: a process that another test starts meanwhile would inherit the open file, and what is
+            // open for writing cannot be run.
+            node.run(node.command("cp").arg(from).arg(&to)).success();
+            open_to_all(&to);
+        }
+        node.start_daemon();
+        open_to_all(node.dir());
+        Some(Self { node, group })
+    }
+
+    /// `tranche` by a user who is in the group or not.
+    fn by(&self, uid: u32, member: bool, arguments: &[&str]) -> Outcome {
+        let mut command: Command = self.node.command("setpriv");
+        command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}"));
+        command.arg(if member { format!("--groups={}", self.group.gid) } else { "--clear-groups".into() });
+        self.node.run(command.arg(self.node.dir().join("tranche")).args(arguments))
+    }
+}
+
+fn open_to_all(path: &Path) {
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+#[test]
+fn anybody_may_look_and_is_told_which_group_may_do_more() {
+    let Some(shared) = Shared::with("") else { return };
+    shared.node.tranche(&["slice", "create", "roots", "-g", "0.5"]).success();
+    assert!(shared.by(ALICE, false, &["smi"]).success().contains("roots"));
+    let before = shared.node.smi().slices.len();
+    let way_in = format!("usermod -aG {} USER", shared.group.name);
+    for arguments in [
+        &["slice", "create", "a", "-g", "0.1"][..],
+        &["run", "-g", "0.1", "--", "true"],
+        &["slice", "resize", "roots", "-g", "0.6"],
+        &["slice", "freeze", "roots"],
+        &["slice", "label", "roots", "--pod", "a/b/c"],
+        &["slice", "delete", "roots"],
+        &["slice", "delete", "roots", "--force"],
+        &["run", "--slice", "roots", "--", "true"],
+    ] {
+        shared.by(ALICE, false, arguments).refused(REFUSED, &["uid 54321", &way_in]);
+    }
+    let listed = shared.node.tranche(&["slice", "show", "roots", "--json"]).success();
+    assert!(listed.contains("\"frozen\": false"), "{listed}");
+    assert_eq!(shared.node.smi().slices.len(), before, "nothing was changed");
+}
+
+#[test]
+fn a_member_has_slices_of_their_own_and_only_looks_at_those_of_others() {
+    let Some(shared) = Shared::with("") else { return };
+    shared.by(ALICE, true, &["slice", "create", "hers", "-g", "0.2"]).success();
+    shared.by(ALICE, true, &["run", "-g", "0.2", "--", "true"]).success();
+    shared.by(ALICE, true, &["run", "--slice", "hers", "--", "true"]).success();
+    for arguments in [
+        &["slice", "resize", "hers", "-g", "0.1"][..],
+        &["slice", "freeze", "hers"],
+        &["slice", "delete", "hers", "--force"],
+        &["run", "--slice", "hers", "--", "true"],
+    ] {
+        shared.by(BOB, true, arguments).refused(REFUSED, &["belongs to uid 54321", "uid 54322"]);
+    }
+    shared.by(ALICE, true, &["slice", "resize", "hers", "-g", "0.3"]).success();
+    shared.by(ALICE, true, &["slice", "freeze", "hers"]).success();
+    // Root may do anything, and who has lost the group may still give back.
+    shared.node.tranche(&["slice", "thaw", "hers"]).success();
+    shared.by(ALICE, false, &["slice", "freeze", "hers"]).refused(REFUSED, &["may delete it", "any more"]);
+    shared.by(ALICE, false, &["slice", "delete", "hers"]).success();
+    assert!(shared.node.smi().slices.is_empty());
+}
+
+#[test]
+fn nobody_but_root_has_more_slices_than_the_configuration_lets_them() {
+    let Some(shared) = Shared::with("slices_per_user = 2") else { return };
+    for name in ["a", "b"] {
+        shared.by(ALICE, true, &["slice", "create", name, "-g", "0.1"]).success();
+    }
+    let more = &["slice", "create", "c", "-g", "0.1"];
+    shared.by(ALICE, true, more).refused(REFUSED, &["uid 54321 has 2 slices", "delete one"]);
+    shared.by(BOB, true, more).success();
+    shared.node.tranche(&["slice", "create", "d", "-g", "0.1"]).success();
+}
