@@ -180,6 +180,17 @@ impl v1::node_server::Node for Door {
     async fn who_am_i(&self, _: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
         Err(Status::unimplemented("nobody is here"))
     }
+
+    async fn show_daemon(&self, _: Request<v1::ShowDaemonRequest>) -> Answer<v1::DaemonView> {
+        Err(Status::unimplemented("nobody looks at the daemon here"))
+    }
+
+    async fn reload_configuration(
+        &self,
+        _: Request<v1::ReloadConfigurationRequest>,
+    ) -> Answer<v1::ReloadConfigurationResponse> {
+        Err(Status::unimplemented("nothing is configured here"))
+    }
 }
 
 fn refused(refusal: Refusal) -> Status {
