@@ -25,6 +25,8 @@ SHARES = {"alice": 0.5, "half": 0.3}
 TOLERANCE = 0.05
 # A daemon that is stuck is found out after so long here; the unit says 30 s.
 IMPATIENT = "[Service]\nWatchdogSec=2\n"
+# Their numbers, from linux/capability.h.
+CAPABILITIES = {"CAP_KILL": 5, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
 PLUGIN = '[[profile]]\nname = "gpu-50"\nfraction = 0.5\n[[layout]]\nprofiles = ["gpu-50", "gpu-50"]\n'
 
 
@@ -108,10 +110,19 @@ class Story:
                          "tranche-deviceplugin.service", "tranche-slice@half.service")
         self.holds("`systemd-analyze verify` has nothing to say")
 
+    def is_confined(self):
+        """What the daemon holds, by the kernel's word, is what its unit bounds it to."""
+        bounded = self.shown("tranched", "CapabilityBoundingSet").upper().split()
+        status = self.machine.run("grep", "^CapEff:", f"/proc/{self.daemon()}/status")
+        held = int(status.split()[1], 16)
+        self.holds(f"the daemon holds {' '.join(sorted(bounded))} and nothing else",
+                   held == sum(1 << CAPABILITIES[name] for name in bounded))
+
     def users_come(self):
         self.machine.run("usermod", "-aG", "tranche", "alice")
+        self.holds("bob, in no group, may look", self.machine.run("tranche", "slice", "list", user="bob"))
         refused = self.machine.run("sh", "-c", "tranche run -g 0.1 -- true; test $? != 0", user="bob")
-        self.holds(f"bob, in no group, is told which one: {refused.strip()!r}", "usermod -aG tranche" in refused)
+        self.holds(f"but no more, and is told why: {refused.strip()!r}", "usermod -aG tranche" in refused)
         self.machine.run("systemd-run", "--quiet", "--uid=alice", "--unit=alice", "-p", "StandardOutput=null",
                          *ALICE.split())
         alice = until("alice's program", lambda: self.slices().get("alice", {}).get("processes"))
@@ -136,6 +147,9 @@ class Story:
         self.survives("systemctl restart", systemctl("restart", "tranched"))
         self.survives("kill -9", systemctl("kill", "--signal=KILL", "tranched"))
         self.survives("an upgrade", lambda: self.machine.run("dpkg", "--install", "/newer.deb"))
+        daemon = self.daemon()
+        self.machine.run("systemctl", "reload", "tranched")
+        self.holds("a reload replaces nobody", self.daemon() == daemon and self.slices())
         self.machine.run("systemctl", "stop", "tranched.service")
         self.holds("a call to a daemon that is away waits for it", self.machine.run("tranche", "slice", "list"))
 
@@ -182,6 +196,7 @@ class Story:
         self.arrives()
         before = self.machine.files()
         self.installs()
+        self.is_confined()
         self.users_come()
         self.a_service_has_a_slice()
         self.daemons_come_and_go()
