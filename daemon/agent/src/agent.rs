@@ -21,6 +21,7 @@ use tranche_domain::node::{Gpu, Node, Origin, Refusal};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::slice::Slice;
+use tranche_domain::truth::Violations;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
@@ -45,6 +46,7 @@ use crate::state::{SavedSlice, State};
 use crate::tally::Tally;
 use crate::tenancy::Tenancy;
 use crate::trueup::LastLook;
+use crate::truth::Watch;
 use telling::{changed, created, labelled};
 
 /// How long an ephemeral slice waits for whoever made it to enter.
@@ -67,6 +69,7 @@ pub(crate) struct Agent {
     pub(crate) events: Events,
     /// Nothing where the kernel tells nobody more what is written to files.
     pub(crate) girth: Option<Girth>,
+    pub(crate) truth: Watch,
     /// What containers are told of slices; nothing where that is off.
     pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
@@ -135,6 +138,7 @@ impl Agent {
             listings: Listings::default(),
             faults: FaultBook::new(Duration::from_secs(60)),
             girth: None,
+            truth: Watch::new(Violations::Report, false),
             containers: None,
             governor,
             tally,

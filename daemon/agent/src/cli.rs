@@ -138,6 +138,8 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
         driver,
         contexts,
         over_cap: config.over_cap(),
+        violations: config.violations(),
+        foreigners: config.foreigners,
         fault_quiet: Duration::from_secs(config.fault_quiet_s),
         transfers: config.transfers,
         documents,

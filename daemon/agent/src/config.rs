@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::unistd::Group as SystemGroup;
 use serde::{Deserialize, Serialize};
 use tranche_config::Keys;
+use tranche_domain::truth::Violations;
 use tranche_domain::units::Bytes;
 use tranche_exposition::Address;
 
@@ -46,6 +47,15 @@ pub struct Config {
     pub over_cap: OverCapPolicy,
     /// With `over_cap = "kill"`: for how many seconds a slice may be over its cap. Default: 60.
     pub over_cap_grace_s: u64,
+    /// What is done about processes of slices that hold more than they are charged for, run while they are to wait, go
+    /// without the library or overwrite what they are charged by: `report` shows them in `tranche smi` and `tranche
+    /// events`, `kill` also kills those who are known to do so. Default: `report`.
+    pub violations: ViolationsPolicy,
+    /// With `violations = "kill"`: for how many seconds somebody may go on after it was found out. Default: 10.
+    pub violations_grace_s: u64,
+    /// What is done about processes that are in no slice and use a GPU that slices are on: `report` shows them, `refuse`
+    /// also puts no slice on a GPU as long as one uses it. Nobody kills them. Default: `report`.
+    pub foreigners: Foreigners,
     /// For how many seconds a GPU is to have answered, needed no reset and reported nothing until its faults are
     /// over. Default: 60.
     pub fault_quiet_s: u64,
@@ -83,6 +93,9 @@ impl Default for Config {
             context_reserve_mib: 512,
             over_cap: OverCapPolicy::Report,
             over_cap_grace_s: 60,
+            violations: ViolationsPolicy::Report,
+            violations_grace_s: 10,
+            foreigners: Foreigners::Report,
             fault_quiet_s: 60,
             transfers: Transfers::Uncounted,
             cdi_dir: None,
@@ -102,6 +115,26 @@ pub enum OverCapPolicy {
     Report,
     /// Its processes are killed until it is within.
     Kill,
+}
+
+/// What can be done about processes that break the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ViolationsPolicy {
+    /// They are shown.
+    Report,
+    /// They are killed, too.
+    Kill,
+}
+
+/// What can be done about processes that use a GPU outside any slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Foreigners {
+    /// They are shown.
+    Report,
+    /// Their GPU takes no slices, too.
+    Refuse,
 }
 
 /// What asynchronous copies and fills are to a slice's compute.
@@ -170,6 +203,9 @@ impl Config {
             shim: old.shim,
             socket_group: old.socket_group,
             context_reserve_mib: old.context_reserve_mib,
+            violations: old.violations,
+            violations_grace_s: old.violations_grace_s,
+            foreigners: old.foreigners,
             transfers: old.transfers,
             cdi_dir: old.cdi_dir,
             cdi_node: old.cdi_node,
@@ -219,6 +255,16 @@ impl Config {
         match self.over_cap {
             OverCapPolicy::Report => OverCap::Report,
             OverCapPolicy::Kill => OverCap::Kill { grace: Duration::from_secs(self.over_cap_grace_s) },
+        }
+    }
+
+    /// What is done about processes that break the rules.
+    pub const fn violations(&self) -> Violations {
+        match self.violations {
+            ViolationsPolicy::Report => Violations::Report,
+            ViolationsPolicy::Kill => {
+                Violations::Kill { grace: Duration::from_secs(self.violations_grace_s) }
+            }
         }
     }
 
@@ -297,6 +343,9 @@ mod tests {
             context_reserve_mib: 4,
             over_cap: OverCapPolicy::Kill,
             over_cap_grace_s: 5,
+            violations: ViolationsPolicy::Kill,
+            violations_grace_s: 7,
+            foreigners: Foreigners::Refuse,
             fault_quiet_s: 6,
             transfers: Transfers::Counted,
             cdi_dir: Some("/c".into()),
@@ -313,6 +362,16 @@ mod tests {
             let live = Config::LIVE.contains(&&**key);
             assert_eq!(value, if live { &new[key] } else { &before[key] }, "{key}");
         }
+    }
+
+    #[test]
+    fn who_breaks_the_rules_is_shown_and_killed_only_where_it_says_so() {
+        assert_eq!(parse("").unwrap().violations(), Violations::Report);
+        let config = parse("violations = 'kill'\nforeigners = 'refuse'").unwrap();
+        assert_eq!(config.violations(), Violations::Kill { grace: Duration::from_secs(10) });
+        assert_eq!(config.foreigners, Foreigners::Refuse);
+        let refused = parse("foreigners = 'kill'").unwrap_err().to_string();
+        assert!(refused.contains("`kill`") && refused.contains("`report`"), "{refused}");
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod girth;
 mod guest;
 mod kin;
 mod metrics;
+mod obstacles;
 mod picture;
 pub mod privileges;
 mod process;
@@ -45,11 +46,14 @@ mod sys;
 mod tally;
 mod tenancy;
 mod trueup;
+mod truth;
 mod watchdog;
 
 pub use access::{Access, Group, Limits};
 pub use compute::{Account, Rounds, Site};
-pub use config::{Config, ConfigError, OverCap, OverCapPolicy, RelativeDirectory, Transfers};
+pub use config::{
+    Config, ConfigError, Foreigners, OverCap, OverCapPolicy, RelativeDirectory, Transfers, ViolationsPolicy,
+};
 pub use configuration::{Configured, Reading, SetLog, Source};
 pub use containers::Documents;
 pub use context::{Contexts, Outstanding};

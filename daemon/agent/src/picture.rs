@@ -42,7 +42,7 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         gpus,
         slices: core.node.slices().values().filter_map(|slice| served(agent, &core, slice)).collect(),
         waiting: core.waiting.view(&core.node),
-        notes: core.notes.clone(),
+        notes: core.notes.iter().cloned().chain(agent.truth.notes()).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The state file says what was promised, the regions say who was there. A process counts as the one that
 //! was seated only if its pid still has the start time that it had then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -111,9 +111,10 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
 fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
     let roots: Vec<_> = roots.filter(|root| tenancy.enter(root).is_ok()).collect();
+    let listed = Listed::on(agent, &tenancy.gpus);
     let seated = seated(&tenancy.regions).into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
-        tenancy.reseat(seat, id, handle.as_ref());
+        tenancy.reseat(seat, id, handle.as_ref(), |gpu| listed.most(gpu, id.pid));
         (seat, id, handle)
     });
     let seated: Vec<_> = seated.collect();
@@ -130,6 +131,28 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     agent.note_excess(tenancy);
     let told = format!("it goes on with {processes} processes");
     agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&tenancy.name));
+}
+
+/// What the driver says that processes hold, and how much more may be charged for their contexts.
+struct Listed(BTreeMap<GpuUuid, (BTreeMap<HostPid, Option<Bytes>>, Bytes)>);
+
+impl Listed {
+    /// GPUs that do not answer are left out.
+    fn on(agent: &Agent, gpus: &[GpuUuid]) -> Self {
+        let of_gpu = |gpu: &GpuUuid| {
+            let processes = agent.driver.processes(*gpu).ok()?;
+            let held = processes.into_iter().map(|process| (process.pid, process.used)).collect();
+            Some((*gpu, (held, agent.core().contexts.cost(*gpu))))
+        };
+        Self(gpus.iter().filter_map(of_gpu).collect())
+    }
+
+    /// The most that a process can be using of a GPU; nothing if the driver does not tell.
+    fn most(&self, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
+        let (held, reserve) = self.0.get(&gpu)?;
+        let holds = held.get(&pid).copied().unwrap_or(Some(Bytes::ZERO))?;
+        Some(holds.saturating_add(*reserve))
+    }
 }
 
 fn seated(regions: &Regions) -> Vec<(Seat, ProcessId)> {

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tranche_shm::compute::{self, Compute};
@@ -28,6 +30,8 @@ pub(crate) struct Regions {
     usage_for_tenants: File,
     bell: EventFd,
     protection: Protection,
+    /// A tenant overwrote the head of the usage region.
+    head_spoilt: AtomicBool,
 }
 
 /// What a tenant did to the length of its usage file.
@@ -92,6 +96,7 @@ impl Regions {
             usage_for_tenants,
             bell: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?,
             protection,
+            head_spoilt: AtomicBool::new(false),
         })
     }
 
@@ -103,6 +108,7 @@ impl Regions {
     /// The usage region. Its header was ours once; should a tenant have spoilt it since, that is put right.
     pub(crate) fn usage(&self) -> Usage<'_> {
         Usage::attach(self.usage.words()).unwrap_or_else(|_| {
+            self.head_spoilt.store(true, Relaxed);
             let generation = self.control().reader().generation();
             Usage::init(self.usage.words(), generation).expect("the mapping is as long as the region")
         })
@@ -128,6 +134,12 @@ impl Regions {
         };
         self.usage_for_tenants.set_len(compute::REGION_BYTES as u64)?;
         Ok(Some(tampering))
+    }
+
+    /// Whether a tenant overwrote the head of the usage region since this was last asked.
+    pub(crate) fn was_head_spoilt(&self) -> bool {
+        let _ = self.usage(); // looks
+        self.head_spoilt.swap(false, Relaxed)
     }
 
     /// Whether a tenant truncated the usage region since this was last asked.
@@ -193,7 +205,7 @@ mod tests {
         first.control().occupy(slot, identity);
         first.usage().credit(slot, device).grant(Units::new(8));
         for at in 0..4 {
-            first.usage.words()[at].store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
+            first.usage.words()[at].store(u64::MAX, Relaxed);
         }
         drop(first);
         let second = Regions::open(directory.path()).unwrap();
@@ -223,7 +235,7 @@ mod tests {
     fn a_control_region_that_is_not_whole_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1).unwrap();
-        regions.control.words()[0].store(0, std::sync::atomic::Ordering::Relaxed);
+        regions.control.words()[0].store(0, Relaxed);
         drop(regions);
         assert!(Regions::open(directory.path()).is_err());
     }
@@ -232,7 +244,7 @@ mod tests {
     fn a_tenant_that_spoils_the_usage_header_hurts_nobody() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1).unwrap();
-        regions.usage.words()[0].store(0, std::sync::atomic::Ordering::Relaxed);
+        regions.usage.words()[0].store(0, Relaxed);
         let device = DeviceSlot::new(0).unwrap();
         assert_eq!(regions.usage().used(regions.control().reader(), device).get(), 0);
         assert_eq!(regions.usage().generation(), 5);

@@ -12,6 +12,7 @@ use tranche_inventory::ProcessUtilization;
 use crate::agent::Agent;
 use crate::config::OverCap;
 use crate::girth;
+use crate::obstacles;
 use crate::tenancy::Tenancy;
 use crate::trueup;
 
@@ -130,8 +131,7 @@ fn look(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<Proces
     let gpus = agent.driver.gpus().unwrap_or_default();
     agent.faults.look(agent, &gpus);
     for gpu in gpus {
-        let obstacle = gpu.not_sliceable.as_ref().map(ToString::to_string);
-        agent.core().node.set_obstacle(gpu.uuid, obstacle);
+        obstacles::look(agent, &gpu);
         let last = since.entry(gpu.uuid).or_default();
         if let Ok(new) = agent.driver.process_utilization(gpu.uuid, *last) {
             *last = new.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 use tranche_domain::event::{Happening, Kind};
+use tranche_domain::truth::Violations;
 use tranche_exposition::Listener;
 use tranche_inventory::Driver;
 use tranche_rpc::v1::node_server::NodeServer;
@@ -21,7 +22,7 @@ use crate::access::{Access, Gate};
 use crate::agent::Agent;
 use crate::attendant::Attendant;
 use crate::compute::Governor;
-use crate::config::{OverCap, Transfers};
+use crate::config::{Foreigners, OverCap, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
@@ -30,6 +31,7 @@ use crate::girth::Girth;
 use crate::metrics::Published;
 use crate::service::Door;
 use crate::sockets::Layout;
+use crate::truth::{self, Watch};
 use crate::{faults, girth, guest, recovery, sampler, supervisor, watchdog};
 
 /// How long calls in progress may take to end once the daemon was told to.
@@ -59,6 +61,10 @@ pub struct Settings {
     pub contexts: Contexts,
     /// What is done about slices that stay over their caps.
     pub over_cap: OverCap,
+    /// What is done about processes that hold or run more than they say.
+    pub violations: Violations,
+    /// What is done about processes that are in no slice.
+    pub foreigners: Foreigners,
     /// How long a GPU is to have been well until its faults are over.
     pub fault_quiet: Duration,
     /// What copies and fills are to compute.
@@ -111,6 +117,8 @@ pub async fn serve(
         driver,
         contexts,
         over_cap,
+        violations,
+        foreigners,
         fault_quiet,
         transfers,
         documents,
@@ -126,6 +134,7 @@ pub async fn serve(
     agent.configured = configured;
     agent.gate = Arc::new(Gate::new(access, agent.layout.reach));
     agent.faults = FaultBook::new(fault_quiet);
+    agent.truth = Watch::new(violations, foreigners == Foreigners::Refuse);
     let agent = Arc::new(agent);
     for note in &agent.core().notes {
         tracing::warn!("{note}");
@@ -141,6 +150,7 @@ pub async fn serve(
     faults::follow(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
     let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, Arc::clone(&agent))));
+    let watching = tokio::spawn(truth::run(Arc::clone(&agent)));
     let calls =
         guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
@@ -167,6 +177,7 @@ pub async fn serve(
     sampling.abort();
     telling.inspect(|telling| telling.abort());
     reloading.iter().for_each(JoinHandle::abort);
+    watching.abort();
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
     agent.events.stop();

@@ -10,9 +10,11 @@ mod credit;
 mod departures;
 mod refusals;
 mod sharing;
+mod truth;
 
 use container::Bond;
 pub(crate) use sharing::Still;
+use truth::Deceits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -60,6 +62,7 @@ pub(crate) struct Tenancy {
     kin: Kin,
     /// Whom we killed last for holding too much.
     condemned: Mutex<Option<ProcessId>>,
+    deceits: Deceits,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -150,6 +153,7 @@ impl Tenancy {
             refusals: AtomicU64::new(0),
             kin: Kin::default(),
             condemned: Mutex::new(None),
+            deceits: Deceits::default(),
         };
         tenancy.publish_limits(&mut tenancy.books(), parts);
         tenancy.beat(monotonic_ns());
@@ -302,8 +306,15 @@ impl Tenancy {
     }
 
     /// Takes over a process that an earlier daemon seated, with what it was granted. A process that has
-    /// ended since has no handle; its seat is kept until its memory is free.
-    pub(crate) fn reseat(&self, seat: Seat, id: ProcessId, handle: Option<&Arc<Process>>) {
+    /// ended since has no handle; its seat is kept until its memory is free. `most` says what it can hold of a GPU, where
+    /// the driver tells.
+    pub(crate) fn reseat(
+        &self,
+        seat: Seat,
+        id: ProcessId,
+        handle: Option<&Arc<Process>>,
+        most: impl Fn(GpuUuid) -> Option<Bytes>,
+    ) {
         let mut books = self.books();
         if books.life.join(seat, id).is_err() {
             return;
@@ -312,8 +323,8 @@ impl Tenancy {
             Some(handle) => drop(books.handles.insert(id, Arc::clone(handle))),
             None => self.enter_departure(&mut books, id),
         }
-        for (device, _) in self.devices() {
-            self.account(&mut books, device).take_over(seat);
+        for (device, gpu) in self.devices() {
+            self.account(&mut books, device).take_over(seat, most(gpu));
         }
     }
 

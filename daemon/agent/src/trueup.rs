@@ -73,14 +73,17 @@ pub(crate) fn look(agent: &Agent) {
 fn compare(agent: &Agent, gpu: GpuUuid, pid: HostPid, process: &Stood, taken: Bytes) {
     let Some(still) = process.still() else { return };
     let beyond = taken.saturating_sub(still.used);
-    if beyond == Bytes::ZERO || !process.tenancy.true_up(process.seat, process.device, beyond) {
+    if beyond == Bytes::ZERO || process.tenancy.shares(process.seat) {
         return;
     }
-    tracing::info!(
-        slice = %process.tenancy.name, %pid, %beyond, %taken,
-        "the driver took more than was charged; the slice is charged for it"
-    );
-    agent.note_excess(&process.tenancy);
+    if process.tenancy.true_up(process.seat, process.device, beyond) {
+        tracing::info!(
+            slice = %process.tenancy.name, %pid, %beyond, %taken,
+            "the driver took more than was charged; the slice is charged for it"
+        );
+        agent.note_excess(&process.tenancy);
+    }
+    // Also where it was charged already, by somebody who could not tell whether the process stood still.
     if still.context > Bytes::ZERO {
         agent.learn_reserve(gpu, still.context.saturating_add(beyond));
     }

@@ -24,5 +24,6 @@ pub mod pod;
 pub mod request;
 pub mod sharing;
 pub mod slice;
+pub mod truth;
 pub mod units;
 pub mod view;

@@ -184,11 +184,12 @@ impl Node {
         self.excess.get(&(name.clone(), gpu)).copied().unwrap_or(Bytes::ZERO)
     }
 
-    /// Takes note of what a GPU's obstacle is now.
-    pub fn set_obstacle(&mut self, gpu: GpuUuid, obstacle: Option<String>) {
-        if let Some(gpu) = self.gpus.iter_mut().find(|known| known.uuid == gpu) {
-            gpu.obstacle = obstacle;
-        }
+    /// Takes note of what a GPU's obstacle is now; says whether that is news.
+    pub fn set_obstacle(&mut self, gpu: GpuUuid, obstacle: Option<String>) -> bool {
+        let known = self.gpus.iter_mut().find(|known| known.uuid == gpu);
+        let Some(gpu) = known.filter(|known| known.obstacle != obstacle) else { return false };
+        gpu.obstacle = obstacle;
+        true
     }
 
     /// Whether a request would be granted now.

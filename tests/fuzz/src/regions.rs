@@ -140,7 +140,7 @@ fn as_daemon(words: &Words, input: &mut Input<'_>) {
     }
     let mut successor = Ledger::new(cap);
     for seat in seats() {
-        Account { ledger: &mut successor, words: word }.take_over(seat);
+        Account { ledger: &mut successor, words: word }.take_over(seat, None);
         let used = word(seat).load();
         assert!(successor.granted(seat).get() >= used.used.min(used.granted).bytes(), "in use, and nobody's");
     }

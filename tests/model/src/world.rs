@@ -198,7 +198,7 @@ impl World {
         }
         for process in PROCESSES.into_iter().filter(|process| books.seated[*process]) {
             if self.variant != Variant::ForgetsGrants {
-                self.account(&mut ledger).take_over(seat(process));
+                self.account(&mut ledger).take_over(seat(process), None);
             }
         }
         self.recover_shares(&mut ledger, books);

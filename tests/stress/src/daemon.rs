@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use tranche_agent::{Access, Contexts, Layout, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{Access, Contexts, Foreigners, Layout, OverCap, Reach, Settings, Transfers, serve};
+use tranche_domain::truth::Violations;
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 
@@ -32,6 +33,8 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         driver: Arc::from(tranche_inventory::open(None)),
         contexts: Contexts::assumed(Bytes::new(context)),
         over_cap: OverCap::Report,
+        violations: Violations::Report,
+        foreigners: Foreigners::Report,
         fault_quiet: Duration::from_secs(60),
         transfers: Transfers::Uncounted,
         documents: None,

@@ -67,13 +67,15 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
     }
 
     /// Enters what an earlier daemon granted into the books. What the word holds beyond what they allow is taken
-    /// back; where the process was quicker and used it, that is entered too, and the slice is over its cap.
-    pub(crate) fn take_over(&mut self, seat: Seat) {
+    /// back; where the process was quicker and used it, that is entered too, and the slice is over its cap. Beyond the cap
+    /// no more is believed to be in use than `most`, where somebody else knows: nobody is to claim what others could have.
+    pub(crate) fn take_over(&mut self, seat: Seat, most: Option<Bytes>) {
         let word = (self.words)(seat);
+        let believed = |used: Bytes| most.map_or(used, |most| used.min(most));
         word.may_have_changed();
         for _ in 0..ATTEMPTS {
             let credit = word.load();
-            let (granted, used) = (bytes(credit.granted), bytes(credit.used.min(credit.granted)));
+            let (granted, used) = (bytes(credit.granted), believed(bytes(credit.used.min(credit.granted))));
             let kept = self.ledger.restore(seat, granted, used);
             let excess = granted.saturating_sub(kept);
             if bytes(word.recall(Units::within(excess.get()))) == excess {
@@ -83,7 +85,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
         }
         // It fights for what it may not have, so it counts as using all of it.
         let granted = bytes(word.load().granted);
-        self.ledger.restore(seat, granted, granted);
+        self.ledger.restore(seat, granted, believed(granted));
     }
 
     fn recall_all(&mut self, plan: Vec<(Seat, Bytes)>) {

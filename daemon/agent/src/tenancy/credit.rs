@@ -56,7 +56,7 @@ impl Tenancy {
         for seat in members {
             let claimed = self.account(books, device).observe(seat);
             if claimed > Bytes::ZERO {
-                tracing::warn!(slice = %self.name, seat = seat.0, %claimed, "a process claims credit that it was not granted");
+                self.suspect(books, seat, claimed);
             }
         }
     }

@@ -15,8 +15,11 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tranche_agent::{Access, Contexts, Layout, Locks, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{
+    Access, Contexts, Foreigners, Layout, Locks, OverCap, Reach, Settings, Transfers, serve,
+};
 use tranche_domain::id::HostPid;
+use tranche_domain::truth::Violations;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
 use tranche_rpc::v1::{self, node_client::NodeClient};
@@ -74,6 +77,8 @@ impl Place {
             driver: Arc::new(driver.clone()),
             contexts: Contexts::assumed(Bytes::mib(308)),
             over_cap,
+            violations: Violations::Report,
+            foreigners: Foreigners::Report,
             fault_quiet: FAULT_QUIET,
             transfers: Transfers::Uncounted,
             documents: None,

@@ -1,0 +1,145 @@
+//! Draws the picture that the domain compares with what slices say, and does what follows from the comparison.
+//!
+//! Nothing is decided here. Everything that is asked may be out of date by the next instant, so processes are named by
+//! pid and start time throughout, and whoever is killed is killed by a handle that cannot name anybody else.
+
+mod draw;
+mod kin;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tranche_domain::event::Kind;
+use tranche_domain::id::GpuUuid;
+use tranche_domain::slice::ProcessId;
+use tranche_domain::truth::{CALM, Finding, Truth, Violations};
+
+use crate::agent::Agent;
+use crate::process::Process;
+use draw::Since;
+
+/// How many findings are shown one by one.
+const SHOWN: usize = 16;
+
+/// What is found to be wrong, and what is done about it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    book: Mutex<Book>,
+    begun: Instant,
+    /// Whether a GPU that a stranger uses takes no slices.
+    refuses_strangers: bool,
+}
+
+#[derive(Debug)]
+struct Book {
+    truth: Truth,
+    /// Who was killed, as long as it is found to go on.
+    killed: BTreeSet<ProcessId>,
+}
+
+impl Watch {
+    pub(crate) fn new(violations: Violations, refuses_strangers: bool) -> Self {
+        let book = Book { truth: Truth::new(violations), killed: BTreeSet::new() };
+        Self { book: Mutex::new(book), begun: Instant::now(), refuses_strangers }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("nothing panics while it holds the findings")
+    }
+
+    /// What is wrong now, in sentences for the operator.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let book = self.book();
+        let mut notes: Vec<String> = book.truth.standing().take(SHOWN).map(sentence).collect();
+        let rest = book.truth.standing().count().saturating_sub(SHOWN);
+        notes.extend((rest > 0).then(|| format!("and {rest} more findings: `tranche events` has them all")));
+        notes
+    }
+
+    /// Why a GPU takes no slices on account of who uses it, if so.
+    pub(crate) fn obstacle(&self, gpu: GpuUuid) -> Option<String> {
+        if !self.refuses_strangers {
+            return None;
+        }
+        let book = self.book();
+        let is_stranger = |finding: &&Finding| {
+            finding.subject.kind == Kind::ForeignProcess && finding.subject.gpu == Some(gpu)
+        };
+        let pids = book.truth.standing().filter(is_stranger).filter_map(|finding| finding.who);
+        let pids: Vec<String> = pids.map(|who| who.pid.to_string()).collect();
+        (!pids.is_empty()).then(|| {
+            format!("processes that are in no slice use it ({}), and `foreigners` says that it is not shared with them", pids.join(", "))
+        })
+    }
+}
+
+/// Looks until the daemon ends.
+pub(crate) async fn run(agent: Arc<Agent>) {
+    let mut since = Since::new();
+    loop {
+        let looking = Arc::clone(&agent);
+        let looked = tokio::task::spawn_blocking(move || look(&looking, since)).await;
+        let again;
+        (since, again) = looked.unwrap_or_else(|_| (Since::new(), CALM));
+        tokio::time::sleep(again).await;
+    }
+}
+
+/// Asks the driver: this may block.
+fn look(agent: &Agent, mut since: Since) -> (Since, Duration) {
+    let watch = &agent.truth;
+    let picture = draw::picture(agent, watch.refuses_strangers, &mut since);
+    let outcome = watch.book().truth.look(&picture, watch.begun.elapsed());
+    for finding in &outcome.news {
+        agent.events.record(finding.told());
+        charge(agent, finding);
+    }
+    for finding in &outcome.over {
+        agent.events.record(finding.told_over());
+    }
+    kill(agent, &outcome.kill);
+    (since, outcome.again)
+}
+
+/// What somebody holds beyond what he is charged for is charged to his slice, whether or not he ever stands still.
+fn charge(agent: &Agent, finding: &Finding) {
+    let (Some(slice), Some(gpu), Some(who)) = (&finding.subject.slice, finding.subject.gpu, finding.who)
+    else {
+        return;
+    };
+    if finding.subject.kind != Kind::UnderReported {
+        return;
+    }
+    let Some(tenancy) = agent.core().live.get(slice).cloned() else { return };
+    let device = tenancy.devices().find(|(_, of)| *of == gpu).map(|(device, _)| device);
+    if let (Some(device), Some(seat)) = (device, tenancy.seat_of(who))
+        && tenancy.true_up(seat, device, finding.excess)
+    {
+        agent.note_excess(&tenancy);
+    }
+}
+
+fn kill(agent: &Agent, condemned: &[Finding]) {
+    let whom: BTreeMap<ProcessId, &Finding> =
+        condemned.iter().filter_map(|finding| Some((finding.who?, finding))).collect();
+    for (who, finding) in &whom {
+        if agent.truth.book().killed.contains(who) {
+            continue;
+        }
+        // By its start time as well: whoever has the pid by now may be somebody else.
+        match Process::reopen(*who).and_then(|process| process.kill()) {
+            Ok(()) => agent.events.record(finding.told_killed()),
+            Err(error) => tracing::info!(pid = %who.pid, %error, "who was to be killed could not be"),
+        }
+        agent.truth.book().killed.insert(*who);
+    }
+    agent.truth.book().killed.retain(|who| whom.contains_key(who));
+}
+
+fn sentence(finding: &Finding) -> String {
+    let of = finding.subject.slice.as_ref().map(|slice| format!(" of slice {slice}"));
+    let who = finding.who.map(|who| format!(" process {}", who.pid));
+    let of = of.unwrap_or_default();
+    format!("{}:{}{of}: {}", finding.subject.kind, who.unwrap_or_default(), finding.evidence)
+}

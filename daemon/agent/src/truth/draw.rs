@@ -1,0 +1,160 @@
+//! The picture: what the driver and the kernel say, beside what the books say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::request::Share;
+use tranche_domain::slice::{ProcessId, Seat};
+use tranche_domain::truth::{Charged, OnGpu, Picture, Served, User, Whose};
+use tranche_domain::units::{Bytes, Permille};
+use tranche_inventory::{GpuProcess, ProcessUtilization};
+use tranche_shm::DeviceSlot;
+
+use super::kin::{Kin, Kinship};
+use crate::agent::Agent;
+use crate::process;
+use crate::tenancy::Tenancy;
+
+/// When each GPU's last sample was taken, on the driver's clock.
+pub(super) type Since = BTreeMap<GpuUuid, u64>;
+
+/// A slice that has a part of the GPU.
+struct Party {
+    tenancy: Arc<Tenancy>,
+    device: DeviceSlot,
+    /// What is charged for a context there.
+    reserve: Bytes,
+    /// It has all of the GPU.
+    whole: bool,
+    /// It stays: containers may use all of the GPU that it has without the library.
+    stays: bool,
+}
+
+/// The node as it is now, as far as slices are concerned; with `everywhere` also GPUs without any.
+pub(super) fn picture(agent: &Agent, everywhere: bool, since: &mut Since) -> Picture {
+    let tenancies = agent.tenancies();
+    let found = tenancies.iter().flat_map(|tenancy| tenancy.deceits()).collect();
+    let kin = Kin::of(&tenancies);
+    let mut parties = parties(agent, &tenancies);
+    let drawn = agent.gpus.iter().filter_map(|gpu| {
+        let parties = parties.remove(&gpu.uuid).unwrap_or_default();
+        (everywhere || !parties.is_empty()).then(|| on_gpu(agent, gpu.uuid, &parties, &kin, since))?
+    });
+    Picture { gpus: drawn.collect(), found }
+}
+
+fn parties(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> BTreeMap<GpuUuid, Vec<Party>> {
+    let core = agent.core();
+    let mut parties: BTreeMap<GpuUuid, Vec<Party>> = BTreeMap::new();
+    for tenancy in tenancies {
+        let Ok(slice) = core.node.slice(&tenancy.name) else { continue };
+        for (device, gpu) in tenancy.devices() {
+            parties.entry(gpu).or_default().push(Party {
+                tenancy: Arc::clone(tenancy),
+                device,
+                reserve: core.contexts.cost(gpu),
+                whole: matches!(slice.share, Share::Whole(_)),
+                stays: !slice.ephemeral,
+            });
+        }
+    }
+    parties
+}
+
+/// Nothing if the driver does not answer.
+fn on_gpu(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin, since: &mut Since) -> Option<OnGpu> {
+    let members = Members::of(parties);
+    let listed = agent.driver.processes(gpu).ok()?;
+    let users = listed.iter().filter_map(|listed| user(listed, parties, &members, kin)).collect();
+    let last = since.entry(gpu).or_default();
+    let samples = agent.driver.process_utilization(gpu, *last).unwrap_or_default();
+    *last = samples.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);
+    let slices = parties.iter().map(|party| served(agent, party, &samples)).collect();
+    Some(OnGpu { gpu, users, slices })
+}
+
+/// The members of all parties, and what each said to use before the driver was asked.
+struct Members<'a>(BTreeMap<HostPid, Member<'a>>);
+
+struct Member<'a> {
+    id: ProcessId,
+    seat: Seat,
+    party: &'a Party,
+    used: Bytes,
+}
+
+impl<'a> Members<'a> {
+    fn of(parties: &'a [Party]) -> Self {
+        let of_party = |party: &'a Party| {
+            let members = party.tenancy.occupants().members.into_iter();
+            members.map(move |(seat, id)| {
+                let used = party.tenancy.claimed(seat, party.device);
+                (id.pid, Member { id, seat, party, used })
+            })
+        };
+        Self(parties.iter().flat_map(of_party).collect())
+    }
+}
+
+fn user(listed: &GpuProcess, parties: &[Party], members: &Members<'_>, kin: &Kin) -> Option<User> {
+    let (id, kinship) = kin.find(listed.pid)?;
+    let member = members.0.get(&listed.pid).filter(|member| member.id == id);
+    let whose = match (member, kinship) {
+        (Some(member), _) => {
+            let slice = member.party.tenancy.name.clone();
+            Whose::Member { slice, charged: charged(member)? }
+        }
+        (None, Kinship::Ours) => return None,
+        (None, Kinship::Of(tenancy)) => relative(&tenancy, parties)?,
+        // Who has come since we looked at who is there is a member at the next look.
+        (None, Kinship::None) => stranger(parties)?,
+    };
+    Some(User { id, command: process::command(id.pid), holds: listed.used, whose })
+}
+
+/// What a member is charged now, or was just before, whichever is more; nothing if it left meanwhile.
+fn charged(member: &Member<'_>) -> Option<Charged> {
+    let Party { tenancy, device, reserve, .. } = member.party;
+    let now = tenancy.charged(member.seat, *device);
+    (tenancy.seat_of(member.id) == Some(member.seat)).then(|| Charged {
+        used: now.used.max(member.used).min(now.granted),
+        reserve: *reserve,
+        ..now
+    })
+}
+
+/// Who has all of a GPU needs no library to be kept to it.
+fn relative(tenancy: &Tenancy, parties: &[Party]) -> Option<Whose> {
+    let its = parties.iter().find(|party| party.tenancy.name == tenancy.name);
+    if its.is_some_and(|party| party.whole) {
+        return None;
+    }
+    Some(Whose::Relative { slice: tenancy.name.clone() })
+}
+
+/// The container of a slice that has all of a GPU uses it without the library, and is not known.
+fn stranger(parties: &[Party]) -> Option<Whose> {
+    let is_unknown_container = parties.iter().any(|party| party.whole && party.stays);
+    (!is_unknown_container).then_some(Whose::Nobody)
+}
+
+fn served(agent: &Agent, party: &Party, samples: &[ProcessUtilization]) -> Served {
+    let tenancy = &party.tenancy;
+    let newest = |id: &ProcessId| {
+        let its = samples.iter().filter(|sample| sample.pid == id.pid);
+        its.max_by_key(|sample| sample.timestamp_us).map(|sample| (*id, sample.sm_percent.min(100)))
+    };
+    let ran: Vec<(ProcessId, u32)> = tenancy.occupants().members.values().filter_map(newest).collect();
+    let percent = ran.iter().map(|(_, percent)| percent).sum::<u32>().min(100);
+    let busy = Permille::try_from(percent * 10).ok().filter(|_| !samples.is_empty());
+    let busiest = ran.into_iter().max_by_key(|(_, percent)| *percent).map(|(id, _)| id);
+    let counted = counted(agent, &tenancy.name, party.device);
+    Served { slice: tenancy.name.clone(), busy, counted, busiest }
+}
+
+/// What was counted of a slice's time on a device over the last second.
+fn counted(agent: &Agent, name: &SliceName, device: DeviceSlot) -> Permille {
+    let shown = agent.governor.show(name);
+    shown.and_then(|shown| shown.used.get(device.index()).copied()).unwrap_or_default().0
+}

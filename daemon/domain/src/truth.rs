@@ -1,0 +1,204 @@
+//! Whether what slices say is what the driver and the kernel see.
+//!
+//! From time to time the daemon draws a [`Picture`]: who uses each GPU and what he holds, as the driver says; to whom
+//! he belongs, as the kernel says; what he is charged, as the ledger says. This module compares. What does not fit may
+//! be a race of two clocks, so most of it counts only if it is seen several times in a row; what no honest process
+//! ever writes counts at once.
+//!
+//! Law: nothing is found that is not in the picture, nothing is killed that the policy does not name, and nobody is
+//! ever killed who is not known by pid *and* start time to belong to a slice.
+
+mod picture;
+mod rules;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::event::{Happening, Kind};
+use crate::id::{GpuUuid, SliceName};
+use crate::slice::ProcessId;
+use crate::units::Bytes;
+
+pub use picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
+
+/// Between two looks while nothing is in doubt.
+pub const CALM: Duration = Duration::from_secs(1);
+/// Between two looks while something is: what is true is known within two seconds of its beginning.
+pub const DOUBT: Duration = Duration::from_millis(250);
+/// How long it is shown that somebody deceived us, after the last time.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// What is done about violations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violations {
+    /// They are shown.
+    Report,
+    /// Whoever is known to commit one is killed, too.
+    Kill {
+        /// How long after it was found out.
+        grace: Duration,
+    },
+}
+
+/// What a finding is about: as long as it is found again, it is the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// What is wrong.
+    pub kind: Kind,
+    /// In which slice.
+    pub slice: Option<SliceName>,
+    /// On which GPU.
+    pub gpu: Option<GpuUuid>,
+    /// By whom, where that is part of what is wrong.
+    pub whose: Option<ProcessId>,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about.
+    pub subject: Subject,
+    /// Who does it, where that is known.
+    pub who: Option<ProcessId>,
+    /// What shows it.
+    pub evidence: String,
+    /// What somebody holds beyond what he is charged for, at the least that was seen.
+    pub excess: Bytes,
+}
+
+impl Finding {
+    /// As an event.
+    pub fn told(&self) -> Happening {
+        self.happening(self.subject.kind.clone(), self.evidence.clone())
+    }
+
+    /// That it is so no more, as an event.
+    pub fn told_over(&self) -> Happening {
+        self.happening(Kind::Cleared, alloc::format!("{} no more: {}", self.subject.kind, self.evidence))
+    }
+
+    /// That somebody was killed for it, as an event.
+    pub fn told_killed(&self) -> Happening {
+        let why = alloc::format!("{}, and `violations` says so: {}", self.subject.kind, self.evidence);
+        self.happening(Kind::Killed, why)
+    }
+
+    fn happening(&self, kind: Kind, evidence: String) -> Happening {
+        let Subject { slice, gpu, .. } = self.subject.clone();
+        Happening { slice, gpu, pid: self.who.map(|who| who.pid), ..Happening::new(kind, evidence) }
+    }
+}
+
+/// What came of a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What was not known before.
+    pub news: Vec<Finding>,
+    /// What was known before and is so no more.
+    pub over: Vec<Finding>,
+    /// Whom to kill, and for what.
+    pub kill: Vec<Finding>,
+    /// How long until the next look.
+    pub again: Duration,
+}
+
+/// What is found, and what is in doubt.
+#[derive(Clone, Debug)]
+pub struct Truth {
+    violations: Violations,
+    watched: BTreeMap<Subject, Watched>,
+}
+
+#[derive(Clone, Debug)]
+struct Watched {
+    finding: Finding,
+    /// In how many looks it was seen without a break.
+    seen: u32,
+    last: Duration,
+    /// Since when it is a finding.
+    found: Option<Duration>,
+}
+
+impl Truth {
+    /// Nothing is known yet.
+    pub const fn new(violations: Violations) -> Self {
+        Self { violations, watched: BTreeMap::new() }
+    }
+
+    /// Looks at a picture that was drawn now, at a time on a clock that is never set back.
+    pub fn look(&mut self, picture: &Picture, now: Duration) -> Outcome {
+        let seen = rules::doubts(picture);
+        let unsure: BTreeSet<Subject> = rules::unsure(picture).collect();
+        let over = self.forget(&seen, &unsure, now);
+        let mut news = Vec::new();
+        for (subject, doubt) in seen {
+            news.extend(self.take(subject, doubt, now));
+        }
+        let in_doubt = self.watched.values().any(|watched| watched.found.is_none());
+        let again = if in_doubt { DOUBT } else { CALM };
+        Outcome { news, over, kill: self.condemned(now), again }
+    }
+
+    /// What is found to be so now.
+    pub fn standing(&self) -> impl Iterator<Item = &Finding> + '_ {
+        self.watched.values().filter(|watched| watched.found.is_some()).map(|watched| &watched.finding)
+    }
+
+    /// Drops what was not seen again; returns what of it had been found.
+    fn forget(
+        &mut self,
+        seen: &BTreeMap<Subject, rules::Doubt>,
+        unsure: &BTreeSet<Subject>,
+        now: Duration,
+    ) -> Vec<Finding> {
+        let mut over = Vec::new();
+        self.watched.retain(|subject, watched| {
+            let remembered = if subject.kind == Kind::UsageTampered { REMEMBERED } else { Duration::ZERO };
+            let kept = seen.contains_key(subject)
+                || unsure.contains(subject)
+                || watched.found.is_some() && now.saturating_sub(watched.last) < remembered;
+            if !kept && watched.found.is_some() {
+                over.push(watched.finding.clone());
+            }
+            kept
+        });
+        over
+    }
+
+    /// Something was seen; returns it if that makes it a finding.
+    fn take(&mut self, subject: Subject, doubt: rules::Doubt, now: Duration) -> Option<Finding> {
+        let rules::Doubt { evidence, who, excess, patience } = doubt;
+        let finding = Finding { subject: subject.clone(), who, evidence, excess };
+        let watched = self.watched.entry(subject).or_insert_with(|| Watched {
+            finding: finding.clone(),
+            seen: 0,
+            last: now,
+            found: None,
+        });
+        watched.seen = watched.seen.saturating_add(1);
+        watched.last = now;
+        let excess = watched.finding.excess.min(finding.excess);
+        watched.finding = Finding { excess, ..finding };
+        let is_news = watched.found.is_none() && watched.seen >= patience;
+        if is_news {
+            watched.found = Some(now);
+        }
+        is_news.then(|| watched.finding.clone())
+    }
+
+    fn condemned(&self, now: Duration) -> Vec<Finding> {
+        let Violations::Kill { grace } = self.violations else { return Vec::new() };
+        let condemned = self.watched.values().filter(|watched| {
+            let Finding { subject, who, .. } = &watched.finding;
+            let expired = watched.found.is_some_and(|found| now.saturating_sub(found) >= grace);
+            expired && who.is_some() && subject.slice.is_some()
+        });
+        condemned.map(|watched| watched.finding.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "truth_tests.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+//! What in a picture does not fit.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{Charged, Deceit, Found, OnGpu, Picture, Served, Subject, User, Whose};
+use crate::event::Kind;
+use crate::id::{GpuUuid, SliceName};
+use crate::slice::ProcessId;
+use crate::units::Bytes;
+
+/// So much the driver may hold for a process beyond what it is charged before that is somebody's doing, and more where
+/// contexts take more. What it holds below is charged all the same, once the process stands still.
+const DRIVERS_OWN: Bytes = Bytes::mib(256);
+/// So much of a GPU's time may be seen by the driver and not by us: it counts fills as well, and by other periods.
+const UNSEEN: u32 = 200;
+
+/// In how many looks without a break it has to be seen. A process that has just begun is listed and not yet known.
+const STRANGERS: u32 = 2;
+const AMOUNTS: u32 = 3;
+const AT_ONCE: u32 = 1;
+
+/// Something that does not fit, at one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    pub(super) evidence: String,
+    /// Who does it, where that is known.
+    pub(super) who: Option<ProcessId>,
+    pub(super) excess: Bytes,
+    /// In how many looks it has to be seen.
+    pub(super) patience: u32,
+}
+
+/// All that does not fit.
+pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
+    let of_gpu = |on: &OnGpu| {
+        let users = on.users.iter().filter_map(|user| of_user(on, user));
+        users.chain(on.slices.iter().filter_map(|served| of_slice(on.gpu, served))).collect::<Vec<_>>()
+    };
+    picture.gpus.iter().flat_map(of_gpu).chain(picture.found.iter().map(of_page)).collect()
+}
+
+/// What cannot be told from this picture.
+pub(super) fn unsure(picture: &Picture) -> impl Iterator<Item = Subject> + '_ {
+    let slices = picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| (on.gpu, served)));
+    slices.filter(|(_, served)| served.busy.is_none()).map(|(gpu, served)| bypass(gpu, served))
+}
+
+fn of_user(on: &OnGpu, user: &User) -> Option<(Subject, Doubt)> {
+    let subject = |kind, slice: Option<&SliceName>| Subject {
+        kind,
+        slice: slice.cloned(),
+        gpu: Some(on.gpu),
+        whose: Some(user.id),
+    };
+    let stranger =
+        |evidence| Doubt { evidence, who: Some(user.id), excess: Bytes::ZERO, patience: STRANGERS };
+    let (name, holds) = (&user.command, amount(user.holds));
+    match &user.whose {
+        Whose::Member { slice, charged } => {
+            let doubt = of_member(user, *charged)?;
+            Some((subject(Kind::UnderReported, Some(slice)), doubt))
+        }
+        Whose::Relative { slice } => {
+            let evidence =
+                format!("{name} belongs to the slice and uses its GPU without the library: it holds {holds}");
+            Some((subject(Kind::UnshimmedProcess, Some(slice)), stranger(evidence)))
+        }
+        Whose::Nobody => {
+            let evidence =
+                format!("{name} is in no slice and uses a GPU that is for slices: it holds {holds}");
+            Some((subject(Kind::ForeignProcess, None), stranger(evidence)))
+        }
+    }
+}
+
+fn amount(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(|| "what the driver does not tell".into(), |bytes| format!("{bytes}"))
+}
+
+fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
+    let Charged { used, granted, shared, reserve } = charged;
+    let holds = user.holds?;
+    let excess = holds.saturating_sub(used).saturating_sub(shared);
+    let name = &user.command;
+    (excess > reserve.max(DRIVERS_OWN)).then(|| Doubt {
+        evidence: format!("{name} holds {holds}, says that it holds {used} and was granted {granted}"),
+        who: Some(user.id),
+        excess,
+        patience: AMOUNTS,
+    })
+}
+
+fn bypass(gpu: GpuUuid, served: &Served) -> Subject {
+    let (kind, slice) = (Kind::GateBypassed, Some(served.slice.clone()));
+    Subject { kind, slice, gpu: Some(gpu), whose: None }
+}
+
+fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
+    let (busy, counted) = (served.busy?, served.counted);
+    let most = counted.get() * 2 + UNSEEN;
+    (busy.get() >= most).then(|| {
+        let evidence = format!(
+            "the slice's processes ran for {busy} of the time, and {counted} was counted: some launches do not wait \
+             for their turn, or are not told"
+        );
+        (bypass(gpu, served), Doubt { evidence, who: served.busiest, excess: Bytes::ZERO, patience: AMOUNTS })
+    })
+}
+
+fn of_page(found: &Found) -> (Subject, Doubt) {
+    let (kind, slice) = (Kind::UsageTampered, Some(found.slice.clone()));
+    let subject = Subject { kind, slice, gpu: None, whose: found.who };
+    let evidence = match found.what {
+        Deceit::Credit { beyond } => format!("its page claims {beyond} of credit that it was not granted"),
+        Deceit::Use { used, granted } => {
+            format!("its page says that {used} are used of {granted} that were granted")
+        }
+        Deceit::Header => "somebody overwrote the head of the slice's usage region".into(),
+        Deceit::Time => "its page says that it is busy since some time in the future".into(),
+    };
+    (subject, Doubt { evidence, who: found.who, excess: Bytes::ZERO, patience: AT_ONCE })
+}

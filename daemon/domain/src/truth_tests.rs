@@ -1,0 +1,226 @@
+use super::*;
+use crate::id::HostPid;
+use crate::units::Permille;
+use proptest::prelude::*;
+use std::vec;
+
+const GPU: GpuUuid = GpuUuid::from_bytes([7; 16]);
+const CONTEXT: Bytes = Bytes::mib(308);
+
+fn id(pid: u32) -> ProcessId {
+    ProcessId { pid: HostPid::new(pid), start_time: 5 }
+}
+
+fn name(text: &str) -> SliceName {
+    text.parse().unwrap()
+}
+
+fn user(pid: u32, holds: u64, whose: Whose) -> User {
+    User { id: id(pid), command: "python3".into(), holds: Some(Bytes::mib(holds)), whose }
+}
+
+fn member(pid: u32, holds: u64, used: u64) -> User {
+    let (used, granted) = (Bytes::mib(used), Bytes::mib(used));
+    let charged = Charged { used, granted, shared: Bytes::ZERO, reserve: CONTEXT };
+    user(pid, holds, Whose::Member { slice: name("a"), charged })
+}
+
+fn picture(users: Vec<User>) -> Picture {
+    Picture { gpus: vec![OnGpu { gpu: GPU, users, slices: Vec::new() }], found: Vec::new() }
+}
+
+fn running(busy: Option<u32>, counted: u32) -> Picture {
+    let share = |permille: u32| Permille::try_from(permille).unwrap();
+    let served = Served {
+        slice: name("a"),
+        busy: busy.map(share),
+        counted: share(counted),
+        busiest: busy.map(id), // another each time: what is found is the slice's
+    };
+    Picture { gpus: vec![OnGpu { gpu: GPU, users: Vec::new(), slices: vec![served] }], found: Vec::new() }
+}
+
+fn deceit(pid: u32) -> Picture {
+    let found =
+        Found { slice: name("a"), who: Some(id(pid)), what: Deceit::Credit { beyond: Bytes::mib(9) } };
+    Picture { gpus: Vec::new(), found: vec![found] }
+}
+
+/// Looks at the same picture again and again, as the outcome says when, until something is news.
+fn time_to_news(truth: &mut Truth, picture: &Picture) -> Option<(Duration, Finding)> {
+    let mut passed = Duration::ZERO;
+    while passed <= Duration::from_secs(5) {
+        let outcome = truth.look(picture, Duration::from_secs(100) + passed);
+        if let Some(finding) = outcome.news.into_iter().next() {
+            return Some((passed, finding));
+        }
+        passed += outcome.again;
+    }
+    None
+}
+
+fn calm(violations: Violations) -> Truth {
+    let mut truth = Truth::new(violations);
+    assert_eq!(truth.look(&picture(Vec::new()), Duration::ZERO).again, CALM);
+    truth
+}
+
+fn each_violation() -> Vec<(Kind, Picture)> {
+    vec![
+        (Kind::ForeignProcess, picture(vec![user(9, 100, Whose::Nobody)])),
+        (Kind::UnshimmedProcess, picture(vec![user(9, 100, Whose::Relative { slice: name("a") })])),
+        (Kind::UnderReported, picture(vec![member(9, 1400, 1000)])),
+        (Kind::GateBypassed, running(Some(300), 40)),
+        (Kind::UsageTampered, deceit(9)),
+    ]
+}
+
+#[test]
+fn whatever_is_wrong_is_known_within_two_seconds_of_its_beginning() {
+    for (kind, picture) in each_violation() {
+        let mut truth = calm(Violations::Report);
+        // It may begin right after a look, so that a whole pause passes before the first that shows it.
+        let (passed, finding) = time_to_news(&mut truth, &picture).unwrap();
+        assert_eq!(finding.subject.kind, kind);
+        assert!(CALM + passed < Duration::from_secs(2), "{kind}: {passed:?}");
+        assert_eq!(truth.standing().count(), 1);
+    }
+}
+
+#[test]
+fn what_is_found_is_told_once_and_that_it_is_over_once() {
+    for (kind, picture) in each_violation() {
+        let mut truth = calm(Violations::Report);
+        time_to_news(&mut truth, &picture).unwrap();
+        let mut now = Duration::from_secs(200);
+        assert_eq!(truth.look(&picture, now).news, [], "{kind}");
+        let mut over = 0;
+        for _ in 0..100 {
+            now += Duration::from_secs(1);
+            over += truth.look(&self::picture(Vec::new()), now).over.len();
+        }
+        assert_eq!((over, truth.standing().count()), (1, 0), "{kind}");
+    }
+}
+
+#[test]
+fn a_race_between_two_clocks_is_no_finding() {
+    for (kind, picture) in each_violation().into_iter().filter(|(kind, _)| *kind != Kind::UsageTampered) {
+        let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+        for turn in 0..50 {
+            // Every other time the driver lags behind, or is ahead.
+            let shown = if turn % 2 == 0 { &picture } else { &self::picture(Vec::new()) };
+            let outcome = truth.look(shown, Duration::from_millis(250 * turn));
+            assert!(outcome.news.is_empty() && outcome.kill.is_empty(), "{kind}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_says_nothing_new_neither_shows_anything_nor_clears_it() {
+    let mut truth = calm(Violations::Report);
+    let mut outcome = Outcome::default();
+    for (at, busy) in [Some(900), None, Some(900), None, None, Some(900)].into_iter().enumerate() {
+        outcome = truth.look(&running(busy, 0), Duration::from_millis(250 * at as u64));
+    }
+    assert_eq!(outcome.news.len(), 1);
+    assert_eq!(truth.look(&running(None, 0), Duration::from_secs(9)).over, []);
+    assert_eq!(truth.look(&running(Some(0), 0), Duration::from_secs(10)).over.len(), 1);
+}
+
+#[test]
+fn whoever_stops_within_the_grace_lives_but_a_deceit_is_not_undone() {
+    let grace = Duration::from_secs(10);
+    let mut truth = calm(Violations::Kill { grace });
+    let (_, found) = time_to_news(&mut truth, &picture(vec![member(9, 2000, 1000)])).unwrap();
+    assert_eq!(found.excess, Bytes::mib(1000));
+    let outcome = truth.look(&picture(vec![member(9, 1000, 1000)]), Duration::from_secs(300));
+    assert_eq!((outcome.kill.len(), outcome.over.len()), (0, 1));
+
+    let at = Duration::from_secs(400);
+    truth.look(&deceit(8), at);
+    assert!(truth.look(&picture(Vec::new()), at + grace / 2).kill.is_empty());
+    let killed = truth.look(&picture(Vec::new()), at + grace).kill;
+    assert_eq!(killed[0].who, Some(id(8)));
+    assert!(killed[0].told_killed().evidence.contains("usage-tampered, and `violations` says so"));
+}
+
+#[test]
+fn the_least_excess_that_was_seen_is_what_is_charged() {
+    let mut truth = calm(Violations::Report);
+    let mut news = Vec::new();
+    for (at, holds) in [3000, 1500, 2000].into_iter().enumerate() {
+        let seen = picture(vec![member(9, holds, 1000)]);
+        news = truth.look(&seen, Duration::from_millis(250 * at as u64)).news;
+    }
+    assert_eq!(news[0].excess, Bytes::mib(500));
+}
+
+#[test]
+fn the_evidence_has_the_figures() {
+    let mut truth = calm(Violations::Report);
+    let (_, finding) = time_to_news(&mut truth, &picture(vec![member(9, 1400, 1000)])).unwrap();
+    let told = finding.told();
+    assert_eq!(told.evidence, "python3 holds 1400 MiB, says that it holds 1000 MiB and was granted 1000 MiB");
+    assert_eq!((told.pid, told.gpu, told.slice), (Some(HostPid::new(9)), Some(GPU), Some(name("a"))));
+}
+
+fn any_whose() -> impl Strategy<Value = Whose> {
+    let amount = || (0u64..5000).prop_map(Bytes::mib);
+    let charged = (amount(), amount(), amount(), amount())
+        .prop_map(|(used, granted, shared, reserve)| Charged { used, granted, shared, reserve });
+    prop_oneof![
+        charged.prop_map(|charged| Whose::Member { slice: name("a"), charged }),
+        Just(Whose::Relative { slice: name("a") }),
+        Just(Whose::Nobody),
+    ]
+}
+
+fn any_picture() -> impl Strategy<Value = Picture> {
+    let user = (1u32..5, 0u64..9000, any_whose()).prop_map(|(pid, holds, whose)| user(pid, holds, whose));
+    let running =
+        (proptest::option::of(0u32..=1000), 0u32..=1000).prop_map(|(busy, counted)| running(busy, counted));
+    let users = proptest::collection::vec(user, 0..4).prop_map(picture);
+    prop_oneof![users, running, (1u32..5).prop_map(deceit)]
+}
+
+proptest! {
+    #[test]
+    fn who_is_honest_is_never_found_out_whatever_he_holds(
+        amounts in proptest::collection::vec((0u64..30_000, 0u64..=256), 1..40),
+    ) {
+        let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+        for (at, (used, drivers_own)) in amounts.into_iter().enumerate() {
+            let honest = picture(vec![member(9, used + drivers_own, used)]);
+            let outcome = truth.look(&honest, Duration::from_secs(at as u64));
+            prop_assert_eq!(outcome, Outcome { again: CALM, ..Outcome::default() });
+        }
+    }
+
+    #[test]
+    fn nobody_is_killed_who_is_in_no_slice_or_before_the_grace_or_where_it_is_not_said(
+        pictures in proptest::collection::vec((any_picture(), 0u64..3000), 0..60), grace in 0u64..20, kill: bool,
+    ) {
+        let grace = Duration::from_secs(grace);
+        let violations = if kill { Violations::Kill { grace } } else { Violations::Report };
+        let (mut truth, mut now) = (Truth::new(violations), Duration::ZERO);
+        let mut found: BTreeMap<Subject, Duration> = BTreeMap::new();
+        for (picture, millis) in pictures {
+            now += Duration::from_millis(millis);
+            let outcome = truth.look(&picture, now);
+            for over in &outcome.over {
+                prop_assert!(found.remove(&over.subject).is_some(), "over without having begun: {:?}", over);
+            }
+            for news in &outcome.news {
+                prop_assert!(found.insert(news.subject.clone(), now).is_none(), "told twice: {:?}", news);
+            }
+            for killed in &outcome.kill {
+                prop_assert!(kill && killed.who.is_some() && killed.subject.slice.is_some());
+                prop_assert!(killed.subject.kind != Kind::ForeignProcess);
+                prop_assert!(now - found[&killed.subject] >= grace);
+            }
+            let standing: BTreeSet<_> = truth.standing().map(|finding| &finding.subject).collect();
+            prop_assert_eq!(standing, found.keys().collect::<BTreeSet<_>>());
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What is done about it, where the operator said so.
+
+use std::time::Instant;
+
+use e2e::{eventually, holds_for};
+
+use crate::ground::{Ground, LOOKS};
+
+#[test]
+fn who_deceives_is_killed_after_the_grace_and_nobody_else() {
+    let mut ground = Ground::configured("violations = \"kill\"\nviolations_grace_s = 1\n");
+    let (mut honest, honest_pid) = ground.begin(&[], "hold", "");
+    let (mut process, pid) = ground.begin(&["env", "-uLD_PRELOAD", "-uCUDA_VISIBLE_DEVICES"], "hold", "");
+    let since = Instant::now();
+    let event = ground.sees("killed", Some(pid), since);
+    assert!(event.evidence.contains("unshimmed-process"), "{event:?}");
+    eventually("it has ended", || if process.runs() { Err("it runs".into()) } else { Ok(()) });
+    assert!(honest.runs());
+    assert_eq!(ground.node.slice("tamper").pids(), [honest_pid]);
+    ground.neighbour_is_unharmed("kill");
+}
+
+#[test]
+fn nobody_is_killed_unless_the_operator_said_so() {
+    let ground = Ground::configured("violations_grace_s = 0\n");
+    let (mut process, pid) = ground.begin(&[], "used-less", "");
+    process.say("go");
+    ground.sees("under-reported", Some(pid), Instant::now());
+    holds_for("it lives", LOOKS, || if process.runs() { Ok(()) } else { Err("it was killed".into()) });
+    assert!(ground.node.events().iter().all(|event| event.kind != "killed"));
+}
+
+#[test]
+fn a_gpu_that_a_stranger_uses_takes_no_slices_where_that_is_said_until_he_is_gone() {
+    let ground = Ground::configured("foreigners = \"refuse\"\n");
+    let mut stranger = ground.node.tenant_of(&mut ground.node.command(e2e::Tenant::program())).ready();
+    let pid = stranger.pid();
+    ground.sees("foreign-process", Some(pid), Instant::now());
+    let make = ["slice", "create", "more", "-g", "0.1", "--gpu", "0"];
+    eventually("nothing more is put there", || {
+        let outcome = ground.node.tranche(&make);
+        if outcome.code == Some(0) {
+            ground.node.tranche(&["slice", "delete", "more"]).success();
+        }
+        match outcome.stderr.contains(&pid.to_string()) && outcome.stderr.contains("`foreigners`") {
+            true => Ok(()),
+            false => Err(outcome.to_string()),
+        }
+    });
+    stranger.kill();
+    eventually("it takes slices again", || match ground.node.tranche(&make) {
+        outcome if outcome.code == Some(0) => Ok(()),
+        outcome => Err(outcome.to_string()),
+    });
+}
