@@ -65,7 +65,7 @@ fn waits_for_nobody(listener: TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true).map(|()| listener)
 }
 
-/// Root's and its group's, as the socket for calls is.
+/// For its owner and the owner's group; who opens it may let in more.
 fn open_path(path: &Path) -> io::Result<UnixListener> {
     remove_abandoned(path)?;
     let listener = UnixListener::bind(path)?;

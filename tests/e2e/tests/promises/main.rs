@@ -9,6 +9,7 @@ mod caps;
 mod chaos;
 mod clients;
 mod compute;
+mod configuration;
 mod deaths;
 mod doctor;
 mod events;
