@@ -202,7 +202,10 @@ mod tests {
         let mut command = Command::new("sh");
         let mut process = Process::start(command.args(["-c", script]).env("NODE", &mark));
         let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell says a pid");
-        let started = until(PATIENCE, || if names(child, &mark) { Ok(()) } else { Err(String::new()) });
+        // Not while it becomes another program: then it has no environment for a moment, and nobody finds it.
+        let command = || std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        let is_there = || command().trim() == "sleep" && names(child, &mark);
+        let started = until(PATIENCE, || if is_there() { Ok(()) } else { Err(command()) });
         assert_eq!(started, Ok(()));
         sweep(&mark);
         let gone = until(PATIENCE, || if names(child, &mark) { Err(String::new()) } else { Ok(()) });
