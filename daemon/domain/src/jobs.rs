@@ -29,7 +29,7 @@ pub use decide::Move;
 pub use floor::{Floor, Gpu};
 pub use job::{Job, JobId, JobRefusal, JobSpec, Kind, MemberId, Size};
 pub use limits::{Activity, Overdue};
-pub use name::{BadWord, JobName, ProjectName};
+pub use name::{JobName, ProjectName};
 pub use project::{Affinity, Project, ProjectRefusal};
 pub use wait::Wait;
 

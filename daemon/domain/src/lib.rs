@@ -27,3 +27,4 @@ pub mod slice;
 pub mod truth;
 pub mod units;
 pub mod view;
+pub mod word;

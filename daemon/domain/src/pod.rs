@@ -2,11 +2,12 @@
 //!
 //! It is shown and never decides anything: who may use a slice is asked of the kernel.
 
-use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::word::{BadWord, is_label, is_part, word};
 
 /// A container of a pod. As text `namespace/pod/container`, without the uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,79 +23,10 @@ pub struct PodContainer {
     pub uid: Option<PodUid>,
 }
 
-/// A text that names no such thing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadPod {
-    /// The text, cut where it is longer than any name.
-    text: String,
-    what: &'static str,
-    rule: &'static str,
-}
-
-impl BadPod {
-    fn new(text: &str, what: &'static str, rule: &'static str) -> Self {
-        Self { text: text.chars().take(LONGEST).collect(), what, rule }
-    }
-}
-
-impl fmt::Display for BadPod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not {}: use {}", self.text, self.what, self.rule)
-    }
-}
-
-impl core::error::Error for BadPod {}
-
 /// The longest name that Kubernetes gives, in bytes.
 const LONGEST: usize = 253;
 
-/// A checked text: its documentation, what it is, when it is one, and the rule as a person reads it.
-macro_rules! name {
-    ($(#[$about:meta])* $name:ident, $what:literal, $rule:literal, $good:expr) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
-
-        impl $name {
-            /// The name as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = BadPod;
-
-            fn from_str(text: &str) -> Result<Self, BadPod> {
-                let good: fn(&str) -> bool = $good;
-                if good(text) { Ok(Self(text.to_string())) } else { Err(BadPod::new(text, $what, $rule)) }
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = BadPod;
-
-            fn try_from(text: String) -> Result<Self, BadPod> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
-            }
-        }
-    };
-}
-
-name! {
+word! {
     /// A namespace's or a container's name: 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
     DnsLabel,
     "the name of a namespace or container",
@@ -102,7 +34,7 @@ name! {
     is_label
 }
 
-name! {
+word! {
     /// A pod's name: such labels with dots between, at most 253 bytes.
     PodName,
     "the name of a pod",
@@ -110,7 +42,7 @@ name! {
     |text| text.len() <= LONGEST && text.split('.').all(is_part)
 }
 
-name! {
+word! {
     /// A pod's uid: a UUID, or for a pod from a file of the kubelet's the hash of that; 1 to 63 of
     /// `a-z A-Z 0-9 -`.
     PodUid,
@@ -119,22 +51,10 @@ name! {
     |text| (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-fn is_part(text: &str) -> bool {
-    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.iter().all(|b| plain(b) || *b == b'-')
-        && bytes.first().is_some_and(plain)
-        && bytes.last().is_some_and(plain)
-}
-
 impl FromStr for PodContainer {
-    type Err = BadPod;
+    type Err = BadWord;
 
-    fn from_str(text: &str) -> Result<Self, BadPod> {
+    fn from_str(text: &str) -> Result<Self, BadWord> {
         let mut parts = text.split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(namespace), Some(name), Some(container), None) => Ok(Self {
@@ -143,7 +63,7 @@ impl FromStr for PodContainer {
                 container: container.parse()?,
                 uid: None,
             }),
-            _ => Err(BadPod::new(text, "a container of a pod", "NAMESPACE/POD/CONTAINER")),
+            _ => Err(BadWord::new(text, "a container of a pod", "NAMESPACE/POD/CONTAINER")),
         }
     }
 }
@@ -159,6 +79,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::format;
+    use std::string::{String, ToString};
 
     #[test]
     fn a_container_is_read_as_it_is_printed() {

@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use tranche_domain::compute::Priority;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::pod::{BadPod, PodContainer};
+use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{AboveWhole, Bytes, Permille};
 use tranche_domain::view::ComputeState;
+use tranche_domain::word::BadWord;
 
 use crate::v1;
 
@@ -23,7 +24,7 @@ pub enum BadMessage {
     #[error(transparent)]
     Share(#[from] BadShare),
     #[error(transparent)]
-    Pod(#[from] BadPod),
+    Pod(#[from] BadWord),
     #[error(transparent)]
     Severity(#[from] BadSeverity),
     #[error("compute: {0}")]

@@ -7,7 +7,6 @@ use core::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::claim::Hold;
 use super::floor::{Floor, Gpu, Spot};
 use super::job::{Job, JobId, JobRefusal, JobSpec, MemberId};
 use super::name::{JobName, ProjectName};
@@ -24,6 +23,13 @@ pub struct Board {
     pub(super) hold: Option<Hold>,
     next_job: u64,
     next_place: u64,
+}
+
+/// GPUs that empty for a job that is within its quota and that no one else can make room for: nobody else is put on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) job: JobId,
+    pub(super) spots: Vec<Spot>,
 }
 
 /// Where a member is, or is to be.

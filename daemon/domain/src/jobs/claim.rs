@@ -5,14 +5,7 @@ use alloc::vec::Vec;
 use super::amount::MilliGpus;
 use super::board::{Board, Phase, Seat};
 use super::floor::{Spot, Tile};
-use super::job::{JobId, MemberId};
-
-/// GPUs that empty for a job that is within its quota and that no one else can make room for: nobody else is put on them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
-    pub(super) job: JobId,
-    pub(super) spots: Vec<Spot>,
-}
+use super::job::MemberId;
 
 impl Board {
     /// Gives a member a place, to be taken at once or when it is empty.

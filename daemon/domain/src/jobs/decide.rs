@@ -7,8 +7,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::amount::MilliGpus;
-use super::board::{Board, Phase};
-use super::claim::Hold;
+use super::board::{Board, Hold, Phase};
 use super::floor::{Reach, Spot, When};
 use super::job::{JobId, MemberId};
 use super::project::{Account, Level, Shape, Turn};

@@ -1,0 +1,92 @@
+//! Checked texts: names that other people's rules bound, each a type of its own.
+
+use alloc::string::String;
+use core::fmt;
+
+/// A text that is no such word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadWord {
+    /// The text, cut where it is longer than any word.
+    text: String,
+    what: &'static str,
+    rule: &'static str,
+}
+
+/// No rule allows more bytes than this.
+const LONGEST: usize = 253;
+
+impl BadWord {
+    pub(crate) fn new(text: &str, what: &'static str, rule: &'static str) -> Self {
+        Self { text: text.chars().take(LONGEST).collect(), what, rule }
+    }
+}
+
+impl fmt::Display for BadWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not {}: use {}", self.text, self.what, self.rule)
+    }
+}
+
+impl core::error::Error for BadWord {}
+
+/// A checked text: its documentation, what it is, when it is one, and the rule as a person reads it.
+macro_rules! word {
+    ($(#[$about:meta])* $name:ident, $what:literal, $rule:literal, $good:expr) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(try_from = "alloc::string::String", into = "alloc::string::String")]
+        pub struct $name(alloc::string::String);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl core::str::FromStr for $name {
+            type Err = $crate::word::BadWord;
+
+            fn from_str(text: &str) -> Result<Self, $crate::word::BadWord> {
+                let good: fn(&str) -> bool = $good;
+                if good(text) { Ok(Self(text.into())) } else { Err($crate::word::BadWord::new(text, $what, $rule)) }
+            }
+        }
+
+        impl TryFrom<alloc::string::String> for $name {
+            type Error = $crate::word::BadWord;
+
+            fn try_from(text: alloc::string::String) -> Result<Self, $crate::word::BadWord> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for alloc::string::String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+pub(crate) use word;
+
+/// Whether it is a DNS label: [`is_part`], and at most 63 bytes.
+pub(crate) fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+/// Whether it is made of `a-z 0-9 -`, beginning and ending with a letter or digit.
+pub(crate) fn is_part(text: &str) -> bool {
+    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.iter().all(|b| plain(b) || *b == b'-')
+        && bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+}
