@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = protox::compile(["tranche/v1/node.proto"], ["proto"])?;
+    let files = protox::compile(["tranche/v1/node.proto", "tranche/v1/jobs.proto"], ["proto"])?;
     tonic_prost_build::configure().compile_fds(files)?;
     Ok(())
 }

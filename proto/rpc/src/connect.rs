@@ -6,7 +6,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::v1::jobs_client::JobsClient;
 use crate::v1::node_client::NodeClient;
+
+/// A list of a hundred thousand jobs, or a year's history of them, in bytes.
+const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Why the daemon could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +24,15 @@ pub struct ConnectError {
 
 /// Connects to the daemon at `socket`, once: a daemon that is not there is an answer, not a reason to wait.
 pub async fn connect(socket: &Path) -> Result<NodeClient<Channel>, ConnectError> {
+    dial(socket).await.map(NodeClient::new)
+}
+
+/// The same for its jobs.
+pub async fn connect_to_jobs(socket: &Path) -> Result<JobsClient<Channel>, ConnectError> {
+    dial(socket).await.map(|channel| JobsClient::new(channel).max_decoding_message_size(LONGEST_ANSWER))
+}
+
+async fn dial(socket: &Path) -> Result<Channel, ConnectError> {
     let failed = |cause| ConnectError { socket: socket.to_owned(), cause };
     let first = UnixStream::connect(socket).await.map_err(failed)?;
     drop(first); // tells why it fails far better than the channel would
@@ -30,5 +43,5 @@ pub async fn connect(socket: &Path) -> Result<NodeClient<Channel>, ConnectError>
     });
     // The name is never resolved; HTTP/2 only wants one.
     let channel = Endpoint::from_static("http://tranched").connect_with_connector(dial).await;
-    channel.map(NodeClient::new).map_err(|error| failed(std::io::Error::other(error)))
+    channel.map_err(|error| failed(std::io::Error::other(error)))
 }

@@ -1,10 +1,12 @@
 //! Requests: wire to domain by `TryFrom`, domain to wire by `From`.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use tranche_domain::compute::Priority;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
+use tranche_domain::jobs::{BadWarning, Farewell};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{AboveWhole, Bytes, Permille};
@@ -24,9 +26,29 @@ pub enum BadMessage {
     #[error(transparent)]
     Share(#[from] BadShare),
     #[error(transparent)]
-    Pod(#[from] BadWord),
+    Word(#[from] BadWord),
     #[error(transparent)]
     Severity(#[from] BadSeverity),
+    #[error(transparent)]
+    Warning(#[from] BadWarning),
+    #[error("a member of a job takes a fraction of a GPU, or whole GPUs, and no bytes of memory")]
+    SizeInBytes,
+    #[error("a job of no command was submitted: say what it is to run after --")]
+    NoCommand,
+    #[error("{0:?} is no absolute path, and a job's working directory has to be one")]
+    Workdir(String),
+    #[error("a job's command, environment and paths have no zero bytes, and names of variables no '='")]
+    Unprintable,
+    #[error("a grace of {} s is too long: at most {} s", .0.as_secs(), Farewell::LONGEST_GRACE.as_secs())]
+    Grace(Duration),
+    #[error(
+        "a project without a quota was asked for: say how many GPUs it can have whenever it wants, with --quota"
+    )]
+    NoQuota,
+    #[error("the update changes nothing: say what is to be different")]
+    NoProjectChange,
+    #[error("job state {0} is not known to this version")]
+    JobState(i32),
     #[error("compute: {0}")]
     Compute(#[from] AboveWhole),
     #[error(transparent)]
@@ -257,6 +279,6 @@ mod tests {
         ));
         assert_eq!(Resize::try_from(v1::ResizeSliceRequest::default()), Err(BadMessage::NoChange));
         let nowhere = Some(v1::PodContainer { namespace: String::new(), ..wire().pod.unwrap() });
-        assert!(matches!(refused(v1::CreateSliceRequest { pod: nowhere, ..wire() }), BadMessage::Pod(_)));
+        assert!(matches!(refused(v1::CreateSliceRequest { pod: nowhere, ..wire() }), BadMessage::Word(_)));
     }
 }

@@ -5,12 +5,15 @@
 
 mod connect;
 mod convert;
+mod cordon;
 mod daemon;
 mod event;
+mod jobs;
 mod view;
 
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, connect, connect_to_jobs};
 pub use convert::BadMessage;
+pub use jobs::{JobListing, ProjectWish};
 
 /// The generated messages and services of `tranche.v1`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]

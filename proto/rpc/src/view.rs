@@ -70,6 +70,7 @@ impl From<view::GpuView> for v1::GpuView {
             power_milliwatts: gpu.power_milliwatts,
             power_limit_milliwatts: gpu.power_limit_milliwatts,
             not_sliceable: gpu.not_sliceable,
+            cordon: gpu.cordon.map(Into::into),
             foreign: gpu.foreign.into_iter().map(Into::into).collect(),
             faults: gpu.faults.into_iter().map(Into::into).collect(),
             numa_node: gpu.numa_node.map(NumaNode::get),
@@ -101,6 +102,7 @@ impl TryFrom<v1::GpuView> for view::GpuView {
             power_milliwatts: wire.power_milliwatts,
             power_limit_milliwatts: wire.power_limit_milliwatts,
             not_sliceable: wire.not_sliceable,
+            cordon: wire.cordon.map(TryInto::try_into).transpose()?,
             foreign: wire.foreign.into_iter().map(Into::into).collect(),
             faults: wire.faults.into_iter().map(Into::into).collect(),
         })

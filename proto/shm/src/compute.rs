@@ -23,6 +23,8 @@ pub const RECORD_WORDS: usize = 128;
 /// Marks of one process that can be pending at once.
 pub const MARKS: usize = 32;
 
+/// Where the records begin, in bytes.
+pub const FIRST_BYTE: usize = FIRST * 8;
 const PAGE_WORDS: usize = 512;
 const FIRST: usize = usage::WORDS.next_multiple_of(PAGE_WORDS);
 const BUSY: usize = 16;

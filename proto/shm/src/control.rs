@@ -41,12 +41,12 @@ mod device {
     pub(super) const COMMON: usize = 7;
 }
 
-const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;
-const SLOT_WORDS: usize = 4;
-mod slot {
-    pub(super) const PID: usize = 0;
-    pub(super) const START_TIME: usize = 1;
-    pub(super) const INNER_PID: usize = 2;
+pub(crate) const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;
+pub(crate) const SLOT_WORDS: usize = 4;
+pub(crate) mod slot {
+    pub(crate) const PID: usize = 0;
+    pub(crate) const START_TIME: usize = 1;
+    pub(crate) const INNER_PID: usize = 2;
 }
 
 /// Says who is in a slot: a pid alone may be reused, a pid with its start time is one process for ever.

@@ -21,6 +21,7 @@ pub mod message;
 mod region;
 pub mod total;
 pub mod usage;
+pub mod version;
 
 pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};

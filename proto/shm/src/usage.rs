@@ -20,6 +20,11 @@ pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
 /// Length of a usage region in bytes.
 pub const BYTES: usize = WORDS * 8;
 
+/// How much of it is used while no more than so many slots are, in bytes.
+pub const fn bytes_for(slots: usize) -> usize {
+    (FIRST_SLOT + slots * SLOT_WORDS) * 8
+}
+
 const FIRST_DEVICE: usize = 16;
 const DEVICE_WORDS: usize = 8;
 const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;

@@ -1,0 +1,182 @@
+//! Projects, and what is to be different of them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tranche_domain::jobs::{Affinity, Kind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView};
+
+use crate::convert::BadMessage;
+use crate::v1;
+
+/// A project that is to be made, or changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectWish {
+    /// Which.
+    pub name: ProjectName,
+    /// How it is to be.
+    pub change: ProjectChange,
+    /// Whether the quotas together may be more than the node has.
+    pub beyond_capacity: bool,
+}
+
+impl ProjectWish {
+    /// The project that is to be made.
+    ///
+    /// # Errors
+    /// If it has no quota.
+    pub fn project(self) -> Result<Project, BadMessage> {
+        let mut project = Project::new(self.name, self.change.quota.ok_or(BadMessage::NoQuota)?);
+        self.change.apply(&mut project);
+        Ok(project)
+    }
+
+    fn of(name: &str, change: Option<v1::ProjectChange>, beyond_capacity: bool) -> Result<Self, BadMessage> {
+        Ok(Self { name: name.parse()?, change: change.unwrap_or_default().into(), beyond_capacity })
+    }
+}
+
+impl TryFrom<v1::CreateProjectRequest> for ProjectWish {
+    type Error = BadMessage;
+
+    fn try_from(wire: v1::CreateProjectRequest) -> Result<Self, BadMessage> {
+        Self::of(&wire.name, wire.change, wire.beyond_capacity)
+    }
+}
+
+impl From<ProjectWish> for v1::CreateProjectRequest {
+    fn from(wish: ProjectWish) -> Self {
+        let ProjectWish { name, change, beyond_capacity } = wish;
+        Self { name: name.into(), change: Some(change.into()), beyond_capacity }
+    }
+}
+
+impl TryFrom<v1::UpdateProjectRequest> for ProjectWish {
+    type Error = BadMessage;
+
+    fn try_from(wire: v1::UpdateProjectRequest) -> Result<Self, BadMessage> {
+        let wish = Self::of(&wire.name, wire.change, wire.beyond_capacity)?;
+        if wish.change.is_nothing() { Err(BadMessage::NoProjectChange) } else { Ok(wish) }
+    }
+}
+
+impl From<ProjectWish> for v1::UpdateProjectRequest {
+    fn from(wish: ProjectWish) -> Self {
+        let ProjectWish { name, change, beyond_capacity } = wish;
+        Self { name: name.into(), change: Some(change.into()), beyond_capacity }
+    }
+}
+
+impl From<v1::ProjectChange> for ProjectChange {
+    fn from(wire: v1::ProjectChange) -> Self {
+        let indices = |gpus: v1::GpuIndices| gpus.indices.into_iter().collect();
+        Self {
+            quota: wire.quota_milligpus.map(MilliGpus::new),
+            weight: wire.weight_milligpus.map(MilliGpus::new),
+            training_gpus: wire.training_gpus.map(indices),
+            interactive_gpus: wire.interactive_gpus.map(indices),
+            interactive_limit: wire.interactive_limit_ms.map(Duration::from_millis),
+            idle_limit: wire.idle_limit_ms.map(Duration::from_millis),
+            add: wire.add_member_uids.into_iter().collect(),
+            remove: wire.remove_member_uids.into_iter().collect(),
+        }
+    }
+}
+
+impl From<ProjectChange> for v1::ProjectChange {
+    fn from(change: ProjectChange) -> Self {
+        let indices = |gpus: Affinity| v1::GpuIndices { indices: gpus.into_iter().collect() };
+        Self {
+            quota_milligpus: change.quota.map(MilliGpus::get),
+            weight_milligpus: change.weight.map(MilliGpus::get),
+            training_gpus: change.training_gpus.map(indices),
+            interactive_gpus: change.interactive_gpus.map(indices),
+            interactive_limit_ms: change.interactive_limit.map(millis),
+            idle_limit_ms: change.idle_limit.map(millis),
+            add_member_uids: change.add.into_iter().collect(),
+            remove_member_uids: change.remove.into_iter().collect(),
+        }
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<ProjectView> for v1::ProjectView {
+    fn from(view: ProjectView) -> Self {
+        let ProjectView { project, allocated, running, queued } = view;
+        let gpus = |kind| project.affinity(kind).into_iter().flatten().copied().collect();
+        Self {
+            training_gpus: gpus(Kind::Training),
+            interactive_gpus: gpus(Kind::Interactive),
+            quota_milligpus: project.quota.get(),
+            weight_milligpus: project.weight.map(MilliGpus::get),
+            interactive_limit_ms: project.interactive_limit.map(millis),
+            idle_limit_ms: project.idle_limit.map(millis),
+            member_uids: project.members.into_iter().collect(),
+            name: project.name.into(),
+            allocated_milligpus: allocated.get(),
+            running_jobs: running,
+            queued_jobs: queued,
+        }
+    }
+}
+
+impl TryFrom<v1::ProjectView> for ProjectView {
+    type Error = BadMessage;
+
+    fn try_from(wire: v1::ProjectView) -> Result<Self, BadMessage> {
+        let mut project = Project::new(wire.name.parse()?, MilliGpus::new(wire.quota_milligpus));
+        project.weight = wire.weight_milligpus.map(MilliGpus::new);
+        let gpus = [(Kind::Training, wire.training_gpus), (Kind::Interactive, wire.interactive_gpus)];
+        let gpus = gpus.into_iter().filter(|(_, gpus)| !gpus.is_empty());
+        project.affinity = gpus.map(|(kind, gpus)| (kind, BTreeSet::from_iter(gpus))).collect();
+        project.interactive_limit = wire.interactive_limit_ms.map(Duration::from_millis);
+        project.idle_limit = wire.idle_limit_ms.map(Duration::from_millis);
+        project.members = wire.member_uids.into_iter().collect();
+        Ok(Self {
+            project,
+            allocated: MilliGpus::new(wire.allocated_milligpus),
+            running: wire.running_jobs,
+            queued: wire.queued_jobs,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change() -> ProjectChange {
+        ProjectChange {
+            quota: Some(MilliGpus::whole(4)),
+            weight: Some(MilliGpus::ONE),
+            training_gpus: Some([0, 3].into()),
+            interactive_gpus: Some(Affinity::new()),
+            interactive_limit: Some(Duration::from_secs(60)),
+            idle_limit: Some(Duration::ZERO),
+            add: [7].into(),
+            remove: [8].into(),
+        }
+    }
+
+    #[test]
+    fn a_wish_and_a_view_survive_the_wire() {
+        let wish = ProjectWish { name: "a".parse().unwrap(), change: change(), beyond_capacity: true };
+        assert_eq!(ProjectWish::try_from(v1::CreateProjectRequest::from(wish.clone())), Ok(wish.clone()));
+        assert_eq!(ProjectWish::try_from(v1::UpdateProjectRequest::from(wish.clone())), Ok(wish.clone()));
+        let project = wish.project().unwrap();
+        let view = ProjectView { project, allocated: MilliGpus::ONE, running: 2, queued: 3 };
+        assert_eq!(ProjectView::try_from(v1::ProjectView::from(view.clone())), Ok(view));
+    }
+
+    #[test]
+    fn a_project_has_a_quota_and_a_change_changes_something() {
+        let bare = |name: &str| v1::CreateProjectRequest { name: name.into(), ..Default::default() };
+        let wish = ProjectWish::try_from(bare("a")).unwrap();
+        assert_eq!(wish.project(), Err(BadMessage::NoQuota));
+        assert!(matches!(ProjectWish::try_from(bare("A B")), Err(BadMessage::Word(_))));
+        let nothing = v1::UpdateProjectRequest { name: "a".into(), ..Default::default() };
+        assert_eq!(ProjectWish::try_from(nothing), Err(BadMessage::NoProjectChange));
+    }
+}

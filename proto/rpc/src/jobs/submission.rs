@@ -1,0 +1,169 @@
+//! Jobs as they are handed in.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tranche_domain::jobs::{Farewell, JobSpec, Kind, Launch, Size, Submission, Terms};
+use tranche_domain::request::{BadShare, Share};
+
+use super::project::millis;
+use crate::convert::BadMessage;
+use crate::v1;
+
+impl TryFrom<v1::SubmitJobRequest> for Submission {
+    type Error = BadMessage;
+
+    fn try_from(wire: v1::SubmitJobRequest) -> Result<Self, BadMessage> {
+        let parallelism = NonZeroU32::new(wire.parallelism).unwrap_or(NonZeroU32::MIN);
+        let kind = if wire.interactive { Kind::Interactive } else { Kind::Training };
+        Ok(Self {
+            spec: JobSpec {
+                project: wire.project.parse()?,
+                name: wire.name.parse()?,
+                size: size(wire.share.ok_or(BadShare::Missing)?.try_into()?)?,
+                kind,
+                preemptible: wire.preemptible || kind == Kind::Training,
+                priority: wire.priority.try_into()?,
+                parallelism,
+                completions: NonZeroU32::new(wire.completions).unwrap_or(parallelism),
+            },
+            terms: Terms {
+                max_runtime: wire.max_runtime_ms.map(Duration::from_millis),
+                retries: wire.retries,
+                farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
+            },
+            launch: launch(wire.command, wire.environment.into_iter().collect(), wire.workdir)?,
+        })
+    }
+}
+
+fn size(share: Share) -> Result<Size, BadMessage> {
+    match share {
+        Share::Fraction(fraction) => Ok(Size::Part(fraction)),
+        Share::Whole(count) => Ok(Size::Whole(count)),
+        Share::Memory(_) => Err(BadMessage::SizeInBytes),
+    }
+}
+
+fn farewell(warning: Option<&str>, grace_ms: Option<u64>) -> Result<Farewell, BadMessage> {
+    let grace = grace_ms.map_or(Farewell::DEFAULT.grace, Duration::from_millis);
+    if grace > Farewell::LONGEST_GRACE {
+        return Err(BadMessage::Grace(grace));
+    }
+    Ok(Farewell { warning: warning.map(str::parse).transpose()?, grace })
+}
+
+fn launch(
+    command: Vec<String>,
+    mut environment: Vec<(String, String)>,
+    workdir: String,
+) -> Result<Launch, BadMessage> {
+    if command.first().is_none_or(String::is_empty) {
+        return Err(BadMessage::NoCommand);
+    }
+    if !workdir.starts_with('/') {
+        return Err(BadMessage::Workdir(workdir));
+    }
+    let zero = |text: &String| text.contains('\0');
+    let bad_name = |name: &str| name.is_empty() || name.contains('=');
+    let bad_variable = |(name, value): &(String, String)| bad_name(name) || zero(name) || zero(value);
+    if command.iter().any(zero) || zero(&workdir) || environment.iter().any(bad_variable) {
+        return Err(BadMessage::Unprintable);
+    }
+    // A map comes in any order.
+    environment.sort();
+    Ok(Launch { command, environment, workdir })
+}
+
+impl From<Submission> for v1::SubmitJobRequest {
+    fn from(submission: Submission) -> Self {
+        let Submission { spec, launch, terms } = submission;
+        Self {
+            project: spec.project.into(),
+            name: spec.name.into(),
+            share: Some(Share::from(spec.size).into()),
+            interactive: spec.kind == Kind::Interactive,
+            preemptible: spec.preemptible,
+            priority: spec.priority.get().into(),
+            parallelism: spec.parallelism.get(),
+            completions: spec.completions.get(),
+            command: launch.command,
+            environment: launch.environment.into_iter().collect(),
+            workdir: launch.workdir,
+            max_runtime_ms: terms.max_runtime.map(millis),
+            retries: terms.retries,
+            warning_signal: terms.farewell.warning.map(|warning| warning.to_string()),
+            grace_ms: Some(millis(terms.farewell.grace)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_domain::compute::Priority;
+    use tranche_domain::jobs::Warning;
+
+    fn submission() -> Submission {
+        Submission {
+            spec: JobSpec {
+                project: "a".parse().unwrap(),
+                name: "j".parse().unwrap(),
+                size: Size::Whole(NonZeroU32::MIN),
+                kind: Kind::Training,
+                preemptible: true,
+                priority: Priority::new(-3),
+                parallelism: NonZeroU32::MIN,
+                completions: NonZeroU32::new(4).unwrap(),
+            },
+            launch: Launch {
+                command: vec!["python".into(), "a b".into()],
+                environment: vec![("A".into(), "1".into()), ("B".into(), "".into())],
+                workdir: "/home".into(),
+            },
+            terms: Terms {
+                max_runtime: Some(Duration::from_secs(5)),
+                retries: 2,
+                farewell: Farewell { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },
+            },
+        }
+    }
+
+    #[test]
+    fn a_submission_survives_the_wire() {
+        assert_eq!(Submission::try_from(v1::SubmitJobRequest::from(submission())), Ok(submission()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_reason() {
+        type Spoil = fn(&mut v1::SubmitJobRequest);
+        let cases: [(Spoil, &str); 9] = [
+            (|wire| wire.command.clear(), "after --"),
+            (|wire| wire.workdir = "here".into(), "absolute path"),
+            (|wire| wire.command.push("a\0b".into()), "zero bytes"),
+            (|wire| drop(wire.environment.insert("A=B".into(), "".into())), "'='"),
+            (|wire| wire.grace_ms = Some(u64::MAX), "at most 3600 s"),
+            (|wire| wire.warning_signal = Some("KILL".into()), "USR1"),
+            (|wire| wire.share = None, "how much"),
+            (
+                |wire| wire.share = Some(Share::Memory(tranche_domain::units::Bytes::mib(5)).into()),
+                "no bytes",
+            ),
+            (|wire| wire.name = "Under_score".into(), "name of a job"),
+        ];
+        for (spoil, told) in cases {
+            let mut wire = v1::SubmitJobRequest::from(submission());
+            spoil(&mut wire);
+            let refused = Submission::try_from(wire).unwrap_err().to_string();
+            assert!(refused.contains(told), "{refused} does not say {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_has_a_meaning() {
+        let mut wire = v1::SubmitJobRequest::from(submission());
+        (wire.parallelism, wire.completions, wire.grace_ms) = (3, 0, None);
+        let read = Submission::try_from(wire).unwrap();
+        assert_eq!((read.spec.completions.get(), read.terms.farewell.grace), (3, Farewell::DEFAULT.grace));
+    }
+}
