@@ -147,6 +147,8 @@ kinds! {
     GpuCordoned = "gpu-cordoned", Info;
     /// It does again.
     GpuUncordoned = "gpu-uncordoned", Info;
+    /// Nobody is left on a GPU that an operator drained.
+    GpuDrained = "gpu-drained", Info;
     /// A process that is in no slice uses a GPU that slices are on.
     ForeignProcess = "foreign-process", Warning;
     /// A process holds more memory than it is charged for.
@@ -159,6 +161,18 @@ kinds! {
     UnshimmedProcess = "unshimmed-process", Warning;
     /// What was found is so no more.
     Cleared = "cleared", Info;
+    /// A member of a job was started.
+    JobStarted = "job-started", Info;
+    /// A member of a job has to leave its place to another.
+    JobPreempted = "job-preempted", Info;
+    /// A member of a job has run, or been idle, for longer than it may.
+    JobOverdue = "job-overdue", Warning;
+    /// A member of a job came to a good end.
+    JobSucceeded = "job-succeeded", Info;
+    /// A member of a job ended in another way.
+    JobFailed = "job-failed", Warning;
+    /// The state of an earlier daemon could not be read; the evidence says what was used instead.
+    StateUnreadable = "state-unreadable", Error;
     /// Events could not be written to the disk; what was not is known to this daemon alone.
     HistoryIncomplete = "history-incomplete", Warning;
 }

@@ -21,6 +21,9 @@ mod limits;
 mod name;
 mod project;
 mod reclaim;
+mod restore;
+mod submission;
+mod view;
 mod wait;
 
 pub use amount::{BadAmount, MilliGpus};
@@ -31,6 +34,9 @@ pub use job::{Job, JobId, JobRefusal, JobSpec, Kind, MemberId, Size};
 pub use limits::{Activity, Overdue};
 pub use name::{JobName, ProjectName};
 pub use project::{Affinity, Project, ProjectRefusal};
+pub use restore::Kept;
+pub use submission::{BadWarning, Farewell, Launch, ProjectChange, Submission, Terms, Warning};
+pub use view::{JobState, JobView, MemberView, ProjectView};
 pub use wait::Wait;
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod access;
 pub mod compute;
+pub mod cordon;
 pub mod daemon;
 pub mod event;
 pub mod fault;

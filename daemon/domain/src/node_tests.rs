@@ -1,7 +1,8 @@
 use super::*;
 use crate::compute::Priority;
+use crate::cordon::Cordon;
 use crate::id::GpuSelector;
-use crate::request::Fraction;
+use crate::request::{ComputeMode, Fraction, Share};
 use alloc::string::ToString;
 use alloc::vec;
 use proptest::prelude::*;
@@ -227,6 +228,55 @@ fn a_slice_from_before_needs_its_gpu() {
     assert!(matches!(after.adopt(slice), Err(Refusal::Exists(_))));
 }
 
+fn cordon(reason: Option<&str>) -> Cordon {
+    let reason = reason.map(|reason| reason.parse().unwrap());
+    Cordon { by_uid: 0, since_unix_ms: 5, reason, told: "cordoned by root".to_string() }
+}
+
+#[test]
+fn cordoning_concerns_all_of_the_gpus_that_are_named_or_none() {
+    let mut node = node(3);
+    let gpus = |gpus: &[u32]| gpus.iter().copied().map(GpuSelector::Index).collect::<Vec<_>>();
+    for bad in [&[0, 9][..], &[1, 1], &[]] {
+        assert!(node.cordon(&gpus(bad), &cordon(None)).is_err(), "{bad:?}");
+        assert!(node.uncordon(&gpus(bad)).is_err(), "{bad:?}");
+    }
+    assert!(node.cordons().is_empty());
+    let done = node.cordon(&gpus(&[2, 0]), &cordon(None)).unwrap();
+    assert_eq!(done.iter().map(|gpu| (gpu.index, gpu.changed)).collect::<Vec<_>>(), [(0, true), (2, true)]);
+    let uuid = GpuSelector::Uuid(node.gpus()[0].uuid);
+    assert!(node.uncordon(&[uuid]).unwrap()[0].changed);
+    assert!(!node.uncordon(&[uuid]).unwrap()[0].changed);
+    assert_eq!(node.cordons().keys().collect::<Vec<_>>(), [&node.gpus()[2].uuid]);
+}
+
+#[test]
+fn a_cordon_that_stands_is_kept_unless_there_is_a_reason_to_tell() {
+    let mut node = node(1);
+    let gpu = [GpuSelector::Index(0)];
+    let mine = Cordon { by_uid: 7, ..cordon(Some("fan")) };
+    node.cordon(&gpu, &mine).unwrap();
+    let again = &node.cordon(&gpu, &cordon(None)).unwrap()[0];
+    assert_eq!((again.changed, again.cordon.as_ref()), (false, Some(&mine)));
+    let told = node.cordon(&gpu, &cordon(Some("memory"))).unwrap();
+    assert!(told[0].changed && told[0].cordon.as_ref().unwrap().by_uid == 0);
+}
+
+#[test]
+fn what_is_on_a_cordoned_gpu_stays_and_can_be_resized() {
+    let mut node = node(1);
+    let slice = node.create(&request("0.5"), ORIGIN).unwrap().name.clone();
+    node.cordon(&[GpuSelector::Index(0)], &cordon(None)).unwrap();
+    let fraction = Some(Fraction::try_from(700).unwrap());
+    node.resize(&slice, Resize { fraction, ..Resize::default() }).unwrap();
+    assert_eq!(node.slices_on(node.gpus()[0].uuid).collect::<Vec<_>>(), [&slice]);
+    assert!(node.check(&request("0.1")).unwrap_err().may_pass());
+    let named = SliceRequest { gpus: vec![GpuSelector::Index(0)], ..request("0.1") };
+    assert!(node.check(&named).unwrap_err().may_pass());
+    node.uncordon(&[GpuSelector::Index(0)]).unwrap();
+    assert_eq!(node.check(&named), Ok(()));
+}
+
 fn any_request() -> impl Strategy<Value = SliceRequest> {
     let share = prop_oneof![
         (1u32..1000).prop_map(|share| Share::Fraction(Fraction::try_from(share).unwrap())),
@@ -272,6 +322,35 @@ proptest! {
                 let _ = node.resize(victim, Resize { fraction, ..Resize::default() });
             }
             assert_lawful(&node)?;
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_no_slice_is_put_on_a_cordoned_gpu(
+        steps in proptest::collection::vec((any_request(), 0u32..4, 0u8..3), 1..40)
+    ) {
+        let (mut node, empty) = (node(4), node(4));
+        for (request, gpu, what) in steps {
+            let (gpu, before) = ([GpuSelector::Index(gpu)], node.slices().clone());
+            let changed = match what {
+                0 => node.cordon(&gpu, &cordon(None)),
+                1 => node.uncordon(&gpu),
+                _ => Ok(Vec::new()),
+            };
+            prop_assert!(changed.is_ok() && *node.slices() == before, "what is there stays");
+            let cordons = node.cordons().clone();
+            match node.create(&request, ORIGIN) {
+                Ok(slice) => prop_assert!(slice.parts.iter().all(|part| !cordons.contains_key(&part.gpu))),
+                Err(refusal) if refusal.may_pass() => {
+                    prop_assert_eq!(empty.check(&request), Ok(()), "{}", refusal);
+                }
+                Err(refusal) => {
+                    let mut open = node.clone();
+                    open.restore_cordons(BTreeMap::new());
+                    let without = open.check(&request).map_err(|refusal| refusal.may_pass());
+                    prop_assert_eq!(without, Err(false), "no cordon is to blame: {}", refusal);
+                }
+            }
         }
     }
 
@@ -334,5 +413,29 @@ fn what_a_shrunk_slice_still_holds_is_promised_to_nobody() {
     let back = Some(Fraction::try_from(500).unwrap());
     assert!(node.clone().resize(&first, Resize { fraction: back, ..Resize::default() }).is_ok());
     assert!(node.set_excess(&first, gpu, Bytes::ZERO));
+    assert!(node.check(&request("0.6")).is_ok());
+}
+
+#[test]
+fn what_a_slice_says_that_it_freed_is_promised_to_others_when_the_driver_confirms_it() {
+    let mut node = node(1);
+    let first = node.create(&request("0.5"), ORIGIN).unwrap().name.clone();
+    let (gpu, before) = (node.gpus()[0].uuid, node.clone());
+    let fraction = Some(Fraction::try_from(100).unwrap());
+    node.resize(&first, Resize { fraction, ..Resize::default() }).unwrap();
+    node.hold_back(&first, &before);
+    assert_eq!(node.committed(gpu), (before.committed(gpu).0, Permille::try_from(100).unwrap()));
+    assert!(!node.confirm_excess(&first, gpu, Bytes::ZERO, Bytes::new(u64::MAX)), "nobody has looked");
+    assert!(node.confirm_excess(&first, gpu, Bytes::ZERO, Bytes::mib(5000)), "part of it is free");
+    assert_eq!(node.excess(&first, gpu), Bytes::mib(5000));
+    assert!(
+        !node.confirm_excess(&first, gpu, Bytes::ZERO, Bytes::mib(9000)),
+        "what is seen alone raises nothing"
+    );
+    assert!(
+        node.confirm_excess(&first, gpu, Bytes::mib(7000), Bytes::ZERO),
+        "what it says is believed upwards"
+    );
+    assert!(node.confirm_excess(&first, gpu, Bytes::ZERO, Bytes::ZERO));
     assert!(node.check(&request("0.6")).is_ok());
 }

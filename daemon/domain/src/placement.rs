@@ -4,15 +4,20 @@
 //! whole GPUs go to the island that they leave fullest. The same node and the same demand always give the
 //! same place.
 
+mod unplaceable;
+
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 use core::num::NonZeroU32;
 
+use crate::cordon::Cordon;
 use crate::id::{GpuSelector, GpuUuid};
 use crate::units::{Bytes, Permille};
+
+pub use unplaceable::{Ever, Unplaceable};
 
 /// A GPU as placement sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +38,15 @@ pub struct Room {
     pub occupied: bool,
     /// Why no slice may be put here, if so.
     pub obstacle: Option<String>,
+    /// Who keeps further slices off it, if anybody.
+    pub cordon: Option<Cordon>,
 }
 
 impl Room {
+    const fn is_open(&self) -> bool {
+        self.obstacle.is_none() && self.cordon.is_none()
+    }
+
     fn is_untouched(&self) -> bool {
         !self.occupied && self.free == self.capacity && self.free_compute == Permille::WHOLE
     }
@@ -128,107 +139,6 @@ pub struct Place {
     pub compute: Permille,
 }
 
-/// Why something cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unplaceable {
-    /// The node has no GPU.
-    NoGpus,
-    /// No GPU answers to that selector.
-    UnknownGpu {
-        /// What was asked for.
-        selector: GpuSelector,
-        /// What there is.
-        known: Vec<(u32, GpuUuid)>,
-    },
-    /// A GPU is named twice.
-    Twice {
-        /// Its index.
-        index: u32,
-    },
-    /// The GPU asked for takes no slices.
-    NotSliceable {
-        /// Its index.
-        index: u32,
-        /// Why.
-        reason: String,
-    },
-    /// It does not fit.
-    NoRoom {
-        /// What was to be placed.
-        demand: Demand,
-        /// The GPUs that were considered, as they were.
-        rooms: Vec<Room>,
-        /// Whether it would fit if no other slice were there.
-        ever: Ever,
-    },
-}
-
-/// Whether waiting can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ever {
-    /// It fits once others are gone.
-    Later,
-    /// It does not fit even on the empty node.
-    Never,
-}
-
-impl fmt::Display for Unplaceable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoGpus => f.write_str("this node has no GPU to place it on; `tranche doctor` says why"),
-            Self::UnknownGpu { selector, known } => {
-                write!(f, "there is no GPU {selector} on this node; there is")?;
-                list(f, known, |f, (index, uuid)| write!(f, " {index} ({uuid})"))
-            }
-            Self::Twice { index } => {
-                write!(f, "GPU {index} is named twice: a slice has one part of each GPU")
-            }
-            Self::NotSliceable { index, reason } => write!(f, "GPU {index} takes no slices: {reason}"),
-            Self::NoRoom { demand, rooms, ever } => {
-                write!(f, "no room for {demand}:")?;
-                list(f, rooms, describe)?;
-                f.write_str(match ever {
-                    Ever::Later => {
-                        "; it fits once others have ended (ask to wait, or delete or shrink a slice)"
-                    }
-                    Ever::Never => "; it could not fit even if no other slice were there, so ask for less",
-                })
-            }
-        }
-    }
-}
-
-impl core::error::Error for Unplaceable {}
-
-/// The most GPUs that a message names one by one.
-const NAMED_GPUS: usize = 16;
-
-fn list<T>(
-    f: &mut fmt::Formatter<'_>,
-    items: &[T],
-    each: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
-) -> fmt::Result {
-    for (at, item) in items.iter().take(NAMED_GPUS).enumerate() {
-        f.write_str(if at == 0 { "" } else { "," })?;
-        each(f, item)?;
-    }
-    match items.len().saturating_sub(NAMED_GPUS) {
-        0 => Ok(()),
-        more => write!(f, ", and {more} more"),
-    }
-}
-
-fn describe(f: &mut fmt::Formatter<'_>, room: &Room) -> fmt::Result {
-    match &room.obstacle {
-        Some(reason) => write!(f, " GPU {} takes no slices ({reason})", room.index),
-        None => write!(
-            f,
-            " GPU {} has {} of {} and {} of compute free",
-            room.index, room.free, room.capacity, room.free_compute
-        ),
-    }
-}
-
 /// A GPU where a part fits, with what the part takes of it.
 struct Candidate<'a> {
     room: &'a Room,
@@ -265,16 +175,28 @@ pub fn place(rooms: &[Room], demand: Demand, on: &[GpuSelector]) -> Result<Vec<P
         Demand::Part { memory, compute } if on.len() > 1 => fit_each(rooms, memory, compute),
         _ => fit(rooms, demand),
     };
-    let refuse = || Unplaceable::NoRoom {
-        demand,
-        rooms: considered.clone(),
-        ever: if fit(&considered.iter().map(emptied).collect::<Vec<_>>()).is_some() {
-            Ever::Later
-        } else {
-            Ever::Never
-        },
+    let refuse = || {
+        let ever = ever(&considered, fit);
+        // Of GPUs that are named, each has to take its part.
+        match considered.iter().find_map(|room| Some((room.index, room.cordon.clone()?))) {
+            Some((index, cordon)) if !on.is_empty() && ever != Ever::Never => {
+                Unplaceable::Cordoned { index, cordon }
+            }
+            _ => Unplaceable::NoRoom { demand, rooms: considered.clone(), ever },
+        }
     };
     fit(&considered).ok_or_else(refuse)
+}
+
+/// Whether it would fit without the slices that are there, and without cordons.
+fn ever(rooms: &[Room], fit: impl Fn(&[Room]) -> Option<Vec<Place>>) -> Ever {
+    let empty: Vec<Room> = rooms.iter().map(emptied).collect();
+    let open: Vec<Room> = empty.iter().map(|room| Room { cordon: None, ..room.clone() }).collect();
+    match (fit(&empty), fit(&open)) {
+        (Some(_), _) => Ever::Later,
+        (None, Some(_)) => Ever::Uncordoned,
+        (None, None) => Ever::Never,
+    }
 }
 
 /// The GPUs that the selectors leave.
@@ -285,7 +207,14 @@ fn consider(rooms: &[Room], on: &[GpuSelector]) -> Result<Vec<Room>, Unplaceable
     if on.is_empty() {
         return Ok(rooms.to_vec());
     }
-    let mut named: Vec<Room> = on.iter().map(|gpu| find(rooms, *gpu)).collect::<Result<_, _>>()?;
+    let named = select(rooms, on)?;
+    named.iter().try_for_each(has_no_obstacle)?;
+    Ok(named)
+}
+
+/// The GPUs of these names, in index order.
+pub(crate) fn select(rooms: &[Room], names: &[GpuSelector]) -> Result<Vec<Room>, Unplaceable> {
+    let mut named: Vec<Room> = names.iter().map(|gpu| find(rooms, *gpu)).collect::<Result<_, _>>()?;
     named.sort_by_key(|room| room.index);
     match named.windows(2).find(|pair| pair[0].index == pair[1].index) {
         Some(pair) => Err(Unplaceable::Twice { index: pair[0].index }),
@@ -298,15 +227,17 @@ fn find(rooms: &[Room], selector: GpuSelector) -> Result<Room, Unplaceable> {
         GpuSelector::Index(index) => room.index == index,
         GpuSelector::Uuid(uuid) => room.uuid == uuid,
     };
-    match rooms.iter().find(named) {
-        None => Err(Unplaceable::UnknownGpu {
-            selector,
-            known: rooms.iter().map(|room| (room.index, room.uuid)).collect(),
-        }),
-        Some(Room { index, obstacle: Some(reason), .. }) => {
-            Err(Unplaceable::NotSliceable { index: *index, reason: reason.to_string() })
-        }
-        Some(room) => Ok(room.clone()),
+    let unknown = || Unplaceable::UnknownGpu {
+        selector,
+        known: rooms.iter().map(|room| (room.index, room.uuid)).collect(),
+    };
+    rooms.iter().find(named).cloned().ok_or_else(unknown)
+}
+
+fn has_no_obstacle(room: &Room) -> Result<(), Unplaceable> {
+    match &room.obstacle {
+        Some(reason) => Err(Unplaceable::NotSliceable { index: room.index, reason: reason.clone() }),
+        None => Ok(()),
     }
 }
 
@@ -323,7 +254,7 @@ fn fit(rooms: &[Room], demand: Demand) -> Option<Vec<Place>> {
 }
 
 fn fit_part(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Place> {
-    let open = rooms.iter().filter(|room| room.obstacle.is_none());
+    let open = rooms.iter().filter(|room| room.is_open());
     let candidates = open.map(|room| {
         let memory = memory.on(room.capacity);
         let compute = compute.on(memory, room.capacity);
@@ -348,7 +279,7 @@ fn fit_each(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Vec<Plac
 /// enough, from as few islands as possible.
 fn fit_whole(rooms: &[Room], count: usize) -> Option<Vec<Place>> {
     let mut islands: BTreeMap<u32, Vec<&Room>> = BTreeMap::new();
-    for room in rooms.iter().filter(|room| room.obstacle.is_none() && room.is_untouched()) {
+    for room in rooms.iter().filter(|room| room.is_open() && room.is_untouched()) {
         islands.entry(room.island).or_default().push(room);
     }
     let mut islands: Vec<Vec<&Room>> = islands.into_values().collect();

@@ -1,4 +1,5 @@
 use super::*;
+use alloc::string::ToString;
 use proptest::prelude::*;
 
 fn permille(share: u32) -> Permille {
@@ -20,6 +21,7 @@ fn room(index: u32, used: u32) -> Room {
         free_compute: permille(1000 - used),
         occupied: used > 0,
         obstacle: None,
+        cordon: None,
     }
 }
 
@@ -48,6 +50,43 @@ fn a_part_goes_where_it_leaves_the_least() {
     assert_eq!(chosen(&rooms, part(300)), [3]);
     assert_eq!(chosen(&rooms, part(600)), [1]);
     assert_eq!(chosen(&rooms, part(900)), [0]);
+}
+
+fn cordon() -> Cordon {
+    let told = "cordoned by root (uid 0) since noon: fan".to_string();
+    Cordon { by_uid: 0, since_unix_ms: 5, reason: "fan".parse().ok(), told }
+}
+
+fn cordoned(index: u32, used: u32) -> Room {
+    Room { cordon: Some(cordon()), ..room(index, used) }
+}
+
+#[test]
+fn a_cordoned_gpu_is_passed_over_and_said_to_be_so() {
+    assert_eq!(chosen(&[cordoned(0, 500), room(1, 0)], part(500)), [1]);
+    assert_eq!(chosen(&[cordoned(0, 0), room(1, 0), room(2, 0)], whole(2)), [1, 2]);
+    let refused = place(&[cordoned(0, 0), room(1, 900)], part(500), &[]).unwrap_err();
+    assert!(matches!(refused, Unplaceable::NoRoom { ever: Ever::Later, .. }), "GPU 1 may become free");
+    assert!(refused.to_string().contains("GPU 0 is cordoned by root (uid 0) since noon: fan"), "{refused}");
+    let refused = place(&[cordoned(0, 0)], part(500), &[]).unwrap_err();
+    assert!(matches!(refused, Unplaceable::NoRoom { ever: Ever::Uncordoned, .. }));
+    assert!(refused.to_string().ends_with("(`tranche gpu uncordon`, or ask to wait)"), "{refused}");
+    let mig = Room { obstacle: Some("MIG".to_string()), ..cordoned(0, 0) };
+    let refused = place(&[mig], part(500), &[]).unwrap_err();
+    assert!(
+        matches!(refused, Unplaceable::NoRoom { ever: Ever::Never, .. }),
+        "that is no operator's cordon alone"
+    );
+}
+
+#[test]
+fn a_cordoned_gpu_that_is_named_is_refused_by_who_cordoned_it() {
+    let named = [GpuSelector::Index(0)];
+    let refused = place(&[cordoned(0, 0), room(1, 0)], part(500), &named).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "GPU 0 takes no further slices: it is cordoned by root (uid 0) since noon: fan"
+    );
 }
 
 #[test]

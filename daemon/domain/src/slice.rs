@@ -112,8 +112,8 @@ impl Occupants {
 pub enum Life {
     /// Nobody has come yet. An ephemeral slice whose maker never enters it ends at the deadline.
     Awaiting {
-        /// Milliseconds since the Unix epoch.
-        deadline_unix_ms: u64,
+        /// In milliseconds, on a clock that nobody sets.
+        deadline_ms: u64,
     },
     /// Open to its roots and their descendants.
     Open(Occupants),
@@ -135,8 +135,8 @@ impl core::error::Error for IsEnding {}
 
 impl Life {
     /// The life of a slice just made.
-    pub const fn awaiting(deadline_unix_ms: u64) -> Self {
-        Self::Awaiting { deadline_unix_ms }
+    pub const fn awaiting(deadline_ms: u64) -> Self {
+        Self::Awaiting { deadline_ms }
     }
 
     /// Who is there, if anybody ever came.
@@ -184,9 +184,9 @@ impl Life {
 
     /// Whether a slice with this life is over: the ephemeral end with their last process, or when their
     /// maker did not come in time; the others only when told.
-    pub fn is_over(&self, ephemeral: bool, now_unix_ms: u64) -> bool {
+    pub fn is_over(&self, ephemeral: bool, now_ms: u64) -> bool {
         match self {
-            Self::Awaiting { deadline_unix_ms } => ephemeral && now_unix_ms >= *deadline_unix_ms,
+            Self::Awaiting { deadline_ms } => ephemeral && now_ms >= *deadline_ms,
             Self::Open(occupants) => ephemeral && occupants.is_empty(),
             Self::Ending(occupants) => occupants.is_empty(),
         }

@@ -27,6 +27,8 @@ pub use picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
 pub const CALM: Duration = Duration::from_secs(1);
 /// Between two looks while something is: what is true is known within two seconds of its beginning.
 pub const DOUBT: Duration = Duration::from_millis(250);
+/// Of how many looks the least excess is charged.
+const LOOKS: usize = 3;
 /// How long it is shown that somebody deceived us, after the last time.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -64,7 +66,7 @@ pub struct Finding {
     pub who: Option<ProcessId>,
     /// What shows it.
     pub evidence: String,
-    /// What somebody holds beyond what he is charged for, at the least that was seen.
+    /// What somebody holds beyond what he is charged for, at the least that was seen in the last looks.
     pub excess: Bytes,
 }
 
@@ -98,6 +100,8 @@ pub struct Outcome {
     pub news: Vec<Finding>,
     /// What was known before and is so no more.
     pub over: Vec<Finding>,
+    /// Who holds more than he is charged for, as long as he does: he may take more after he was found out.
+    pub charge: Vec<Finding>,
     /// Whom to kill, and for what.
     pub kill: Vec<Finding>,
     /// How long until the next look.
@@ -117,8 +121,17 @@ struct Watched {
     /// In how many looks it was seen without a break.
     seen: u32,
     last: Duration,
+    /// What was held beyond, in the last looks.
+    excesses: [Bytes; LOOKS],
     /// Since when it is a finding.
     found: Option<Duration>,
+}
+
+impl Watched {
+    /// It may be a race, or somebody who was found out takes more and more.
+    fn is_in_doubt(&self) -> bool {
+        self.found.is_none() || self.excesses.iter().any(|excess| *excess > self.finding.excess)
+    }
 }
 
 impl Truth {
@@ -136,9 +149,9 @@ impl Truth {
         for (subject, doubt) in seen {
             news.extend(self.take(subject, doubt, now));
         }
-        let in_doubt = self.watched.values().any(|watched| watched.found.is_none());
+        let in_doubt = self.watched.values().any(Watched::is_in_doubt);
         let again = if in_doubt { DOUBT } else { CALM };
-        Outcome { news, over, kill: self.condemned(now), again }
+        Outcome { news, over, charge: self.owed(now), kill: self.condemned(now), again }
     }
 
     /// What is found to be so now.
@@ -175,17 +188,25 @@ impl Truth {
             finding: finding.clone(),
             seen: 0,
             last: now,
+            excesses: [excess; LOOKS],
             found: None,
         });
+        watched.excesses[watched.seen as usize % LOOKS] = excess;
         watched.seen = watched.seen.saturating_add(1);
         watched.last = now;
-        let excess = watched.finding.excess.min(finding.excess);
-        watched.finding = Finding { excess, ..finding };
+        let least = watched.excesses.into_iter().min().unwrap_or(excess);
+        watched.finding = Finding { excess: least, ..finding };
         let is_news = watched.found.is_none() && watched.seen >= patience;
         if is_news {
             watched.found = Some(now);
         }
         is_news.then(|| watched.finding.clone())
+    }
+
+    /// What was found now or before, and was seen again now.
+    fn owed(&self, now: Duration) -> Vec<Finding> {
+        let seen = self.watched.values().filter(|watched| watched.found.is_some() && watched.last == now);
+        seen.map(|watched| &watched.finding).filter(|finding| finding.excess > Bytes::ZERO).cloned().collect()
     }
 
     fn condemned(&self, now: Duration) -> Vec<Finding> {

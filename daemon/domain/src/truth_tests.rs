@@ -21,7 +21,7 @@ fn user(pid: u32, holds: u64, whose: Whose) -> User {
 
 fn member(pid: u32, holds: u64, used: u64) -> User {
     let (used, granted) = (Bytes::mib(used), Bytes::mib(used));
-    let charged = Charged { used, granted, shared: Bytes::ZERO, reserve: CONTEXT };
+    let charged = Charged { used, granted, reserve: CONTEXT, ..Charged::default() };
     user(pid, holds, Whose::Member { slice: name("a"), charged })
 }
 
@@ -35,6 +35,7 @@ fn running(busy: Option<u32>, counted: u32) -> Picture {
         slice: name("a"),
         busy: busy.map(share),
         counted: share(counted),
+        moved: Permille::ZERO,
         busiest: busy.map(id), // another each time: what is found is the slice's
     };
     Picture { gpus: vec![OnGpu { gpu: GPU, users: Vec::new(), slices: vec![served] }], found: Vec::new() }
@@ -129,6 +130,16 @@ fn a_driver_that_says_nothing_new_neither_shows_anything_nor_clears_it() {
 }
 
 #[test]
+fn time_in_which_memory_was_moved_is_nobodys_secret_and_all_beyond_is() {
+    let mut moving = running(Some(950), 10);
+    moving.gpus[0].slices[0].moved = Permille::try_from(500).unwrap();
+    assert_eq!(time_to_news(&mut calm(Violations::Report), &moving), None);
+    moving.gpus[0].slices[0].moved = Permille::try_from(300).unwrap();
+    let (_, found) = time_to_news(&mut calm(Violations::Report), &moving).unwrap();
+    assert!(found.evidence.contains("95 % of the time and moved memory for 30 %, and 1 % was"), "{found:?}");
+}
+
+#[test]
 fn whoever_stops_within_the_grace_lives_but_a_deceit_is_not_undone() {
     let grace = Duration::from_secs(10);
     let mut truth = calm(Violations::Kill { grace });
@@ -157,6 +168,48 @@ fn the_least_excess_that_was_seen_is_what_is_charged() {
 }
 
 #[test]
+fn who_takes_more_after_he_was_found_out_is_charged_for_that_too() {
+    let mut truth = calm(Violations::Report);
+    let mut charged = Vec::new();
+    for (at, holds) in [2000, 2000, 2000, 5000, 9000, 9000, 9000, 1000].into_iter().enumerate() {
+        let outcome = truth.look(&picture(vec![member(9, holds, 1000)]), Duration::from_secs(at as u64));
+        assert!(outcome.again == DOUBT || at == 2 || at >= 6, "while it grows it is looked at often");
+        charged.extend(outcome.charge.into_iter().map(|finding| finding.excess.whole_mib()));
+    }
+    assert_eq!(truth.look(&picture(vec![member(9, 1000, 1000)]), Duration::from_secs(9)).again, CALM);
+    assert_eq!(charged, [1000, 1000, 1000, 4000, 8000], "the least of three looks, while he is seen");
+}
+
+/// A slice whose processes hold so much each, of which each tells so much.
+fn crowd(members: u32, holds: u64, used: u64) -> Picture {
+    let Picture { mut gpus, .. } = running(None, 0);
+    gpus[0].users = (1..=members).map(|pid| member(pid, holds, used)).collect();
+    Picture { gpus, found: Vec::new() }
+}
+
+#[test]
+fn many_who_keep_a_little_secret_are_seen_together_and_nobody_is_killed_for_it() {
+    let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+    let (passed, found) = time_to_news(&mut truth, &crowd(3, 300, 0)).unwrap();
+    assert!(CALM + passed < Duration::from_secs(2), "{passed:?}");
+    assert_eq!((found.subject.kind, found.who, found.excess), (Kind::UnderReported, None, Bytes::ZERO));
+    assert!(found.evidence.contains("its 3 processes hold 900 MiB together"), "{}", found.evidence);
+    assert_eq!(truth.look(&crowd(3, 300, 0), Duration::from_secs(200)).kill, []);
+}
+
+#[test]
+fn many_for_whom_the_driver_takes_a_little_more_are_accused_of_nothing() {
+    let mut truth = calm(Violations::Report);
+    assert_eq!(time_to_news(&mut truth, &crowd(40, 1032, 1000)), None);
+    let mut charged = crowd(40, 1250, 1000);
+    for user in &mut charged.gpus[0].users {
+        let Whose::Member { charged, .. } = &mut user.whose else { unreachable!("all are members") };
+        charged.beyond = Bytes::mib(250);
+    }
+    assert_eq!(time_to_news(&mut truth, &charged), None, "what was charged since is no secret");
+}
+
+#[test]
 fn the_evidence_has_the_figures() {
     let mut truth = calm(Violations::Report);
     let (_, finding) = time_to_news(&mut truth, &picture(vec![member(9, 1400, 1000)])).unwrap();
@@ -167,8 +220,9 @@ fn the_evidence_has_the_figures() {
 
 fn any_whose() -> impl Strategy<Value = Whose> {
     let amount = || (0u64..5000).prop_map(Bytes::mib);
-    let charged = (amount(), amount(), amount(), amount())
-        .prop_map(|(used, granted, shared, reserve)| Charged { used, granted, shared, reserve });
+    let charged = (amount(), amount(), amount(), amount()).prop_map(|(used, granted, shared, reserve)| {
+        Charged { used, granted, shared, reserve, beyond: used }
+    });
     prop_oneof![
         charged.prop_map(|charged| Whose::Member { slice: name("a"), charged }),
         Just(Whose::Relative { slice: name("a") }),

@@ -9,6 +9,7 @@ use core::fmt;
 use serde::Serialize;
 
 use crate::compute::{Priority, Why};
+use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use crate::pod::PodContainer;
@@ -129,12 +130,56 @@ pub struct GpuView {
     pub power_milliwatts: Option<u32>,
     /// Power limit in milliwatts, where NVML tells.
     pub power_limit_milliwatts: Option<u32>,
-    /// Why no slice may be put here, if so.
+    /// Why no slice may be put here, if so; a cordon, where nothing else is in the way.
     pub not_sliceable: Option<String>,
+    /// Who keeps further slices off it, if anybody.
+    pub cordon: Option<Cordon>,
     /// Faults that the driver reported and that are not over.
     pub faults: Vec<Fault>,
     /// Processes on the GPU that are in no slice.
     pub foreign: Vec<ForeignProcessView>,
+}
+
+impl GpuView {
+    /// What is in the way of slices that no operator can take away by uncordoning.
+    pub fn obstacle(&self) -> Option<&str> {
+        let cordon = self.cordon.as_ref().map(|cordon| cordon.told.as_str());
+        self.not_sliceable.as_deref().filter(|why| Some(*why) != cordon)
+    }
+}
+
+/// Somebody who is still on a GPU that is being drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RemainingView {
+    /// NVML index of the GPU.
+    pub gpu_index: u32,
+    /// UUID of the GPU.
+    pub gpu_uuid: GpuUuid,
+    /// The slice; nothing for processes that are in none.
+    pub slice: Option<SliceName>,
+    /// The processes; a slice may be there without any.
+    pub pids: Vec<HostPid>,
+}
+
+impl fmt::Display for RemainingView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.slice, self.pids.as_slice()) {
+            (Some(name), []) => write!(f, "slice {name}, in which nobody is")?,
+            (Some(name), pids) => write!(f, "slice {name} with {}", Pids(pids))?,
+            (None, pids) => write!(f, "{} in no slice", Pids(pids))?,
+        }
+        write!(f, " (GPU {})", self.gpu_index)
+    }
+}
+
+struct Pids<'a>(&'a [HostPid]);
+
+impl fmt::Display for Pids<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.len() == 1 { "process" } else { "processes" })?;
+        let mut pids = self.0.iter();
+        pids.try_for_each(|pid| write!(f, " {pid}"))
+    }
 }
 
 /// A process that uses a GPU outside any slice.

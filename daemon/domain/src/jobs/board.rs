@@ -21,7 +21,7 @@ pub struct Board {
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) seats: BTreeMap<MemberId, Seat>,
     pub(super) hold: Option<Hold>,
-    next_job: u64,
+    pub(super) next_job: u64,
     next_place: u64,
 }
 

@@ -68,6 +68,8 @@ pub struct Charged {
     pub granted: Bytes,
     /// What its slice is charged for together: the driver may count that with any of those who hold it.
     pub shared: Bytes,
+    /// What is charged to its slice beside that, because the driver was seen to hold it.
+    pub beyond: Bytes,
     /// What is charged for a context: so much more or less the driver may take.
     pub reserve: Bytes,
 }
@@ -79,6 +81,9 @@ pub struct Served {
     pub slice: SliceName,
     /// For which part of the time its processes ran on the GPU, as the driver says; nothing where it says nothing new.
     pub busy: Option<Permille>,
+    /// For which part of the time they read or wrote memory, as the driver says, where copies and fills are not counted.
+    /// Nothing where they are.
+    pub moved: Permille,
     /// Which part of the time was counted for the slice.
     pub counted: Permille,
     /// Whoever ran most.

@@ -14,7 +14,9 @@ use crate::units::Bytes;
 /// So much the driver may hold for a process beyond what it is charged before that is somebody's doing, and more where
 /// contexts take more. What it holds below is charged all the same, once the process stands still.
 const DRIVERS_OWN: Bytes = Bytes::mib(256);
-/// So much of a GPU's time may be seen by the driver and not by us: it counts fills as well, and by other periods.
+/// So much of it there may be for each process of a slice, where many hold a little more than they say.
+const EACH: Bytes = Bytes::mib(32);
+/// So much of a GPU's time may be seen by the driver and not by us, as it counts by other periods.
 const UNSEEN: u32 = 200;
 
 /// In how many looks without a break it has to be seen. A process that has just begun is listed and not yet known.
@@ -37,6 +39,7 @@ pub(super) struct Doubt {
 pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
     let of_gpu = |on: &OnGpu| {
         let users = on.users.iter().filter_map(|user| of_user(on, user));
+        let users = users.chain(on.slices.iter().filter_map(|served| of_crowd(on, &served.slice)));
         users.chain(on.slices.iter().filter_map(|served| of_slice(on.gpu, served))).collect::<Vec<_>>()
     };
     picture.gpus.iter().flat_map(of_gpu).chain(picture.found.iter().map(of_page)).collect()
@@ -81,7 +84,7 @@ fn amount(bytes: Option<Bytes>) -> String {
 }
 
 fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
-    let Charged { used, granted, shared, reserve } = charged;
+    let Charged { used, granted, shared, reserve, .. } = charged;
     let holds = user.holds?;
     let excess = holds.saturating_sub(used).saturating_sub(shared);
     let name = &user.command;
@@ -93,6 +96,38 @@ fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
     })
 }
 
+/// Many who keep secret what is not much for any of them.
+fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
+    let members: Vec<_> = on.users.iter().filter_map(|user| unsuspected(user, slice)).collect();
+    let sum = |of: fn(&Held) -> Bytes| members.iter().map(of).sum::<Bytes>();
+    let (holds, known) = (sum(|(holds, _)| *holds), sum(|(_, its)| its.used.saturating_add(its.beyond)));
+    // The driver may count what is shared with each of them.
+    let excess = holds.saturating_sub(known).saturating_sub(sum(|(_, its)| its.shared));
+    let most = members.iter().map(|(_, its)| its.reserve).max().unwrap_or_default().max(DRIVERS_OWN);
+    (excess > most.saturating_add(sum(|_| EACH))).then(|| {
+        let evidence = format!(
+            "its {} processes hold {holds} together, and {known} of that is known: each keeps a little secret",
+            members.len()
+        );
+        let (kind, slice) = (Kind::UnderReported, Some(slice.clone()));
+        let subject = Subject { kind, slice, gpu: Some(on.gpu), whose: None };
+        (subject, Doubt { evidence, who: None, excess: Bytes::ZERO, patience: AMOUNTS })
+    })
+}
+
+/// What a process holds, and what it is charged.
+type Held = (Bytes, Charged);
+
+/// What a member of the slice holds, unless that is in doubt by itself.
+fn unsuspected(user: &User, of: &SliceName) -> Option<Held> {
+    match &user.whose {
+        Whose::Member { slice, charged } if slice == of && of_member(user, *charged).is_none() => {
+            Some((user.holds?, *charged))
+        }
+        _ => None,
+    }
+}
+
 fn bypass(gpu: GpuUuid, served: &Served) -> Subject {
     let (kind, slice) = (Kind::GateBypassed, Some(served.slice.clone()));
     Subject { kind, slice, gpu: Some(gpu), whose: None }
@@ -100,11 +135,13 @@ fn bypass(gpu: GpuUuid, served: &Served) -> Subject {
 
 fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
     let (busy, counted) = (served.busy?, served.counted);
-    let most = counted.get() * 2 + UNSEEN;
-    (busy.get() >= most).then(|| {
+    let (moved, most) = (served.moved, counted.get() * 2 + UNSEEN);
+    // A GPU that does nothing but move memory is seen to do so for most of the time, not for all of it.
+    let excused = moved.get() + moved.get() / 2;
+    (busy.get().saturating_sub(excused) >= most).then(|| {
         let evidence = format!(
-            "the slice's processes ran for {busy} of the time, and {counted} was counted: some launches do not wait \
-             for their turn, or are not told"
+            "the slice's processes ran for {busy} of the time and moved memory for {moved}, and {counted} was counted: \
+             some launches do not wait for their turn, or are not told"
         );
         (bypass(gpu, served), Doubt { evidence, who: served.busiest, excess: Bytes::ZERO, patience: AMOUNTS })
     })

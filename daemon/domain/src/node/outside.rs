@@ -1,0 +1,79 @@
+//! What of a GPU is not for jobs.
+
+use super::Node;
+use crate::id::{GpuUuid, SliceName};
+use crate::jobs::{Gpu, MilliGpus};
+use crate::units::Bytes;
+
+impl Node {
+    /// The GPUs as jobs see them: what slices have that are not theirs is outside, and all of a GPU that takes no slices.
+    pub fn for_jobs(&self, is_jobs: impl Fn(&SliceName) -> bool) -> alloc::vec::Vec<Gpu> {
+        let gpu = |gpu: &super::Gpu| Gpu {
+            index: gpu.index,
+            uuid: gpu.uuid,
+            island: gpu.island,
+            outside: match gpu.obstacle.as_ref().map(drop).or(self.cordons.get(&gpu.uuid).map(drop)) {
+                Some(_) => MilliGpus::ONE,
+                None => self.outside(gpu.uuid, gpu.capacity, &is_jobs),
+            },
+        };
+        self.gpus.iter().map(gpu).collect()
+    }
+
+    /// Of memory and compute, whichever others have more of.
+    fn outside(&self, gpu: GpuUuid, capacity: Bytes, is_jobs: impl Fn(&SliceName) -> bool) -> MilliGpus {
+        let others = self.slices.values().filter(|slice| !is_jobs(&slice.name));
+        let parts = others.filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
+        let (memory, compute) = parts.fold((0u128, 0u32), |(memory, compute), (slice, cap)| {
+            let held = cap.saturating_add(self.excess(&slice.name, gpu));
+            (memory + u128::from(held.get()), compute + slice.compute.get())
+        });
+        let memory = (memory * 1000).div_ceil(u128::from(capacity.get().max(1)));
+        MilliGpus::new(u32::try_from(memory).unwrap_or(u32::MAX).max(compute).min(MilliGpus::ONE.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Gpu, Node, Origin};
+    use super::*;
+    use crate::compute::Priority;
+    use crate::request::{ComputeMode, SliceRequest};
+    use alloc::vec;
+
+    fn make(node: &mut Node, name: &str, share: &str, memory: Option<Bytes>) {
+        let request = SliceRequest {
+            name: Some(name.parse().unwrap()),
+            share: share.parse().unwrap(),
+            memory,
+            compute: None,
+            limit: None,
+            priority: Priority::DEFAULT,
+            mode: ComputeMode::Fair,
+            gpus: vec![],
+            ephemeral: false,
+            pod: None,
+        };
+        node.create(&request, Origin { uid: 0, now_unix_ms: 0 }).unwrap();
+    }
+
+    #[test]
+    fn what_others_have_is_outside_and_what_jobs_have_is_not() {
+        let gpu = |index: u32, obstacle: Option<&str>| Gpu {
+            index,
+            uuid: GpuUuid::from_bytes([index as u8; 16]),
+            island: 0,
+            capacity: Bytes::mib(1001),
+            obstacle: obstacle.map(Into::into),
+        };
+        let mut node = Node::new(vec![gpu(0, None), gpu(1, Some("broken"))]);
+        make(&mut node, "ours", "0.3", None);
+        make(&mut node, "theirs", "0.2", None);
+        let seen =
+            |node: &Node, index: usize| node.for_jobs(|name| name.as_str() == "ours")[index].outside.get();
+        assert_eq!((seen(&node, 0), seen(&node, 1)), (200, 1000));
+        node.delete(&"theirs".parse().unwrap()).unwrap();
+        make(&mut node, "wide", "0.1", Some(Bytes::mib(500)));
+        assert_eq!(seen(&node, 0), 500, "500 of 1001 MiB, rounded up");
+    }
+}

@@ -1,0 +1,72 @@
+//! What a slice is after a change, if that fits where it is.
+
+use alloc::vec::Vec;
+
+use super::demand::{check_compute, limit};
+use super::{Node, Refusal};
+use crate::id::SliceName;
+use crate::placement::Memory;
+use crate::request::{ComputeMode, Resize, Share};
+use crate::slice::{Part, Slice};
+use crate::units::{Bytes, Permille};
+
+impl Node {
+    pub(super) fn resized(&self, name: &SliceName, resize: Resize) -> Result<Slice, Refusal> {
+        let mut slice = self.slice(name)?.clone();
+        if resize.concerns_size() {
+            self.resize_part(&mut slice, resize)?;
+        }
+        slice.limit = limit(slice.mode, slice.compute, resize.limit, slice.limit)?;
+        slice.priority = resize.priority.unwrap_or(slice.priority);
+        slice.frozen = resize.frozen.unwrap_or(slice.frozen);
+        Ok(slice)
+    }
+
+    fn resize_part(&self, slice: &mut Slice, resize: Resize) -> Result<(), Refusal> {
+        let name = &slice.name;
+        if slice.share.gpus() > 1 {
+            return Err(Refusal::WholeGpus(name.clone()));
+        }
+        let fraction = resize.fraction.map(|fraction| fraction.permille());
+        let guaranteed = fraction.filter(|_| slice.mode != ComputeMode::BestEffort);
+        let compute = resize.compute.or(guaranteed).unwrap_or(slice.compute);
+        check_compute(compute, slice.mode)?;
+        let memory = resize.memory.map(Memory::Bytes).or(fraction.map(Memory::Share));
+        let sizes = slice.parts.iter().map(|part| self.part_resized(slice, *part, memory, compute));
+        let parts: Vec<Part> = sizes.collect::<Result<_, _>>()?;
+
+        slice.share = match (resize.fraction, resize.memory, parts.first()) {
+            (Some(fraction), _, _) => Share::Fraction(fraction),
+            (None, Some(_), Some(part)) => Share::Memory(part.cap),
+            _ => slice.share,
+        };
+        slice.parts = parts;
+        slice.compute = compute;
+        Ok(())
+    }
+
+    /// One part of a slice with other memory, if that and the compute fit where it is.
+    fn part_resized(
+        &self,
+        slice: &Slice,
+        part: Part,
+        memory: Option<Memory>,
+        compute: Permille,
+    ) -> Result<Part, Refusal> {
+        let name = &slice.name;
+        let stranded = Refusal::Stranded { name: name.clone(), gpu: part.gpu, reason: "is gone" };
+        let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu).ok_or(stranded)?;
+        let room = self.room(gpu);
+        let most_memory = room.free.saturating_add(part.cap).saturating_add(self.excess(name, gpu.uuid));
+        let most_compute = room.free_compute.checked_add(slice.compute).unwrap_or(Permille::WHOLE);
+        let memory = memory.map_or(part.cap, |memory| memory.on(gpu.capacity));
+        if memory > most_memory || compute > most_compute {
+            let (name, index) = (name.clone(), gpu.index);
+            return Err(Refusal::CannotGrow { name, index, memory, compute, most_memory, most_compute });
+        }
+        if memory == Bytes::ZERO {
+            return Err(Refusal::Contradiction("that fraction of this GPU is less than 1 MiB: ask for more"));
+        }
+        Ok(Part { cap: memory, ..part })
+    }
+}
