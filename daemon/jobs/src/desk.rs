@@ -1,0 +1,275 @@
+//! The desk: where jobs are handed in, and everything that may be done with them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+use tranche_domain::jobs::{
+    Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission,
+};
+
+use crate::entry::{Entry, Owner, Reason};
+use crate::error::{DeskError, OpenError};
+use crate::folder::Folders;
+use crate::history::Point;
+use crate::launch::Launcher;
+use crate::recover;
+use crate::site::Site;
+use crate::state::State;
+use crate::store::Store;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// The user.
+    pub uid: u32,
+    /// Whether they administer the node.
+    pub admin: bool,
+}
+
+/// Jobs of a node.
+#[derive(Debug)]
+pub struct Desk<S> {
+    pub(crate) site: S,
+    pub(crate) launcher: Launcher,
+    pub(crate) folders: Folders,
+    pub(crate) store: Store,
+    pub(crate) boot: String,
+    pub(crate) bell: Notify,
+    state: Mutex<State>,
+}
+
+impl<S: Site> Desk<S> {
+    /// Takes over what is kept in a folder; nothing moves before [`Desk::run`].
+    ///
+    /// # Errors
+    /// If that cannot be read or written.
+    pub fn open(folder: &Path, site: S, launcher: Launcher) -> Result<Self, OpenError> {
+        let path = folder.join("jobs");
+        let folders = Folders::open(path.clone()).map_err(|cause| OpenError::Folder { path, cause })?;
+        let (store, complaint) = recover::store(&folder.join("jobs.redb"))?;
+        let all = store.read()?;
+        complaint
+            .into_iter()
+            .chain(all.complaints.iter().cloned())
+            .for_each(|complaint| site.note(complaint));
+        let boot = recover::boot();
+        let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot);
+        recover::sweep(&folders, &state);
+        Ok(Self { site, launcher, folders, store, boot, bell: Notify::new(), state: Mutex::new(state) })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the state")
+    }
+
+    // Projects
+
+    /// Makes a project.
+    ///
+    /// # Errors
+    /// If there is one of that name, or the quotas would be more than the node has.
+    pub fn create_project(&self, project: Project, beyond_capacity: bool) -> Result<(), DeskError> {
+        let mut state = self.state();
+        if state.board.project(&project.name).is_ok() {
+            return Err(DeskError::ProjectExists(project.name));
+        }
+        self.set_project(&mut state, project, beyond_capacity)
+    }
+
+    /// Changes a project.
+    ///
+    /// # Errors
+    /// If there is none of that name, or the quotas would be more than the node has.
+    pub fn update_project(
+        &self,
+        name: &ProjectName,
+        change: ProjectChange,
+        beyond_capacity: bool,
+    ) -> Result<(), DeskError> {
+        let mut state = self.state();
+        let mut project = state.board.project(name)?.clone();
+        change.apply(&mut project);
+        self.set_project(&mut state, project, beyond_capacity)
+    }
+
+    fn set_project(
+        &self,
+        state: &mut State,
+        project: Project,
+        beyond_capacity: bool,
+    ) -> Result<(), DeskError> {
+        let before = state.board.project(&project.name).ok().cloned();
+        state.board.set_project(project.clone(), beyond_capacity)?;
+        state.unkept.projects.push(project.clone());
+        self.keep(state).inspect_err(|_| {
+            // What is not kept has not happened.
+            state.unkept.projects.retain(|unkept| unkept.name != project.name);
+            let undone = match before {
+                Some(before) => state.board.set_project(before, true),
+                None => state.board.remove_project(&project.name),
+            };
+            let _ = undone;
+        })?;
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Forgets a project.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it has jobs, ended ones too.
+    pub fn delete_project(&self, name: &ProjectName) -> Result<(), DeskError> {
+        let mut state = self.state();
+        let project = state.board.project(name)?.clone();
+        let jobs = state.names.keys().filter(|(project, _)| project == name).count();
+        if jobs > 0 {
+            return Err(tranche_domain::jobs::ProjectRefusal::InUse { name: name.clone(), jobs }.into());
+        }
+        state.board.remove_project(name)?;
+        state.unkept.projects_gone.push(name.to_string());
+        self.keep(&mut state).inspect_err(|_| {
+            state.unkept.projects_gone.retain(|gone| gone != name.as_str());
+            let _ = state.board.set_project(project, true);
+        })
+    }
+
+    // Jobs
+
+    /// Takes a job on. It starts when it is its turn.
+    ///
+    /// # Errors
+    /// If it could never run, its name is taken, or its owner is not a member of the project.
+    pub fn submit(&self, submission: Submission, owner: Owner, asker: Asker) -> Result<(), DeskError> {
+        let mut state = self.state();
+        let Submission { spec, launch, .. } = &submission;
+        let project =
+            state.board.project(&spec.project).map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
+        permit(asker, project, None)?;
+        if state.find(&spec.project, &spec.name).is_some() {
+            return Err(JobRefusal::Exists(spec.name.clone()).into());
+        }
+        let id = state.board.submit(spec.clone())?;
+        state.insert(id, Entry::new(&submission, owner, now_unix_ms()));
+        state.unkept.launches.push((id, launch.clone()));
+        self.keep(&mut state).inspect_err(|_| {
+            state.board.delete(id);
+            state.unkept.launches.retain(|(unkept, _)| *unkept != id);
+            state.remove(id);
+        })?;
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Ends a job and forgets it.
+    ///
+    /// # Errors
+    /// If there is none of that name, or the asker has no right to.
+    pub fn delete(&self, project: &ProjectName, name: &JobName, asker: Asker) -> Result<(), DeskError> {
+        self.change(project, name, asker, |state, id| {
+            let leaving = state.board.delete(id);
+            if state.board.jobs().contains_key(&id) {
+                let all: Vec<_> = state.tended.keys().filter(|member| member.job == id).copied().collect();
+                state.send_off(&leaving, &Reason::Deleted);
+                // Those who were leaving for now leave for good.
+                state.send_off(&all, &Reason::Deleted);
+                return Ok(());
+            }
+            state.remove(id);
+            self.folders.remove(id);
+            Ok(())
+        })
+    }
+
+    /// Stops a job's members until it is resumed, or lets them go on.
+    ///
+    /// # Errors
+    /// If there is none of that name, it has ended, or the asker has no right to.
+    pub fn suspend(
+        &self,
+        project: &ProjectName,
+        name: &JobName,
+        suspended: bool,
+        asker: Asker,
+    ) -> Result<(), DeskError> {
+        self.change(project, name, asker, |state, id| {
+            if !state.board.jobs().contains_key(&id) {
+                return Err(DeskError::Over(project.clone(), name.clone()));
+            }
+            let leaving = state.board.suspend(id, suspended);
+            state.send_off(&leaving, &Reason::Suspended);
+            state.dirty.insert(id);
+            Ok(())
+        })
+    }
+
+    fn change(
+        &self,
+        project: &ProjectName,
+        name: &JobName,
+        asker: Asker,
+        change: impl FnOnce(&mut State, JobId) -> Result<(), DeskError>,
+    ) -> Result<(), DeskError> {
+        let mut state = self.state();
+        let id = self.permitted(&state, project, name, asker)?;
+        change(&mut state, id)?;
+        // What cannot be kept now is kept later, by the same as every other move.
+        let kept = self.keep(&mut state);
+        self.bell.notify_one();
+        kept
+    }
+
+    /// A job with which the asker may do what they want.
+    pub(crate) fn permitted(
+        &self,
+        state: &State,
+        project: &ProjectName,
+        name: &JobName,
+        asker: Asker,
+    ) -> Result<JobId, DeskError> {
+        let of = state.board.project(project).map_err(|_| JobRefusal::NoProject(project.clone()))?;
+        let id = state.find(project, name);
+        let id = id.ok_or_else(|| JobRefusal::Unknown(project.clone(), name.clone()))?;
+        permit(asker, of, state.entries.get(&id).map(|entry| entry.owner))?;
+        Ok(id)
+    }
+
+    /// Who had how much since then.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, DeskError> {
+        Ok(self.store.history(since_unix_ms)?)
+    }
+
+    /// Keeps all that has changed.
+    pub(crate) fn keep(&self, state: &mut State) -> Result<(), DeskError> {
+        let changes = state.changes(&self.boot);
+        match self.store.keep(&changes) {
+            Ok(()) => {
+                state.kept_now(changes);
+                Ok(())
+            }
+            Err(error) => {
+                state.not_kept(changes);
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Members of the project may, whose job it is may, and whoever administers the node.
+pub(crate) fn permit(asker: Asker, project: &Project, owner: Option<Owner>) -> Result<(), DeskError> {
+    let owns = owner.is_some_and(|owner| owner.uid == asker.uid);
+    if asker.admin || owns || project.members.contains(&asker.uid) {
+        return Ok(());
+    }
+    Err(DeskError::NotAMember { uid: asker.uid, project: project.name.clone() })
+}
+
+pub(crate) fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

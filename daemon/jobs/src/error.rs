@@ -1,0 +1,43 @@
+//! What a caller can be told.
+
+use std::io;
+use std::path::PathBuf;
+
+use tranche_domain::jobs::{JobName, JobRefusal, ProjectName, ProjectRefusal};
+
+use crate::store::StoreError;
+
+/// Why a call changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum DeskError {
+    #[error(transparent)]
+    Project(#[from] ProjectRefusal),
+    #[error(transparent)]
+    Job(#[from] JobRefusal),
+    #[error("a project named {0} exists already; `tranche project update {0}` changes it")]
+    ProjectExists(ProjectName),
+    #[error("job {1} of project {0} has ended; submit it again under another name, or delete it first")]
+    Over(ProjectName, JobName),
+    #[error(
+        "user {uid} is not a member of project {project}: its members are made by whoever administers the node, with \
+         `tranche project update {project} --add-member NAME`"
+    )]
+    NotAMember { uid: u32, project: ProjectName },
+    #[error("job {job} of project {project} has no member {index}: it has {count}, from 0")]
+    NoSuchMember { project: ProjectName, job: JobName, index: u32, count: u32 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot read what the job printed, in {path}: {cause}")]
+    Log { path: PathBuf, cause: io::Error },
+}
+
+/// Why there is no desk.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot make {path}: {cause}")]
+    Folder { path: PathBuf, cause: io::Error },
+}

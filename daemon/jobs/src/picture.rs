@@ -1,0 +1,264 @@
+//! What there is to see.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tranche_domain::id::GpuUuid;
+use tranche_domain::jobs::{
+    JobId, JobName, JobState, JobView, Kind, MemberId, MemberView, Phase, Project, ProjectName, ProjectView,
+};
+
+use crate::desk::{Asker, Desk, permit};
+use crate::entry::{Entry, Member};
+use crate::error::DeskError;
+use crate::folder::{last_lines, read_log};
+use crate::site::Site;
+use crate::state::State;
+
+/// A part of what a member printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogPart {
+    /// What it printed.
+    pub bytes: Vec<u8>,
+    /// Where the next part begins.
+    pub next: u64,
+    /// Whether more may come.
+    pub open: bool,
+}
+
+/// Most that is read at a time, in bytes.
+const PART: usize = 64 << 10;
+/// Where in what an interactive job prints its address is looked for, in bytes.
+const FIRST: usize = 64 << 10;
+
+impl<S: Site> Desk<S> {
+    /// The projects, in order of their names.
+    pub fn projects(&self) -> Vec<ProjectView> {
+        let state = self.state();
+        let (mut running, mut queued) = (BTreeMap::new(), BTreeMap::new());
+        for (id, job) in state.board.jobs() {
+            let counts = if state.board.members(*id).next().is_some() { &mut running } else { &mut queued };
+            *counts.entry(&job.spec.project).or_insert(0) += 1;
+        }
+        let count = |of: &BTreeMap<_, u32>, project: &Project| of.get(&project.name).copied().unwrap_or(0);
+        let view = |project: &Project| ProjectView {
+            project: project.clone(),
+            allocated: state.board.used(&project.name),
+            running: count(&running, project),
+            queued: count(&queued, project),
+        };
+        state.board.projects().map(view).collect()
+    }
+
+    /// Jobs of a project or of all, or one of them, in the order in which they came; of each as much as the asker may see.
+    ///
+    /// # Errors
+    /// If one is named that there is not.
+    pub fn jobs(
+        &self,
+        project: Option<&ProjectName>,
+        name: Option<&JobName>,
+        asker: Asker,
+    ) -> Result<Vec<JobView>, DeskError> {
+        let state = self.state();
+        let ids: Vec<JobId> = match (project, name) {
+            (Some(project), Some(name)) => {
+                let unknown = || tranche_domain::jobs::JobRefusal::Unknown(project.clone(), name.clone());
+                state.board.project(project)?;
+                vec![state.find(project, name).ok_or_else(unknown)?]
+            }
+            (Some(project), None) => {
+                state.board.project(project)?;
+                let of = state.entries.iter().filter(|(_, entry)| entry.spec.project == *project);
+                of.map(|(id, _)| *id).collect()
+            }
+            (None, _) => state.entries.keys().copied().collect(),
+        };
+        let gpus = state.board.floor().gpus().map(|gpu| (gpu.uuid, gpu.index)).collect();
+        let mut views: Vec<JobView> = ids.iter().filter_map(|id| job(&state, *id, &gpus)).collect();
+        let closed: Vec<bool> = ids.iter().map(|id| !self.may_see(&state, *id, asker)).collect();
+        drop(state);
+        for ((view, id), closed) in views.iter_mut().zip(ids).zip(closed) {
+            if !closed {
+                self.add_private(view, id, name.is_some());
+            }
+        }
+        Ok(views)
+    }
+
+    fn may_see(&self, state: &State, id: JobId, asker: Asker) -> bool {
+        let Some(entry) = state.entries.get(&id) else { return false };
+        let project = state.board.project(&entry.spec.project);
+        project.is_ok_and(|project| permit(asker, project, Some(entry.owner)).is_ok())
+    }
+
+    /// What only its own people see; what it runs only if it is looked at by itself.
+    fn add_private(&self, view: &mut JobView, id: JobId, closely: bool) {
+        let running = view.members.iter().find(|member| member.state == JobState::Running);
+        if let Some(member) = running.filter(|_| view.kind == Kind::Interactive) {
+            let member = MemberId { job: id, index: member.index };
+            let (text, _) = read_log(&self.folders.log(member), 0, FIRST).unwrap_or_default();
+            view.url = url(&String::from_utf8_lossy(&text));
+        }
+        if let Some(launch) = self.store.launch(id).ok().flatten().filter(|_| closely) {
+            (view.command, view.workdir) = (launch.command, launch.workdir);
+        }
+    }
+
+    /// A part of what a member printed, from there on, or its last lines.
+    ///
+    /// # Errors
+    /// If there is no such member, it cannot be read, or the asker has no right to.
+    pub fn log(
+        &self,
+        project: &ProjectName,
+        name: &JobName,
+        index: u32,
+        from: LogFrom,
+        asker: Asker,
+    ) -> Result<LogPart, DeskError> {
+        let state = self.state();
+        let id = self.permitted(&state, project, name, asker)?;
+        let entry = state.entries.get(&id);
+        let count = entry.map_or(0, |entry| entry.spec.completions.get());
+        if index >= count {
+            return Err(DeskError::NoSuchMember {
+                project: project.clone(),
+                job: name.clone(),
+                index,
+                count,
+            });
+        }
+        let member = entry.and_then(|entry| entry.members.get(&index));
+        let open = member.is_none_or(|member| member.end.is_none());
+        drop(state);
+        let path: PathBuf = self.folders.log(MemberId { job: id, index });
+        let from = match from {
+            LogFrom::Byte(from) => from,
+            LogFrom::LastLines(lines) => last_lines(&path, lines),
+        };
+        let (bytes, next) = read_log(&path, from, PART).map_err(|cause| DeskError::Log { path, cause })?;
+        Ok(LogPart { bytes, next, open })
+    }
+}
+
+/// Where a part of a log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFrom {
+    /// There.
+    Byte(u64),
+    /// So many lines before its end.
+    LastLines(usize),
+}
+
+/// The first address in a text.
+fn url(text: &str) -> Option<String> {
+    let start = ["http://", "https://"].iter().filter_map(|scheme| text.find(scheme)).min()?;
+    let rest = &text[start..];
+    let end =
+        rest.find(|letter: char| letter.is_whitespace() || letter.is_control() || "\"'<>".contains(letter));
+    Some(rest[..end.unwrap_or(rest.len())].to_owned())
+}
+
+fn job(state: &State, id: JobId, gpus: &BTreeMap<GpuUuid, u32>) -> Option<JobView> {
+    let entry = state.entries.get(&id)?;
+    let mut view = JobView::of(&entry.spec);
+    (view.uid, view.submitted_unix_ms) = (entry.owner.uid, entry.submitted_unix_ms);
+    view.ended_unix_ms = entry.ended_unix_ms;
+    (view.succeeded, view.failed) = (entry.ended(true), entry.ended(false));
+    view.members = entry
+        .members
+        .iter()
+        .map(|(index, known)| member(state, MemberId { job: id, index: *index }, entry, known, gpus))
+        .collect();
+    (view.state, view.reason) = match entry.ended_unix_ms {
+        Some(_) => ended(&view),
+        None => under_way(state, id, &view),
+    };
+    Some(view)
+}
+
+fn ended(view: &JobView) -> (JobState, String) {
+    let bad = view.members.iter().find(|member| member.state == JobState::Failed);
+    match bad {
+        None => (JobState::Succeeded, String::new()),
+        Some(member) if view.completions == 1 => (JobState::Failed, member.reason.clone()),
+        Some(member) => (JobState::Failed, format!("member {}: {}", member.index, member.reason)),
+    }
+}
+
+fn under_way(state: &State, id: JobId, view: &JobView) -> (JobState, String) {
+    let is = JobState::of_members(view.members.iter().map(|member| member.state));
+    let waits = state.board.wait(id).map(|wait| wait.to_string());
+    let of_member = |state: JobState| {
+        let member = view.members.iter().find(|member| member.state == state);
+        member.map(|member| member.reason.clone()).unwrap_or_default()
+    };
+    let progress = || match view.completions {
+        1 => String::new(),
+        all => format!("{} of {all} have ended", view.succeeded + view.failed),
+    };
+    let reason = match is {
+        JobState::Running => progress(),
+        JobState::Pending => {
+            let before = Some(of_member(JobState::Pending)).filter(|before| !before.is_empty());
+            before.into_iter().chain(waits).collect::<Vec<_>>().join("; ")
+        }
+        other => of_member(other),
+    };
+    (is, reason)
+}
+
+fn member(
+    state: &State,
+    id: MemberId,
+    entry: &Entry,
+    known: &Member,
+    gpus: &BTreeMap<GpuUuid, u32>,
+) -> MemberView {
+    let seat = state.board.seat(id);
+    let is = member_state(state, id, known, seat.as_ref().map(|(phase, _)| *phase));
+    let has = !matches!(is, JobState::Pending) && !is.is_final();
+    let indices = seat.filter(|_| has).map(|(_, uuids)| uuids).unwrap_or_default();
+    let reason = match &known.end {
+        Some(end) => end.why.clone(),
+        None => known.farewell.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
+    MemberView {
+        index: id.index,
+        state: is,
+        reason,
+        gpus: indices.iter().filter_map(|uuid| gpus.get(uuid).copied()).collect(),
+        slice: has.then(|| entry.slice(id)),
+        pid: state.tended.get(&id).and_then(|tended| tended.shepherd.get()).map(|shepherd| shepherd.pid),
+        starts: known.starts,
+        started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
+    }
+}
+
+fn member_state(state: &State, id: MemberId, known: &Member, phase: Option<Phase>) -> JobState {
+    match (&known.end, phase) {
+        (Some(end), _) if end.success => JobState::Succeeded,
+        (Some(_), _) => JobState::Failed,
+        (None, None | Some(Phase::Claimed)) => JobState::Pending,
+        (None, Some(Phase::Stopping)) => JobState::Stopping,
+        (None, Some(Phase::Running)) if known.farewell.is_some() => JobState::Stopping,
+        (None, Some(Phase::Running)) => {
+            let runs = state.tended.get(&id).is_some_and(|tended| tended.shepherd.get().is_some());
+            if runs { JobState::Running } else { JobState::Creating }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_address_in_a_log_is_found_whole() {
+        let log = "[I 12:00 ServerApp] Jupyter is at:\n    http://localhost:8888/lab?token=ab12\n or http://127.0.0.1:8888";
+        assert_eq!(url(log).unwrap(), "http://localhost:8888/lab?token=ab12");
+        assert_eq!(url("see <https://a/b>").unwrap(), "https://a/b");
+        assert_eq!(url("no address here"), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! The rounds of the desk: what has changed outside is looked at, moves are decided, kept, and made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tranche_domain::jobs::{Activity, MemberId, MilliGpus, Move};
+
+use crate::desk::{Desk, now_unix_ms};
+use crate::entry::Reason;
+use crate::life::{self, Begin};
+use crate::site::{Happened, Site, What};
+use crate::state::State;
+
+/// How often limits are looked at, and what else nobody tells us of.
+const TURN: Duration = Duration::from_secs(1);
+
+impl<S: Site> Desk<S> {
+    /// Goes on with those who were running, and then decides whenever something has changed. Never returns.
+    pub async fn run(self: Arc<Self>) {
+        let running: Vec<MemberId> = self.state().tended.keys().copied().collect();
+        for member in running {
+            tokio::spawn(life::live(Arc::clone(&self), member, Begin::Again));
+        }
+        let mut turn = Instant::now();
+        loop {
+            let (desk, late) = (Arc::clone(&self), Instant::now() >= turn);
+            if late {
+                turn = Instant::now() + TURN;
+            }
+            let moves = tokio::task::spawn_blocking(move || desk.round(late)).await.unwrap_or_default();
+            moves.into_iter().for_each(|one| self.make(one));
+            tokio::select! {
+                () = self.bell.notified() => {}
+                () = sleep_until(turn) => {}
+            }
+        }
+    }
+
+    /// Something of the node has changed that matters to jobs.
+    pub fn look_again(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Decides and keeps that; what is kept is returned, to be done.
+    fn round(&self, late: bool) -> Vec<Move> {
+        let slices = self.state().slices();
+        let gpus = self.site.gpus(&slices);
+        let mut state = self.state();
+        // A GPU that is not here any more takes nobody.
+        let known: Vec<_> = state.board.floor().gpus().map(|gpu| gpu.uuid).collect();
+        for uuid in known {
+            let here = gpus.iter().find(|gpu| gpu.uuid == uuid);
+            state.board.set_outside(uuid, here.map_or(MilliGpus::ONE, |gpu| gpu.outside));
+        }
+        if late {
+            self.send_home(&mut state);
+        }
+        state.decide(now_unix_ms());
+        if state.dirty.is_empty() && state.moves.is_empty() && state.unkept.is_empty() {
+            return Vec::new();
+        }
+        match self.keep(&mut state) {
+            Ok(()) => {
+                let moves = std::mem::take(&mut state.moves);
+                for one in &moves {
+                    if let Move::Start { member, .. } = one {
+                        state.tended.insert(*member, Arc::default());
+                    }
+                }
+                moves
+            }
+            Err(error) => {
+                // They are made when they can be kept; it is tried again with the next round.
+                self.site.note(format!("jobs stay as they are: {error}"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn make(self: &Arc<Self>, one: Move) {
+        match one {
+            Move::Start { member, gpus } => {
+                tokio::spawn(life::live(Arc::clone(self), member, Begin::Fresh(gpus)));
+            }
+            Move::Stop { member, .. } => {
+                self.tell(member, What::Preempted);
+                if let Some(tended) = self.state().tended.get(&member) {
+                    tended.leave.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Those who ran, or were idle, for longer than they may.
+    fn send_home(&self, state: &mut State) {
+        let now = now_unix_ms();
+        let tended = state.tended.iter().filter(|(_, tended)| tended.shepherd.get().is_some());
+        let overdue: Vec<(MemberId, String)> =
+            tended.filter_map(|(member, _)| Some((*member, self.overdue(state, *member, now)?))).collect();
+        for (member, why) in overdue {
+            let already = state
+                .entries
+                .get(&member.job)
+                .and_then(|entry| entry.members.get(&member.index)?.farewell.as_ref());
+            if already.is_none() {
+                self.tell_of(state, member, What::Overdue, &why);
+                state.send_off(&[member], &Reason::Overdue(why));
+            }
+        }
+    }
+
+    fn overdue(&self, state: &State, member: MemberId, now_unix_ms: u64) -> Option<String> {
+        let entry = state.entries.get(&member.job)?;
+        let project = state.board.project(&entry.spec.project).ok()?;
+        let since = entry.members.get(&member.index)?.started_unix_ms;
+        let running = Duration::from_millis(now_unix_ms.saturating_sub(since));
+        let idle = match project.idle_limit {
+            Some(_) => self.site.idle(&entry.slice(member)),
+            None => Duration::ZERO,
+        };
+        let did = Activity { running, idle: idle.min(running) };
+        project.overdue(entry.spec.kind, entry.terms.max_runtime, did).map(|overdue| overdue.to_string())
+    }
+
+    /// Tells of a member what there is to say.
+    pub(crate) fn tell(&self, member: MemberId, what: What) {
+        let state = self.state();
+        let reason = state
+            .entries
+            .get(&member.job)
+            .and_then(|entry| entry.members.get(&member.index)?.farewell.clone());
+        let evidence = reason.map(|reason| reason.to_string()).unwrap_or_default();
+        self.tell_of(&state, member, what, &evidence);
+    }
+
+    pub(crate) fn tell_of(&self, state: &State, member: MemberId, what: What, evidence: &str) {
+        if let Some(entry) = state.entries.get(&member.job) {
+            let slice = entry.slice(member);
+            self.site.record(Happened { what, slice, evidence: evidence.into() });
+        }
+    }
+}

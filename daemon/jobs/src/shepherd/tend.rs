@@ -1,0 +1,155 @@
+//! The command itself: started, waited for, and stopped when told to.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+use tranche_domain::jobs::{Farewell, Warning};
+use tranche_jobs::flock::{Order, Outcome};
+
+use crate::{kin, log};
+
+/// Where the command is looked after.
+pub(crate) struct Pen {
+    runtime: Runtime,
+    told: Signals,
+}
+
+impl Pen {
+    /// From here on, being told to stop ends the command and not the shepherd.
+    pub(crate) fn new() -> io::Result<Self> {
+        kin::adopt()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let told = runtime.block_on(async { signal(SignalKind::terminate()) })?;
+        Ok(Self { runtime, told })
+    }
+
+    /// Runs the command to its end; `on_told` is called if it is told to stop before that.
+    pub(crate) fn run(mut self, order: Order, log: File, on_told: impl FnOnce()) -> io::Result<Outcome> {
+        self.runtime.block_on(tend(order, log, &mut self.told, on_told))
+    }
+}
+
+async fn tend(order: Order, log: File, told: &mut Signals, on_told: impl FnOnce()) -> io::Result<Outcome> {
+    let (printed, printing) = io::pipe()?;
+    let mut command = command(&order, printing)?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(Outcome::NotStarted(not_started(&order, &error))),
+    };
+    // The command holds our ends of the pipe as well.
+    drop(command);
+    let keeping = log::keep(printed, log);
+    let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+    let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
+    let (mut leaving, mut on_told) = (Leaving::default(), Some(on_told));
+    let status = loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => break status?,
+            _ = told.recv() => {
+                if let Some(on_told) = on_told.take() {
+                    on_told();
+                    leaving.begin(group, order.farewell);
+                }
+            }
+            () = leaving.next_step() => leaving.step(group, order.farewell),
+        }
+    };
+    end(group, child, keeping);
+    Ok(outcome(status))
+}
+
+fn end(group: Pid, child: Child, keeping: std::thread::JoinHandle<()>) {
+    drop(child);
+    kin::sweep(group);
+    // Nobody is left who could print.
+    let _ = keeping.join();
+}
+
+fn command(order: &Order, printing: io::PipeWriter) -> io::Result<Command> {
+    let (program, arguments) = order.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(order.environment.iter().cloned());
+    command.current_dir(&order.workdir).process_group(0);
+    command.stdin(Stdio::null()).stderr(printing.try_clone()?).stdout(printing);
+    Ok(command)
+}
+
+/// Whether it is the folder or the program that is missing.
+fn not_started(order: &Order, error: &io::Error) -> String {
+    let (program, workdir) = (order.command.first().map_or("", String::as_str), order.workdir.display());
+    match error.kind() {
+        io::ErrorKind::NotFound if !Path::new(&order.workdir).is_dir() => {
+            format!("cannot start in {workdir}: there is no such folder; name another with --workdir")
+        }
+        io::ErrorKind::NotFound if program.contains('/') => {
+            format!("there is no {program}, or what it is to be run with is missing")
+        }
+        io::ErrorKind::NotFound => {
+            format!(
+                "there is no {program} in any folder of PATH; give its whole path, or set PATH with --env"
+            )
+        }
+        _ => format!("cannot start {program} in {workdir}: {error}"),
+    }
+}
+
+fn outcome(status: ExitStatus) -> Outcome {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Outcome::Exit(code),
+        (None, Some(signal)) => Outcome::Signal(signal),
+        (None, None) => Outcome::Lost,
+    }
+}
+
+/// How far the command has been told to leave: what comes next, and when.
+#[derive(Debug, Default)]
+struct Leaving(Option<(Instant, Signal)>);
+
+impl Leaving {
+    fn begin(&mut self, group: Pid, farewell: Farewell) {
+        match farewell.warning {
+            Some(warning) => self.tell(group, of(warning), farewell.grace, Signal::SIGTERM),
+            None => self.tell(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
+        }
+    }
+
+    fn step(&mut self, group: Pid, farewell: Farewell) {
+        match self.0.take() {
+            Some((_, Signal::SIGTERM)) => self.tell(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
+            Some((_, last)) => kin::signal(group, last),
+            None => {}
+        }
+    }
+
+    fn tell(&mut self, group: Pid, signal: Signal, grace: Duration, next: Signal) {
+        kin::signal(group, signal);
+        self.0 = Some((Instant::now() + grace, next));
+    }
+
+    async fn next_step(&self) {
+        match self.0 {
+            Some((when, _)) => sleep_until(when).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+const fn of(warning: Warning) -> Signal {
+    match warning {
+        Warning::Hup => Signal::SIGHUP,
+        Warning::Int => Signal::SIGINT,
+        Warning::Usr1 => Signal::SIGUSR1,
+        Warning::Usr2 => Signal::SIGUSR2,
+    }
+}

@@ -1,0 +1,197 @@
+//! What a desk has in memory: the board, what else is known of each job, and who is being looked after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tranche_domain::id::SliceName;
+use tranche_domain::jobs::{
+    Board, JobId, JobName, Kept, Left, MemberId, MilliGpus, Move, Phase, ProjectName,
+};
+use tranche_domain::slice::ProcessId;
+
+use crate::entry::{End, Entry, Reason, Run};
+use crate::history::Point;
+use crate::store::{Changes, KeptJob, KeptNode};
+
+/// Everything that changes together.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) board: Board,
+    pub(crate) entries: BTreeMap<JobId, Entry>,
+    pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
+    pub(crate) tended: BTreeMap<MemberId, Arc<Tended>>,
+    /// What has changed and is not kept yet.
+    pub(crate) unkept: Changes,
+    /// Jobs of which something has.
+    pub(crate) dirty: BTreeSet<JobId>,
+    /// Moves that are made once they are kept.
+    pub(crate) moves: Vec<Move>,
+    /// Places, as they were when moves were made last.
+    pub(crate) places: BTreeMap<MemberId, Kept>,
+    /// What each job had then.
+    pub(crate) had: BTreeMap<JobId, MilliGpus>,
+    pub(crate) node: KeptNode,
+}
+
+/// A member that is being looked after.
+#[derive(Debug, Default)]
+pub(crate) struct Tended {
+    /// Told when it is to leave.
+    pub(crate) leave: Notify,
+    /// The process that looks after it, once it runs.
+    pub(crate) shepherd: std::sync::OnceLock<ProcessId>,
+}
+
+impl State {
+    /// A job that a caller names.
+    pub(crate) fn find(&self, project: &ProjectName, name: &JobName) -> Option<JobId> {
+        self.names.get(&(project.clone(), name.clone())).copied()
+    }
+
+    /// The slices of those who have a place.
+    pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
+        let slice = |member: &MemberId| Some(self.entries.get(&member.job)?.slice(*member));
+        self.tended.keys().filter_map(slice).collect()
+    }
+
+    pub(crate) fn insert(&mut self, id: JobId, entry: Entry) {
+        self.names.insert((entry.spec.project.clone(), entry.spec.name.clone()), id);
+        self.entries.insert(id, entry);
+        self.dirty.insert(id);
+    }
+
+    pub(crate) fn remove(&mut self, id: JobId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.names.remove(&(entry.spec.project, entry.spec.name));
+        }
+        self.dirty.remove(&id);
+        self.unkept.jobs_gone.push(id);
+    }
+
+    /// Tells members to leave, and why.
+    pub(crate) fn send_off(&mut self, members: &[MemberId], reason: &Reason) {
+        for member in members {
+            self.give_reason(*member, reason.clone());
+            if let Some(tended) = self.tended.get(member) {
+                tended.leave.notify_one();
+            }
+        }
+    }
+
+    /// Why a member has to leave; who has to leave for good does so, whatever comes after.
+    fn give_reason(&mut self, member: MemberId, reason: Reason) {
+        let Some(entry) = self.entries.get_mut(&member.job) else { return };
+        let farewell = &mut entry.member_mut(member.index).farewell;
+        if farewell.as_ref().is_none_or(Reason::is_for_now) {
+            *farewell = Some(reason);
+            self.dirty.insert(member.job);
+        }
+    }
+
+    /// Decides who moves, and writes down who does.
+    pub(crate) fn decide(&mut self, now_unix_ms: u64) {
+        let moves = self.board.decide();
+        for one in &moves {
+            self.note(one, now_unix_ms);
+        }
+        self.moves.extend(moves);
+        self.note_places(now_unix_ms);
+    }
+
+    fn note(&mut self, one: &Move, now_unix_ms: u64) {
+        match one {
+            Move::Start { member, .. } => {
+                let Some(entry) = self.entries.get_mut(&member.job) else { return };
+                let started = entry.member_mut(member.index);
+                started.starts += 1;
+                started.started_unix_ms = now_unix_ms;
+                (started.farewell, started.end) = (None, None);
+            }
+            Move::Stop { member, by } => {
+                let Some(by) = self.entries.get(&by.job).map(|by| by.spec.clone()) else { return };
+                self.give_reason(*member, Reason::Preempted(by.project, by.name));
+            }
+        }
+    }
+
+    /// Jobs whose places are others than before have to be kept.
+    fn note_places(&mut self, now_unix_ms: u64) {
+        let now: BTreeMap<_, _> =
+            self.board.all_places().into_iter().map(|kept| (kept.member, kept)).collect();
+        let changed = |one: &BTreeMap<MemberId, Kept>, other: &BTreeMap<MemberId, Kept>| {
+            let differs = one.iter().filter(|(member, kept)| other.get(member) != Some(kept));
+            differs.map(|(member, _)| member.job).collect::<Vec<_>>()
+        };
+        self.dirty.extend(changed(&now, &self.places));
+        self.dirty.extend(changed(&self.places, &now));
+        self.places = now;
+        self.note_history(now_unix_ms);
+    }
+
+    fn note_history(&mut self, time_unix_ms: u64) {
+        let mut has: BTreeMap<JobId, MilliGpus> = BTreeMap::new();
+        for kept in self.places.values().filter(|kept| kept.phase == Phase::Running) {
+            if let Some(entry) = self.entries.get(&kept.member.job) {
+                let sum = has.entry(kept.member.job).or_default();
+                *sum = sum.plus(entry.spec.size.total());
+            }
+        }
+        let of =
+            |amounts: &BTreeMap<JobId, MilliGpus>, id: &JobId| amounts.get(id).copied().unwrap_or_default();
+        let ids: BTreeSet<JobId> = self.had.keys().chain(has.keys()).copied().collect();
+        for id in ids.iter().filter(|id| of(&self.had, id) != of(&has, id)) {
+            let Some(entry) = self.entries.get(id) else { continue };
+            let (project, job) = (entry.spec.project.clone(), entry.spec.name.clone());
+            self.unkept.points.push(Point { time_unix_ms, project, job, gpus: of(&has, id) });
+        }
+        self.had = has;
+    }
+
+    /// A member has left; says how that was judged, and whether its job is over.
+    pub(crate) fn left(&mut self, member: MemberId, run: Run, now_unix_ms: u64) -> Option<End> {
+        self.tended.remove(&member);
+        let entry = self.entries.get_mut(&member.job)?;
+        let retries = entry.terms.retries;
+        let end = entry.member_mut(member.index).judge(run, retries);
+        let forgotten = self.board.jobs().get(&member.job).is_none_or(|job| job.deleted);
+        let over = self.board.left(member, if end.is_some() { Left::Done } else { Left::Again });
+        self.dirty.insert(member.job);
+        // So that what it had ends in the history before the job does.
+        self.note_places(now_unix_ms);
+        if over && forgotten {
+            self.remove(member.job);
+        } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
+            entry.ended_unix_ms = Some(now_unix_ms);
+        }
+        end
+    }
+
+    /// All that is to be kept now.
+    pub(crate) fn changes(&mut self, boot: &str) -> Changes {
+        let node =
+            KeptNode { next_job: self.board.next_number(), hold: self.board.kept_free(), boot: boot.into() };
+        let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
+        let mut changes = std::mem::take(&mut self.unkept);
+        changes.jobs = jobs;
+        changes.node = (node != self.node).then_some(node);
+        changes
+    }
+
+    fn kept(&self, id: JobId) -> Option<KeptJob> {
+        let entry = self.entries.get(&id)?.clone();
+        Some(KeptJob { entry, job: self.board.jobs().get(&id).cloned(), places: self.board.places(id) })
+    }
+
+    /// They are.
+    pub(crate) fn kept_now(&mut self, changes: Changes) {
+        self.dirty.clear();
+        self.node = changes.node.unwrap_or_else(|| std::mem::take(&mut self.node));
+    }
+
+    /// They are not: they have to be tried again.
+    pub(crate) fn not_kept(&mut self, mut changes: Changes) {
+        changes.jobs.clear();
+        self.unkept = changes;
+    }
+}

@@ -1,0 +1,248 @@
+//! Where projects and jobs are kept. A change is there whole or not at all, whenever the daemon dies.
+
+use std::path::{Path, PathBuf};
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tranche_domain::id::GpuUuid;
+use tranche_domain::jobs::{Job, JobId, Kept, Launch, Project};
+
+use crate::entry::Entry;
+use crate::history::Point;
+
+const PROJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("projects");
+const JOBS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("jobs");
+/// What jobs run. It never changes, and is the largest part of them.
+const LAUNCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("launches");
+const HISTORY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("history");
+const NODE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("node");
+
+/// How many points of history are kept.
+const MOST_POINTS: u64 = 100_000;
+
+/// Why nothing could be kept, or read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing} {}: {cause}", path.display())]
+pub struct StoreError {
+    doing: &'static str,
+    path: PathBuf,
+    cause: Box<redb::Error>,
+}
+
+impl StoreError {
+    /// Whether the file itself is at fault, so that another one would do.
+    pub(crate) fn is_damage(&self) -> bool {
+        use redb::Error::{Corrupted, Io, UpgradeRequired};
+        match &*self.cause {
+            Corrupted(_) | UpgradeRequired(_) => true,
+            Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+            _ => false,
+        }
+    }
+}
+
+/// A job as it is kept.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct KeptJob {
+    pub(crate) entry: Entry,
+    /// Nothing once it has ended.
+    pub(crate) job: Option<Job>,
+    pub(crate) places: Vec<Kept>,
+}
+
+/// What is kept of the node beside that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptNode {
+    /// Numbers of jobs below this one have been used.
+    pub(crate) next_job: u64,
+    /// GPUs that are kept free for a job.
+    pub(crate) hold: Option<(JobId, Vec<GpuUuid>)>,
+    /// The boot of the machine in which that was so.
+    pub(crate) boot: String,
+}
+
+/// Everything, as it was kept last.
+#[derive(Debug, Default)]
+pub(crate) struct Everything {
+    pub(crate) projects: Vec<Project>,
+    pub(crate) jobs: Vec<(JobId, KeptJob)>,
+    pub(crate) node: KeptNode,
+    /// What could not be understood, for a person to see.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// What has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) projects: Vec<Project>,
+    pub(crate) projects_gone: Vec<String>,
+    pub(crate) jobs: Vec<(JobId, KeptJob)>,
+    pub(crate) launches: Vec<(JobId, Launch)>,
+    pub(crate) jobs_gone: Vec<JobId>,
+    pub(crate) points: Vec<Point>,
+    pub(crate) node: Option<KeptNode>,
+}
+
+impl Changes {
+    /// Whether nothing has changed beside jobs.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { projects, projects_gone, jobs, launches, jobs_gone, points, node } = self;
+        projects.is_empty()
+            && projects_gone.is_empty()
+            && jobs.is_empty()
+            && launches.is_empty()
+            && jobs_gone.is_empty()
+            && points.is_empty()
+            && node.is_none()
+    }
+}
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+    database: Database,
+}
+
+impl Store {
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed =
+            |cause: redb::Error| StoreError { doing: "open", path: path.into(), cause: Box::new(cause) };
+        let database = Database::create(path).map_err(|error| failed(error.into()))?;
+        let store = Self { path: path.into(), database };
+        // So that every table is there to be read.
+        store.keep(&Changes::default())?;
+        Ok(store)
+    }
+
+    /// Keeps what has changed: when this returns, it is on the disk.
+    pub(crate) fn keep(&self, changes: &Changes) -> Result<(), StoreError> {
+        self.write(changes).map_err(|cause| self.failed("write to", cause))
+    }
+
+    fn failed(&self, doing: &'static str, cause: redb::Error) -> StoreError {
+        StoreError { doing, path: self.path.clone(), cause: Box::new(cause) }
+    }
+
+    fn write(&self, changes: &Changes) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        write_projects(&transaction, changes)?;
+        write_jobs(&transaction, changes)?;
+        write_points(&transaction, &changes.points)?;
+        let mut node = transaction.open_table(NODE)?;
+        if let Some(kept) = &changes.node {
+            node.insert("node", json(kept).as_slice())?;
+        }
+        drop(node);
+        Ok(transaction.commit()?)
+    }
+
+    /// Reads everything but what jobs run and the history.
+    pub(crate) fn read(&self) -> Result<Everything, StoreError> {
+        self.read_all().map_err(|cause| self.failed("read", cause))
+    }
+
+    fn read_all(&self) -> Result<Everything, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let mut all = Everything::default();
+        for row in transaction.open_table(PROJECTS)?.iter()? {
+            let (name, text) = row?;
+            all.projects.extend(understood(&mut all.complaints, "project", name.value(), text.value()));
+        }
+        for row in transaction.open_table(JOBS)?.iter()? {
+            let (id, text) = row?;
+            let job = understood(&mut all.complaints, "job", id.value(), text.value());
+            all.jobs.extend(job.map(|job| (JobId(id.value()), job)));
+        }
+        if let Some(text) = transaction.open_table(NODE)?.get("node")? {
+            all.node = understood(&mut all.complaints, "the", "node", text.value()).unwrap_or_default();
+        }
+        Ok(all)
+    }
+
+    /// What a job runs.
+    pub(crate) fn launch(&self, id: JobId) -> Result<Option<Launch>, StoreError> {
+        let read = || {
+            let transaction = self.database.begin_read()?;
+            let text = transaction.open_table(LAUNCHES)?.get(id.0)?;
+            Ok::<_, redb::Error>(text.and_then(|text| serde_json::from_slice(text.value()).ok()))
+        };
+        read().map_err(|cause| self.failed("read", cause))
+    }
+
+    /// What happened since then, in milliseconds since the Unix epoch.
+    pub(crate) fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, StoreError> {
+        let read = || {
+            let transaction = self.database.begin_read()?;
+            let mut points = Vec::new();
+            for row in transaction.open_table(HISTORY)?.iter()? {
+                points.extend(serde_json::from_slice::<Point>(row?.1.value()).ok());
+            }
+            Ok::<_, redb::Error>(points)
+        };
+        let mut points = read().map_err(|cause| self.failed("read", cause))?;
+        points.retain(|point| point.time_unix_ms >= since_unix_ms);
+        Ok(points)
+    }
+}
+
+fn write_projects(transaction: &WriteTransaction, changes: &Changes) -> Result<(), redb::Error> {
+    let mut projects = transaction.open_table(PROJECTS)?;
+    for project in &changes.projects {
+        projects.insert(project.name.as_str(), json(project).as_slice())?;
+    }
+    for gone in &changes.projects_gone {
+        projects.remove(gone.as_str())?;
+    }
+    Ok(())
+}
+
+fn write_jobs(transaction: &WriteTransaction, changes: &Changes) -> Result<(), redb::Error> {
+    let (mut jobs, mut launches) = (transaction.open_table(JOBS)?, transaction.open_table(LAUNCHES)?);
+    for (id, job) in &changes.jobs {
+        jobs.insert(id.0, json(job).as_slice())?;
+    }
+    for (id, launch) in &changes.launches {
+        launches.insert(id.0, json(launch).as_slice())?;
+    }
+    for id in &changes.jobs_gone {
+        jobs.remove(id.0)?;
+        launches.remove(id.0)?;
+    }
+    Ok(())
+}
+
+fn write_points(transaction: &WriteTransaction, points: &[Point]) -> Result<(), redb::Error> {
+    let mut history = transaction.open_table(HISTORY)?;
+    let mut next = history.last()?.map_or(0, |(last, _)| last.value() + 1);
+    for point in points {
+        history.insert(next, json(point).as_slice())?;
+        next += 1;
+    }
+    let old = next.saturating_sub(MOST_POINTS);
+    if history.first()?.is_some_and(|(first, _)| first.value() < old) {
+        history.retain_in(..old, |_, _| false)?;
+    }
+    Ok(())
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value)
+        .expect("it has no keys that are not texts, and nothing that fails to be written")
+}
+
+/// A row that cannot be understood stays where it is and is told: nothing of it is believed, and nothing is lost.
+fn understood<T: DeserializeOwned>(
+    complaints: &mut Vec<String>,
+    what: &str,
+    which: impl std::fmt::Display,
+    text: &[u8],
+) -> Option<T> {
+    let understood = serde_json::from_slice(text);
+    understood
+        .inspect_err(|error| {
+            complaints.push(format!("{what} {which} as it was kept is not understood: {error}"));
+        })
+        .ok()
+}

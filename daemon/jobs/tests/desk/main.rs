@@ -1,0 +1,209 @@
+//! A desk with shepherds and commands that are real, on a node whose slices are only written down.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+
+mod node;
+
+use std::time::Duration;
+
+use node::{ADMIN, Node, Wish, wish};
+use tranche_domain::jobs::{JobState, Kind, ProjectChange, Warning};
+use tranche_jobs::{Asker, DeskError, LogFrom};
+
+#[tokio::test]
+async fn a_job_runs_and_what_it_printed_is_kept() {
+    let node = Node::with_gpus(2);
+    let desk = node.desk();
+    desk.project("a", "2");
+    desk.submit(wish(
+        "a",
+        "hello",
+        "1",
+        "echo out; echo err >&2; echo $TRANCHE_JOB_NAME/$TRANCHE_JOB_INDEX; pwd",
+    ))
+    .unwrap();
+    let view = desk.until("a", "hello", JobState::Succeeded).await;
+    assert_eq!((view.succeeded, view.failed, view.members[0].starts), (1, 0, 1));
+    assert_eq!(desk.log("a", "hello", 0), "out\nerr\nhello/0\n/\n");
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_start_or_fails_says_why() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    let missing = Wish { command: vec!["no-such-program".into()], ..wish("a", "missing", "0.5", "") };
+    desk.submit(missing).unwrap();
+    let nowhere = Wish { workdir: "/no/such/folder".into(), ..wish("a", "nowhere", "0.5", "true") };
+    desk.submit(nowhere).unwrap();
+    desk.submit(wish("a", "fails", "0.5", "exit 3")).unwrap();
+    let reason = desk.until("a", "missing", JobState::Failed).await.reason;
+    assert!(reason.contains("no-such-program") && reason.contains("PATH"), "{reason}");
+    let reason = desk.until("a", "nowhere", JobState::Failed).await.reason;
+    assert!(reason.contains("/no/such/folder") && reason.contains("--workdir"), "{reason}");
+    assert_eq!(desk.until("a", "fails", JobState::Failed).await.reason, "exited with status 3");
+}
+
+#[tokio::test]
+async fn a_job_that_may_try_again_does() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    let flag = node.path("flag");
+    let twice = format!("test -e {0} && exit 0; touch {0}; exit 1", flag.display());
+    desk.submit(Wish { retries: 1, ..wish("a", "twice", "1", &twice) }).unwrap();
+    assert_eq!(desk.until("a", "twice", JobState::Succeeded).await.members[0].starts, 2);
+}
+
+#[tokio::test]
+async fn nobody_is_left_behind_when_a_job_ends() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    let pid = node.path("pid");
+    // One that left its process group and its parent, and does not want to go.
+    let daemonises = format!(
+        "setsid sh -c 'trap \"\" TERM; echo $$ > {0}; sleep 1000; sleep 1000' & while ! test -s {0}; do sleep 0.01; done",
+        pid.display()
+    );
+    desk.submit(wish("a", "leaves", "1", &daemonises)).unwrap();
+    desk.until("a", "leaves", JobState::Succeeded).await;
+    let pid = std::fs::read_to_string(pid).unwrap();
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists(), "process {pid} is still there");
+}
+
+#[tokio::test]
+async fn a_preempted_job_is_warned_and_goes_on_from_where_it_was() {
+    let node = Node::with_gpus(2);
+    let desk = node.desk();
+    desk.project("a", "1");
+    desk.project("b", "1");
+    let (saved, ready) = (node.path("saved"), node.path("ready"));
+    let trains = format!(
+        "test -e {0} && exit 0; trap 'touch {0}; exit 0' USR1; touch {1}; while :; do sleep 0.01; done",
+        saved.display(),
+        ready.display()
+    );
+    let warned = Wish { warning: Some(Warning::Usr1), ..wish("b", "trains", "2", &trains) };
+    desk.submit(warned).unwrap();
+    desk.until("b", "trains", JobState::Running).await;
+    node::appears(&ready).await;
+    desk.submit(wish("a", "first", "1", "sleep 0.2")).unwrap();
+    desk.until("a", "first", JobState::Succeeded).await;
+    let view = desk.until("b", "trains", JobState::Succeeded).await;
+    assert!(saved.exists() && view.members[0].starts == 2, "{view:?}");
+    assert!(
+        node.happened().iter().any(|told| told.contains("Preempted") && told.contains("first of project a"))
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_job_leaves_nothing_and_its_name_is_free() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    for _ in 0..2 {
+        desk.submit(wish("a", "again", "1", "trap '' TERM; sleep 1000")).unwrap();
+        desk.until("a", "again", JobState::Running).await;
+        desk.delete("a", "again").unwrap();
+        desk.gone("a", "again").await;
+    }
+    assert_eq!(std::fs::read_dir(node.path("state/jobs")).unwrap().count(), 0);
+    assert!(node.slices().is_empty());
+}
+
+#[tokio::test]
+async fn a_suspended_job_gives_its_place_back_until_it_is_resumed() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    desk.submit(wish("a", "long", "1", "sleep 1000")).unwrap();
+    desk.submit(wish("a", "next", "1", "true")).unwrap();
+    desk.until("a", "long", JobState::Running).await;
+    desk.suspend("a", "long", true).unwrap();
+    desk.until("a", "next", JobState::Succeeded).await;
+    let view = desk.until("a", "long", JobState::Pending).await;
+    assert!(view.reason.contains("tranche resume"), "{}", view.reason);
+    desk.suspend("a", "long", false).unwrap();
+    desk.until("a", "long", JobState::Running).await;
+}
+
+#[tokio::test]
+async fn a_sweep_runs_as_many_at_once_as_it_may_and_tells_its_members_apart() {
+    let node = Node::with_gpus(4);
+    let desk = node.desk();
+    desk.project("a", "4");
+    let folder = node.path("sweep");
+    std::fs::create_dir(&folder).unwrap();
+    let member = format!(
+        "cd {}; touch in.$TRANCHE_JOB_INDEX; ls in.* | wc -l; sleep 0.3; rm in.$TRANCHE_JOB_INDEX; touch done.$TRANCHE_JOB_INDEX",
+        folder.display()
+    );
+    desk.submit(Wish { parallelism: 2, completions: 4, ..wish("a", "sweep", "2", &member) }).unwrap();
+    let view = desk.until("a", "sweep", JobState::Succeeded).await;
+    assert_eq!((view.succeeded, view.members.len()), (4, 4));
+    assert!((0..4).all(|index| folder.join(format!("done.{index}")).exists()));
+    let at_once: Vec<u32> =
+        (0..4).map(|index| desk.log("a", "sweep", index).trim().parse().unwrap()).collect();
+    assert!(at_once.iter().all(|count| *count <= 2) && at_once.contains(&2), "{at_once:?}");
+}
+
+#[tokio::test]
+async fn whoever_runs_too_long_is_stopped_and_told_why() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    desk.change(
+        "a",
+        ProjectChange { interactive_limit: Some(Duration::from_secs(1)), ..ProjectChange::default() },
+    );
+    desk.submit(Wish { kind: Kind::Interactive, ..wish("a", "sits", "0.3", "sleep 1000") }).unwrap();
+    let most = Some(Duration::from_secs(1));
+    desk.submit(Wish { max_runtime: most, ..wish("a", "bounded", "0.3", "sleep 1000") }).unwrap();
+    desk.submit(wish("a", "unbounded", "0.3", "sleep 1000")).unwrap();
+    let reason = desk.until("a", "sits", JobState::Failed).await.reason;
+    assert!(reason.contains("interactive"), "{reason}");
+    let reason = desk.until("a", "bounded", JobState::Failed).await.reason;
+    assert!(reason.contains("--max-runtime"), "{reason}");
+    assert_eq!(desk.view("a", "unbounded").unwrap().state, JobState::Running);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_and_leaves_nothing() {
+    let node = Node::with_gpus(2);
+    let desk = node.desk();
+    desk.project("a", "2");
+    let refused = |wish: Wish| desk.submit(wish).unwrap_err().to_string();
+    assert!(refused(wish("nobody", "j", "1", "true")).contains("no project nobody"));
+    assert!(refused(wish("a", "huge", "3", "true")).contains("at most 2"));
+    desk.submit(wish("a", "j", "1", "true")).unwrap();
+    desk.until("a", "j", JobState::Succeeded).await;
+    assert!(refused(wish("a", "j", "1", "true")).contains("named j exists"));
+    let more = desk.create("b", "1").unwrap_err().to_string();
+    assert!(more.contains("3 GPUs together") && more.contains("has 2"), "{more}");
+    assert!(desk.create("a", "0").unwrap_err().to_string().contains("project update a"));
+    let in_use = desk.desk.delete_project(&"a".parse().unwrap()).unwrap_err().to_string();
+    assert!(in_use.contains("1 jobs"), "{in_use}");
+    assert_eq!(desk.desk.jobs(None, None, ADMIN).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn only_its_own_people_submit_see_and_end_a_projects_jobs() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    desk.submit(wish("a", "secret", "1", "echo password; sleep 1000")).unwrap();
+    desk.until("a", "secret", JobState::Running).await;
+    let stranger = Asker { uid: 4242, admin: false };
+    let (project, name) = ("a".parse().unwrap(), "secret".parse().unwrap());
+    let view = desk.desk.jobs(Some(&project), Some(&name), stranger).unwrap().remove(0);
+    assert!(view.command.is_empty() && view.workdir.is_empty() && view.state == JobState::Running);
+    let denied =
+        |result: Result<(), DeskError>| matches!(result, Err(DeskError::NotAMember { uid: 4242, .. }));
+    assert!(denied(desk.desk.delete(&project, &name, stranger)));
+    assert!(denied(desk.desk.suspend(&project, &name, true, stranger)));
+    assert!(denied(desk.desk.log(&project, &name, 0, LogFrom::Byte(0), stranger).map(drop)));
+    assert!(denied(desk.submit_as(wish("a", "mine", "1", "true"), stranger)));
+    desk.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
+    assert!(!desk.desk.jobs(Some(&project), Some(&name), stranger).unwrap()[0].command.is_empty());
+}

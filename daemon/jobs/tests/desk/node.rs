@@ -1,0 +1,293 @@
+//! The node: GPUs, slices that are names, and processes that are real.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getegid, geteuid};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tranche_domain::compute::Priority;
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::jobs::{
+    Farewell, Gpu, JobSpec, JobState, JobView, Kind, Launch, MilliGpus, Project, ProjectChange, Size,
+    Submission, Terms, Warning,
+};
+use tranche_domain::request::Share;
+use tranche_domain::slice::ProcessId;
+use tranche_jobs::{Asker, Desk, DeskError, Happened, Launcher, LogFrom, Owner, Site};
+
+/// Whoever runs the tests, as whoever administers the node.
+pub(crate) const ADMIN: Asker = Asker { uid: 0, admin: true };
+
+/// A node in a folder of its own.
+pub(crate) struct Node {
+    folder: tempfile::TempDir,
+    site: Slices,
+}
+
+/// What there is of a node beside its folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Slices {
+    gpus: Vec<Gpu>,
+    open: Arc<Mutex<BTreeSet<SliceName>>>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Node {
+    pub(crate) fn with_gpus(count: u32) -> Self {
+        let gpu = |index: u32| Gpu {
+            index,
+            uuid: GpuUuid::from_bytes([index as u8; 16]),
+            island: 0,
+            outside: MilliGpus::ZERO,
+        };
+        let site = Slices { gpus: (0..count).map(gpu).collect(), open: Arc::default(), told: Arc::default() };
+        Self { folder: tempfile::tempdir().unwrap(), site }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a desk, as a daemon would.
+    pub(crate) fn desk(&self) -> Running {
+        let launcher = Launcher {
+            program: env!("CARGO_BIN_EXE_tranche-shepherd").into(),
+            socket: self.path("no-such-socket"),
+        };
+        let state = self.path("state");
+        std::fs::create_dir_all(&state).unwrap();
+        let desk = Arc::new(Desk::open(&state, self.site.clone(), launcher).unwrap());
+        let running = tokio::spawn(Arc::clone(&desk).run());
+        Running { desk, running }
+    }
+
+    pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
+        self.site.open.lock().unwrap().clone()
+    }
+
+    pub(crate) fn happened(&self) -> Vec<String> {
+        self.site.told.lock().unwrap().clone()
+    }
+}
+
+impl Site for Slices {
+    fn gpus(&self, _: &BTreeSet<SliceName>) -> Vec<Gpu> {
+        self.gpus.clone()
+    }
+
+    fn open(&self, slice: &SliceName, _: Size, _: &[GpuUuid], _: Owner) -> Result<(), String> {
+        match self.open.lock().unwrap().insert(slice.clone()) {
+            true => Ok(()),
+            false => Err(format!("slice {slice} was there already")),
+        }
+    }
+
+    fn enter(
+        &self,
+        _: &SliceName,
+        _: ProcessId,
+        environment: Vec<(String, String)>,
+    ) -> Result<Vec<(String, String)>, String> {
+        Ok(environment)
+    }
+
+    async fn close(&self, slice: &SliceName) {
+        self.open.lock().unwrap().remove(slice);
+    }
+
+    async fn ended(&self, process: ProcessId) {
+        while start_time(process.pid.get()) == Some(process.start_time) {
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn signal(&self, process: ProcessId, signal: Signal) {
+        if start_time(process.pid.get()) == Some(process.start_time) {
+            let _ = kill(Pid::from_raw(process.pid.get() as i32), signal);
+        }
+    }
+
+    fn idle(&self, _: &SliceName) -> Duration {
+        Duration::ZERO
+    }
+
+    fn note(&self, note: String) {
+        self.told.lock().unwrap().push(note);
+    }
+
+    fn record(&self, happening: Happened) {
+        self.told.lock().unwrap().push(format!("{happening:?}"));
+    }
+}
+
+/// When a process that has not ended began.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    (state != "Z").then(|| fields.nth(18)?.parse().ok())?
+}
+
+/// A desk at work.
+pub(crate) struct Running {
+    pub(crate) desk: Arc<Desk<Slices>>,
+    running: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    /// As suddenly as a daemon dies.
+    fn drop(&mut self) {
+        self.running.abort();
+        for view in self.desk.jobs(None, None, ADMIN).unwrap_or_default() {
+            let _ = self.desk.delete(&view.project, &view.name, ADMIN);
+            for pid in view.members.iter().filter_map(|member| member.pid) {
+                let _ = kill(Pid::from_raw(pid.get() as i32), Signal::SIGTERM);
+            }
+        }
+    }
+}
+
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) project: String,
+    pub(crate) name: String,
+    pub(crate) gpus: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) workdir: String,
+    pub(crate) kind: Kind,
+    pub(crate) retries: u32,
+    pub(crate) warning: Option<Warning>,
+    pub(crate) parallelism: u32,
+    pub(crate) completions: u32,
+    pub(crate) max_runtime: Option<Duration>,
+}
+
+pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish {
+    Wish {
+        project: project.into(),
+        name: name.into(),
+        gpus: gpus.into(),
+        command: ["sh", "-c", script].map(String::from).to_vec(),
+        workdir: "/".into(),
+        kind: Kind::Training,
+        retries: 0,
+        warning: None,
+        parallelism: 1,
+        completions: 1,
+        max_runtime: None,
+    }
+}
+
+impl From<Wish> for Submission {
+    fn from(wish: Wish) -> Self {
+        let size = match wish.gpus.parse().unwrap() {
+            Share::Fraction(fraction) => Size::Part(fraction),
+            Share::Whole(count) => Size::Whole(count),
+            Share::Memory(_) => unreachable!("no wish is made in bytes"),
+        };
+        let path = std::env::var("PATH").unwrap();
+        Self {
+            spec: JobSpec {
+                project: wish.project.parse().unwrap(),
+                name: wish.name.parse().unwrap(),
+                size,
+                kind: wish.kind,
+                preemptible: wish.kind == Kind::Training,
+                priority: Priority::DEFAULT,
+                parallelism: NonZeroU32::new(wish.parallelism).unwrap(),
+                completions: NonZeroU32::new(wish.completions).unwrap(),
+            },
+            launch: Launch {
+                command: wish.command,
+                environment: vec![("PATH".into(), path)],
+                workdir: wish.workdir,
+            },
+            terms: Terms {
+                max_runtime: wish.max_runtime,
+                retries: wish.retries,
+                farewell: Farewell { warning: wish.warning, grace: Duration::from_millis(300) },
+            },
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn create(&self, name: &str, quota: &str) -> Result<(), DeskError> {
+        self.desk.create_project(Project::new(name.parse().unwrap(), quota.parse().unwrap()), false)
+    }
+
+    pub(crate) fn project(&self, name: &str, quota: &str) {
+        self.create(name, quota).unwrap();
+    }
+
+    pub(crate) fn change(&self, name: &str, change: ProjectChange) {
+        self.desk.update_project(&name.parse().unwrap(), change, false).unwrap();
+    }
+
+    pub(crate) fn submit(&self, wish: Wish) -> Result<(), DeskError> {
+        self.submit_as(wish, ADMIN)
+    }
+
+    pub(crate) fn submit_as(&self, wish: Wish, asker: Asker) -> Result<(), DeskError> {
+        let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        self.desk.submit(wish.into(), owner, asker)
+    }
+
+    pub(crate) fn delete(&self, project: &str, name: &str) -> Result<(), DeskError> {
+        self.desk.delete(&project.parse().unwrap(), &name.parse().unwrap(), ADMIN)
+    }
+
+    pub(crate) fn suspend(&self, project: &str, name: &str, suspended: bool) -> Result<(), DeskError> {
+        self.desk.suspend(&project.parse().unwrap(), &name.parse().unwrap(), suspended, ADMIN)
+    }
+
+    pub(crate) fn view(&self, project: &str, name: &str) -> Option<JobView> {
+        let views = self.desk.jobs(Some(&project.parse().unwrap()), Some(&name.parse().unwrap()), ADMIN);
+        views.ok().map(|mut views| views.remove(0))
+    }
+
+    pub(crate) fn log(&self, project: &str, name: &str, index: u32) -> String {
+        let (project, name) = (project.parse().unwrap(), name.parse().unwrap());
+        let part = self.desk.log(&project, &name, index, LogFrom::Byte(0), ADMIN).unwrap();
+        String::from_utf8(part.bytes).unwrap()
+    }
+
+    /// Waits until a job is so far.
+    pub(crate) async fn until(&self, project: &str, name: &str, state: JobState) -> JobView {
+        let there = async {
+            loop {
+                match self.view(project, name) {
+                    Some(view) if view.state == state => return view,
+                    _ => sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let waited = timeout(Duration::from_secs(30), there).await;
+        waited.unwrap_or_else(|_| panic!("{name} is never {state}: {:?}", self.view(project, name)))
+    }
+
+    pub(crate) async fn gone(&self, project: &str, name: &str) {
+        let gone = async {
+            while self.view(project, name).is_some() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), gone).await.expect("it never goes");
+    }
+}
+
+/// Waits until a file is there.
+pub(crate) async fn appears(path: &Path) {
+    let there = async {
+        while !path.exists() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), there).await.expect("it never appears");
+}
