@@ -60,6 +60,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
+    pub(crate) gid: u32,
     pub(crate) standing: Standing,
     /// Nothing if it is of a pid namespace that we cannot see into.
     pub(crate) pid: Option<HostPid>,
@@ -122,7 +123,8 @@ impl Gate {
         let process = pid.and_then(|pid| Process::peer(stream.as_fd(), pid).ok()).map(|process| process.id);
         let mut groups = sys::peer_groups(stream.as_fd()).unwrap_or_default();
         groups.push(peer.gid());
-        Some(Caller { uid: peer.uid(), standing: self.standing(peer.uid(), &groups), pid, process })
+        let (uid, gid) = (peer.uid(), peer.gid());
+        Some(Caller { uid, gid, standing: self.standing(uid, &groups), pid, process })
     }
 
     fn standing(&self, uid: u32, groups: &[u32]) -> Standing {
@@ -265,7 +267,7 @@ mod tests {
     }
 
     fn caller(uid: u32, standing: Standing) -> Caller {
-        Caller { uid, standing, pid: None, process: None }
+        Caller { uid, gid: uid, standing, pid: None, process: None }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
 
-use std::collections::BTreeMap;
+mod crowd;
+
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, recv, sendmsg, sockopt};
@@ -14,17 +15,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::HostPid;
-use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::{FRAME_BYTES, Frame, Refusal, Reply, Request};
-use tranche_shm::{ABI, DeviceSlot, MAX_SLOTS, Slot};
+use tranche_shm::{ABI, DeviceSlot, Slot};
 
 use crate::agent::Agent;
 use crate::process::Process;
 use crate::reaper;
 use crate::sys;
 use crate::tenancy::{Joined, Member, Pass, Tenancy};
+use crowd::{Crowd, Place};
 
 /// How a process comes to a slice, by the socket that it connected to, and so what it must be to be let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +38,6 @@ pub(crate) enum Way {
 
 /// How long somebody who belongs to the slice may take to say hello.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
-/// The most connections to one slice: a seat each, and room for those who come anew.
-const MOST_CONNECTIONS: usize = MAX_SLOTS + 64;
-/// The most connections of one process: it needs one.
-const MOST_EACH: usize = 8;
 /// How long somebody who does not belong here may take to say hello, for the answer to be heard, and how many may.
 const STRANGERS_PATIENCE: Duration = Duration::from_millis(100);
 const MOST_STRANGERS: usize = 64;
@@ -67,7 +64,7 @@ pub(crate) fn listen(
                 Ok((stream, _)) => {
                     let Some(tenancy) = weak.upgrade() else { return };
                     match look(&tenancy, way, &stream) {
-                        Ok((who, pass)) if connections.len() < MOST_CONNECTIONS => {
+                        Ok((who, pass)) if connections.len() < crowd::most_connections() => {
                             let Some(place) = crowd.place(who.id) else { continue };
                             let guest = Guest { who, pass, _place: place };
                             connections.spawn(converse(Arc::clone(&agent), tenancy, guest, stream));
@@ -131,7 +128,9 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, guest: Guest, stream
 /// Somebody is not let in.
 fn turned_away(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happening {
     let why = match refusal {
-        Refusal::Abi => "its library is of a version that this daemon does not serve",
+        Refusal::Abi => {
+            "its library speaks a version of shared memory that this daemon does not serve; start it with this release's"
+        }
         Refusal::NotAMember => "the kernel does not place it in this slice",
         Refusal::Full => "all places of the slice are taken",
         Refusal::Ending => "the slice is ending",
@@ -224,42 +223,6 @@ fn peer_pid(stream: &UnixStream) -> Option<HostPid> {
     u32::try_from(pid).ok().filter(|pid| *pid != 0).map(HostPid::new)
 }
 
-/// How many connections each process has.
-#[derive(Clone, Debug, Default)]
-struct Crowd(Arc<Mutex<BTreeMap<ProcessId, usize>>>);
-
-/// One connection of a process; given up when dropped.
-struct Place {
-    crowd: Crowd,
-    who: ProcessId,
-}
-
-impl Crowd {
-    /// One more, unless it has enough.
-    fn place(&self, who: ProcessId) -> Option<Place> {
-        let mut counts = self.counts();
-        let count = counts.entry(who).or_default();
-        *count = Some(*count + 1).filter(|count| *count <= MOST_EACH)?;
-        Some(Place { crowd: self.clone(), who })
-    }
-
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<ProcessId, usize>> {
-        self.0.lock().expect("nothing panics while it counts")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.crowd.counts();
-        if let Some(count) = counts.get_mut(&self.who) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.who);
-            }
-        }
-    }
-}
-
 /// The connection of one process.
 struct Line(AsyncFd<UnixStream>);
 
@@ -301,20 +264,5 @@ impl Line {
             FRAME_BYTES => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_has_only_so_many_connections_and_gets_them_back() {
-        let (crowd, who) = (Crowd::default(), ProcessId { pid: HostPid::new(7), start_time: 1 });
-        let places: Vec<_> = (0..20).filter_map(|_| crowd.place(who)).collect();
-        assert_eq!(places.len(), MOST_EACH);
-        assert!(crowd.place(ProcessId { start_time: 2, ..who }).is_some(), "another has its own");
-        drop(places);
-        assert!(crowd.place(who).is_some() && crowd.counts().is_empty());
     }
 }

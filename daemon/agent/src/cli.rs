@@ -15,7 +15,7 @@ use tranche_inventory::Driver;
 
 use crate::config::check_log;
 use crate::{
-    Config, Configured, Contexts, Documents, Layout, Reach, SetLog, Settings, Source, configuration,
+    Config, Configured, Contexts, Documents, Gpus, Layout, Reach, SetLog, Settings, Source, configuration,
     privileges, serve, supervisor,
 };
 
@@ -69,7 +69,11 @@ impl Options {
         let chosen = Chosen::by(&reading.config)?;
         let shown = chosen.shown(&reading.config);
         if check {
+            let driver = open_driver(&reading.config)?;
             print!("{}", configuration::print(&reading.settings(&shown)));
+            if let (Gpus::These(_), Err(error)) = (&reading.config.gpus, driver.gpus()) {
+                println!("# whether these GPUs are there cannot be said: {error}");
+            }
             if !chosen.shim.is_file() {
                 println!("# {} is not there", chosen.shim.display());
             }
@@ -124,7 +128,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     let door = open_door(&layout)?;
     let metrics = open_metrics(config, &layout)?;
     let access = config.access()?;
-    let driver: Arc<dyn Driver> = Arc::from(tranche_inventory::open(config.nvml_library.as_deref()));
+    let driver: Arc<dyn Driver> = Arc::from(open_driver(config)?);
     if layout.reach == Reach::Node {
         privileges::drop_unneeded()?;
     }
@@ -151,6 +155,16 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     // A look at a GPU that hangs must not keep us from ending.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// The GPUs that are to be divided, and no others.
+fn open_driver(config: &Config) -> Result<Box<dyn Driver>, Failed> {
+    let all = tranche_inventory::open(config.nvml_library.as_deref());
+    match &config.gpus {
+        Gpus::All => Ok(all),
+        Gpus::These(names) => Ok(tranche_inventory::choose(all, names)
+            .map_err(|error| format!("the configuration's `gpus` cannot be had: {error}"))?),
+    }
 }
 
 /// SIGTERM or SIGINT.

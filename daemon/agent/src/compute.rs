@@ -93,6 +93,11 @@ impl Governor {
         Ok(Self { state, bells, transfers, stopping: AtomicBool::new(false), asked: Mutex::default() })
     }
 
+    /// Whether copies and fills count as launches do.
+    pub(crate) fn counts_transfers(&self) -> bool {
+        self.transfers == Transfers::Counted
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it holds the state")
     }

@@ -1,5 +1,8 @@
 //! The configuration file: few keys, each with its default beside it, and no others.
 
+mod gpus;
+mod policies;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +16,8 @@ use tranche_exposition::Address;
 use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
 
+pub use gpus::Gpus;
+pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;
 
 /// What can be configured. Options on the command line win over the file.
@@ -24,6 +29,9 @@ pub struct Config {
     /// Directory of what survives a restart. Default: `/var/lib/tranche` for root, else
     /// `$XDG_STATE_HOME/tranche` or `~/.local/state/tranche`.
     pub state_dir: Option<PathBuf>,
+    /// Which GPUs are divided: `all`, or a list of indices and UUIDs. The others are left alone: no slice is put
+    /// there, and programs on them are neither watched nor bound. Default: `all`.
+    pub gpus: Gpus,
     /// NVML's library. Default: the system's `libnvidia-ml.so.1`.
     pub nvml_library: Option<PathBuf>,
     /// The library that tenants preload. Default: `../lib/tranche/libtranche_preload.so` beside the
@@ -84,6 +92,7 @@ impl Default for Config {
         Self {
             runtime_dir: None,
             state_dir: None,
+            gpus: Gpus::All,
             nvml_library: None,
             shim: None,
             socket_group: None,
@@ -105,58 +114,6 @@ impl Default for Config {
             log: "info".into(),
         }
     }
-}
-
-/// What can be done about a slice that stays over its cap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OverCapPolicy {
-    /// It is shown and gets nothing new.
-    Report,
-    /// Its processes are killed until it is within.
-    Kill,
-}
-
-/// What can be done about processes that break the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ViolationsPolicy {
-    /// They are shown.
-    Report,
-    /// They are killed, too.
-    Kill,
-}
-
-/// What can be done about processes that use a GPU outside any slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Foreigners {
-    /// They are shown.
-    Report,
-    /// Their GPU takes no slices, too.
-    Refuse,
-}
-
-/// What asynchronous copies and fills are to a slice's compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Transfers {
-    /// They pass, and nobody is charged for them.
-    Uncounted,
-    /// They wait and are charged as launches are.
-    Counted,
-}
-
-/// What is done about a slice that stays over its cap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverCap {
-    /// It is shown and gets nothing new.
-    Report,
-    /// Its processes are killed, the largest first, until it is within.
-    Kill {
-        /// How long it may be over its cap.
-        grace: Duration,
-    },
 }
 
 /// A directory for CDI documents that depends on where the daemon was started.
@@ -199,6 +156,7 @@ impl Config {
         *self = Self {
             runtime_dir: old.runtime_dir,
             state_dir: old.state_dir,
+            gpus: old.gpus,
             nvml_library: old.nvml_library,
             shim: old.shim,
             socket_group: old.socket_group,
@@ -311,99 +269,4 @@ fn group(name: &str) -> Result<Group, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, ConfigError> {
-        Config::parse(text, Path::new("t.toml"))
-    }
-
-    #[test]
-    fn an_empty_file_is_the_defaults() {
-        assert_eq!(parse("").unwrap(), Config::default());
-        let config = parse("context_reserve_mib = 300\nshim = '/x.so'\nover_cap = 'kill'").unwrap();
-        assert_eq!(config.context_reserve(), Bytes::mib(300));
-        assert_eq!(config.shim, Some("/x.so".into()));
-        assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
-        assert_eq!(config.transfers, Transfers::Uncounted);
-        assert_eq!(parse("transfers = 'counted'").unwrap().transfers, Transfers::Counted);
-    }
-
-    #[test]
-    fn what_is_live_is_taken_over_and_nothing_else() {
-        let all_other = Config {
-            runtime_dir: Some("/r".into()),
-            state_dir: Some("/s".into()),
-            nvml_library: Some("/n".into()),
-            shim: Some("/l".into()),
-            socket_group: Some("g".into()),
-            connections_per_user: 1,
-            waiting_per_user: 2,
-            slices_per_user: 3,
-            context_reserve_mib: 4,
-            over_cap: OverCapPolicy::Kill,
-            over_cap_grace_s: 5,
-            violations: ViolationsPolicy::Kill,
-            violations_grace_s: 7,
-            foreigners: Foreigners::Refuse,
-            fault_quiet_s: 6,
-            transfers: Transfers::Counted,
-            cdi_dir: Some("/c".into()),
-            cdi_node: Some("/d".into()),
-            cdi_preload: true,
-            metrics: Some("/m".parse().unwrap()),
-            log: "debug".into(),
-        };
-        let mut config = Config::default();
-        config.take_live(&all_other);
-        let (before, after, new) = (Config::default().entries(), config.entries(), all_other.entries());
-        for (key, value) in &after {
-            assert_ne!(before[key], new[key], "{key} has to be another here");
-            let live = Config::LIVE.contains(&&**key);
-            assert_eq!(value, if live { &new[key] } else { &before[key] }, "{key}");
-        }
-    }
-
-    #[test]
-    fn who_breaks_the_rules_is_shown_and_killed_only_where_it_says_so() {
-        assert_eq!(parse("").unwrap().violations(), Violations::Report);
-        let config = parse("violations = 'kill'\nforeigners = 'refuse'").unwrap();
-        assert_eq!(config.violations(), Violations::Kill { grace: Duration::from_secs(10) });
-        assert_eq!(config.foreigners, Foreigners::Refuse);
-        let refused = parse("foreigners = 'kill'").unwrap_err().to_string();
-        assert!(refused.contains("`kill`") && refused.contains("`report`"), "{refused}");
-    }
-
-    #[test]
-    fn a_key_that_is_not_known_is_refused_with_the_nearest() {
-        let refused = parse("context_reserve_mb = 300").unwrap_err().to_string();
-        assert!(refused.contains("`context_reserve_mb` (did you mean `context_reserve_mib`?)"), "{refused}");
-        let refused = parse("[quux]\na = 1").unwrap_err().to_string();
-        assert!(refused.contains("`quux` (known are runtime_dir"), "{refused}");
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_its_place() {
-        let refused = parse("log = 3").unwrap_err().to_string();
-        assert!(refused.contains("t.toml") && refused.contains("line 1"), "{refused}");
-        let refused = parse("transfers = 'metered'").unwrap_err().to_string();
-        for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`counted`"] {
-            assert!(refused.contains(word), "{word}: {refused}");
-        }
-    }
-
-    #[test]
-    fn containers_are_told_where_it_says_and_else_where_it_is_usual() {
-        let usual = Path::new("/var/run/cdi");
-        let directory = |text: &str, usual| {
-            let documents = parse(text).unwrap().documents(usual).unwrap();
-            documents.map(|documents| documents.directory)
-        };
-        assert_eq!(directory("", Some(usual)), Some(usual.to_owned()));
-        assert_eq!(directory("", None), None);
-        assert_eq!(directory("cdi_dir = 'off'", Some(usual)), None);
-        assert_eq!(directory("cdi_dir = '/x'", None), Some("/x".into()));
-        let refused = parse("cdi_dir = 'of'").unwrap().documents(None).unwrap_err().to_string();
-        assert!(refused.contains("`cdi_dir` is \"of\"") && refused.contains("\"off\""), "{refused}");
-    }
-}
+mod tests;

@@ -7,9 +7,8 @@ pub(crate) mod identity;
 mod libraries;
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -20,6 +19,7 @@ use tranche_domain::slice::Slice;
 use tranche_inventory::{GpuFacts, NodeFacts};
 
 use crate::sockets::{self, FilesError, Locks};
+use crate::whole::{PUBLIC, Survives, replace};
 
 use discovery::Source;
 use libraries::Libraries;
@@ -177,11 +177,7 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
     if fs::read_to_string(path).is_ok_and(|there| there == content) {
         return Ok(());
     }
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
-    file.write_all(content.as_bytes())?;
-    file.as_file().set_permissions(Permissions::from_mode(0o644))?;
-    file.persist(path)?;
-    Ok(())
+    replace(path, content.as_bytes(), PUBLIC, Survives::Us)
 }
 
 fn remove(path: &Path) {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -13,6 +12,8 @@ use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
+
+use crate::whole::{PRIVATE, Survives, replace};
 
 /// How long the daemon's start may wait for measurements; later ones are applied when they come.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -181,10 +182,7 @@ fn read(state: &Path, file: &str) -> BTreeMap<Model, Bytes> {
 fn remember(state: &Path, name: &str, model: Model, cost: Bytes) -> std::io::Result<()> {
     let mut known = read(state, name);
     known.insert(model, cost);
-    let mut file = tempfile::NamedTempFile::new_in(state)?;
-    file.write_all(&serde_json::to_vec_pretty(&known)?)?;
-    file.persist(state.join(name))?;
-    Ok(())
+    replace(&state.join(name), &serde_json::to_vec_pretty(&known)?, PRIVATE, Survives::Us)
 }
 
 #[cfg(test)]

@@ -1,15 +1,19 @@
 //! Everything a caller can be told, and under which code.
 
 use std::io;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 use tranche_domain::access::Denied;
 use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::jobs::{JobRefusal, ProjectRefusal};
 use tranche_domain::node::Refusal;
 use tranche_domain::placement::Unplaceable;
+use tranche_domain::view::RemainingView;
+use tranche_jobs::DeskError;
 
+use crate::kept::SaveError;
 use crate::sockets::FilesError;
-use crate::state::SaveError;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +30,12 @@ pub(crate) enum Failure {
         list(.pids)
     )]
     Unkillable { name: SliceName, pids: Vec<HostPid> },
+    #[error(
+        "slice {name} was made by another version of the daemon, whose regions (ABI {abi}) this one cannot read, and {} \
+         go on in it under the limits that they had: end them, delete it with --force, or start that version again",
+        list(.pids)
+    )]
+    OtherVersion { name: SliceName, abi: u64, pids: Vec<HostPid> },
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error(
@@ -48,12 +58,28 @@ pub(crate) enum Failure {
     Files(#[from] FilesError),
     #[error(transparent)]
     Save(#[from] SaveError),
+    #[error(
+        "still there after {} s: {}; no further slice is put there (`tranche gpu uncordon` takes that back): {remedy}",
+        .waited.as_secs(), those(.remaining)
+    )]
+    NotDrained { remaining: Vec<RemainingView>, waited: Duration, remedy: &'static str },
+    #[error("GPU {0} was uncordoned while it was drained: slices may be put there again; drain it anew")]
+    UncordonedMeanwhile(u32),
+    #[error(
+        "the driver has not said for {} s who uses the GPUs, so it is not known whether anybody is left there: \
+         `nvidia-smi` likely hangs as well, see `dmesg`", .0.as_secs()
+    )]
+    DriverSilent(Duration),
     #[error("cannot read what privileges the daemon holds: {0}")]
     OwnPrivileges(procfs::ProcError),
     #[error("{0}\nnothing was changed; `tranched --check` looks at the file without touching anything")]
     Misconfigured(String),
     #[error("this daemon was started without a configuration")]
     NotConfigured,
+    #[error(transparent)]
+    Jobs(#[from] DeskError),
+    #[error("this node takes no jobs: {0}")]
+    NoJobs(String),
     #[error("a task of the daemon failed: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -67,12 +93,20 @@ impl Failure {
         match self {
             Self::Refused(refusal) => refusal_code(refusal),
             Self::TimedOut { .. } | Self::TooMany { .. } => Code::ResourceExhausted,
-            Self::InUse { .. } | Self::Unkillable { .. } | Self::Ending(_) | Self::NoShim(_) => {
+            Self::NotDrained { .. }
+            | Self::UncordonedMeanwhile(_)
+            | Self::DriverSilent(_)
+            | Self::InUse { .. }
+            | Self::Unkillable { .. }
+            | Self::OtherVersion { .. }
+            | Self::Ending(_)
+            | Self::NoShim(_) => Code::FailedPrecondition,
+            Self::Denied(_) => Code::PermissionDenied,
+            Self::Jobs(error) => desk_code(error),
+            Self::Files(FilesError::TooLong { .. }) | Self::Misconfigured(_) => Code::InvalidArgument,
+            Self::CallerGone(_) | Self::CallerUnknown | Self::NotConfigured | Self::NoJobs(_) => {
                 Code::FailedPrecondition
             }
-            Self::Denied(_) => Code::PermissionDenied,
-            Self::Files(FilesError::TooLong { .. }) | Self::Misconfigured(_) => Code::InvalidArgument,
-            Self::CallerGone(_) | Self::CallerUnknown | Self::NotConfigured => Code::FailedPrecondition,
             Self::Regions { .. }
             | Self::Files(_)
             | Self::Save(_)
@@ -87,7 +121,9 @@ fn refusal_code(refusal: &Refusal) -> Code {
         Refusal::Unplaceable(why) => match why {
             Unplaceable::UnknownGpu { .. } => Code::NotFound,
             Unplaceable::Twice { .. } => Code::InvalidArgument,
-            Unplaceable::NoGpus | Unplaceable::NotSliceable { .. } => Code::FailedPrecondition,
+            Unplaceable::NoGpus | Unplaceable::NotSliceable { .. } | Unplaceable::Cordoned { .. } => {
+                Code::FailedPrecondition
+            }
             Unplaceable::NoRoom { .. } => Code::ResourceExhausted,
         },
         Refusal::CannotGrow { .. } => Code::ResourceExhausted,
@@ -98,10 +134,28 @@ fn refusal_code(refusal: &Refusal) -> Code {
     }
 }
 
+const fn desk_code(error: &DeskError) -> Code {
+    match error {
+        DeskError::Project(ProjectRefusal::Unknown(_))
+        | DeskError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..))
+        | DeskError::NoSuchMember { .. } => Code::NotFound,
+        DeskError::Project(ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. })
+        | DeskError::Over(..) => Code::FailedPrecondition,
+        DeskError::Job(JobRefusal::Exists(_)) | DeskError::ProjectExists(_) => Code::AlreadyExists,
+        DeskError::Job(JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. }) => Code::InvalidArgument,
+        DeskError::NotAMember { .. } => Code::PermissionDenied,
+        DeskError::Store(_) | DeskError::Log { .. } => Code::Internal,
+    }
+}
+
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         Self::new(failure.code(), failure.to_string())
     }
+}
+
+fn those(remaining: &[RemainingView]) -> String {
+    remaining.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn list(pids: &[HostPid]) -> String {

@@ -23,6 +23,8 @@ mod failure;
 mod faults;
 mod girth;
 mod guest;
+mod jobs;
+mod kept;
 mod kin;
 mod metrics;
 mod obstacles;
@@ -38,6 +40,7 @@ mod sampler;
 mod serve;
 mod service;
 mod shares;
+mod sight;
 mod sockets;
 mod state;
 mod supervisor;
@@ -47,12 +50,15 @@ mod tally;
 mod tenancy;
 mod trueup;
 mod truth;
+mod version;
 mod watchdog;
+mod whole;
 
 pub use access::{Access, Group, Limits};
 pub use compute::{Account, Rounds, Site};
 pub use config::{
-    Config, ConfigError, Foreigners, OverCap, OverCapPolicy, RelativeDirectory, Transfers, ViolationsPolicy,
+    Config, ConfigError, Foreigners, Gpus, OverCap, OverCapPolicy, RelativeDirectory, Transfers,
+    ViolationsPolicy,
 };
 pub use configuration::{Configured, Reading, SetLog, Source};
 pub use containers::Documents;

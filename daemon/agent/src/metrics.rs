@@ -9,17 +9,19 @@ mod slices;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tranche_domain::slice::Slice;
 use tranche_exposition::{Figures, Labels, Page};
 
-use crate::agent::{Agent, now_unix_ms};
+use crate::agent::Agent;
 use crate::tally::Ending;
 use crate::tenancy::Tenancy;
 
 /// A daemon whose rounds of compute are so late hangs.
 const LATE: Duration = Duration::from_secs(20);
+/// A daemon whose driver has not answered for so long can make no slice that works.
+const WAITS: Duration = Duration::from_secs(15);
 /// A daemon that looked at its GPUs so long ago hangs, or its driver does.
 const BLIND: Duration = Duration::from_secs(120);
 
@@ -50,18 +52,32 @@ impl Figures for Published {
         }
         let blind = self.0.tally.last_sample();
         if blind > BLIND {
-            return Err(format!("the GPUs were last looked at {} s ago", blind.as_secs()));
+            return Err(silence(blind));
         }
         drop(self.0.core());
         Ok(())
+    }
+
+    /// A driver that hangs would hang for the next daemon as well.
+    fn remark(&self) -> Option<String> {
+        let blind = self.0.tally.last_sample();
+        (blind > WAITS).then(|| silence(blind))
     }
 
     fn ready(&self) -> Result<(), String> {
         if self.0.gpus.is_empty() {
             return Err("there is no GPU to make slices of".into());
         }
-        self.alive()
+        self.alive()?;
+        self.remark().map_or(Ok(()), Err)
     }
+}
+
+fn silence(blind: Duration) -> String {
+    format!(
+        "the driver has not answered for {} s; `nvidia-smi` likely hangs as well, see `dmesg`",
+        blind.as_secs()
+    )
 }
 
 /// What the core holds, as of one instant.
@@ -70,8 +86,8 @@ struct Copied {
     gpus: Vec<gpus::Promised>,
     stranded: usize,
     waiting: usize,
-    /// When the request that waits longest began to, in milliseconds since the Unix epoch.
-    waiting_since_ms: Option<u64>,
+    /// When the request that waits longest began to.
+    waiting_since: Option<Instant>,
     notes: usize,
 }
 
@@ -86,7 +102,7 @@ impl Copied {
             gpus: core.node.gpus().iter().map(|gpu| gpus::Promised::of(&core, gpu)).collect(),
             stranded: core.stranded.len(),
             waiting: core.waiting.len(),
-            waiting_since_ms: core.waiting.oldest_unix_ms(),
+            waiting_since: core.waiting.oldest(),
             notes: core.notes.len(),
         }
     }
@@ -118,11 +134,10 @@ fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
         endings,
     )?;
     page.gauge("tranche_waiting_requests", "Requests for slices that wait for room", core.waiting as u64)?;
-    let oldest = core.waiting_since_ms.map_or(0, |since| now_unix_ms().saturating_sub(since));
     page.gauge(
         "tranche_waiting_oldest_seconds",
         "How long the request has waited that waits longest; 0 where none does",
-        Duration::from_millis(oldest).as_secs_f64(),
+        core.waiting_since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
     )?;
     page.gauge(
         "tranche_notes",

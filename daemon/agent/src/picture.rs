@@ -71,6 +71,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
         power_milliwatts: state.power_milliwatts,
         power_limit_milliwatts: state.power_limit_milliwatts,
         not_sliceable: None,
+        cordon: None,
         foreign: strangers
             .map(|process| ForeignProcessView {
                 pid: process.pid,
@@ -87,7 +88,9 @@ fn commitments(core: &Core, view: &mut GpuView) {
     (view.committed, view.committed_compute) = core.node.committed(view.uuid);
     view.context_reserve = core.contexts.cost(view.uuid);
     let known = core.node.gpus().iter().find(|gpu| gpu.uuid == view.uuid);
-    view.not_sliceable = known.and_then(|gpu| gpu.obstacle.clone());
+    view.cordon = core.node.cordons().get(&view.uuid).cloned();
+    let cordoned = || view.cordon.as_ref().map(|cordon| cordon.told.clone());
+    view.not_sliceable = known.and_then(|gpu| gpu.obstacle.clone()).or_else(cordoned);
 }
 
 fn served(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {

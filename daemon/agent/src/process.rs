@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
 use tranche_domain::id::{HostPid, InnerPid};
 use tranche_domain::slice::ProcessId;
 
@@ -81,7 +82,17 @@ impl Process {
 
     /// Ends it.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        sys::kill(self.handle.as_fd())
+        self.signal(Signal::SIGKILL)
+    }
+
+    /// Asks it to end.
+    pub(crate) fn ask_to_end(&self) -> io::Result<()> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Tells it something.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        sys::signal(self.handle.as_fd(), signal)
     }
 
     /// Returns when it has ended. Only one at a time can wait for that.

@@ -3,6 +3,8 @@
 //! Whoever has waited longest is served first among those that fit; one that does not fit yet does not keep
 //! a smaller one behind it from running, nor does it reserve anything.
 
+use std::time::Instant;
+
 use tranche_domain::id::HostPid;
 use tranche_domain::node::Node;
 use tranche_domain::request::SliceRequest;
@@ -23,7 +25,9 @@ pub(crate) struct Ticket(u64);
 struct Waiting {
     ticket: Ticket,
     request: SliceRequest,
+    /// For people, who may set their clocks.
     since_unix_ms: u64,
+    since: Instant,
     caller: Waiter,
 }
 
@@ -39,7 +43,13 @@ impl Queue {
     pub(crate) fn join(&mut self, request: SliceRequest, caller: Waiter, now_unix_ms: u64) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.waiting.push(Waiting { ticket, request, since_unix_ms: now_unix_ms, caller });
+        self.waiting.push(Waiting {
+            ticket,
+            request,
+            since_unix_ms: now_unix_ms,
+            since: Instant::now(),
+            caller,
+        });
         ticket
     }
 
@@ -64,9 +74,9 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Since when the one has waited that waits longest, in milliseconds since the Unix epoch.
-    pub(crate) fn oldest_unix_ms(&self) -> Option<u64> {
-        self.waiting.first().map(|waiting| waiting.since_unix_ms)
+    /// Since when the one has waited that waits longest.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.waiting.first().map(|waiting| waiting.since)
     }
 
     /// What there is to see.
@@ -127,7 +137,8 @@ mod tests {
         assert!(queue.is_first_to_fit(late, &node));
         assert_eq!(queue.view(&node).len(), 2);
         assert!(queue.view(&node)[0].reason.contains("no room"));
-        assert_eq!((queue.len(), queue.oldest_unix_ms()), (2, Some(0)));
+        assert_eq!(queue.len(), 2);
+        assert!(queue.oldest().is_some_and(|oldest| oldest <= Instant::now()));
         queue.leave(large);
         queue.leave(late);
         assert!(queue.view(&node).is_empty());

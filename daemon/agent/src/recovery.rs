@@ -20,22 +20,28 @@ use tranche_shm::{DeviceSlot, Slot};
 
 use crate::agent::{Agent, Core, now_unix_ms};
 use crate::failure::Failure;
+use crate::kept::{self, Found};
 use crate::process::{self, Process};
 use crate::reaper;
 use crate::regions::Regions;
-use crate::state::{Found, SavedSlice, State};
+use crate::state::{SavedSlice, State};
 use crate::tenancy::Tenancy;
+use crate::version::Others;
 
 /// Takes over everything that is there. What cannot be taken over is noted, and never stops the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
-    let state = match State::load(&agent.layout.state)? {
+    let state = match kept::load(&agent.layout.state)? {
         Found::Whole(state) => state,
-        Found::SetAside(note) => {
-            agent.note(note);
-            State::default()
-        }
+        Found::Copy(state, note) => unreadable(agent, note, state),
+        Found::Nothing(note) => unreadable(agent, note, State::default()),
     };
-    agent.core().generation = state.generation;
+    point("recovery: read");
+    {
+        let mut core = agent.core();
+        core.generation = state.generation;
+        core.node.restore_cordons(state.cordons);
+        core.coming = state.slices.clone();
+    }
     for saved in state.slices {
         take_over(agent, saved);
     }
@@ -63,25 +69,44 @@ fn tell(agent: &Agent) {
     notes.into_iter().for_each(|note| agent.note(note));
 }
 
+fn unreadable(agent: &Agent, note: String, state: State) -> State {
+    agent.events.record(Happening::new(Kind::StateUnreadable, note.clone()));
+    agent.note(note);
+    state
+}
+
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     let name = saved.slice.name.clone();
-    // Apart from the match, in whose arms the core would still be held.
-    let opened = open_again(agent, &mut agent.core(), &saved);
-    match opened {
+    match come(agent, &saved) {
         Ok(tenancy) => {
             // Everybody is seated before the door opens: who knocks meanwhile has a seat already, and would be
             // given another and an empty account.
             repopulate(agent, &tenancy, &saved.roots);
+            agent.core().has_come(&name);
+            point("recovery: seated");
             if let Err(failure) = agent.listen(&tenancy, saved.slice.ephemeral) {
                 agent.note(format!("slice {name} goes on, but nobody can join it: {failure}"));
             }
         }
         Err(Failure::Refused(refusal @ Refusal::Stranded { .. })) => {
-            agent.core().stranded.push(saved);
             agent.note(format!("{refusal}; it is kept for when the GPU is back, or until it is deleted"));
         }
-        Err(failure) => agent.note(format!("slice {name} could not be taken over: {failure}")),
+        Err(failure @ Failure::OtherVersion { .. }) => agent.note(failure.to_string()),
+        Err(failure) => agent.note(format!(
+            "slice {name} could not be taken over: {failure}; it is kept for the daemon's next start, or until it is deleted"
+        )),
     }
+}
+
+/// One that cannot be served is kept as it was.
+fn come(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
+    let mut core = agent.core();
+    let opened = open_again(agent, &mut core, saved);
+    if opened.is_err() {
+        core.stranded.push(saved.clone());
+        core.has_come(&saved.slice.name);
+    }
+    opened
 }
 
 fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
@@ -89,6 +114,9 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
     core.node.adopt(slice.clone())?;
     let again = || {
         let directory = agent.layout.make_slice(&slice.name)?;
+        if let Some(others) = Others::in_directory(&directory) {
+            return Err(others.failure(&slice.name));
+        }
         let whole = |regions: &Regions| {
             let control = regions.control().reader();
             control.generation() == saved.generation && control.device_count() == slice.parts.len()
@@ -101,7 +129,8 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
         }
     };
     let opened = again().and_then(|regions| agent.open(core, slice, regions));
-    if opened.is_err() {
+    // What programs of another version hold stays promised to their slice.
+    if !matches!(opened, Ok(_) | Err(Failure::OtherVersion { .. })) {
         let _ = core.node.delete(&slice.name);
     }
     opened
@@ -184,6 +213,9 @@ fn leftovers(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
 /// promised to them again, until the last of them ends. Without any, its directory is rubbish.
 fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let directory = agent.layout.slice(name);
+    if let Some(others) = Others::in_directory(&directory) {
+        return agent.note(format!("{}; nothing is known of what it was promised", others.failure(name)));
+    }
     let regions = Regions::open(&directory).ok();
     let alive = |regions: &Regions| -> Vec<ProcessId> {
         let ids = seated(regions).into_iter().map(|(_, id)| id);
@@ -191,6 +223,7 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     };
     let members = regions.as_ref().map(alive).unwrap_or_default();
     let (Some(regions), Some(first)) = (regions, members.first()) else {
+        point("recovery: rubbish");
         agent.remove_directories(name);
         return;
     };
@@ -198,6 +231,7 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let Some(slice) = describe(agent, name, &regions, owner_uid) else { return };
     let generation = regions.control().reader().generation();
     drop(regions);
+    point("recovery: adopting");
     {
         let mut core = agent.core();
         core.generation = core.generation.max(generation);

@@ -6,13 +6,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use nix::fcntl::posix_fallocate;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tranche_shm::compute::{self, Compute};
+use tranche_shm::MAX_SLOTS;
+use tranche_shm::compute::{self, Compute, RECORD_WORDS};
 use tranche_shm::control::{self, ControlWriter};
-use tranche_shm::usage::Usage;
+use tranche_shm::crash::point;
+use tranche_shm::usage::{self, Usage};
 
 use crate::containers::identity;
 use crate::shares;
@@ -20,6 +23,9 @@ use crate::sys::{self, Mapping};
 
 /// What the usage region's file is called.
 pub(crate) const USAGE: &str = "usage";
+
+/// For how many seats at a time room is taken.
+const SEATS: usize = 64;
 
 /// Both regions, mapped, with the descriptors that tenants get.
 #[derive(Debug)]
@@ -29,6 +35,8 @@ pub(crate) struct Regions {
     control_for_tenants: File,
     usage_for_tenants: File,
     bell: EventFd,
+    /// For how many seats there is room.
+    seats: AtomicUsize,
     protection: Protection,
     /// A tenant overwrote the head of the usage region.
     head_spoilt: AtomicBool,
@@ -62,11 +70,16 @@ impl Regions {
                 _ => {}
             }
         }
-        make_file(&directory.join("control"), control::BYTES)?;
-        make_file(&directory.join(USAGE), compute::REGION_BYTES)?;
+        point("regions: begun");
+        take_room(&make_file(&directory.join("control"), control::BYTES)?, 0, control::BYTES)?;
+        point("regions: half");
+        take_room_for(&make_file(&directory.join(USAGE), compute::REGION_BYTES)?, SEATS)?;
+        point("regions: empty");
         let regions = Self::map(directory)?;
         ControlWriter::init(regions.control.words(), generation, devices).map_err(io::Error::other)?;
+        point("regions: headed");
         Usage::init(regions.usage.words(), generation).map_err(io::Error::other)?;
+        point("regions: made");
         Ok(regions)
     }
 
@@ -81,7 +94,26 @@ impl Regions {
             Usage::init(regions.usage.words(), control.reader().generation()).map_err(io::Error::other)?;
         }
         control.take_over();
+        // Those who are there have touched theirs already.
+        if let Err(error) = regions.make_room(control.reader().slots_high()) {
+            tracing::warn!(directory = %directory.display(), %error, "cannot take room for a slice's processes");
+        }
         Ok(regions)
+    }
+
+    /// Sees to it that whoever gets that seat can write where they are to.
+    ///
+    /// # Errors
+    /// The file system is full.
+    pub(crate) fn make_room(&self, seat: usize) -> io::Result<()> {
+        let has = self.seats.load(Relaxed);
+        if seat < has {
+            return Ok(());
+        }
+        let seats = (seat + 1).next_multiple_of(SEATS).min(MAX_SLOTS);
+        take_room_for(&self.usage_for_tenants, seats)?;
+        self.seats.fetch_max(seats, Relaxed);
+        Ok(())
     }
 
     fn map(directory: &Path) -> io::Result<Self> {
@@ -95,6 +127,7 @@ impl Regions {
             control_for_tenants,
             usage_for_tenants,
             bell: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?,
+            seats: AtomicUsize::new(0),
             protection,
             head_spoilt: AtomicBool::new(false),
         })
@@ -158,10 +191,25 @@ impl Regions {
     }
 }
 
-fn make_file(path: &Path, bytes: usize) -> io::Result<()> {
+fn make_file(path: &Path, bytes: usize) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true).mode(0o600);
-    options.open(path)?.set_len(bytes as u64)
+    let file = options.open(path)?;
+    file.set_len(bytes as u64)?;
+    Ok(file)
+}
+
+/// Takes what a usage region needs for so many seats of what the file system has left. Most of the region is never used.
+fn take_room_for(usage: &File, seats: usize) -> io::Result<()> {
+    take_room(usage, 0, usage::bytes_for(seats))?;
+    take_room(usage, compute::FIRST_BYTE, seats * RECORD_WORDS * size_of::<u64>())
+}
+
+/// Where a file system runs full, a page of a file that nobody wrote yet cannot be had any more, and whoever touches it,
+/// daemon or tenant, would die of that.
+fn take_room(file: &File, from: usize, bytes: usize) -> io::Result<()> {
+    let number = |bytes| i64::try_from(bytes).map_err(io::Error::other);
+    Ok(posix_fallocate(file, number(from)?, number(bytes)?)?)
 }
 
 /// Makes a file as long as it is to be, whatever a tenant made of it.
@@ -182,6 +230,20 @@ mod tests {
     use tranche_shm::control::Identity;
     use tranche_shm::credit::Units;
     use tranche_shm::{DeviceSlot, Slot};
+
+    #[test]
+    fn there_is_room_for_whoever_has_a_seat_and_not_for_all_who_might() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let regions = Regions::create(directory.path(), 5, 1).unwrap();
+        let taken = || std::fs::metadata(directory.path().join(USAGE)).unwrap().blocks() * 512;
+        let needs = |seats: usize| (usage::bytes_for(seats) + seats * RECORD_WORDS * 8) as u64;
+        regions.make_room(0).unwrap();
+        assert!((needs(SEATS)..2 * needs(SEATS)).contains(&taken()), "{}", taken());
+        regions.make_room(3 * SEATS).unwrap();
+        assert!(taken() >= needs(4 * SEATS), "{}", taken());
+        regions.make_room(MAX_SLOTS - 1).unwrap();
+    }
 
     #[test]
     fn the_next_daemon_finds_what_this_one_wrote() {

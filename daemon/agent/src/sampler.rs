@@ -15,6 +15,7 @@ use crate::girth;
 use crate::obstacles;
 use crate::tenancy::Tenancy;
 use crate::trueup;
+use crate::truth;
 
 /// Time between two samples.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -28,14 +29,19 @@ pub(crate) async fn run(agent: Arc<Agent>) {
     sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
     trimming.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut since = BTreeMap::new();
-    let mut over = Vec::new();
+    let (mut over, mut unsure) = (Vec::new(), Vec::new());
     loop {
         tokio::select! {
             _ = sampling.tick() => {
                 over = look_after(&agent, &over);
+                unsure = truth::confirm(&agent, &agent.tenancies()).await;
                 since = sample(&agent, since).await;
             }
-            _ = trimming.tick(), if !over.is_empty() => over = trim(&agent, &over, &over),
+            _ = trimming.tick(), if !over.is_empty() || !unsure.is_empty() => {
+                let before = over;
+                over = trim(&agent, &before, &before);
+                unsure = truth::confirm(&agent, &[before, unsure].concat()).await;
+            }
         }
     }
 }
@@ -106,6 +112,7 @@ type Since = BTreeMap<GpuUuid, u64>;
 async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     let asked = Arc::clone(agent);
     let looked = tokio::task::spawn_blocking(move || {
+        asked.save_again();
         trueup::look(&asked);
         look(&asked, since)
     })

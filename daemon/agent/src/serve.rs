@@ -16,6 +16,7 @@ use tranche_domain::event::{Happening, Kind};
 use tranche_domain::truth::Violations;
 use tranche_exposition::Listener;
 use tranche_inventory::Driver;
+use tranche_rpc::v1::jobs_server::JobsServer;
 use tranche_rpc::v1::node_server::NodeServer;
 
 use crate::access::{Access, Gate};
@@ -28,6 +29,7 @@ use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
 use crate::faults::FaultBook;
 use crate::girth::Girth;
+use crate::jobs::{self, JobsDoor};
 use crate::metrics::Published;
 use crate::service::Door;
 use crate::sockets::Layout;
@@ -42,6 +44,8 @@ const MOST_CALLS: u32 = 64;
 const MOST_HEADERS: u32 = 16 << 10;
 /// The longest message that is taken, in bytes: the longest request that makes sense has names of sixteen GPUs and of a pod.
 const LONGEST_MESSAGE: usize = 16 << 10;
+/// And the longest with a job: its command and its environment.
+const LONGEST_JOB: usize = 1 << 20;
 /// Room for a thousand processes: with fewer, the operator is told.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
@@ -153,6 +157,7 @@ pub async fn serve(
     let watching = tokio::spawn(truth::run(Arc::clone(&agent)));
     let calls =
         guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
+    let (jobs, working) = begin_jobs(&agent);
     let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
@@ -168,12 +173,14 @@ pub async fn serve(
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
         .http2_max_header_list_size(MOST_HEADERS)
+        .add_service(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB))
         .add_service(NodeServer::new(Door(Arc::clone(&agent))).max_decoding_message_size(LONGEST_MESSAGE))
         .serve_with_incoming_shutdown(calls, stopped);
     tokio::select! {
         ended = server => ended?,
         () = async { let _ = stopping.await; tokio::time::sleep(GRACE).await } => {}
     }
+    working.iter().for_each(JoinHandle::abort);
     sampling.abort();
     telling.inspect(|telling| telling.abort());
     reloading.iter().for_each(JoinHandle::abort);
@@ -183,6 +190,16 @@ pub async fn serve(
     agent.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
+}
+
+/// Jobs go on. A node on which they cannot is one for everything else.
+fn begin_jobs(agent: &Arc<Agent>) -> (JobsDoor, Option<JoinHandle<()>>) {
+    let desk = jobs::open(agent).map_err(|error| error.to_string());
+    if let Err(error) = &desk {
+        agent.note(format!("this node takes no jobs: {error}"));
+    }
+    let working = desk.as_ref().ok().map(|desk| tokio::spawn(Arc::clone(desk).run()));
+    (JobsDoor { gate: Arc::clone(&agent.gate), desk }, working)
 }
 
 async fn tell(metrics: Listener, agent: Arc<Agent>) {
@@ -215,8 +232,10 @@ fn allow_descriptors(agent: &Agent) {
     });
     match raised {
         Ok(most) if most < ENOUGH_DESCRIPTORS => agent.note(format!(
-            "at most {most} files may be open: enough for about {} processes; raise the limit (LimitNOFILE) for more",
-            most / 4
+            "at most {most} files may be open: enough for about {} processes, {} of them in one slice; raise the limit \
+             (LimitNOFILE) for more",
+            most / 4,
+            most / 16
         )),
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "cannot raise the number of files that may be open"),

@@ -20,7 +20,7 @@ use tranche_rpc::BadMessage;
 use tranche_rpc::v1::{self, node_server::Node};
 
 use crate::access::Caller;
-use crate::agent::{Agent, now_unix_ms};
+use crate::agent::{Agent, Drain, now_unix_ms};
 use crate::configuration::{Configured, Reloaded};
 use crate::failure::Failure;
 use crate::picture;
@@ -28,9 +28,11 @@ use crate::privileges;
 use crate::process;
 use crate::queue::{Ticket, Waiter};
 use crate::tally::Ending;
+use crate::truth;
 use following::Wanted;
 
 mod following;
+mod gpus;
 
 /// The service `tranche.v1.Node`.
 pub(crate) struct Door(pub(crate) Arc<Agent>);
@@ -65,6 +67,8 @@ impl Node for Door {
         let message = request.into_inner();
         let name = name(&message.name)?;
         self.told(&caller, self.0.resize(&name, Resize::try_from(message)?, &caller))?;
+        let tenancy = self.0.core().live.get(&name).cloned();
+        truth::confirm(&self.0, tenancy.as_slice()).await;
         self.show(&name)
     }
 
@@ -150,6 +154,35 @@ impl Node for Door {
         let Reloaded { applied, needs_restart } = reloaded;
         Ok(Response::new(v1::ReloadConfigurationResponse { applied, needs_restart }))
     }
+
+    async fn cordon_gpus(&self, request: Request<v1::CordonGpusRequest>) -> Answer<v1::CordonsView> {
+        let caller = caller(&request)?;
+        let v1::CordonGpusRequest { gpus, reason } = request.into_inner();
+        let (gpus, reason) = (gpus::named(&gpus)?, gpus::reason(reason)?);
+        gpus::shown(self.told(&caller, self.0.cordon(&gpus, reason, &caller))?)
+    }
+
+    async fn uncordon_gpus(&self, request: Request<v1::UncordonGpusRequest>) -> Answer<v1::CordonsView> {
+        let caller = caller(&request)?;
+        let gpus = gpus::named(&request.into_inner().gpus)?;
+        gpus::shown(self.told(&caller, self.0.uncordon(&gpus, &caller))?)
+    }
+
+    type DrainGpusStream = gpus::Told;
+
+    async fn drain_gpus(&self, request: Request<v1::DrainGpusRequest>) -> Answer<Self::DrainGpusStream> {
+        let caller = caller(&request)?;
+        let wanted = request.into_inner();
+        let (gpus, reason) = (gpus::named(&wanted.gpus)?, gpus::reason(wanted.reason)?);
+        let drain = Drain {
+            gpus: self.told(&caller, self.0.cordon(&gpus, reason, &caller))?,
+            patience: wanted.timeout_ms.map(Duration::from_millis),
+            grace: wanted
+                .delete_slices
+                .then_some(Duration::from_millis(wanted.grace_ms.min(LONGEST_WAIT_MS))),
+        };
+        Ok(Response::new(gpus::drain(&self.0, drain, caller)))
+    }
 }
 
 impl Door {
@@ -175,7 +208,7 @@ impl Door {
 }
 
 /// Who calls, as the gate saw them come in.
-fn caller<T>(request: &Request<T>) -> Result<Caller, Failure> {
+pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, Failure> {
     request.extensions().get::<Caller>().cloned().ok_or(Failure::CallerUnknown)
 }
 

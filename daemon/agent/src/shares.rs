@@ -16,6 +16,8 @@ use tranche_domain::sharing::Sharing;
 pub(crate) use change::{Beyond, Change, Legacy};
 use change::{replay, whole};
 
+use crate::whole::{PRIVATE, Survives, replace};
+
 pub(crate) const FILE: &str = "shared";
 /// Lines beyond which the file is written anew, if most of them are history.
 const MOST_LINES: usize = 4096;
@@ -76,16 +78,10 @@ impl Shares {
 
     /// Writes the file anew, with nothing in it but what is.
     pub(crate) fn rewrite(&mut self, sharing: &Sharing, beyond: &Beyond) -> io::Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        let mut fresh = tempfile::NamedTempFile::new_in(directory)?;
-        let mut lines = 0;
-        for change in whole(sharing, beyond) {
-            fresh.write_all(&line(&change)?)?;
-            lines += 1;
-        }
-        fresh.persist(&self.path)?;
+        let lines = whole(sharing, beyond).iter().map(line).collect::<io::Result<Vec<_>>>()?;
+        replace(&self.path, &lines.concat(), PRIVATE, Survives::Us)?;
         self.file = Some(File::options().append(true).open(&self.path)?);
-        self.lines = lines;
+        self.lines = lines.len();
         Ok(())
     }
 }

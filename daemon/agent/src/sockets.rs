@@ -197,7 +197,10 @@ fn lock(directory: &Path, name: &str) -> Result<Flock<File>, FilesError> {
     file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(mut lock) => {
-            sign(&mut lock).map_err(failed)?;
+            // It is locked, signed or not: a full disk must not keep us from starting.
+            if let Err(error) = sign(&mut lock) {
+                tracing::warn!(path = %path.display(), %error, "cannot write down who holds the lock");
+            }
             Ok(lock)
         }
         Err((file, nix::errno::Errno::EWOULDBLOCK)) => {

@@ -1,15 +1,14 @@
-//! What survives the daemon: the slices that were promised, in one file that is always whole.
+//! What survives the daemon: the slices that were promised, as text.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tranche_domain::cordon::Cordon;
+use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::{ProcessId, Slice};
 
-/// The version of the file that this daemon writes and reads.
+/// The version of the text that this daemon writes and reads.
 const VERSION: u32 = 1;
-const FILE: &str = "state.json";
 
 /// All that is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +18,9 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// The slices.
     pub(crate) slices: Vec<SavedSlice>,
+    /// GPUs that take no further slices.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) cordons: BTreeMap<GpuUuid, Cordon>,
 }
 
 /// A slice as it is kept.
@@ -32,42 +34,23 @@ pub(crate) struct SavedSlice {
     pub(crate) roots: Vec<ProcessId>,
 }
 
-/// Why the state cannot be kept.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot keep the slices in {}: {cause}; free some space there or fix its permissions", .path.display())]
-pub(crate) struct SaveError {
-    path: PathBuf,
-    cause: io::Error,
-}
-
-/// What was found at start.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// A state, or nothing yet.
-    Whole(State),
-    /// Something that cannot be read, set aside; the note says where and why.
-    SetAside(String),
-}
-
 impl State {
     pub(crate) const fn new(generation: u64, slices: Vec<SavedSlice>) -> Self {
-        Self { version: VERSION, generation, slices }
+        Self { version: VERSION, generation, slices, cordons: BTreeMap::new() }
     }
 
-    /// Writes the file beside the old one and puts it in its place: after a crash there is the old state or
-    /// the new one, and nothing between.
-    pub(crate) fn save(&self, directory: &Path) -> Result<(), SaveError> {
-        let path = directory.join(FILE);
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(directory)?;
-            let mut text = serde_json::to_vec_pretty(self)?;
-            text.push(b'\n');
-            file.write_all(&text)?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            File::open(directory)?.sync_all()
-        };
-        write().map_err(|cause| SaveError { path: path.clone(), cause })
+    pub(crate) fn with_cordons(self, cordons: BTreeMap<GpuUuid, Cordon>) -> Self {
+        Self { cordons, ..self }
+    }
+
+    /// As it is written.
+    ///
+    /// # Errors
+    /// None that a state can bring about.
+    pub(crate) fn text(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
     }
 
     /// Understands a file's content, or says why not.
@@ -78,47 +61,19 @@ impl State {
             Err(error) => Err(error.to_string()),
         }
     }
-
-    /// Reads the file. What cannot be understood is kept for a person to look at, never overwritten, and
-    /// never keeps the daemon from starting.
-    pub(crate) fn load(directory: &Path) -> io::Result<Found> {
-        let path = directory.join(FILE);
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Found::Whole(Self::new(0, Vec::new())));
-            }
-            Err(error) => return Err(error),
-            Ok(text) => text,
-        };
-        let why = match Self::parse(&text) {
-            Ok(state) => return Ok(Found::Whole(state)),
-            Err(why) => why,
-        };
-        let aside = free_name(directory)?;
-        fs::rename(&path, &aside)?;
-        Ok(Found::SetAside(format!(
-            "the state file {} could not be read ({why}); it is kept as {}, and the node starts without it",
-            path.display(),
-            aside.display()
-        )))
-    }
-}
-
-fn free_name(directory: &Path) -> io::Result<PathBuf> {
-    let mut names = (1u32..).map(|n| directory.join(format!("{FILE}.corrupt-{n}")));
-    names.find(|path| !path.exists()).ok_or_else(|| io::Error::other("no free name to set the file aside"))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use tranche_domain::compute::Priority;
-    use tranche_domain::id::{GpuUuid, HostPid};
+    use tranche_domain::id::HostPid;
     use tranche_domain::request::ComputeMode;
     use tranche_domain::slice::Part;
     use tranche_domain::units::{Bytes, Permille};
 
-    fn state() -> State {
+    /// One with everything in it.
+    pub(crate) fn state() -> State {
         let slice = Slice {
             name: "a".parse().unwrap(),
             share: "0.5".parse().unwrap(),
@@ -134,15 +89,10 @@ mod tests {
             created_unix_ms: 4,
         };
         let roots = vec![ProcessId { pid: HostPid::new(1), start_time: 2 }];
-        State::new(9, vec![SavedSlice { slice, generation: 8, roots }])
-    }
-
-    #[test]
-    fn what_is_saved_is_found() {
-        let directory = tempfile::tempdir().unwrap();
-        assert_eq!(State::load(directory.path()).unwrap(), Found::Whole(State::new(0, Vec::new())));
-        state().save(directory.path()).unwrap();
-        assert_eq!(State::load(directory.path()).unwrap(), Found::Whole(state()));
+        let reason = "fan".parse().ok();
+        let cordon = Cordon { by_uid: 0, since_unix_ms: 5, reason, told: "cordoned by root".into() };
+        let cordons = [(GpuUuid::from_bytes([9; 16]), cordon)].into();
+        State::new(9, vec![SavedSlice { slice, generation: 8, roots }]).with_cordons(cordons)
     }
 
     #[test]
@@ -153,20 +103,5 @@ mod tests {
         let slice = State::parse(old).unwrap().slices.remove(0).slice;
         assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
         assert_eq!(slice.pod, None);
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_is_set_aside_each_time_under_another_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let newer = r#"{"version": 99, "generation": 0, "slices": []}"#;
-        for (text, name) in [("{ not json", "state.json.corrupt-1"), (newer, "state.json.corrupt-2")] {
-            fs::write(directory.path().join(FILE), text).unwrap();
-            let Found::SetAside(note) = State::load(directory.path()).unwrap() else {
-                panic!("{text} was believed")
-            };
-            assert!(note.contains(name), "{note}");
-            assert_eq!(fs::read_to_string(directory.path().join(name)).unwrap(), text);
-            assert!(!directory.path().join(FILE).exists());
-        }
     }
 }

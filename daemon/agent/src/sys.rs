@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use nix::sys::mman::{MapFlags, ProtFlags};
+use nix::sys::signal::Signal;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -240,12 +241,12 @@ pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(Into::into)
 }
 
-/// Kills the process that the handle names, and no other.
-pub(crate) fn kill(process: BorrowedFd<'_>) -> io::Result<()> {
+/// Sends a signal to the process that the handle names, and to no other.
+pub(crate) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open for the time of the borrow; no siginfo is passed.
     let sent = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, no_info, 0u32)
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, no_info, 0u32)
     };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

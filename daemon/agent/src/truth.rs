@@ -17,6 +17,7 @@ use tranche_domain::truth::{CALM, Finding, Truth, Violations};
 
 use crate::agent::Agent;
 use crate::process::Process;
+use crate::tenancy::Tenancy;
 use draw::Since;
 
 /// How many findings are shown one by one.
@@ -74,6 +75,29 @@ impl Watch {
     }
 }
 
+/// How long a slice is looked at more often than others because it holds more than it says, and how long is waited for a
+/// driver to answer: after that, it is seen when everybody is.
+const EAGER: Duration = Duration::from_secs(1);
+
+/// Of these slices those that hold more than they say since a moment ago: whether they do, the driver is asked. What
+/// somebody shrank and freed is to be had by others as soon as that shows.
+pub(crate) async fn confirm(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
+    let is_new = |tenancy: &&Arc<Tenancy>| tenancy.doubted_for().is_some_and(|time| time < EAGER);
+    let doubted: Vec<_> = tenancies.iter().filter(is_new).cloned().collect();
+    if doubted.is_empty() {
+        return doubted;
+    }
+    let (agent, asked) = (Arc::clone(agent), doubted.clone());
+    let looked = tokio::task::spawn_blocking(move || {
+        for tenancy in &asked {
+            draw::sight(&agent, tenancy);
+            agent.note_excess(tenancy);
+        }
+    });
+    let _ = tokio::time::timeout(EAGER, looked).await; // or it is seen later
+    doubted.into_iter().filter(|tenancy| tenancy.doubted_for().is_some()).collect()
+}
+
 /// Looks until the daemon ends.
 pub(crate) async fn run(agent: Arc<Agent>) {
     let mut since = Since::new();
@@ -93,6 +117,8 @@ fn look(agent: &Agent, mut since: Since) -> (Since, Duration) {
     let outcome = watch.book().truth.look(&picture, watch.begun.elapsed());
     for finding in &outcome.news {
         agent.events.record(finding.told());
+    }
+    for finding in &outcome.charge {
         charge(agent, finding);
     }
     for finding in &outcome.over {
@@ -114,7 +140,7 @@ fn charge(agent: &Agent, finding: &Finding) {
     let Some(tenancy) = agent.core().live.get(slice).cloned() else { return };
     let device = tenancy.devices().find(|(_, of)| *of == gpu).map(|(device, _)| device);
     if let (Some(device), Some(seat)) = (device, tenancy.seat_of(who))
-        && tenancy.true_up(seat, device, finding.excess)
+        && tenancy.charge_beyond(seat, device, finding.excess)
     {
         agent.note_excess(&tenancy);
     }

@@ -349,7 +349,7 @@ fn a_restarted_daemon_finds_slices_processes_and_memory_again() {
 }
 
 #[test]
-fn a_corrupt_state_is_set_aside_and_living_processes_keep_their_slice() {
+fn a_state_that_is_corrupt_with_its_copy_is_set_aside_and_living_processes_keep_their_slice() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
@@ -359,7 +359,9 @@ fn a_corrupt_state_is_set_aside_and_living_processes_keep_their_slice() {
     tenant.tell("attach");
     tenant.tell("alloc 6000");
     drop(daemon);
-    fs::write(place.state().join("state.json"), "{ half a sta").unwrap();
+    for name in ["state.json", "state.json.copy"] {
+        fs::write(place.state().join(name), "{ half a sta").unwrap();
+    }
 
     let calls = &mut place.start(&driver).calls;
     let view = calls.snapshot();
@@ -370,6 +372,22 @@ fn a_corrupt_state_is_set_aside_and_living_processes_keep_their_slice() {
     assert!(!place.runtime().join("slices/idle").exists());
     tenant.kill();
     calls.wait_until("it ends with its last process", |view| view.slices.is_empty());
+}
+
+#[test]
+fn a_corrupt_state_is_replaced_by_its_copy_and_nothing_is_lost() {
+    let (place, driver) = (Place::new(), one_gpu());
+    let mut daemon = place.start(&driver);
+    daemon.calls.create(fraction("idle", 100)).unwrap();
+    let before = daemon.calls.snapshot().slices;
+    drop(daemon);
+    fs::write(place.state().join("state.json"), "").unwrap();
+
+    let view = place.start(&driver).calls.snapshot();
+    let caps =
+        |slices: &[v1::SliceView]| slices.iter().map(|slice| slice.devices[0].cap_bytes).collect::<Vec<_>>();
+    assert_eq!(caps(&view.slices), caps(&before));
+    assert!(view.notes.iter().any(|note| note.contains("its copy has been used")), "{:?}", view.notes);
 }
 
 #[test]

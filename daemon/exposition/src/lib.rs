@@ -38,6 +38,11 @@ pub trait Figures: fmt::Debug + Send + Sync + 'static {
     /// The reason, for people.
     fn alive(&self) -> Result<(), String>;
 
+    /// What is to be said of a program that works all the same.
+    fn remark(&self) -> Option<String> {
+        None
+    }
+
     /// Whether the program does what it is there for, else what it waits for.
     ///
     /// # Errors

@@ -105,8 +105,8 @@ async fn answer(request: Request<Incoming>, figures: Arc<dyn Figures>) -> Result
 fn look(path: &str, accept: Option<&str>, figures: &Arc<dyn Figures>) -> Answer {
     match path {
         "/metrics" => page(Format::wanted(accept), figures),
-        "/healthz" => verdict(figures.alive()),
-        "/readyz" => verdict(figures.ready()),
+        "/healthz" => verdict(figures.alive(), figures.remark()),
+        "/readyz" => verdict(figures.ready(), None),
         _ => said(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
     }
 }
@@ -124,10 +124,11 @@ fn page(format: Format, figures: &Arc<dyn Figures>) -> Answer {
     }
 }
 
-fn verdict(verdict: Result<(), String>) -> Answer {
-    match verdict {
-        Ok(()) => said(StatusCode::OK, "ok\n"),
-        Err(why) => said(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+fn verdict(verdict: Result<(), String>, remark: Option<String>) -> Answer {
+    match (verdict, remark) {
+        (Ok(()), None) => said(StatusCode::OK, "ok\n"),
+        (Ok(()), Some(remark)) => said(StatusCode::OK, format!("ok, but {remark}\n")),
+        (Err(why), _) => said(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 

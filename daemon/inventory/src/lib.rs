@@ -14,6 +14,7 @@ use std::time::Duration;
 use tranche_domain::id::GpuUuid;
 
 pub mod calibrate;
+mod chosen;
 mod error;
 mod facts;
 mod island;
@@ -21,6 +22,7 @@ mod null;
 mod nvml;
 pub mod scripted;
 
+pub use chosen::{NoSuchGpu, choose};
 pub use error::InventoryError;
 pub use facts::{
     ComputeCapability, GpuFacts, GpuFault, GpuProcess, GpuState, NodeFacts, NotSliceable, ProcessUtilization,

@@ -7,14 +7,23 @@ use tranche_domain::access::Verb;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
+use tranche_shm::crash::point;
 
-use super::{Agent, now_unix_ms};
+use super::Agent;
 use crate::access::Caller;
 use crate::failure::Failure;
-use crate::tenancy::Tenancy;
+use crate::tenancy::{Tenancy, monotonic_ms};
 
 /// How long killed processes may take to go before a forced deletion answers.
 const DEATH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far a deletion is.
+enum Begun {
+    /// Whoever is in it has to go first.
+    Serving(Arc<Tenancy>),
+    /// It was not served, and is gone with those who were killed for it.
+    Over(Vec<HostPid>),
+}
 
 impl Agent {
     /// Ends a slice; with force by killing those who use it.
@@ -24,12 +33,28 @@ impl Agent {
         force: bool,
         caller: &Caller,
     ) -> Result<Vec<HostPid>, Failure> {
-        let Some(tenancy) = self.begin_deletion(name, force, caller)? else { return Ok(Vec::new()) };
-        let killed = tenancy.kill_all();
+        let verb = if force { Verb::Kill } else { Verb::Delete };
+        self.permit(&self.core(), name, caller, verb)?;
+        self.end(name, force, caller.uid).await
+    }
+
+    /// Ends a slice as its user, or whoever may, wants it.
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        name: &SliceName,
+        force: bool,
+        uid: u32,
+    ) -> Result<Vec<HostPid>, Failure> {
+        let begun = self.begin_deletion(name, force)?;
+        let killed = match &begun {
+            Begun::Serving(tenancy) => tenancy.kill_all(),
+            Begun::Over(killed) => killed.clone(),
+        };
         for pid in &killed {
-            let evidence = format!("user {} deleted its slice with force", caller.uid);
+            let evidence = format!("user {uid} deleted its slice with force");
             self.events.record(Happening::new(Kind::Killed, evidence).of(name).by(*pid));
         }
+        let Begun::Serving(tenancy) = begun else { return Ok(killed) };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
         while !self.end_if_over(&tenancy) {
             if tokio::time::Instant::now() >= deadline {
@@ -41,20 +66,11 @@ impl Agent {
         Ok(killed)
     }
 
-    /// From here on the slice lets nobody in. `None` if there was nothing to serve.
-    fn begin_deletion(
-        &self,
-        name: &SliceName,
-        force: bool,
-        caller: &Caller,
-    ) -> Result<Option<Arc<Tenancy>>, Failure> {
+    /// From here on the slice lets nobody in.
+    fn begin_deletion(&self, name: &SliceName, force: bool) -> Result<Begun, Failure> {
         let mut core = self.core();
-        let verb = if force { Verb::Kill } else { Verb::Delete };
-        self.permit(&core, name, caller, verb)?;
         if core.is_stranded(name) {
-            core.stranded.retain(|saved| saved.slice.name != *name);
-            core.save(&self.layout)?;
-            return Ok(None);
+            return self.delete_unserved(&mut core, name, force).map(Begun::Over);
         }
         let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let users = pids(&tenancy);
@@ -62,7 +78,8 @@ impl Agent {
             return Err(Failure::InUse { name: name.clone(), pids: users });
         }
         tenancy.end();
-        Ok(Some(tenancy))
+        point("delete: ending");
+        Ok(Begun::Serving(tenancy))
     }
 
     /// Removes a slice whose time is over; says whether it is gone.
@@ -71,13 +88,15 @@ impl Agent {
         let name = &tenancy.name;
         let current = core.live.get(name).is_some_and(|live| Arc::ptr_eq(live, tenancy));
         let Some(slice) = core.node.slice(name).ok().filter(|_| current) else { return true };
-        if !tenancy.end_if_over(slice.ephemeral, now_unix_ms()) {
+        if !tenancy.end_if_over(slice.ephemeral, monotonic_ms()) {
             return false;
         }
         self.forget(&mut core, name);
+        point("delete: forgotten");
         if let Err(failure) = core.save(&self.layout) {
             tracing::error!(%failure, "a slice that ended would come back after a restart");
         }
+        point("delete: recorded");
         drop(core);
         self.events.record(Happening::new(Kind::SliceDeleted, "it has ended").of(name));
         self.events.forget(name);

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use tranche_domain::id::HostPid;
 
+use crate::whole::{PRIVATE, Survives, replace};
+
 /// A container, by the path of its cgroup. What is made beneath that belongs to it as well: its programs may have
 /// cgroups of their own there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,10 +83,7 @@ pub(crate) fn read(directory: &Path) -> Option<Container> {
 
 /// Writes it down, so that the next daemon knows it.
 pub(crate) fn write(directory: &Path, container: &Container) -> io::Result<()> {
-    let file = tempfile::NamedTempFile::new_in(directory)?;
-    fs::write(file.path(), &container.0)?;
-    file.persist(directory.join(FILE))?;
-    Ok(())
+    replace(&directory.join(FILE), container.0.as_bytes(), PRIVATE, Survives::Us)
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use tranche_cdi::Preload;
+
+use crate::whole::{PUBLIC, Survives, replace};
 
 /// Where they are.
 #[derive(Clone, Debug)]
@@ -80,11 +82,7 @@ fn keep(content: &[u8], folder: &Path, stem: &str, extension: &str) -> io::Resul
         return Ok(path);
     }
     fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(content)?;
-    file.as_file().set_permissions(Permissions::from_mode(0o644))?;
-    file.as_file().sync_all()?;
-    file.persist(&path)?;
+    replace(&path, content, PUBLIC, Survives::PowerCuts)?;
     Ok(path)
 }
 

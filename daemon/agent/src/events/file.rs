@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tranche_domain::event::Event;
+use tranche_shm::crash::point;
 
 const FILE: &str = "events.jsonl";
 const OLD_FILE: &str = "events.jsonl.1";
@@ -136,11 +137,15 @@ impl Writer {
         };
         // In one piece. A line that is written in part is ended by the next to open the file.
         file.write_all(line.as_bytes())?;
+        point("history: written");
         if file.stream_position()? < FULL {
             self.file = Some(file);
             return Ok(());
         }
-        fs::rename(self.directory.join(FILE), self.directory.join(OLD_FILE))
+        point("history: full");
+        fs::rename(self.directory.join(FILE), self.directory.join(OLD_FILE))?;
+        point("history: put aside");
+        Ok(())
     }
 
     /// Behind what is there, on a line of its own.

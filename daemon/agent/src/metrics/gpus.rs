@@ -7,10 +7,11 @@ use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::node::Gpu;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_exposition::{Labels, Page};
-use tranche_inventory::{GpuFacts, GpuState};
+use tranche_inventory::GpuFacts;
 
 use super::{Copied, and, label};
 use crate::agent::{Agent, Core};
+use crate::sight;
 
 /// What is promised of a GPU.
 pub(super) struct Promised {
@@ -18,30 +19,43 @@ pub(super) struct Promised {
     memory: Bytes,
     compute: Permille,
     sliceable: bool,
+    cordoned: bool,
 }
 
 impl Promised {
     pub(super) fn of(core: &Core, gpu: &Gpu) -> Self {
         let (memory, compute) = core.node.committed(gpu.uuid);
-        Self { gpu: gpu.uuid, memory, compute, sliceable: gpu.obstacle.is_none() }
+        Self {
+            gpu: gpu.uuid,
+            memory,
+            compute,
+            sliceable: gpu.obstacle.is_none(),
+            cordoned: core.node.cordons().contains_key(&gpu.uuid),
+        }
     }
 }
 
-/// What the driver says now; nothing of a GPU that does not answer.
+/// What the driver said last; nothing of a GPU that never answered.
 struct Seen<'a> {
     facts: &'a GpuFacts,
-    state: Option<GpuState>,
+    last: sight::Seen,
     foreign: Option<usize>,
 }
 
 pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
-    let members = members(core);
-    let seen: Vec<Seen<'_>> = agent.gpus.iter().map(|facts| Seen::of(agent, facts, &members)).collect();
+    let seen = look(agent, core);
     page.infos("tranche_gpu", "The GPUs, by their UUIDs", agent.gpus.iter().map(info))?;
     memory(agent, core, &seen, page)?;
     compute(agent, core, &seen, page)?;
     condition(&seen, page)?;
     health(agent, core, &seen, page)
+}
+
+fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<Seen<'a>> {
+    let uuids: Vec<GpuUuid> = agent.gpus.iter().map(|facts| facts.uuid).collect();
+    let (mut seen, members) = (agent.sight.look(&agent.driver, &uuids), members(core));
+    let of = |facts: &'a GpuFacts| Seen::of(facts, seen.remove(&facts.uuid).unwrap_or_default(), &members);
+    agent.gpus.iter().map(of).collect()
 }
 
 fn members(core: &Copied) -> BTreeSet<HostPid> {
@@ -50,12 +64,9 @@ fn members(core: &Copied) -> BTreeSet<HostPid> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(agent: &Agent, facts: &'a GpuFacts, members: &BTreeSet<HostPid>) -> Self {
-        let processes = agent.driver.processes(facts.uuid).ok();
-        let foreign = |processes: Vec<tranche_inventory::GpuProcess>| {
-            processes.iter().filter(|process| !members.contains(&process.pid)).count()
-        };
-        Self { facts, state: agent.driver.state(facts.uuid).ok(), foreign: processes.map(foreign) }
+    fn of(facts: &'a GpuFacts, last: sight::Seen, members: &BTreeSet<HostPid>) -> Self {
+        let foreign = |users: &Vec<HostPid>| users.iter().filter(|pid| !members.contains(pid)).count();
+        Self { facts, foreign: last.users.as_ref().map(foreign), last }
     }
 
     fn labels(&self) -> Labels {
@@ -82,7 +93,7 @@ fn memory(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) 
     page.gauges("tranche_gpu_memory_capacity_bytes", "Memory that slices can be made of", capacity)?;
     let committed = promised(core, |gpu| gpu.memory.get());
     page.gauges("tranche_gpu_memory_committed_bytes", "Memory that is promised to slices", committed)?;
-    let used = rows(seen, |gpu| gpu.state.as_ref().map(|state| state.used.get()));
+    let used = rows(seen, |gpu| gpu.last.state.as_ref().map(|state| state.used.get()));
     page.gauges("tranche_gpu_memory_used_bytes", "Memory in use by anybody, as the driver says", used)
 }
 
@@ -100,7 +111,7 @@ fn compute(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>)
         "The GPU's time that slices used, those that have ended included",
         used.collect::<Vec<_>>(),
     )?;
-    let busy = rows(seen, |gpu| Some(f64::from(gpu.state.as_ref()?.utilization_percent?) / 100.0));
+    let busy = rows(seen, |gpu| Some(f64::from(gpu.last.state.as_ref()?.utilization_percent?) / 100.0));
     page.gauges("tranche_gpu_utilization_ratio", "Utilisation by anybody, as the driver says", busy)
 }
 
@@ -110,20 +121,28 @@ pub(super) fn share(permille: Permille) -> f64 {
 }
 
 fn condition(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
-    let warm = rows(seen, |gpu| gpu.state.as_ref()?.temperature_celsius);
+    let warm = rows(seen, |gpu| gpu.last.state.as_ref()?.temperature_celsius);
     page.gauges("tranche_gpu_temperature_celsius", "Temperature of the GPU", warm)?;
     let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
-    let draw = rows(seen, |gpu| gpu.state.as_ref()?.power_milliwatts.map(watts));
+    let draw = rows(seen, |gpu| gpu.last.state.as_ref()?.power_milliwatts.map(watts));
     page.gauges("tranche_gpu_power_watts", "Power that the GPU draws", draw)?;
-    let limit = rows(seen, |gpu| gpu.state.as_ref()?.power_limit_milliwatts.map(watts));
+    let limit = rows(seen, |gpu| gpu.last.state.as_ref()?.power_limit_milliwatts.map(watts));
     page.gauges("tranche_gpu_power_limit_watts", "Power that the GPU may draw", limit)
 }
 
 fn health(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
     let sliceable = promised(core, |gpu| u64::from(gpu.sliceable));
-    page.gauges("tranche_gpu_sliceable", "Whether slices can be put there", sliceable)?;
-    let answers = rows(seen, |gpu| Some(u64::from(gpu.state.is_some())));
+    page.gauges("tranche_gpu_sliceable", "Whether slices can be put there, cordons aside", sliceable)?;
+    let cordoned = promised(core, |gpu| u64::from(gpu.cordoned));
+    page.gauges("tranche_gpu_cordoned", "Whether an operator keeps further slices off it", cordoned)?;
+    let answers = rows(seen, |gpu| Some(u64::from(gpu.last.answers)));
     page.gauges("tranche_gpu_up", "Whether the driver answers for the GPU", answers)?;
+    let age = rows(seen, |gpu| gpu.last.age.map(|age| age.as_secs_f64()));
+    page.gauges(
+        "tranche_gpu_seen_age_seconds",
+        "How long ago the driver said what is shown of the GPU; it is asked with each scrape, and waited for a second",
+        age,
+    )?;
     let foreign = rows(seen, |gpu| gpu.foreign.map(|count| count as u64));
     page.gauges("tranche_gpu_foreign_processes", "Processes that use the GPU and are in no slice", foreign)?;
     let open = agent.gpus.iter().flat_map(|gpu| {

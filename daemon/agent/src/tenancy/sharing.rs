@@ -100,10 +100,16 @@ impl Tenancy {
     /// The driver was seen to hold more for a process, which stood still, than that was charged: charges it to
     /// the slice. Says whether that is news.
     pub(crate) fn true_up(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
+        // What it shares may be listed with it or with another: nothing follows for either.
+        !self.shares(seat) && self.charge_beyond(seat, device, beyond)
+    }
+
+    /// A process holds so much that it does not tell, whatever it shares: charges it to the slice. Says whether that is
+    /// news.
+    pub(crate) fn charge_beyond(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
         let mut books = self.books();
         let seated = books.life.occupants().is_some_and(|here| here.members.contains_key(&seat));
-        // What it shares may be listed with it or with another: nothing follows for either.
-        if !seated || books.sharing.holds(seat) || !books.ledgers[device.index()].take_beyond(seat, beyond) {
+        if !seated || !books.ledgers[device.index()].take_beyond(seat, beyond) {
             return false;
         }
         let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: beyond };

@@ -55,8 +55,13 @@ impl Tenancy {
     pub(crate) fn charged(&self, seat: Seat, device: DeviceSlot) -> Charged {
         let books = self.books();
         let ledger = &books.ledgers[device.index()];
-        let (granted, shared) = (ledger.granted(seat), ledger.shared());
-        Charged { used: self.claimed(seat, device), granted, shared, reserve: Bytes::ZERO }
+        Charged {
+            used: self.claimed(seat, device),
+            granted: ledger.granted(seat),
+            shared: ledger.shared(),
+            beyond: ledger.beyond(seat),
+            reserve: Bytes::ZERO,
+        }
     }
 
     /// What is in the pages now, or was since this was last asked, that no honest process writes.

@@ -64,14 +64,42 @@ fn parties(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> BTreeMap<GpuUuid, Vec<P
 
 /// Nothing if the driver does not answer.
 fn on_gpu(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin, since: &mut Since) -> Option<OnGpu> {
-    let members = Members::of(parties);
-    let listed = agent.driver.processes(gpu).ok()?;
-    let users = listed.iter().filter_map(|listed| user(listed, parties, &members, kin)).collect();
+    let users = users(agent, gpu, parties, kin)?;
     let last = since.entry(gpu).or_default();
     let samples = agent.driver.process_utilization(gpu, *last).unwrap_or_default();
     *last = samples.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);
     let slices = parties.iter().map(|party| served(agent, party, &samples)).collect();
     Some(OnGpu { gpu, users, slices })
+}
+
+/// Who uses a GPU; what the slices' processes hold there is theirs from now on, whatever they say.
+fn users(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin) -> Option<Vec<User>> {
+    let members = Members::of(parties);
+    let listed = agent.driver.processes(gpu).ok()?;
+    let users: Vec<User> = listed.iter().filter_map(|listed| user(listed, parties, &members, kin)).collect();
+    for Party { tenancy, device, .. } in parties {
+        tenancy.saw(*device, held(tenancy, *device, &users));
+    }
+    Some(users)
+}
+
+/// What a slice's members hold together, at the least: what they share may be counted with any of them.
+fn held(tenancy: &Tenancy, device: DeviceSlot, users: &[User]) -> Bytes {
+    let shared = tenancy.beside(device).shared;
+    let own = users.iter().filter_map(|user| match &user.whose {
+        Whose::Member { slice, .. } if *slice == tenancy.name => user.holds,
+        _ => None,
+    });
+    own.map(|holds| holds.saturating_sub(shared)).sum::<Bytes>().saturating_add(shared)
+}
+
+/// Looks anew at what a slice's processes hold.
+pub(super) fn sight(agent: &Agent, tenancy: &Tenancy) {
+    let tenancies = agent.tenancies();
+    let (kin, mut parties) = (Kin::of(&tenancies), parties(agent, &tenancies));
+    for gpu in &tenancy.gpus {
+        users(agent, *gpu, &parties.remove(gpu).unwrap_or_default(), &kin);
+    }
 }
 
 /// The members of all parties, and what each said to use before the driver was asked.
@@ -143,14 +171,20 @@ fn served(agent: &Agent, party: &Party, samples: &[ProcessUtilization]) -> Serve
     let tenancy = &party.tenancy;
     let newest = |id: &ProcessId| {
         let its = samples.iter().filter(|sample| sample.pid == id.pid);
-        its.max_by_key(|sample| sample.timestamp_us).map(|sample| (*id, sample.sm_percent.min(100)))
+        its.max_by_key(|sample| sample.timestamp_us).map(|sample| (*id, *sample))
     };
-    let ran: Vec<(ProcessId, u32)> = tenancy.occupants().members.values().filter_map(newest).collect();
-    let percent = ran.iter().map(|(_, percent)| percent).sum::<u32>().min(100);
-    let busy = Permille::try_from(percent * 10).ok().filter(|_| !samples.is_empty());
-    let busiest = ran.into_iter().max_by_key(|(_, percent)| *percent).map(|(id, _)| id);
+    let ran: Vec<(ProcessId, ProcessUtilization)> =
+        tenancy.occupants().members.values().filter_map(newest).collect();
+    let sum = |of: fn(&ProcessUtilization) -> u32| {
+        let percent = ran.iter().map(|(_, sample)| of(sample).min(100)).sum::<u32>().min(100);
+        Permille::try_from(percent * 10).unwrap_or(Permille::WHOLE)
+    };
+    let busy = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent));
+    let moved =
+        if agent.governor.counts_transfers() { Permille::ZERO } else { sum(|sample| sample.memory_percent) };
+    let busiest = ran.iter().max_by_key(|(_, sample)| sample.sm_percent).map(|(id, _)| *id);
     let counted = counted(agent, &tenancy.name, party.device);
-    Served { slice: tenancy.name.clone(), busy, counted, busiest }
+    Served { slice: tenancy.name.clone(), busy, moved, counted, busiest }
 }
 
 /// What was counted of a slice's time on a device over the last second.

@@ -1,5 +1,7 @@
 //! What is charged to a slice as a whole, what is learnt about contexts, and what comes of a shrink.
 
+use std::os::unix::fs::FileExt;
+
 use super::*;
 use tranche_agent::OverCap;
 
@@ -105,6 +107,20 @@ fn what_the_driver_takes_beyond_a_charge_is_charged_when_the_process_stands_stil
     driver.end_process(HostPid::new(one.pid()));
     one.kill();
     daemon.calls.wait_until("all of it is free", |view| used_mib(view) == 15705);
+}
+
+#[test]
+fn a_process_that_says_it_holds_what_nobody_granted_is_shown_with_what_it_was_granted() {
+    let (place, driver) = (Place::new(), one_gpu());
+    let mut daemon = place.start(&driver);
+    let [mut liar, mut other] = populated(&place, &mut daemon);
+    assert_eq!((liar.tell("alloc 100"), other.tell("alloc 100")), ("ok".into(), "ok".into()));
+    let usage = fs::File::options().write(true).open(place.runtime().join("slices/a/usage")).unwrap();
+    // The credit word of the first seat on the first device: all granted, all used, 16 TiB.
+    usage.write_all_at(&u64::MAX.to_ne_bytes(), 144 * 8).unwrap();
+    let view = daemon.calls.snapshot();
+    assert!(used_mib(&view) <= device(&view).cap_bytes >> 20, "{} MiB", used_mib(&view));
+    assert_eq!(view.slices[0].processes[1].used_bytes[0] >> 20, 100, "nor does it change what another holds");
 }
 
 #[test]

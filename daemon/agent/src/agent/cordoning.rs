@@ -1,0 +1,94 @@
+//! Which GPUs take no further slices, because an operator said so.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use nix::unistd::{Uid, User};
+use tranche_domain::access::Verb;
+use tranche_domain::cordon::{Cordon, Cordoned, Reason};
+use tranche_domain::event::{Happening, Kind};
+use tranche_domain::id::GpuSelector;
+use tranche_domain::node::{Node, Refusal};
+
+use super::{Agent, now_unix_ms};
+use crate::access::Caller;
+use crate::failure::Failure;
+
+impl Agent {
+    /// Keeps further slices off GPUs.
+    pub(crate) fn cordon(
+        &self,
+        gpus: &[GpuSelector],
+        reason: Option<Reason>,
+        caller: &Caller,
+    ) -> Result<Vec<Cordoned>, Failure> {
+        let cordon = cordon(caller.uid, now_unix_ms(), reason);
+        let done = self.change_cordons(caller, |node| node.cordon(gpus, &cordon))?;
+        self.tell_cordons(&done, Kind::GpuCordoned, |gpu| match &gpu.cordon {
+            Some(cordon) => cordon.told.clone(),
+            None => String::new(),
+        });
+        Ok(done)
+    }
+
+    /// Lets slices on GPUs again.
+    pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Result<Vec<Cordoned>, Failure> {
+        let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
+        let who = user(caller.uid);
+        self.tell_cordons(&done, Kind::GpuUncordoned, |_| format!("uncordoned by {who}"));
+        Ok(done)
+    }
+
+    fn change_cordons(
+        &self,
+        caller: &Caller,
+        change: impl FnOnce(&mut Node) -> Result<Vec<Cordoned>, Refusal>,
+    ) -> Result<Vec<Cordoned>, Failure> {
+        self.gate.permit(caller, Verb::Administer)?;
+        let mut core = self.core();
+        let before = core.node.cordons().clone();
+        let done = change(&mut core.node)?;
+        if let Err(failure) = core.save(&self.layout) {
+            core.node.restore_cordons(before);
+            return Err(failure);
+        }
+        Ok(done)
+    }
+
+    fn tell_cordons(&self, done: &[Cordoned], kind: Kind, told: impl Fn(&Cordoned) -> String) {
+        for gpu in done.iter().filter(|gpu| gpu.changed) {
+            let told = format!("GPU {}: {}", gpu.index, told(gpu));
+            self.events.record(Happening::new(kind.clone(), told).on(gpu.uuid));
+        }
+        self.faults.changed();
+        self.room_appeared();
+    }
+}
+
+fn cordon(by_uid: u32, since_unix_ms: u64, reason: Option<Reason>) -> Cordon {
+    let since = UNIX_EPOCH + Duration::from_millis(since_unix_ms);
+    let since = humantime::format_rfc3339_seconds(since);
+    let why = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let told = format!("cordoned by {} since {since}{why}", user(by_uid));
+    Cordon { by_uid, since_unix_ms, reason, told }
+}
+
+/// A user by name, where they have one, and number.
+pub(super) fn user(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => format!("{} (uid {uid})", user.name),
+        _ => format!("uid {uid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cordon_says_who_since_when_and_why() {
+        let told = cordon(0, 1_767_323_090_007, Some("fan is loud".parse().unwrap())).told;
+        assert_eq!(told, "cordoned by root (uid 0) since 2026-01-02T03:04:50Z: fan is loud");
+        let told = cordon(54321, 0, None).told;
+        assert_eq!(told, "cordoned by uid 54321 since 1970-01-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,175 @@
+//! How GPUs are emptied: who is there goes of their own accord, or is ended where an operator said so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::Sender;
+use tokio::time::{Instant, sleep, timeout};
+use tranche_domain::cordon::Cordoned;
+use tranche_domain::event::{Happening, Kind};
+use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::view::RemainingView;
+
+use super::Agent;
+use super::cordoning::user;
+use crate::access::Caller;
+use crate::failure::Failure;
+
+/// Time between two looks at who is there.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long the driver may take to say who uses a GPU.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long the driver may take to notice that those who were ended are gone.
+const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// How GPUs are to be emptied.
+#[derive(Clone, Debug)]
+pub(crate) struct Drain {
+    /// Cordoned already.
+    pub(crate) gpus: Vec<Cordoned>,
+    /// How long everybody may take to go of their own accord; without it, for ever.
+    pub(crate) patience: Option<Duration>,
+    /// How long after SIGTERM slices are deleted; without it, nobody is ended.
+    pub(crate) grace: Option<Duration>,
+}
+
+/// How far a drain is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) remaining: Vec<RemainingView>,
+    pub(crate) deleted: Vec<SliceName>,
+}
+
+/// What was done so far about those who are there, and until when they have time.
+enum Stage {
+    Waiting(Option<Instant>),
+    Asked(Instant),
+    Deleted(Instant),
+}
+
+impl Stage {
+    fn is_over(&self) -> bool {
+        let (Self::Waiting(Some(until)) | Self::Asked(until) | Self::Deleted(until)) = self else {
+            return false;
+        };
+        Instant::now() >= *until
+    }
+}
+
+impl Agent {
+    /// Waits until nobody is left on the GPUs, telling who is; dropped, it leaves everybody alone.
+    pub(crate) async fn drain(
+        self: &Arc<Self>,
+        drain: &Drain,
+        caller: &Caller,
+        tell: &Sender<Result<Progress, Failure>>,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        // Patience without bounds may be longer than the clock goes.
+        let mut stage = Stage::Waiting(drain.patience.and_then(|patience| begun.checked_add(patience)));
+        let (mut told, mut deleted) = (None, Vec::new());
+        loop {
+            let remaining = self.remaining(&drain.gpus).await?;
+            let progress = Progress { remaining, deleted: deleted.clone() };
+            if told.as_ref() != Some(&progress) {
+                // Nobody who listens: then this is dropped at the next await.
+                let _ = tell.send(Ok(progress.clone())).await;
+            }
+            if progress.remaining.is_empty() {
+                return self.drained(drain, caller);
+            }
+            if stage.is_over() {
+                let slices = slices_of(&progress.remaining);
+                stage = match (stage, drain.grace) {
+                    (Stage::Waiting(_), Some(grace)) => self.ask_to_end(&slices, grace),
+                    (Stage::Asked(_), _) => {
+                        deleted.extend(self.delete_all(slices, caller).await);
+                        Stage::Deleted(Instant::now() + AFTERMATH)
+                    }
+                    _ => return Err(not_drained(progress.remaining, begun.elapsed(), drain)),
+                };
+            }
+            told = Some(progress);
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Somebody may have uncordoned them meanwhile: then nothing is promised of them.
+    fn drained(&self, drain: &Drain, caller: &Caller) -> Result<(), Failure> {
+        let core = self.core();
+        let open = drain.gpus.iter().find(|gpu| !core.node.cordons().contains_key(&gpu.uuid));
+        if let Some(gpu) = open {
+            return Err(Failure::UncordonedMeanwhile(gpu.index));
+        }
+        drop(core);
+        for gpu in &drain.gpus {
+            let told = format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
+            self.events.record(Happening::new(Kind::GpuDrained, told).on(gpu.uuid));
+        }
+        Ok(())
+    }
+
+    async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Result<Vec<RemainingView>, Failure> {
+        let (agent, gpus) = (Arc::clone(self), gpus.to_vec());
+        let look = tokio::task::spawn_blocking(move || {
+            gpus.iter().flat_map(|gpu| who_is_there(&agent, gpu)).collect()
+        });
+        timeout(SILENCE, look).await.map_err(|_| Failure::DriverSilent(SILENCE))?.map_err(Failure::from)
+    }
+
+    fn ask_to_end(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
+        for name in slices {
+            let tenancy = self.core().live.get(name).cloned();
+            let asked = tenancy.map(|tenancy| tenancy.ask_all_to_end()).unwrap_or_default();
+            tracing::info!(slice = %name, ?asked, "its GPU is drained: its processes were sent SIGTERM");
+        }
+        Stage::Asked(Instant::now() + grace)
+    }
+
+    async fn delete_all(self: &Arc<Self>, slices: BTreeSet<SliceName>, caller: &Caller) -> Vec<SliceName> {
+        let mut deleted = Vec::new();
+        for name in slices {
+            match self.delete(&name, true, caller).await {
+                Ok(_) => deleted.push(name),
+                Err(failure) => tracing::warn!(slice = %name, %failure, "its GPU is drained"),
+            }
+        }
+        deleted
+    }
+}
+
+/// Asks the driver: this may block.
+fn who_is_there(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
+    let named = |slice, pids| RemainingView { gpu_index: gpu.index, gpu_uuid: gpu.uuid, slice, pids };
+    let core = agent.core();
+    let of = |name: &SliceName| {
+        core.live.get(name).map(|tenancy| tenancy.occupants().pids().into_iter().collect())
+    };
+    let slices = core.node.slices_on(gpu.uuid);
+    let mut there: Vec<_> =
+        slices.map(|name| named(Some(name.clone()), of(name).unwrap_or_default())).collect();
+    drop(core);
+    let insiders: BTreeSet<HostPid> =
+        agent.tenancies().iter().flat_map(|tenancy| tenancy.occupants().pids()).collect();
+    // A GPU that does not answer is used by nobody.
+    let processes = agent.driver.processes(gpu.uuid).unwrap_or_default();
+    let strangers = processes.into_iter().map(|process| process.pid);
+    let strangers: Vec<_> = strangers.filter(|pid| !insiders.contains(pid)).collect();
+    there.extend((!strangers.is_empty()).then(|| named(None, strangers)));
+    there
+}
+
+fn slices_of(remaining: &[RemainingView]) -> BTreeSet<SliceName> {
+    remaining.iter().filter_map(|view| view.slice.clone()).collect()
+}
+
+fn not_drained(remaining: Vec<RemainingView>, waited: Duration, drain: &Drain) -> Failure {
+    let strangers_alone = remaining.iter().all(|view| view.slice.is_none());
+    let remedy = match drain.grace {
+        _ if strangers_alone => "no process outside slices is ended by tranched: end them yourself",
+        None => "end them, wait for longer (--timeout), or have their slices deleted (--delete-slices)",
+        Some(_) => "the daemon's log says why they could not be ended",
+    };
+    Failure::NotDrained { remaining, waited, remedy }
+}

@@ -1,0 +1,152 @@
+//! How slices come into being, are served and leave nothing behind.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tranche_domain::id::SliceName;
+use tranche_domain::node::{Origin, Refusal};
+use tranche_domain::request::SliceRequest;
+use tranche_domain::slice::Slice;
+use tranche_shm::crash::point;
+
+use super::telling::created;
+use super::{Agent, Core, now_unix_ms};
+use crate::access::Caller;
+use crate::attach::{self, Way};
+use crate::containers;
+use crate::failure::Failure;
+use crate::regions::{self, Regions};
+use crate::tenancy::{Tenancy, monotonic_ms};
+
+/// How long an ephemeral slice waits for whoever made it to enter.
+pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Agent {
+    /// Makes a slice, or leaves everything as it was.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        request: &SliceRequest,
+        caller: &Caller,
+    ) -> Result<Slice, Failure> {
+        let (mut core, uid) = (self.core(), caller.uid);
+        let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
+        self.gate.permit_another_slice(caller, has)?;
+        self.make(&mut core, request, uid)
+    }
+
+    /// Makes a slice for a user whom others have permitted it.
+    pub(crate) fn create_for(self: &Arc<Self>, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
+        self.make(&mut self.core(), request, uid)
+    }
+
+    fn make(self: &Arc<Self>, core: &mut Core, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
+        if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
+            return Err(Refusal::Exists(name.clone()).into());
+        }
+        let slice = core.node.create(request, Origin { uid, now_unix_ms: now_unix_ms() })?.clone();
+        match self.serve_new(core, &slice) {
+            Ok(()) => {
+                self.events.record(created(&slice));
+                Ok(slice)
+            }
+            Err(failure) => {
+                self.forget(core, &slice.name);
+                Err(failure)
+            }
+        }
+    }
+
+    fn serve_new(self: &Arc<Self>, core: &mut Core, slice: &Slice) -> Result<(), Failure> {
+        core.generation += 1;
+        point("create: promised");
+        let directory = self.layout.make_slice(&slice.name)?;
+        let regions = Regions::create(&directory, core.generation, slice.parts.len())
+            .map_err(|cause| Failure::regions(&slice.name, cause))?;
+        let tenancy = self.open(core, slice, regions)?;
+        point("create: opened");
+        self.listen(&tenancy, slice.ephemeral)?;
+        point("create: listening");
+        core.save(&self.layout)?;
+        point("create: recorded");
+        self.tell(core, slice);
+        point("create: told");
+        Ok(())
+    }
+
+    /// Tells containers of a slice. One that they cannot be told of is a slice all the same, and it is said why.
+    pub(crate) fn tell(&self, core: &mut Core, slice: &Slice) {
+        let Some(containers) = &self.containers else { return };
+        if let Err(note) = containers.tell(slice, &self.layout.mount(&slice.name)) {
+            tracing::warn!("{note}");
+            core.notes.push(note);
+        }
+    }
+
+    /// Brings a slice into being over its regions; nobody can join it yet.
+    pub(crate) fn open(
+        &self,
+        core: &mut Core,
+        slice: &Slice,
+        regions: Regions,
+    ) -> Result<Arc<Tenancy>, Failure> {
+        let deadline = monotonic_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let parts = core.contexts.with_reserve(&slice.parts);
+        let tenancy = Arc::new(Tenancy::new(
+            slice.name.clone(),
+            &self.layout.slice(&slice.name),
+            regions,
+            &parts,
+            deadline,
+        ));
+        self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
+        self.tally.slice_began(&slice.name);
+        let usage = self.layout.slice(&slice.name).join(regions::USAGE);
+        if let Some(Err(error)) = self.girth.as_ref().map(|girth| girth.watch(&tenancy, &usage)) {
+            tracing::warn!(slice = %slice.name, %error, "its usage file is looked at only once a second");
+        }
+        core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
+        Ok(tenancy)
+    }
+
+    /// Opens a slice's sockets: whoever belongs there can join. Containers come to slices that stay, and come back to
+    /// those where they were.
+    pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>, ephemeral: bool) -> Result<(), Failure> {
+        let mut ways = vec![(Way::Descent, self.layout.open_attach(&tenancy.name)?)];
+        if !ephemeral || tenancy.container().is_some() {
+            ways.push((Way::Container, self.layout.open_mount(&tenancy.name)?));
+        }
+        ways.into_iter()
+            .try_for_each(|(way, listener)| attach::listen(self, tenancy, way, listener))
+            .map_err(|cause| Failure::regions(&tenancy.name, cause))
+    }
+
+    /// Makes as if a slice had never been.
+    pub(super) fn forget(&self, core: &mut Core, name: &SliceName) {
+        self.governor.leave(name);
+        if let Some(tenancy) = core.live.remove(name) {
+            self.tally.slice_ended(name, tenancy.refusals());
+            tenancy.close();
+        }
+        let _ = core.node.delete(name);
+        if let Some(containers) = &self.containers {
+            containers.forget(name);
+        }
+        let note = containers::untold(name);
+        core.notes.retain(|known| !known.starts_with(&note));
+        self.remove_directories(name);
+    }
+
+    /// Removes what is on disk of a slice.
+    pub(crate) fn remove_directories(&self, name: &SliceName) {
+        for path in [self.layout.mount(name), self.layout.slice(name)] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(slice = %name, path = %path.display(), %error, "cannot remove its directory");
+                }
+                _ => {}
+            }
+        }
+    }
+}

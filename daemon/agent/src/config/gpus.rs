@@ -1,0 +1,69 @@
+//! Which GPUs are divided, as a file says it.
+
+use serde::{Deserialize, Serialize};
+use tranche_domain::id::GpuSelector;
+
+/// Which GPUs are divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub enum Gpus {
+    /// All of the node's.
+    #[default]
+    All,
+    /// These, at least one.
+    These(Vec<GpuSelector>),
+}
+
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(
+    untagged,
+    expecting = "`gpus` is \"all\", or a list of GPUs by index or UUID, such as [0, \"GPU-...\"]"
+)]
+enum Written {
+    Word(String),
+    List(Vec<Name>),
+}
+
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(untagged, expecting = "a GPU is an index or a UUID")]
+enum Name {
+    Index(u32),
+    Text(String),
+}
+
+impl TryFrom<Written> for Gpus {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Word(word) if word == "all" => Ok(Self::All),
+            Written::Word(word) => Err(format!("`gpus` is {word:?}: it takes \"all\", or a list of GPUs")),
+            Written::List(names) if names.is_empty() => {
+                Err("`gpus` names none, and without GPUs there are no slices: name some, or \"all\"".into())
+            }
+            Written::List(names) => {
+                names.into_iter().map(selector).collect::<Result<_, _>>().map(Self::These)
+            }
+        }
+    }
+}
+
+fn selector(name: Name) -> Result<GpuSelector, String> {
+    match name {
+        Name::Index(index) => Ok(GpuSelector::Index(index)),
+        Name::Text(text) => text.parse().map_err(|bad| format!("`gpus`: {bad}, nor an index")),
+    }
+}
+
+impl From<Gpus> for Written {
+    fn from(gpus: Gpus) -> Self {
+        let name = |gpu| match gpu {
+            GpuSelector::Index(index) => Name::Index(index),
+            GpuSelector::Uuid(uuid) => Name::Text(uuid.to_string()),
+        };
+        match gpus {
+            Gpus::All => Self::Word("all".into()),
+            Gpus::These(gpus) => Self::List(gpus.into_iter().map(name).collect()),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+use super::*;
+use tranche_domain::id::GpuSelector;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("t.toml"))
+}
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    assert_eq!(parse("").unwrap(), Config::default());
+    let config = parse("context_reserve_mib = 300\nshim = '/x.so'\nover_cap = 'kill'").unwrap();
+    assert_eq!(config.context_reserve(), Bytes::mib(300));
+    assert_eq!(config.shim, Some("/x.so".into()));
+    assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
+    assert_eq!(config.transfers, Transfers::Uncounted);
+    assert_eq!(parse("transfers = 'counted'").unwrap().transfers, Transfers::Counted);
+}
+
+#[test]
+fn gpus_are_all_or_some_by_index_or_uuid_and_shown_as_they_are_written() {
+    let uuid = "GPU-00000000-0000-0000-0000-000000000003";
+    let config = parse(&format!("gpus = [0, '{uuid}', '2']")).unwrap();
+    let named = ["0", uuid, "2"].map(|name| name.parse().unwrap());
+    assert_eq!(config.gpus, Gpus::These(named.to_vec()));
+    assert_eq!(config.entries()["gpus"], serde_json::json!([0, uuid, 2]));
+    assert_eq!(parse("gpus = 'all'").unwrap(), Config::default());
+    for (text, said) in [
+        ("gpus = []", "names none"),
+        ("gpus = 'some'", "it takes \"all\""),
+        ("gpus = ['V100']", "is not a GPU UUID"),
+        ("gpus = 3", "by index or UUID"),
+        ("gpus = [-1]", "by index or UUID"),
+    ] {
+        let refused = parse(text).unwrap_err().to_string();
+        assert!(refused.contains(said) && refused.contains("line 1"), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn what_is_live_is_taken_over_and_nothing_else() {
+    let all_other = Config {
+        runtime_dir: Some("/r".into()),
+        state_dir: Some("/s".into()),
+        gpus: Gpus::These(vec![GpuSelector::Index(1)]),
+        nvml_library: Some("/n".into()),
+        shim: Some("/l".into()),
+        socket_group: Some("g".into()),
+        connections_per_user: 1,
+        waiting_per_user: 2,
+        slices_per_user: 3,
+        context_reserve_mib: 4,
+        over_cap: OverCapPolicy::Kill,
+        over_cap_grace_s: 5,
+        violations: ViolationsPolicy::Kill,
+        violations_grace_s: 7,
+        foreigners: Foreigners::Refuse,
+        fault_quiet_s: 6,
+        transfers: Transfers::Counted,
+        cdi_dir: Some("/c".into()),
+        cdi_node: Some("/d".into()),
+        cdi_preload: true,
+        metrics: Some("/m".parse().unwrap()),
+        log: "debug".into(),
+    };
+    let mut config = Config::default();
+    config.take_live(&all_other);
+    let (before, after, new) = (Config::default().entries(), config.entries(), all_other.entries());
+    for (key, value) in &after {
+        assert_ne!(before[key], new[key], "{key} has to be another here");
+        let live = Config::LIVE.contains(&&**key);
+        assert_eq!(value, if live { &new[key] } else { &before[key] }, "{key}");
+    }
+}
+
+#[test]
+fn who_breaks_the_rules_is_shown_and_killed_only_where_it_says_so() {
+    assert_eq!(parse("").unwrap().violations(), Violations::Report);
+    let config = parse("violations = 'kill'\nforeigners = 'refuse'").unwrap();
+    assert_eq!(config.violations(), Violations::Kill { grace: Duration::from_secs(10) });
+    assert_eq!(config.foreigners, Foreigners::Refuse);
+    let refused = parse("foreigners = 'kill'").unwrap_err().to_string();
+    assert!(refused.contains("`kill`") && refused.contains("`report`"), "{refused}");
+}
+
+#[test]
+fn a_key_that_is_not_known_is_refused_with_the_nearest() {
+    let refused = parse("context_reserve_mb = 300").unwrap_err().to_string();
+    assert!(refused.contains("`context_reserve_mb` (did you mean `context_reserve_mib`?)"), "{refused}");
+    let refused = parse("[quux]\na = 1").unwrap_err().to_string();
+    assert!(refused.contains("`quux` (known are runtime_dir"), "{refused}");
+}
+
+#[test]
+fn nonsense_is_refused_with_its_place() {
+    let refused = parse("log = 3").unwrap_err().to_string();
+    assert!(refused.contains("t.toml") && refused.contains("line 1"), "{refused}");
+    let refused = parse("transfers = 'metered'").unwrap_err().to_string();
+    for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`counted`"] {
+        assert!(refused.contains(word), "{word}: {refused}");
+    }
+}
+
+#[test]
+fn containers_are_told_where_it_says_and_else_where_it_is_usual() {
+    let usual = Path::new("/var/run/cdi");
+    let directory = |text: &str, usual| {
+        let documents = parse(text).unwrap().documents(usual).unwrap();
+        documents.map(|documents| documents.directory)
+    };
+    assert_eq!(directory("", Some(usual)), Some(usual.to_owned()));
+    assert_eq!(directory("", None), None);
+    assert_eq!(directory("cdi_dir = 'off'", Some(usual)), None);
+    assert_eq!(directory("cdi_dir = '/x'", None), Some("/x".into()));
+    let refused = parse("cdi_dir = 'of'").unwrap().documents(None).unwrap_err().to_string();
+    assert!(refused.contains("`cdi_dir` is \"of\"") && refused.contains("\"off\""), "{refused}");
+}

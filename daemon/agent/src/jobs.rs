@@ -1,0 +1,152 @@
+//! Jobs on this node: the desk that keeps them, with the daemon's slices and processes under its hands.
+
+mod door;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tranche_domain::compute::Priority;
+use tranche_domain::event::{Happening, Kind};
+use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
+use tranche_domain::jobs::{Gpu, Size};
+use tranche_domain::node::Refusal;
+use tranche_domain::request::{ComputeMode, SliceRequest};
+use tranche_domain::slice::ProcessId;
+use tranche_jobs::{Desk, Happened, Launcher, OpenError, Owner, Site, What};
+
+use crate::agent::Agent;
+use crate::failure::Failure;
+use crate::process::Process;
+
+pub(crate) use door::JobsDoor;
+
+/// What leads a process to its slice.
+const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
+
+/// The desk of this node.
+pub(crate) type NodeDesk = Desk<Hands>;
+
+/// The node, as far as the desk needs it.
+pub(crate) struct Hands {
+    agent: Arc<Agent>,
+    /// GPU time that slices had used when that was looked at, and since when it is so much.
+    used: Mutex<BTreeMap<SliceName, (Duration, Instant)>>,
+}
+
+/// Takes over what an earlier daemon kept of jobs.
+pub(crate) fn open(agent: &Arc<Agent>) -> Result<Arc<NodeDesk>, OpenError> {
+    let hands = Hands { agent: Arc::clone(agent), used: Mutex::default() };
+    let launcher =
+        Launcher { program: shepherd_beside(&agent.shim), socket: agent.layout.runtime.join("jobs.sock") };
+    Desk::open(&agent.layout.state, hands, launcher).map(Arc::new)
+}
+
+/// It is installed with the library that tenants preload.
+fn shepherd_beside(shim: &Path) -> PathBuf {
+    shim.with_file_name("tranche-shepherd")
+}
+
+impl Site for Hands {
+    fn gpus(&self, of_jobs: &BTreeSet<SliceName>) -> Vec<Gpu> {
+        self.agent.core().node.for_jobs(|name| of_jobs.contains(name))
+    }
+
+    fn open(&self, slice: &SliceName, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String> {
+        let request = SliceRequest {
+            name: Some(slice.clone()),
+            share: size.into(),
+            memory: None,
+            compute: None,
+            limit: None,
+            priority: Priority::DEFAULT,
+            mode: ComputeMode::Fair,
+            gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
+            ephemeral: false,
+            pod: None,
+        };
+        self.agent.create_for(&request, owner.uid).map(drop).map_err(|failure| failure.to_string())
+    }
+
+    fn enter(
+        &self,
+        slice: &SliceName,
+        process: ProcessId,
+        environment: Vec<(String, String)>,
+    ) -> Result<Vec<(String, String)>, String> {
+        let shim = &self.agent.shim;
+        if !shim.is_file() {
+            return Err(Failure::NoShim(shim.display().to_string()).to_string());
+        }
+        let entered = self.agent.admit(&mut self.agent.core(), slice, process);
+        let entered = entered.map_err(|failure| failure.to_string())?;
+        let gpus: Vec<String> = entered.parts.iter().map(|part| part.gpu.to_string()).collect();
+        let mut inside: BTreeMap<String, String> = environment.into_iter().collect();
+        let preloaded = inside.remove("LD_PRELOAD").filter(|list| !list.is_empty());
+        let list = [Some(shim.display().to_string()), preloaded].into_iter().flatten().collect::<Vec<_>>();
+        inside.insert("LD_PRELOAD".into(), list.join(":"));
+        inside.insert(SLICE_SOCKET.into(), self.agent.layout.attach(slice).display().to_string());
+        inside.insert("CUDA_VISIBLE_DEVICES".into(), gpus.join(","));
+        Ok(inside.into_iter().collect())
+    }
+
+    async fn close(&self, slice: &SliceName) {
+        self.used.lock().expect("nothing panics while it holds this").remove(slice);
+        // It has no end before everybody in it has one, however long the driver takes over that.
+        loop {
+            let owner = self.agent.core().node.slice(slice).map(|slice| slice.owner_uid);
+            let Ok(owner) = owner else { return };
+            match self.agent.end(slice, true, owner).await {
+                Ok(_) | Err(Failure::Refused(Refusal::Unknown(_))) => return,
+                Err(failure) => {
+                    tracing::warn!(%slice, %failure, "the slice of a job does not end");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    async fn ended(&self, process: ProcessId) {
+        if let Ok(process) = Process::reopen(process) {
+            while process.ended().await.is_err() && process.is_alive() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    fn signal(&self, process: ProcessId, signal: Signal) {
+        let told = Process::reopen(process).and_then(|process| process.signal(signal));
+        if let Err(error) = told {
+            tracing::debug!(pid = %process.pid, %error, "cannot be told {signal}");
+        }
+    }
+
+    fn idle(&self, slice: &SliceName) -> Duration {
+        let shown = self.agent.governor.show(slice);
+        let busy = shown.map(|shown| shown.busy.iter().sum()).unwrap_or_default();
+        let mut used = self.used.lock().expect("nothing panics while it holds this");
+        let known = used.entry(slice.clone()).or_insert_with(|| (busy, Instant::now()));
+        if known.0 != busy {
+            *known = (busy, Instant::now());
+        }
+        known.1.elapsed()
+    }
+
+    fn note(&self, note: String) {
+        self.agent.note(note);
+    }
+
+    fn record(&self, happened: Happened) {
+        let Happened { what, slice, evidence } = happened;
+        let kind = match what {
+            What::Started => Kind::JobStarted,
+            What::Preempted => Kind::JobPreempted,
+            What::Overdue => Kind::JobOverdue,
+            What::Succeeded => Kind::JobSucceeded,
+            What::Failed => Kind::JobFailed,
+        };
+        self.agent.events.record(Happening::new(kind, evidence).of(&slice));
+    }
+}

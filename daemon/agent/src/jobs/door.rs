@@ -1,0 +1,225 @@
+//! The service `tranche.v1.Jobs`: messages in, domain values through, statuses out. Nothing is decided here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use tranche_domain::access::{Standing, Verb};
+use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
+use tranche_jobs::{Asker, DeskError, LogFrom, Owner};
+use tranche_rpc::v1::{self, jobs_server::Jobs};
+use tranche_rpc::{BadMessage, JobListing, ProjectWish};
+
+use super::NodeDesk;
+use crate::access::{Caller, Gate};
+use crate::failure::Failure;
+use crate::service::caller;
+
+/// How often it is looked whether a job has printed more.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct JobsDoor {
+    pub(crate) gate: Arc<Gate>,
+    /// Nothing, and why, where what is kept of jobs cannot be read.
+    pub(crate) desk: Result<Arc<NodeDesk>, String>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Jobs for JobsDoor {
+    async fn list_projects(&self, _: Request<v1::ListProjectsRequest>) -> Answer<v1::ListProjectsResponse> {
+        let projects = self.with(|desk| Ok(desk.projects())).await?;
+        Ok(Response::new(v1::ListProjectsResponse {
+            projects: projects.into_iter().map(Into::into).collect(),
+        }))
+    }
+
+    async fn create_project(&self, request: Request<v1::CreateProjectRequest>) -> Answer<v1::ProjectView> {
+        self.administers(&caller(&request)?)?;
+        let wish = ProjectWish::try_from(request.into_inner())?;
+        let (name, beyond) = (wish.name.clone(), wish.beyond_capacity);
+        let project = wish.project()?;
+        self.with(move |desk| desk.create_project(project, beyond)).await?;
+        self.show_project(name).await
+    }
+
+    async fn update_project(&self, request: Request<v1::UpdateProjectRequest>) -> Answer<v1::ProjectView> {
+        self.administers(&caller(&request)?)?;
+        let ProjectWish { name, change, beyond_capacity } = request.into_inner().try_into()?;
+        let changed = name.clone();
+        self.with(move |desk| desk.update_project(&changed, change, beyond_capacity)).await?;
+        self.show_project(name).await
+    }
+
+    async fn delete_project(
+        &self,
+        request: Request<v1::DeleteProjectRequest>,
+    ) -> Answer<v1::DeleteProjectResponse> {
+        self.administers(&caller(&request)?)?;
+        let name: ProjectName = request.into_inner().name.parse().map_err(BadMessage::from)?;
+        self.with(move |desk| desk.delete_project(&name)).await?;
+        Ok(Response::new(v1::DeleteProjectResponse {}))
+    }
+
+    async fn submit_job(&self, request: Request<v1::SubmitJobRequest>) -> Answer<v1::JobView> {
+        let caller = caller(&request)?;
+        let (asker, owner) = (asker(&caller), Owner { uid: caller.uid, gid: caller.gid });
+        let submission = Submission::try_from(request.into_inner())?;
+        let (project, name) = (submission.spec.project.clone(), submission.spec.name.clone());
+        self.with(move |desk| desk.submit(submission, owner, asker)).await?;
+        self.show(project, name, asker).await
+    }
+
+    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Answer<v1::ListJobsResponse> {
+        let asker = asker(&caller(&request)?);
+        let JobListing { project, name } = request.into_inner().try_into()?;
+        let jobs = self.with(move |desk| desk.jobs(project.as_ref(), name.as_ref(), asker)).await?;
+        Ok(Response::new(v1::ListJobsResponse { jobs: jobs.into_iter().map(Into::into).collect() }))
+    }
+
+    async fn suspend_job(&self, request: Request<v1::SuspendJobRequest>) -> Answer<v1::JobView> {
+        let asker = asker(&caller(&request)?);
+        let v1::SuspendJobRequest { project, name } = request.into_inner();
+        self.suspend(&project, &name, true, asker).await
+    }
+
+    async fn resume_job(&self, request: Request<v1::ResumeJobRequest>) -> Answer<v1::JobView> {
+        let asker = asker(&caller(&request)?);
+        let v1::ResumeJobRequest { project, name } = request.into_inner();
+        self.suspend(&project, &name, false, asker).await
+    }
+
+    async fn delete_job(&self, request: Request<v1::DeleteJobRequest>) -> Answer<v1::DeleteJobResponse> {
+        let asker = asker(&caller(&request)?);
+        let v1::DeleteJobRequest { project, name } = request.into_inner();
+        let (project, name) = names(&project, &name)?;
+        self.with(move |desk| desk.delete(&project, &name, asker)).await?;
+        Ok(Response::new(v1::DeleteJobResponse {}))
+    }
+
+    type FollowLogStream = ReceiverStream<Result<v1::LogPart, Status>>;
+
+    async fn follow_log(&self, request: Request<v1::FollowLogRequest>) -> Answer<Self::FollowLogStream> {
+        let asker = asker(&caller(&request)?);
+        let v1::FollowLogRequest { project, name, member, last_lines, follow } = request.into_inner();
+        let (project, name) = names(&project, &name)?;
+        let lines = last_lines.map(|lines| LogFrom::LastLines(usize::try_from(lines).unwrap_or(usize::MAX)));
+        let wanted = Wanted { project, name, member, follow, asker };
+        // What is wrong with the request is told at once.
+        let first = self.part(&wanted, lines.unwrap_or(LogFrom::Byte(0))).await?;
+        let (tell, told) = mpsc::channel(4);
+        let door = self.clone();
+        tokio::spawn(async move { door.send_parts(&wanted, first, &tell).await });
+        Ok(Response::new(ReceiverStream::new(told)))
+    }
+
+    async fn show_history(
+        &self,
+        request: Request<v1::ShowHistoryRequest>,
+    ) -> Answer<v1::ShowHistoryResponse> {
+        let since = request.into_inner().since_unix_ms;
+        let points = self.with(move |desk| desk.history(since)).await?;
+        let point = |point: tranche_jobs::Point| v1::HistoryPoint {
+            time_unix_ms: point.time_unix_ms,
+            project: point.project.into(),
+            job: point.job.into(),
+            milligpus: point.gpus.get(),
+        };
+        Ok(Response::new(v1::ShowHistoryResponse { points: points.into_iter().map(point).collect() }))
+    }
+}
+
+/// What somebody wants to read.
+#[derive(Clone, Debug)]
+struct Wanted {
+    project: ProjectName,
+    name: JobName,
+    member: u32,
+    follow: bool,
+    asker: Asker,
+}
+
+impl JobsDoor {
+    /// Asks the desk, where that may wait for a disk.
+    async fn with<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&NodeDesk) -> Result<T, DeskError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let desk = self.desk.clone().map_err(Failure::NoJobs)?;
+        Ok(tokio::task::spawn_blocking(move || ask(&desk)).await??)
+    }
+
+    fn administers(&self, caller: &Caller) -> Result<(), Failure> {
+        self.gate.permit(caller, Verb::Administer)
+    }
+
+    async fn show_project(&self, name: ProjectName) -> Answer<v1::ProjectView> {
+        let projects = self.with(|desk| Ok(desk.projects())).await?;
+        let shown = projects.into_iter().find(|view: &ProjectView| view.project.name == name);
+        let gone = || Status::not_found(format!("project {name} has been deleted since"));
+        Ok(Response::new(shown.ok_or_else(gone)?.into()))
+    }
+
+    async fn show(&self, project: ProjectName, name: JobName, asker: Asker) -> Answer<v1::JobView> {
+        let gone = format!("job {name} of project {project} has been deleted since");
+        let mut views: Vec<JobView> =
+            self.with(move |desk| desk.jobs(Some(&project), Some(&name), asker)).await?;
+        Ok(Response::new(views.pop().ok_or_else(|| Status::not_found(gone))?.into()))
+    }
+
+    async fn suspend(&self, project: &str, name: &str, suspended: bool, asker: Asker) -> Answer<v1::JobView> {
+        let (project, name) = names(project, name)?;
+        let (of, job) = (project.clone(), name.clone());
+        self.with(move |desk| desk.suspend(&of, &job, suspended, asker)).await?;
+        self.show(project, name, asker).await
+    }
+
+    async fn part(&self, wanted: &Wanted, from: LogFrom) -> Result<tranche_jobs::LogPart, Failure> {
+        let Wanted { project, name, member, asker, .. } = wanted.clone();
+        self.with(move |desk| desk.log(&project, &name, member, from, asker)).await
+    }
+
+    /// Sends a log until its end, or until nobody listens any more.
+    async fn send_parts(
+        &self,
+        wanted: &Wanted,
+        first: tranche_jobs::LogPart,
+        tell: &mpsc::Sender<Result<v1::LogPart, Status>>,
+    ) {
+        let mut part = first;
+        loop {
+            let (next, empty, open) = (part.next, part.bytes.is_empty(), part.open);
+            if !empty && tell.send(Ok(v1::LogPart { data: part.bytes })).await.is_err() {
+                return;
+            }
+            if empty && !(wanted.follow && open) {
+                return;
+            }
+            if empty {
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK) => {}
+                    () = tell.closed() => return,
+                }
+            }
+            part = match self.part(wanted, LogFrom::Byte(next)).await {
+                Ok(part) => part,
+                // A job that was deleted has printed its last.
+                Err(Failure::Jobs(DeskError::Job(_))) => return,
+                Err(failure) => return drop(tell.send(Err(failure.into())).await),
+            };
+        }
+    }
+}
+
+fn asker(caller: &Caller) -> Asker {
+    Asker { uid: caller.uid, admin: caller.standing == Standing::Operator }
+}
+
+fn names(project: &str, name: &str) -> Result<(ProjectName, JobName), BadMessage> {
+    Ok((project.parse()?, name.parse()?))
+}

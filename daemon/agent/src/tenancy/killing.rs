@@ -1,0 +1,51 @@
+//! Who is killed, by handles that cannot name anybody else.
+
+use tranche_domain::id::HostPid;
+use tranche_domain::slice::{ProcessId, Seat};
+use tranche_domain::units::Bytes;
+use tranche_shm::DeviceSlot;
+
+use super::Tenancy;
+
+impl Tenancy {
+    /// Kills the process that holds the most where the slice is over its cap, unless one is dying already;
+    /// returns whom.
+    pub(crate) fn kill_largest(&self) -> Option<HostPid> {
+        let mut condemned = self.condemned.lock().expect("nothing panics while it holds the condemned");
+        let still_here = |id: ProcessId| self.occupants().members.values().any(|member| *member == id);
+        if condemned.is_some_and(still_here) || !self.leaving().is_empty() {
+            return None;
+        }
+        let over = |device: &DeviceSlot| self.beside(*device).over > Bytes::ZERO;
+        let device = self.devices().map(|(device, _)| device).find(over)?;
+        let books = self.books();
+        let members = books.life.occupants().into_iter().flat_map(|here| &here.members);
+        let ledger = &books.ledgers[device.index()];
+        let holds =
+            |(seat, _): &(&Seat, &ProcessId)| ledger.granted(**seat).saturating_add(ledger.beyond(**seat));
+        let process = books.handles.get(members.max_by_key(holds)?.1)?;
+        process.kill().ok()?;
+        *condemned = Some(process.id);
+        Some(process.id.pid)
+    }
+
+    /// Asks everybody who is there to end, by handles that cannot name anybody else; returns whom.
+    pub(crate) fn ask_all_to_end(&self) -> Vec<HostPid> {
+        let books = self.books();
+        let asked = books.handles.values().filter(|process| process.ask_to_end().is_ok());
+        asked.map(|process| process.id.pid).collect()
+    }
+
+    /// Kills everybody who is there, by handles that cannot name anybody else; returns whom.
+    pub(crate) fn kill_all(&self) -> Vec<HostPid> {
+        let books = self.books();
+        let killed = books.handles.values().filter(|process| match process.kill() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(slice = %self.name, pid = %process.id.pid, %error, "cannot kill");
+                false
+            }
+        });
+        killed.map(|process| process.id.pid).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! Who comes and goes: roots, members, and the seats that they have.
+
+use std::sync::Arc;
+
+use tranche_domain::id::GpuUuid;
+use tranche_domain::slice::{IsEnding, ProcessId, Seat};
+use tranche_domain::units::Bytes;
+use tranche_shm::MAX_SLOTS;
+use tranche_shm::control::Identity;
+use tranche_shm::crash::point;
+use tranche_shm::message::Refusal;
+
+use super::{Books, Tenancy, slot};
+use crate::attach::Way;
+use crate::containers::identity::Container;
+use crate::process::Process;
+
+/// That a process belongs to the slice, and the container that it is in, where it came that way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pass(Option<Container>);
+
+/// Somebody who was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// For the first time: somebody has to watch for its end.
+    New(Seat),
+    /// It has had its seat since before.
+    Again(Seat),
+}
+
+impl Joined {
+    pub(crate) const fn seat(self) -> Seat {
+        match self {
+            Self::New(seat) | Self::Again(seat) => seat,
+        }
+    }
+}
+
+impl Tenancy {
+    /// Makes a process a root: it and its descendants may join. `false` if it was one already.
+    pub(crate) fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
+        let mut books = self.books();
+        let known = books.life.occupants().is_some_and(|here| here.roots.contains(&root.id));
+        books.life.enter(root.id)?;
+        books.handles.insert(root.id, Arc::clone(root));
+        Ok(!known)
+    }
+
+    /// Whether a process belongs here, by the way it came.
+    pub(crate) fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
+        match way {
+            Way::Descent if self.kin.descends(who, &self.roots()) => Ok(Pass(None)),
+            Way::Descent => Err(Refusal::NotAMember),
+            Way::Container => Ok(Pass(Some(Container::of(who.id.pid).ok_or(Refusal::NotAMember)?))),
+        }
+    }
+
+    /// Lets a process in that belongs here, and gives it a seat.
+    pub(crate) fn join(&self, who: &Arc<Process>, Pass(container): &Pass) -> Result<Joined, Refusal> {
+        // Looked at last, the process that is alive is the one whose parents were followed, or whose container was seen.
+        if !who.is_alive() {
+            return Err(Refusal::NotAMember);
+        }
+        let inner = who.inner_pid();
+        let mut books = self.books();
+        if let Some(container) = container {
+            books.belong_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
+        }
+        if let Some(seat) = seat_of(&books, who.id) {
+            return Ok(Joined::Again(seat));
+        }
+        let seat = free_seat(&books).ok_or(Refusal::Full)?;
+        if let Err(error) = self.regions.make_room(seat.0.into()) {
+            tracing::warn!(slice = %self.name, pid = %who.id.pid, %error, "no room for another process");
+            return Err(Refusal::Full);
+        }
+        books.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
+        books.handles.insert(who.id, Arc::clone(who));
+        point("join: admitted");
+        self.clear(seat);
+        point("join: cleared");
+        self.regions.control().occupy(
+            slot(seat),
+            Identity {
+                pid: who.id.pid.get(),
+                start_time: who.id.start_time,
+                inner_pid: inner.map_or(who.id.pid.get(), |pid| pid.get()),
+            },
+        );
+        point("join: seated");
+        Ok(Joined::New(seat))
+    }
+
+    /// Takes over a process that an earlier daemon seated, with what it was granted. A process that has
+    /// ended since has no handle; its seat is kept until its memory is free. `most` says what it can hold of a GPU, where
+    /// the driver tells.
+    pub(crate) fn reseat(
+        &self,
+        seat: Seat,
+        id: ProcessId,
+        handle: Option<&Arc<Process>>,
+        most: impl Fn(GpuUuid) -> Option<Bytes>,
+    ) {
+        let mut books = self.books();
+        if books.life.join(seat, id).is_err() {
+            return;
+        }
+        match handle {
+            Some(handle) => drop(books.handles.insert(id, Arc::clone(handle))),
+            None => self.enter_departure(&mut books, id),
+        }
+        for (device, gpu) in self.devices() {
+            self.account(&mut books, device).take_over(seat, most(gpu));
+        }
+    }
+
+    /// Forgets a root that has ended.
+    pub(crate) fn root_gone(&self, root: ProcessId) {
+        let mut books = self.books();
+        books.life.root_gone(root);
+        books.drop_handle(root);
+    }
+
+    /// Empties the account of a process that holds nothing any more and goes on; returns what it had been
+    /// granted.
+    pub(crate) fn renew(&self, seat: Seat) -> Bytes {
+        let mut books = self.books();
+        self.clear(seat);
+        self.leave_shares(&mut books, seat);
+        let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(&mut books);
+        drop(books);
+        self.left.notify_waiters();
+        freed
+    }
+
+    /// Empties the seat of a process whose memory is free; returns what it had been granted.
+    pub(crate) fn vacate(&self, seat: Seat, id: ProcessId) -> Bytes {
+        let mut books = self.books();
+        // In this order: a daemon that dies in between leaves a seat that its successor empties again, and not
+        // credit in a seat that nobody has.
+        self.clear(seat);
+        point("vacate: cleared");
+        self.regions.control().vacate(slot(seat));
+        point("vacate: left");
+        books.life.member_gone(seat);
+        books.drop_handle(id);
+        self.leave_shares(&mut books, seat);
+        let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(&mut books);
+        self.end_departure(&mut books, id);
+        point("vacate: settled");
+        drop(books);
+        self.left.notify_waiters();
+        freed
+    }
+}
+
+pub(super) fn seat_of(books: &Books, id: ProcessId) -> Option<Seat> {
+    let members = &books.life.occupants()?.members;
+    members.iter().find(|(_, member)| **member == id).map(|(seat, _)| *seat)
+}
+
+fn free_seat(books: &Books) -> Option<Seat> {
+    let taken = books.life.occupants().into_iter().flat_map(|here| here.members.keys());
+    // The seats are in order: the first that is not where it would be, were there no gap, shows the gap.
+    let gap = taken.zip(0u16..).take_while(|(seat, place)| seat.0 == *place).count();
+    (gap < MAX_SLOTS).then_some(Seat(gap as u16))
+}
