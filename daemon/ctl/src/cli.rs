@@ -1,20 +1,30 @@
 //! The command line's one definition: parsing, help, completions and man pages all come from it.
 
 use std::ffi::OsString;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuSelector, SliceName};
-use tranche_domain::pod::{PodContainer, PodUid};
-use tranche_domain::request::{ComputeMode, Fraction, Share, SliceRequest};
+use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 
 use crate::demo::DemoArgs;
 
+mod gpu;
+mod jobs;
+mod looking;
 mod quantity;
+mod slice;
+
+pub use gpu::{CordonArgs, DrainArgs, GpuCommand, UncordonArgs};
+pub use jobs::{
+    By, DeleteJobsArgs, DescribeArgs, ExecArgs, HistoryArgs, JobArgs, ListArgs, LogsArgs, ProjectArgs,
+    ProjectCommand, ProjectName, ProjectSettings, SubmitArgs,
+};
+pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
+pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
 
 /// Share GPUs: run programs in slices of them, and see who has what
 #[derive(Debug, Parser)]
@@ -37,6 +47,32 @@ pub enum Command {
     /// Create, list, show, resize, freeze, label and delete slices
     #[command(subcommand)]
     Slice(SliceCommand),
+    /// List GPUs, keep further slices off them, and empty them
+    #[command(subcommand)]
+    Gpu(GpuCommand),
+    /// Hand in a job: it runs when its project's turn comes
+    Submit(Box<SubmitArgs>),
+    /// List jobs: who has which GPUs, who waits and for what
+    List(ListArgs),
+    /// Show all there is to say about a job
+    Describe(DescribeArgs),
+    /// Show what a job printed
+    Logs(LogsArgs),
+    /// Run a program in the slice of a job that runs
+    Exec(ExecArgs),
+    /// Open a shell in the slice of a job that runs
+    Bash(JobArgs),
+    /// Stop a job until it is resumed
+    Suspend(JobArgs),
+    /// Let a suspended job go on
+    Resume(JobArgs),
+    /// End jobs and forget them
+    Delete(DeleteJobsArgs),
+    /// Show who had how many GPUs when
+    History(HistoryArgs),
+    /// Create, list, show, update and delete projects, or choose yours
+    #[command(subcommand)]
+    Project(ProjectCommand),
     /// Show GPUs, the slices in them and the processes in those
     Smi(SmiArgs),
     /// Show what happened: slices made and ended, refusals, faults, and who broke the rules
@@ -85,6 +121,20 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
+    /// Of a slice that is there already.
+    pub const fn of_another() -> Self {
+        Self {
+            share: None,
+            memory: None,
+            compute: None,
+            limit: None,
+            priority: Priority::DEFAULT,
+            mode: Mode::Fair,
+            gpu: Vec::new(),
+            wait: None,
+        }
+    }
+
     /// The request for a slice of this size that stays until it is deleted. Memory alone is a share by itself.
     pub fn request(&self, name: Option<SliceName>) -> SliceRequest {
         let (share, memory) = match (self.share, self.memory) {
@@ -128,29 +178,6 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// `tranche slice`.
-#[derive(Debug, Subcommand)]
-pub enum SliceCommand {
-    /// Create a slice that stays until it is deleted
-    Create(CreateArgs),
-    /// List the slices
-    #[command(visible_alias = "ls")]
-    List(OutputArgs),
-    /// Show one slice
-    Show(ShowArgs),
-    /// Change a slice's size, limit or priority while it is in use
-    Resize(ResizeArgs),
-    /// Hold the launches of a slice's programs until it is thawed
-    Freeze(ShowArgs),
-    /// Let a frozen slice's programs go on
-    Thaw(ShowArgs),
-    /// Say which pod's container a slice is for
-    Label(LabelArgs),
-    /// Delete a slice
-    #[command(visible_alias = "rm")]
-    Delete(DeleteArgs),
-}
-
 /// `tranche config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -166,180 +193,6 @@ pub struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `tranche slice create`.
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("size").args(["share", "memory"]).required(true).multiple(true))]
-pub struct CreateArgs {
-    /// Name of the slice; chosen by the daemon if absent
-    #[arg(value_name = "NAME")]
-    pub name: Option<SliceName>,
-    /// The same as NAME
-    #[arg(long = "name", value_name = "NAME", conflicts_with = "name")]
-    pub named: Option<SliceName>,
-    /// The slice's size and place
-    #[command(flatten)]
-    pub size: SizeArgs,
-    /// Whom it is for
-    #[command(flatten)]
-    pub pod: PodArgs,
-    /// How to print
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-/// Which pod's container a slice is for.
-#[derive(Args, Clone, Debug)]
-pub struct PodArgs {
-    /// The container that it is for
-    #[arg(long = "pod", value_name = "NAMESPACE/POD/CONTAINER")]
-    pub container: Option<PodContainer>,
-    /// The uid of that pod
-    #[arg(long = "pod-uid", value_name = "UID", requires = "container")]
-    pub uid: Option<PodUid>,
-}
-
-impl PodArgs {
-    /// Both together.
-    pub fn pod(self) -> Option<PodContainer> {
-        self.container.map(|container| PodContainer { uid: self.uid, ..container })
-    }
-}
-
-/// `tranche slice label`.
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("label").args(["container", "remove"]).required(true))]
-pub struct LabelArgs {
-    /// Name of the slice
-    pub name: SliceName,
-    /// Whom it is for
-    #[command(flatten)]
-    pub pod: PodArgs,
-    /// For nobody in particular
-    #[arg(long)]
-    pub remove: bool,
-    /// How to print
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-/// `tranche slice show`, `freeze` and `thaw`.
-#[derive(Args, Debug)]
-pub struct ShowArgs {
-    /// Name of the slice
-    pub name: SliceName,
-    /// How to print
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-/// `tranche slice resize`.
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("change").args(["fraction", "memory", "compute", "limit", "priority"]).required(true).multiple(true))]
-pub struct ResizeArgs {
-    /// Name of the slice
-    pub name: SliceName,
-    /// New part of its GPU, such as 0.3: memory and compute, where not given apart
-    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::fraction)]
-    pub fraction: Option<Fraction>,
-    /// New memory on each GPU, such as 16Gi
-    #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
-    pub memory: Option<Bytes>,
-    /// New compute on each GPU, such as 30% or 0.3
-    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
-    pub compute: Option<Permille>,
-    /// New ceiling of compute on each GPU, such as 60%
-    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
-    pub limit: Option<Permille>,
-    /// New priority, -128 to 127
-    #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true)]
-    pub priority: Option<Priority>,
-    /// How to print
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-/// `tranche slice delete`.
-#[derive(Args, Debug)]
-pub struct DeleteArgs {
-    /// Name of the slice
-    pub name: SliceName,
-    /// Kill the processes that use it first
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// `tranche smi`.
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("what").args(["json", "query_slice", "query_gpu", "help_query_slice", "help_query_gpu"]))]
-#[command(group = ArgGroup::new("query").args(["query_slice", "query_gpu"]))]
-pub struct SmiArgs {
-    /// Print JSON: everything, as the daemon says it
-    #[arg(long)]
-    pub json: bool,
-    /// Print these fields of each slice on each of its GPUs
-    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
-    pub query_slice: Option<Vec<String>>,
-    /// Print these fields of each GPU
-    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
-    pub query_gpu: Option<Vec<String>>,
-    /// List the fields of --query-slice
-    #[arg(long)]
-    pub help_query_slice: bool,
-    /// List the fields of --query-gpu
-    #[arg(long)]
-    pub help_query_gpu: bool,
-    /// Form of a query's answer: csv, and with it noheader and nounits
-    #[arg(
-        long,
-        value_name = "csv[,noheader][,nounits]",
-        value_delimiter = ',',
-        value_enum,
-        requires = "query"
-    )]
-    pub format: Vec<Format>,
-    /// Repeat every so many seconds
-    #[arg(short = 'l', long = "loop", value_name = "SECONDS")]
-    pub every: Option<NonZeroU32>,
-}
-
-/// A part of `--format`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Comma-separated values.
-    Csv,
-    /// Without the line that names the fields.
-    #[value(name = "noheader")]
-    NoHeader,
-    /// Without MiB, W, C and %.
-    #[value(name = "nounits")]
-    NoUnits,
-}
-
-/// `tranche events`.
-#[derive(Args, Debug)]
-pub struct EventsArgs {
-    /// Go on with what happens from now on, until interrupted
-    #[arg(short = 'f', long)]
-    pub follow: bool,
-    /// Only what happened to this slice or in it
-    #[arg(long, value_name = "NAME")]
-    pub slice: Option<SliceName>,
-    /// Only what happened in this time until now, such as 10m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub since: Option<Duration>,
-    /// How to print: JSON is one object for each event, each on a line of its own
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-/// `tranche doctor`.
-#[derive(Args, Debug)]
-pub struct DoctorArgs {
-    /// How to print
-    #[command(flatten)]
-    pub output: OutputArgs,
 }
 
 /// `tranche generate`.

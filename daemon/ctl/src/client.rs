@@ -1,5 +1,8 @@
 //! The daemon as the commands see it: questions in domain types, answers in domain types, no waiting for ever.
 
+mod gpus;
+mod jobs;
+
 use std::env::{self, VarError};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -20,11 +23,13 @@ use tranche_rpc::v1::node_client::NodeClient;
 
 use crate::errors::Failure;
 
+pub use gpus::{DrainTerms, Drained};
+
 /// Where the shim of a program in a slice attaches; set for everything that runs in one.
 pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 
 /// How long an answer that needs no waiting may take. Generous: killing a stuck slice's processes takes time.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came of reading the configuration again, by the keys that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,9 +43,9 @@ pub struct Reloaded {
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct Daemon {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     node: NodeClient<Channel>,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 impl Daemon {
@@ -155,7 +160,7 @@ impl Daemon {
         Ok(Reloaded { applied: answer.applied, needs_restart: answer.needs_restart })
     }
 
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         patience: Duration,
         answer: impl Future<Output = Result<Response<T>, Status>>,
@@ -169,7 +174,7 @@ impl Daemon {
     }
 
     /// A status that the daemon sent, or what the transport made of a connection that broke.
-    fn refusal(&self, status: Status) -> Failure {
+    pub(crate) fn refusal(&self, status: Status) -> Failure {
         let transport = std::error::Error::source(&status).is_some();
         match status.code() {
             Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled if transport => {

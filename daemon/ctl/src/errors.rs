@@ -57,6 +57,30 @@ pub enum Failure {
         /// The slices that exist.
         there_are: Vec<SliceName>,
     },
+    /// Which project is meant is not known.
+    #[error(
+        "which project? name one with -p, or choose yours once with `tranche project set NAME`; {}", projects(.0)
+    )]
+    WhichProject(Vec<String>),
+    /// No user of that name.
+    #[error("there is no user {0} on this node; give a name that `getent passwd` knows, or a uid")]
+    NoSuchUser(String),
+    /// A job has no slice to go into.
+    #[error("job {job} is {state}, and there is nothing to enter before it runs{}", because(.reason))]
+    NotRunning {
+        /// The job.
+        job: String,
+        /// How far it is.
+        state: String,
+        /// Why.
+        reason: String,
+    },
+    /// The environment of this process cannot be given to a job.
+    #[error("{0}")]
+    Environment(String),
+    /// Some of several jobs could not be deleted; it is said which and why.
+    #[error("{0} of them could not be deleted")]
+    Partly(usize),
     /// A field that no query knows.
     #[error(transparent)]
     Field(#[from] UnknownField),
@@ -109,6 +133,17 @@ impl Failure {
             _ => 1,
         }
     }
+}
+
+fn projects(names: &[String]) -> String {
+    if names.is_empty() {
+        return "there are no projects: `tranche project create NAME --quota N` makes one".into();
+    }
+    format!("there are: {}", names.join(", "))
+}
+
+fn because(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
 fn slices_there_are(names: &[SliceName]) -> String {

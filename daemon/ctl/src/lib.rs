@@ -12,6 +12,8 @@ pub mod doctor;
 pub mod errors;
 pub mod events;
 pub mod generate;
+pub mod gpu;
+pub mod jobs;
 pub mod out;
 pub mod run;
 #[cfg(test)]
@@ -55,6 +57,18 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(args) => return run::run(&args, &socket),
         Command::Slice(command) => slice::slice(command, &socket)?,
+        Command::Gpu(command) => gpu::gpu(command, &socket)?,
+        Command::Submit(args) => jobs::submit(&args, &socket)?,
+        Command::List(args) => jobs::list(&args, &socket)?,
+        Command::Describe(args) => jobs::describe(&args, &socket)?,
+        Command::Logs(args) => jobs::logs(&args, &socket)?,
+        Command::Exec(args) => return jobs::exec(args, &socket),
+        Command::Bash(args) => return jobs::bash(args, &socket),
+        Command::Suspend(args) => jobs::suspend(&args, true, &socket)?,
+        Command::Resume(args) => jobs::suspend(&args, false, &socket)?,
+        Command::Delete(args) => jobs::delete(&args, &socket)?,
+        Command::History(args) => jobs::history(&args, &socket)?,
+        Command::Project(command) => jobs::project(command, &socket)?,
         Command::Config(command) => config::config(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, &socket)?,
         Command::Events(args) => events::events(&args, &socket)?,

@@ -70,6 +70,7 @@ fn gpu(index: u32) -> GpuView {
         power_milliwatts: Some(54_321),
         power_limit_milliwatts: Some(300_000),
         not_sliceable: None,
+        cordon: None,
         faults: Vec::new(),
         foreign: Vec::new(),
     }

@@ -10,6 +10,7 @@ use super::library::Library;
 use super::machine::{Access, Machine};
 use super::{Check, Verdict};
 
+mod findings;
 mod host;
 mod privileges;
 mod symbols;
@@ -49,7 +50,7 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     checks.push(host::cgroups(machine));
     checks.push(host::kernel(machine));
     checks.push(enforcement(evidence));
-    checks.extend(evidence.node.iter().flat_map(|node| &node.notes).map(|text| warning("note", text, None)));
+    checks.extend(evidence.node.iter().flat_map(|node| &node.notes).map(|note| findings::check(note)));
     checks
 }
 
@@ -161,19 +162,23 @@ fn device_files(machine: &Machine) -> Option<Check> {
 }
 
 fn gpus(node: &NodeView) -> Vec<Check> {
-    let none_is_sliceable = node.gpus.iter().all(|gpu| gpu.not_sliceable.is_some());
+    let none_is_sliceable = node.gpus.iter().all(|gpu| gpu.obstacle().is_some());
     let verdict = if none_is_sliceable { Verdict::Problem } else { Verdict::Warning };
     node.gpus.iter().map(|gpu| one_gpu(gpu, verdict)).collect()
 }
 
 fn one_gpu(gpu: &GpuView, if_not: Verdict) -> Check {
     let name = format!("GPU {}", gpu.index);
-    match &gpu.not_sliceable {
-        None => {
+    match (gpu.obstacle(), &gpu.cordon) {
+        (None, Some(cordon)) => {
+            let remedy = format!("when it is to take slices again: `tranche gpu uncordon {}`", gpu.index);
+            warning(&name, format!("{}: it takes no further slices: {cordon}", gpu.name), Some(&remedy))
+        }
+        (None, None) => {
             let free = gpu.capacity.saturating_sub(gpu.committed);
             ok(&name, format!("{}: {} for slices, {} of it free", gpu.name, gpu.capacity, free))
         }
-        Some(reason) => {
+        (Some(reason), _) => {
             let remedy = cure(reason).replace("-i GPU", &format!("-i {}", gpu.index));
             let found = format!("{}: no slices can be put here: {reason}", gpu.name);
             check(&name, if_not, found, Some(&remedy))

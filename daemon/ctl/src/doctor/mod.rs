@@ -2,6 +2,7 @@
 //!
 //! Law: `machine`, `library` and `exports` look and judge nothing; `checks` judges and looks at nothing.
 
+mod bundle;
 mod checks;
 mod exports;
 mod library;
@@ -75,6 +76,9 @@ impl fmt::Display for Found {
 
 /// Examines this machine and the daemon at `socket`; fails if there is a problem.
 pub fn doctor(args: &DoctorArgs, socket: &Path) -> Result<(), Failure> {
+    if let Some(path) = &args.bundle {
+        return bundle::write(path, socket);
+    }
     let checks = checks::all(&evidence(socket));
     if args.output.json {
         out::json(&checks)?;

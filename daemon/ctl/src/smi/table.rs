@@ -81,9 +81,10 @@ fn gpu(gpu: &GpuView) -> Vec<String> {
         (Some(draw), Some(limit)) => Some(format!("{} / {}", watts(draw), watts(limit))),
         (draw, _) => draw.map(watts),
     };
-    let in_slices = match gpu.not_sliceable {
-        Some(_) => "none possible".into(),
-        None => part_of(gpu.committed, gpu.capacity),
+    let in_slices = match (gpu.obstacle(), &gpu.cordon) {
+        (Some(_), _) => "none possible".into(),
+        (None, Some(_)) => part_of(gpu.committed, gpu.capacity) + " CORDONED",
+        (None, None) => part_of(gpu.committed, gpu.capacity),
     };
     vec![
         gpu.index.to_string(),
@@ -190,11 +191,14 @@ fn waited(request: &WaitingView, now: SystemTime) -> String {
 
 fn remarks(node: &NodeView) -> Vec<String> {
     let unsliceable = node.gpus.iter().filter_map(|gpu| {
-        gpu.not_sliceable.as_ref().map(|reason| format!("GPU {} takes no slices: {reason}", gpu.index))
+        gpu.obstacle().map(|reason| format!("GPU {} takes no slices: {reason}", gpu.index))
+    });
+    let cordons = node.gpus.iter().filter_map(|gpu| {
+        gpu.cordon.as_ref().map(|cordon| format!("GPU {} takes no further slices: it is {cordon}", gpu.index))
     });
     let compute = format!("compute: {}", node.compute_enforcement);
     let notes = node.notes.iter().map(|note| format!("note: {note}"));
-    std::iter::once(compute).chain(unsliceable).chain(notes).collect()
+    std::iter::once(compute).chain(unsliceable).chain(cordons).chain(notes).collect()
 }
 
 #[cfg(test)]
@@ -202,6 +206,7 @@ mod tests {
     use super::super::tenant;
     use super::*;
     use crate::sample;
+    use tranche_domain::cordon::Cordon;
 
     fn drawn(node: &NodeView, inside: Option<&SliceName>) -> String {
         let now = UNIX_EPOCH + Duration::from_secs(1_767_323_090);
@@ -218,6 +223,19 @@ mod tests {
         assert!(!held_of(device).contains("OVER"));
         (device.used, device.over_cap) = (Bytes::mib(9800), Bytes::mib(47));
         assert!(held_of(device).ends_with("OVER CAP"), "{}", held_of(device));
+    }
+
+    #[test]
+    fn a_cordoned_gpu_shows_what_is_in_slices_and_who_cordoned_it() {
+        let mut node = sample::node();
+        let told = "cordoned by root (uid 0) since noon: fan".to_owned();
+        node.gpus[0].not_sliceable = Some(told.clone());
+        node.gpus[0].cordon = Some(Cordon { by_uid: 0, since_unix_ms: 5, reason: "fan".parse().ok(), told });
+        assert!(gpu(&node.gpus[0])[7].ends_with("/ 32510 MiB CORDONED"));
+        let remarks = remarks(&node);
+        let cordons = remarks.iter().filter(|line| line.contains("GPU 0"));
+        let expected = "GPU 0 takes no further slices: it is cordoned by root (uid 0) since noon: fan";
+        assert_eq!(cordons.collect::<Vec<_>>(), [expected]);
     }
 
     #[test]

@@ -191,4 +191,27 @@ impl Node for Script {
     ) -> Result<Response<v1::ReloadConfigurationResponse>, Status> {
         Err(Status::unimplemented("it has no configuration"))
     }
+
+    async fn cordon_gpus(
+        &self,
+        _: Request<v1::CordonGpusRequest>,
+    ) -> Result<Response<v1::CordonsView>, Status> {
+        Err(Status::unimplemented("nobody cordons here"))
+    }
+
+    async fn uncordon_gpus(
+        &self,
+        _: Request<v1::UncordonGpusRequest>,
+    ) -> Result<Response<v1::CordonsView>, Status> {
+        Err(Status::unimplemented("nobody cordons here"))
+    }
+
+    type DrainGpusStream = tokio_stream::Empty<Result<v1::DrainProgress, Status>>;
+
+    async fn drain_gpus(
+        &self,
+        _: Request<v1::DrainGpusRequest>,
+    ) -> Result<Response<Self::DrainGpusStream>, Status> {
+        Err(Status::unimplemented("nobody drains here"))
+    }
 }

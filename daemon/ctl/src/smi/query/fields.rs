@@ -50,7 +50,7 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 32] = fields! {
 };
 
 /// What `--query-gpu` knows; names and units as nvidia-smi has them, where it has them.
-pub static GPU_FIELDS: [Field<OfGpu>; 23] = fields! {
+pub static GPU_FIELDS: [Field<OfGpu>; 24] = fields! {
     "index", "NVML index", |_, gpu| Some(gpu.index.to_string());
     "uuid", "UUID", |_, gpu| Some(gpu.uuid.to_string());
     "name", "product name", |_, gpu| Some(gpu.name.clone());
@@ -73,6 +73,7 @@ pub static GPU_FIELDS: [Field<OfGpu>; 23] = fields! {
     "slices", "number of slices on it", |node, gpu| Some(slices_on(node, gpu).to_string());
     "sliceable", "whether slices may be put on it", |_, gpu| Some(gpu.not_sliceable.is_none().to_string());
     "not_sliceable.reason", "why not", |_, gpu| gpu.not_sliceable.clone();
+    "cordoned", "whether an operator keeps further slices off it", |_, gpu| Some(gpu.cordon.is_some().to_string());
     "processes.foreign", "number of its processes in no slice", |_, gpu| Some(gpu.foreign.len().to_string());
 };
 

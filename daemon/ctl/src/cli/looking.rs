@@ -1,0 +1,85 @@
+//! `tranche smi`, `events` and `doctor`, word by word.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, ValueEnum};
+use tranche_domain::id::SliceName;
+
+use super::OutputArgs;
+
+/// `tranche smi`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").args(["json", "query_slice", "query_gpu", "help_query_slice", "help_query_gpu"]))]
+#[command(group = ArgGroup::new("query").args(["query_slice", "query_gpu"]))]
+pub struct SmiArgs {
+    /// Print JSON: everything, as the daemon says it
+    #[arg(long)]
+    pub json: bool,
+    /// Print these fields of each slice on each of its GPUs
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    pub query_slice: Option<Vec<String>>,
+    /// Print these fields of each GPU
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
+    pub query_gpu: Option<Vec<String>>,
+    /// List the fields of --query-slice
+    #[arg(long)]
+    pub help_query_slice: bool,
+    /// List the fields of --query-gpu
+    #[arg(long)]
+    pub help_query_gpu: bool,
+    /// Form of a query's answer: csv, and with it noheader and nounits
+    #[arg(
+        long,
+        value_name = "csv[,noheader][,nounits]",
+        value_delimiter = ',',
+        value_enum,
+        requires = "query"
+    )]
+    pub format: Vec<Format>,
+    /// Repeat every so many seconds
+    #[arg(short = 'l', long = "loop", value_name = "SECONDS")]
+    pub every: Option<NonZeroU32>,
+}
+
+/// A part of `--format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Comma-separated values.
+    Csv,
+    /// Without the line that names the fields.
+    #[value(name = "noheader")]
+    NoHeader,
+    /// Without MiB, W, C and %.
+    #[value(name = "nounits")]
+    NoUnits,
+}
+
+/// `tranche events`.
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Go on with what happens from now on, until interrupted
+    #[arg(short = 'f', long)]
+    pub follow: bool,
+    /// Only what happened to this slice or in it
+    #[arg(long, value_name = "NAME")]
+    pub slice: Option<SliceName>,
+    /// Only what happened in this time until now, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub since: Option<Duration>,
+    /// How to print: JSON is one object for each event, each on a line of its own
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `tranche doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Write all that a report of a bug needs into a new archive, and say what is in it
+    #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "json")]
+    pub bundle: Option<PathBuf>,
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
+}

@@ -1,0 +1,85 @@
+//! What operators ask of the daemon for GPUs.
+
+use std::time::Duration;
+
+use tranche_domain::cordon::{Cordoned, Reason};
+use tranche_domain::id::GpuSelector;
+use tranche_domain::view::RemainingView;
+use tranche_rpc::v1;
+
+use super::{Daemon, PATIENCE};
+use crate::errors::Failure;
+
+/// How GPUs are to be drained.
+#[derive(Clone, Debug)]
+pub struct DrainTerms {
+    /// Why.
+    pub reason: Option<Reason>,
+    /// How long everybody may take to go of their own accord; without it, for ever.
+    pub timeout: Option<Duration>,
+    /// How long processes have between SIGTERM and SIGKILL; without it, nobody is ended.
+    pub grace: Option<Duration>,
+}
+
+/// What came of a drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Slices that were deleted by force.
+    pub deleted: Vec<String>,
+}
+
+impl Daemon {
+    /// Keeps further slices off GPUs.
+    pub fn cordon(&mut self, gpus: &[GpuSelector], reason: Option<Reason>) -> Result<Vec<Cordoned>, Failure> {
+        let message = v1::CordonGpusRequest { gpus: texts(gpus), reason: reason.map(String::from) };
+        let mut node = self.node.clone();
+        read(self.ask(PATIENCE, async move { node.cordon_gpus(message).await })?)
+    }
+
+    /// Lets slices on GPUs again.
+    pub fn uncordon(&mut self, gpus: &[GpuSelector]) -> Result<Vec<Cordoned>, Failure> {
+        let message = v1::UncordonGpusRequest { gpus: texts(gpus) };
+        let mut node = self.node.clone();
+        read(self.ask(PATIENCE, async move { node.uncordon_gpus(message).await })?)
+    }
+
+    /// Cordons GPUs and waits until nobody is left there; whoever is, is given to `hear` whenever that changes.
+    pub fn drain(
+        &mut self,
+        gpus: &[GpuSelector],
+        terms: DrainTerms,
+        mut hear: impl FnMut(&[RemainingView]),
+    ) -> Result<Drained, Failure> {
+        let message = v1::DrainGpusRequest {
+            gpus: texts(gpus),
+            reason: terms.reason.map(String::from),
+            timeout_ms: terms.timeout.map(millis),
+            delete_slices: terms.grace.is_some(),
+            grace_ms: terms.grace.map(millis).unwrap_or_default(),
+        };
+        let mut node = self.node.clone();
+        let mut told = self.ask(PATIENCE, async move { node.drain_gpus(message).await })?;
+        let mut drained = Drained::default();
+        while let Some(progress) =
+            self.runtime.block_on(told.message()).map_err(|status| self.refusal(status))?
+        {
+            drained.deleted = progress.deleted;
+            let remaining: Result<Vec<_>, _> =
+                progress.remaining.into_iter().map(TryInto::try_into).collect();
+            hear(&remaining?);
+        }
+        Ok(drained)
+    }
+}
+
+fn read(view: v1::CordonsView) -> Result<Vec<Cordoned>, Failure> {
+    Ok(view.gpus.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?)
+}
+
+fn texts(gpus: &[GpuSelector]) -> Vec<String> {
+    gpus.iter().map(ToString::to_string).collect()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,57 @@
+//! What the daemon notes: what it found of who breaks the rules, each with what to do, and anything else as it is.
+
+use tranche_domain::event::Kind;
+
+use super::{Check, warning};
+
+/// A finding begins with its kind.
+pub(super) fn check(note: &str) -> Check {
+    let finding = note.split_once(':').and_then(|(kind, found)| {
+        let kind = Kind::from(kind.to_owned());
+        Some((cure(&kind)?, kind, found.trim()))
+    });
+    match finding {
+        Some((remedy, kind, found)) => warning(kind.as_str(), found, Some(remedy)),
+        None => warning("note", note, None),
+    }
+}
+
+/// What to do about a finding; nothing for what is none.
+fn cure(kind: &Kind) -> Option<&'static str> {
+    Some(match kind {
+        Kind::ForeignProcess => {
+            "start it by `tranche run`, end it, or keep the GPU for it alone; `foreigners = \"refuse\"` puts no further \
+             slice beside it"
+        }
+        Kind::UnderReported => {
+            "it holds what its slice is not charged for: end it, or have the daemon do so (`violations = \"kill\"`)"
+        }
+        Kind::GateBypassed => {
+            "it launches without waiting for its turn: end it, or have the daemon do so (`violations = \"kill\"`)"
+        }
+        Kind::UsageTampered => {
+            "somebody in the slice writes what the library alone writes: look who that is and delete the slice"
+        }
+        Kind::UnshimmedProcess => {
+            "it dropped LD_PRELOAD, is linked statically or loads the driver by a way of its own: start it so that \
+             the library is in it, or run it in a container, where it stands in the driver's place"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_has_its_kind_and_what_to_do_and_another_note_is_shown_as_it_is() {
+        let found = check("unshimmed-process: process 7 of slice a: it uses GPU 0 without the library");
+        assert_eq!(found.check, "unshimmed-process");
+        assert_eq!(found.found, "process 7 of slice a: it uses GPU 0 without the library");
+        assert!(found.remedy.unwrap().contains("LD_PRELOAD"));
+        let note = "GPU 0 has a fault: the driver reports Xid 48";
+        let other = check(note);
+        assert_eq!((other.check.as_str(), other.found.as_str(), other.remedy), ("note", note, None));
+    }
+}

@@ -1,0 +1,142 @@
+//! `tranche gpu`: GPUs that take no further slices, because somebody is going to work on them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use tranche_domain::cordon::Cordoned;
+use tranche_domain::view::{GpuView, NodeView};
+
+use crate::cli::{CordonArgs, DrainArgs, GpuCommand, OutputArgs, UncordonArgs};
+use crate::client::{Daemon, DrainTerms, Drained};
+use crate::errors::Failure;
+use crate::out;
+use crate::table::{Side, draw};
+
+/// Does what `command` says to the GPUs of the daemon at `socket`.
+pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    match command {
+        GpuCommand::List(output) => list(&daemon.snapshot()?, output),
+        GpuCommand::Cordon(args) => cordon(&mut daemon, args),
+        GpuCommand::Drain(args) => drain(&mut daemon, args),
+        GpuCommand::Uncordon(args) => uncordon(&mut daemon, args),
+    }
+}
+
+fn cordon(daemon: &mut Daemon, args: CordonArgs) -> Result<(), Failure> {
+    report(&daemon.cordon(&args.gpus, args.reason)?, args.output)
+}
+
+fn uncordon(daemon: &mut Daemon, args: UncordonArgs) -> Result<(), Failure> {
+    report(&daemon.uncordon(&args.gpus)?, args.output)
+}
+
+fn report(gpus: &[Cordoned], output: OutputArgs) -> Result<(), Failure> {
+    if output.json {
+        return out::json(&gpus);
+    }
+    out::print(&gpus.iter().map(told).collect::<String>())
+}
+
+fn told(gpu: &Cordoned) -> String {
+    let index = gpu.index;
+    match (&gpu.cordon, gpu.changed) {
+        (Some(cordon), true) => format!("GPU {index} is {cordon}; slices that are there stay\n"),
+        (Some(cordon), false) => format!("GPU {index} was already {cordon}\n"),
+        (None, true) => format!("GPU {index} takes slices again\n"),
+        (None, false) => format!("GPU {index} was not cordoned\n"),
+    }
+}
+
+/// What came of a drain, for scripts.
+#[derive(Serialize)]
+struct Outcome {
+    gpus: Vec<String>,
+    deleted: Vec<String>,
+}
+
+fn drain(daemon: &mut Daemon, args: DrainArgs) -> Result<(), Failure> {
+    let DrainArgs { cordon: CordonArgs { gpus, reason, output }, timeout, delete_slices, grace } = args;
+    // Whoever has slices deleted and names no time does not want to wait for ever.
+    let timeout = timeout.or(delete_slices.then_some(Duration::ZERO));
+    let terms = DrainTerms { reason, timeout, grace: delete_slices.then_some(*grace) };
+    let named: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+    let Drained { deleted } = daemon.drain(&gpus, terms, |there| {
+        let there: Vec<String> = there.iter().map(ToString::to_string).collect();
+        if !there.is_empty() {
+            eprintln!("tranche gpu drain: still there: {}", there.join(", "));
+        }
+    })?;
+    if output.json {
+        return out::json(&Outcome { gpus: named, deleted });
+    }
+    let ended = if deleted.is_empty() { String::new() } else { format!("deleted {}; ", deleted.join(", ")) };
+    let which = named.join(", ");
+    out::print(&format!(
+        "{ended}nobody is left on GPU {which}; `tranche gpu uncordon` lets slices there again"
+    ))
+}
+
+const LIST: [(&str, Side); 6] = [
+    ("GPU", Side::Right),
+    ("UUID", Side::Left),
+    ("Name", Side::Left),
+    ("Slices", Side::Right),
+    ("In slices", Side::Right),
+    ("State", Side::Left),
+];
+
+fn list(node: &NodeView, output: OutputArgs) -> Result<(), Failure> {
+    if output.json {
+        return out::json(&node.gpus);
+    }
+    if node.gpus.is_empty() {
+        return out::print("no GPU was found: `tranche doctor` says why and what to do");
+    }
+    out::print(&draw(&LIST, node.gpus.iter().map(|gpu| row(node, gpu))))
+}
+
+fn row(node: &NodeView, gpu: &GpuView) -> Vec<String> {
+    let here = |slice: &&tranche_domain::view::SliceView| {
+        slice.devices.iter().any(|device| device.gpu_uuid == gpu.uuid)
+    };
+    vec![
+        gpu.index.to_string(),
+        gpu.uuid.to_string(),
+        gpu.name.clone(),
+        node.slices.iter().filter(here).count().to_string(),
+        format!("{} / {} MiB", gpu.committed.whole_mib(), gpu.capacity.whole_mib()),
+        gpu.not_sliceable.clone().unwrap_or_else(|| "takes slices".into()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+    use tranche_domain::cordon::Cordon;
+
+    fn cordoned(changed: bool, cordoned: bool) -> Cordoned {
+        let told = "cordoned by root (uid 0) since noon: fan".into();
+        let cordon = Cordon { by_uid: 0, since_unix_ms: 5, reason: "fan".parse().ok(), told };
+        let node = sample::node();
+        Cordoned { index: 1, uuid: node.gpus[1].uuid, cordon: cordoned.then_some(cordon), changed }
+    }
+
+    #[test]
+    fn what_was_done_and_what_was_so_already_are_told_apart() {
+        let expected = "GPU 1 is cordoned by root (uid 0) since noon: fan; slices that are there stay\n";
+        assert_eq!(told(&cordoned(true, true)), expected);
+        assert!(told(&cordoned(false, true)).starts_with("GPU 1 was already cordoned by root"));
+        assert_eq!(told(&cordoned(true, false)), "GPU 1 takes slices again\n");
+        assert_eq!(told(&cordoned(false, false)), "GPU 1 was not cordoned\n");
+    }
+
+    #[test]
+    fn a_list_has_the_slices_of_each_gpu_and_why_it_takes_none() {
+        let node = sample::node();
+        assert_eq!(row(&node, &node.gpus[0])[3..], ["2", "26008 / 32510 MiB", "takes slices"]);
+        assert!(row(&node, &node.gpus[3])[5].contains("MIG"));
+    }
+}

@@ -1,0 +1,186 @@
+//! `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`, `history` and `project`: jobs of
+//! several projects, handed in and looked at.
+
+mod environment;
+mod history;
+mod project;
+mod show;
+
+pub use history::history;
+pub use project::project;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tranche_domain::jobs::{
+    Farewell, JobSpec, JobState, JobView, Kind, Launch, ProjectName, Size, Submission, Terms,
+};
+use tranche_domain::request::Share;
+use tranche_rpc::v1;
+
+use crate::cli::{
+    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, LogsArgs, RunArgs, SizeArgs, SubmitArgs,
+};
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::{out, run};
+
+/// How often `--watch` looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Hands a job in.
+pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    let project = project::which(&mut daemon, args.project.as_ref())?;
+    let job = daemon.submit(submission(args, project)?)?;
+    if args.output.json {
+        return out::json(&job);
+    }
+    let JobView { name, project, state, .. } = &job;
+    let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
+    out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
+}
+
+fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
+    let kind = if args.interactive { Kind::Interactive } else { Kind::Training };
+    let spec = JobSpec {
+        project,
+        name: args.name.clone(),
+        size: size(args.share)?,
+        kind,
+        preemptible: args.preemptible || kind == Kind::Training,
+        priority: args.priority,
+        parallelism: args.parallelism,
+        completions: args.completions.unwrap_or(args.parallelism),
+    };
+    let terms = Terms {
+        max_runtime: args.max_runtime,
+        retries: args.retries,
+        farewell: Farewell { warning: args.warn, grace: args.grace },
+    };
+    let launch = Launch {
+        command: args.command.clone(),
+        environment: environment::of_job(&args.env, args.clean_env)?,
+        workdir: workdir(args.workdir.as_deref())?,
+    };
+    Ok(Submission { spec, launch, terms })
+}
+
+fn size(share: Share) -> Result<Size, Failure> {
+    match share {
+        Share::Fraction(fraction) => Ok(Size::Part(fraction)),
+        Share::Whole(count) => Ok(Size::Whole(count)),
+        Share::Memory(_) => Err(tranche_rpc::BadMessage::SizeInBytes.into()),
+    }
+}
+
+fn workdir(told: Option<&Path>) -> Result<String, Failure> {
+    let path = std::path::absolute(told.unwrap_or(Path::new("."))).map_err(Failure::Output)?;
+    let path = if told.is_none() { std::env::current_dir().unwrap_or(path) } else { path };
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::Environment(format!(
+            "{} is no UTF-8, and a job's folder has to be",
+            PathBuf::from(path).display()
+        ))
+    })
+}
+
+/// Lists jobs.
+pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    let chosen = args.project.clone().or_else(|| project::chosen().filter(|_| !args.all));
+    loop {
+        let jobs = daemon.jobs(chosen.as_ref(), None)?;
+        match (args.output.json, args.watch) {
+            (true, true) => out::json_line(&jobs)?,
+            (true, false) => out::json(&jobs)?,
+            (false, true) => out::print(&format!("\x1b[H\x1b[2J{}", show::table(&jobs)))?,
+            (false, false) => out::print(&show::table(&jobs))?,
+        }
+        if !args.watch {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Shows all there is to say about a job.
+pub fn describe(args: &DescribeArgs, socket: &Path) -> Result<(), Failure> {
+    let job = one(&mut Daemon::connect(socket)?, &args.job)?;
+    if args.output.json { out::json(&job) } else { out::print(&show::description(&job)) }
+}
+
+fn one(daemon: &mut Daemon, args: &JobArgs) -> Result<JobView, Failure> {
+    let project = project::which(daemon, args.project.as_ref())?;
+    let jobs = daemon.jobs(Some(&project), Some(&args.name))?;
+    let gone =
+        || Failure::Refused(tonic::Status::not_found(format!("job {} is not there any more", args.name)));
+    jobs.into_iter().next().ok_or_else(gone)
+}
+
+/// Shows what a job printed.
+pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    let project = project::which(&mut daemon, args.job.project.as_ref())?;
+    let request = v1::FollowLogRequest {
+        project: project.into(),
+        name: args.job.name.to_string(),
+        member: args.member,
+        last_lines: args.tail,
+        follow: args.follow,
+    };
+    daemon.log(request, |part| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(part).and_then(|()| out.flush()).map_err(Failure::Output)
+    })
+}
+
+/// Runs a program in the slice of a job.
+pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
+    let job = one(&mut Daemon::connect(socket)?, &args.job)?;
+    let running = job.members.iter().find(|member| member.state == JobState::Running);
+    let slice = running.and_then(|member| member.slice.clone()).ok_or_else(|| Failure::NotRunning {
+        job: job.name.to_string(),
+        state: job.state.to_string(),
+        reason: job.reason.clone(),
+    })?;
+    let inside =
+        RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command: args.command };
+    run::run(&inside, socket)
+}
+
+/// Opens a shell in the slice of a job.
+pub fn bash(job: JobArgs, socket: &Path) -> Result<u8, Failure> {
+    exec(ExecArgs { job, command: vec!["bash".into()] }, socket)
+}
+
+/// Stops a job until it is resumed, or resumes it.
+pub fn suspend(args: &JobArgs, suspended: bool, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    let project = project::which(&mut daemon, args.project.as_ref())?;
+    daemon.suspend(&project, &args.name, suspended)?;
+    let done = if suspended { "suspended" } else { "resumed" };
+    out::print(&format!("{done} {} of project {project}", args.name))
+}
+
+/// Ends jobs and forgets them; one that cannot be does not keep the others.
+pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    let project = project::which(&mut daemon, args.project.as_ref())?;
+    let mut failed = Vec::new();
+    for name in &args.names {
+        match daemon.delete_job(&project, name) {
+            Ok(()) => out::print(&format!("deleted {name} of project {project}"))?,
+            Err(failure) => failed.push(failure),
+        }
+    }
+    match failed.len() {
+        0 => Ok(()),
+        1 => Err(failed.remove(0)),
+        several => {
+            failed.iter().for_each(|failure| eprintln!("tranche: {failure}"));
+            Err(Failure::Partly(several))
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `tranche history`: who had how many GPUs when.
+
+mod drawing;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tranche_domain::jobs::MilliGpus;
+use tranche_rpc::v1::HistoryPoint;
+
+use crate::cli::{By, HistoryArgs};
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::out;
+
+/// From then on somebody had so much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Step {
+    time_unix_ms: u64,
+    who: String,
+    gpus: MilliGpus,
+}
+
+/// Shows it in the form that is asked for.
+pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {
+    let now = unix_ms(SystemTime::now());
+    let since =
+        args.since.map_or(0, |since| now.saturating_sub(u64::try_from(since.as_millis()).unwrap_or(now)));
+    let all = steps(Daemon::connect(socket)?.history(0)?, args.by);
+    let steps = from(all, since);
+    match () {
+        () if args.json => out::json(&steps),
+        () if args.svg => out::print(&drawing::svg(&steps, now)),
+        () if args.csv => out::print(&csv(&steps)),
+        () if steps.is_empty() => out::print("nobody had a GPU in that time"),
+        () => out::print(&lines(&steps)),
+    }
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The points of jobs, summed up for whoever is told apart.
+fn steps(points: Vec<HistoryPoint>, by: By) -> Vec<Step> {
+    let mut jobs: BTreeMap<(String, String), MilliGpus> = BTreeMap::new();
+    let step = |point: HistoryPoint| {
+        jobs.insert((point.project.clone(), point.job.clone()), MilliGpus::new(point.milligpus));
+        let (who, gpus) = match by {
+            By::Job => (format!("{}/{}", point.project, point.job), MilliGpus::new(point.milligpus)),
+            By::Project => {
+                let of = jobs.iter().filter(|((project, _), _)| *project == point.project);
+                let sum = of.map(|(_, gpus)| *gpus).sum();
+                (point.project, sum)
+            }
+        };
+        Step { time_unix_ms: point.time_unix_ms, who, gpus }
+    };
+    points.into_iter().map(step).collect()
+}
+
+/// Those since then; whoever had something at that moment begins with it.
+fn from(steps: Vec<Step>, since: u64) -> Vec<Step> {
+    let (before, after): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.time_unix_ms < since);
+    let last: BTreeMap<String, Step> = before.into_iter().map(|step| (step.who.clone(), step)).collect();
+    let had = last.into_values().filter(|step| step.gpus > MilliGpus::ZERO);
+    had.map(|step| Step { time_unix_ms: since, ..step }).chain(after).collect()
+}
+
+fn csv(steps: &[Step]) -> String {
+    let mut text = String::from("time_unix_ms,who,gpus\n");
+    for Step { time_unix_ms, who, gpus } in steps {
+        let _ = writeln!(text, "{time_unix_ms},{who},{gpus}");
+    }
+    text
+}
+
+fn lines(steps: &[Step]) -> String {
+    let line = |Step { time_unix_ms, who, gpus }: &Step| {
+        let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(*time_unix_ms));
+        format!("{time} {who}: {gpus} GPUs")
+    };
+    steps.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(time_unix_ms: u64, project: &str, job: &str, milligpus: u32) -> HistoryPoint {
+        HistoryPoint { time_unix_ms, project: project.into(), job: job.into(), milligpus }
+    }
+
+    fn told(steps: &[Step]) -> Vec<(u64, &str, String)> {
+        steps.iter().map(|step| (step.time_unix_ms, step.who.as_str(), step.gpus.to_string())).collect()
+    }
+
+    #[test]
+    fn a_projects_jobs_are_summed_up() {
+        let points = || {
+            vec![
+                point(1, "a", "x", 1000),
+                point(2, "a", "y", 500),
+                point(3, "b", "x", 300),
+                point(4, "a", "x", 0),
+            ]
+        };
+        let by_project = steps(points(), By::Project);
+        let expected = [(1, "a", "1"), (2, "a", "1.5"), (3, "b", "0.3"), (4, "a", "0.5")];
+        assert_eq!(told(&by_project), expected.map(|(time, who, gpus)| (time, who, gpus.to_owned())));
+        assert_eq!(told(&steps(points(), By::Job))[3], (4, "a/x", "0".to_owned()));
+    }
+
+    #[test]
+    fn who_had_something_when_the_time_begins_is_not_forgotten() {
+        let all =
+            steps(vec![point(1, "a", "x", 1000), point(1, "b", "x", 0), point(9, "a", "x", 0)], By::Project);
+        assert_eq!(told(&from(all, 5)), [(5, "a", "1".to_owned()), (9, "a", "0".to_owned())]);
+    }
+}

@@ -1,0 +1,170 @@
+//! `tranche project`, and which project is meant.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Uid, User};
+use tranche_domain::jobs::{Kind, MilliGpus, ProjectChange, ProjectName, ProjectView};
+use tranche_rpc::ProjectWish;
+
+use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::out;
+use crate::table::{Side, draw, or_dash};
+
+/// Does what `command` says.
+pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
+    let mut daemon = Daemon::connect(socket)?;
+    match command {
+        ProjectCommand::Create(settings) => {
+            let (output, wish) = (settings.output, wish(settings)?);
+            report("created", &daemon.create_project(wish)?, output)
+        }
+        ProjectCommand::Update(settings) => {
+            let (output, wish) = (settings.output, wish(settings)?);
+            report("updated", &daemon.update_project(wish)?, output)
+        }
+        ProjectCommand::List(output) => list(&mut daemon, output),
+        ProjectCommand::Show(args) => report("project", &find(&mut daemon, &args.name)?, args.output),
+        ProjectCommand::Delete(args) => {
+            daemon.delete_project(&args.name)?;
+            out::print(&format!("deleted project {}", args.name))
+        }
+        ProjectCommand::Set(args) => choose(&mut daemon, &args),
+    }
+}
+
+fn wish(settings: ProjectSettings) -> Result<ProjectWish, Failure> {
+    let users = |names: &[String]| names.iter().map(|name| uid(name)).collect::<Result<BTreeSet<u32>, _>>();
+    let change = ProjectChange {
+        quota: settings.quota,
+        weight: settings.weight,
+        training_gpus: settings.training_gpus.map(|gpus| gpus.0.into_iter().collect()),
+        interactive_gpus: settings.interactive_gpus.map(|gpus| gpus.0.into_iter().collect()),
+        interactive_limit: settings.interactive_limit,
+        idle_limit: settings.idle_limit,
+        add: users(&settings.add)?,
+        remove: users(&settings.remove)?,
+    };
+    Ok(ProjectWish { name: settings.name, change, beyond_capacity: settings.beyond_capacity })
+}
+
+/// A user by name or number.
+fn uid(name: &str) -> Result<u32, Failure> {
+    if let Ok(uid) = name.parse() {
+        return Ok(uid);
+    }
+    let user = User::from_name(name).ok().flatten();
+    user.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::NoSuchUser(name.into()))
+}
+
+/// What a user is called, where that is known.
+pub(super) fn user(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+fn find(daemon: &mut Daemon, name: &ProjectName) -> Result<ProjectView, Failure> {
+    let projects = daemon.projects()?;
+    let there_are = projects.iter().map(|view| view.project.name.to_string()).collect::<Vec<_>>().join(", ");
+    let missing = format!("there is no project {name}; there are: {there_are}");
+    let found = projects.into_iter().find(|view| view.project.name == *name);
+    found.ok_or_else(|| Failure::Refused(tonic::Status::not_found(missing)))
+}
+
+fn report(done: &str, view: &ProjectView, output: OutputArgs) -> Result<(), Failure> {
+    if output.json { out::json(view) } else { out::print(&format!("{done} {}", line(view))) }
+}
+
+/// `a: quota 4, has 2, ...`
+fn line(view: &ProjectView) -> String {
+    let project = &view.project;
+    let mut parts = vec![format!("quota {} GPUs", project.quota), format!("has {}", view.allocated)];
+    parts.extend(project.weight.map(|weight| format!("weight {weight}")));
+    for (kind, what) in [(Kind::Training, "training"), (Kind::Interactive, "interactive jobs")] {
+        let gpus = project.affinity(kind).map(|gpus| gpus.iter().map(u32::to_string).collect::<Vec<_>>());
+        parts.extend(gpus.map(|gpus| format!("{what} on GPU {}", gpus.join(","))));
+    }
+    let time = humantime::format_duration;
+    parts.extend(
+        project.interactive_limit.map(|limit| format!("interactive jobs run for {} at most", time(limit))),
+    );
+    parts.extend(project.idle_limit.map(|limit| format!("and are idle for {} at most", time(limit))));
+    let members: Vec<String> = project.members.iter().map(|uid| user(*uid)).collect();
+    parts.extend((!members.is_empty()).then(|| format!("members {}", members.join(", "))));
+    format!("{}: {}", project.name, parts.join(", "))
+}
+
+fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
+    let projects = daemon.projects()?;
+    if output.json {
+        return out::json(&projects);
+    }
+    if projects.is_empty() {
+        return out::print("no projects: `tranche project create NAME --quota 4` makes one");
+    }
+    out::print(&draw(&LIST, projects.iter().map(row)))
+}
+
+const LIST: [(&str, Side); 7] = [
+    ("Project", Side::Left),
+    ("Allocated", Side::Right),
+    ("Quota", Side::Right),
+    ("Weight", Side::Right),
+    ("Running", Side::Right),
+    ("Queued", Side::Right),
+    ("Members", Side::Left),
+];
+
+fn row(view: &ProjectView) -> Vec<String> {
+    let members: Vec<String> = view.project.members.iter().map(|uid| user(*uid)).collect();
+    vec![
+        view.project.name.to_string(),
+        view.allocated.to_string(),
+        view.project.quota.to_string(),
+        or_dash(view.project.weight.map(|weight: MilliGpus| weight.to_string())),
+        view.running.to_string(),
+        view.queued.to_string(),
+        or_dash(Some(members.join(", ")).filter(|members| !members.is_empty())),
+    ]
+}
+
+// Which is meant
+
+fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
+    find(daemon, &args.name)?;
+    let path =
+        file().ok_or_else(|| Failure::Environment("neither XDG_CONFIG_HOME nor HOME is set".into()))?;
+    let written = path
+        .parent()
+        .map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| fs::write(&path, format!("{}\n", args.name)));
+    written.map_err(|cause| Failure::File { path, cause })?;
+    out::print(&format!("project {} is meant from now on where none is named", args.name))
+}
+
+fn file() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(folder.join("tranche/project"))
+}
+
+/// The project that was chosen once.
+pub(super) fn chosen() -> Option<ProjectName> {
+    fs::read_to_string(file()?).ok()?.trim().parse().ok()
+}
+
+/// The one that is named, or was chosen, or the only one.
+pub(super) fn which(daemon: &mut Daemon, named: Option<&ProjectName>) -> Result<ProjectName, Failure> {
+    if let Some(name) = named.cloned().or_else(chosen) {
+        return Ok(name);
+    }
+    let mut names: Vec<ProjectName> = daemon.projects()?.into_iter().map(|view| view.project.name).collect();
+    match names.len() {
+        1 => Ok(names.remove(0)),
+        _ => Err(Failure::WhichProject(names.iter().map(ToString::to_string).collect())),
+    }
+}

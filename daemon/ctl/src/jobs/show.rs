@@ -1,0 +1,182 @@
+//! Jobs as tables and as descriptions.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tranche_domain::jobs::{JobState, JobView, MemberView, MilliGpus};
+
+use super::project::user;
+use crate::table::{Side, draw, or_dash, printable};
+
+const LIST: [(&str, Side); 9] = [
+    ("Name", Side::Left),
+    ("Status", Side::Left),
+    ("Age", Side::Right),
+    ("Type", Side::Left),
+    ("Project", Side::Left),
+    ("User", Side::Left),
+    ("GPUs", Side::Right),
+    ("Devices", Side::Left),
+    ("Reason", Side::Left),
+];
+
+/// Jobs, a line each.
+pub(super) fn table(jobs: &[JobView]) -> String {
+    if jobs.is_empty() {
+        return "no jobs: `tranche submit NAME -g 0.5 -- CMD` hands one in".into();
+    }
+    draw(&LIST, jobs.iter().map(row))
+}
+
+fn row(job: &JobView) -> Vec<String> {
+    vec![
+        job.name.to_string(),
+        job.state.to_string(),
+        age(job),
+        job.kind.to_string(),
+        job.project.to_string(),
+        user(job.uid),
+        gpus(job),
+        devices(job),
+        or_dash(reason(job)),
+    ]
+}
+
+/// Where it can be reached is what one wants to know of a job that one sits before.
+fn reason(job: &JobView) -> Option<String> {
+    let url = job.url.as_deref().filter(|_| job.state == JobState::Running).map(printable);
+    url.or_else(|| Some(printable_reason(&job.reason)).filter(|reason| !reason.is_empty()))
+}
+
+/// Some of it may be a stranger's word.
+fn printable_reason(reason: &str) -> String {
+    reason.replace(char::is_control, "?")
+}
+
+/// What it has of what all its members together could have at once.
+fn gpus(job: &JobView) -> String {
+    let has = job.allocated();
+    let wants: MilliGpus = (0..job.parallelism).map(|_| job.gpus_of_member).sum();
+    if has == wants || job.parallelism == 1 { wants.to_string() } else { format!("{has}/{wants}") }
+}
+
+fn devices(job: &JobView) -> String {
+    let with = job.members.iter().filter(|member| !member.gpus.is_empty());
+    or_dash(Some(with.map(device).collect::<Vec<_>>().join(" ")).filter(|text| !text.is_empty()))
+}
+
+fn device(member: &MemberView) -> String {
+    member.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn age(job: &JobView) -> String {
+    let since = UNIX_EPOCH + Duration::from_millis(job.submitted_unix_ms);
+    short(SystemTime::now().duration_since(since).unwrap_or_default())
+}
+
+/// The two largest units: `3d 4h`, `5m 6s`.
+fn short(duration: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// All there is to say about a job.
+pub(super) fn description(job: &JobView) -> String {
+    let time = |unix_ms: u64| {
+        humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
+    };
+    let mut lines = vec![
+        ("Name", job.name.to_string()),
+        ("Project", job.project.to_string()),
+        ("Status", job.state.to_string()),
+        ("Reason", printable_reason(&job.reason)),
+        ("Type", format!("{}{}", job.kind, if job.preemptible { ", preemptible" } else { "" })),
+        ("User", user(job.uid)),
+        (
+            "GPUs",
+            format!(
+                "{} for each of {} members, {} at once",
+                job.gpus_of_member, job.completions, job.parallelism
+            ),
+        ),
+        ("Priority", job.priority.to_string()),
+        ("Submitted", time(job.submitted_unix_ms)),
+        ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),
+        ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
+        ("Command", printable(&job.command.join(" "))),
+        ("Folder", printable(&job.workdir)),
+        ("URL", job.url.as_deref().map(printable).unwrap_or_default()),
+    ];
+    lines.retain(|(_, value)| !value.is_empty());
+    let mut text: String = lines.iter().map(|(title, value)| format!("{title:<10}{value}\n")).collect();
+    if !job.members.is_empty() {
+        text += &draw(&MEMBERS, job.members.iter().map(member));
+    }
+    text
+}
+
+const MEMBERS: [(&str, Side); 7] = [
+    ("Member", Side::Right),
+    ("Status", Side::Left),
+    ("Starts", Side::Right),
+    ("Devices", Side::Left),
+    ("Slice", Side::Left),
+    ("PID", Side::Right),
+    ("Reason", Side::Left),
+];
+
+fn member(member: &MemberView) -> Vec<String> {
+    vec![
+        member.index.to_string(),
+        member.state.to_string(),
+        member.starts.to_string(),
+        or_dash(Some(device(member)).filter(|text| !text.is_empty())),
+        or_dash(member.slice.as_ref()),
+        or_dash(member.pid),
+        or_dash(Some(printable_reason(&member.reason)).filter(|reason| !reason.is_empty())),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_domain::jobs::{JobSpec, Kind, Size};
+
+    fn job() -> JobView {
+        let spec = JobSpec {
+            project: "a".parse().unwrap(),
+            name: "jupyter".parse().unwrap(),
+            size: Size::Part(500.try_into().unwrap()),
+            kind: Kind::Interactive,
+            preemptible: false,
+            priority: Default::default(),
+            parallelism: std::num::NonZeroU32::MIN,
+            completions: std::num::NonZeroU32::MIN,
+        };
+        JobView {
+            state: JobState::Running,
+            url: Some("http://host:8888/?token=x".into()),
+            ..JobView::of(&spec)
+        }
+    }
+
+    #[test]
+    fn a_job_that_one_sits_before_shows_where_it_is() {
+        let table = table(&[job()]);
+        for part in ["jupyter", "Running", "interactive", "0.5", "http://host:8888/?token=x"] {
+            assert!(table.contains(part), "{part} is missing from\n{table}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_takes_no_line() {
+        let text = description(&job());
+        assert!(!text.contains("Ended") && !text.contains("Command"), "{text}");
+        assert!(text.contains("URL       http://host"), "{text}");
+    }
+
+    #[test]
+    fn an_age_has_two_units_at_most() {
+        assert_eq!(short(Duration::from_secs(3 * 3600 + 62)), "3h 1m");
+        assert_eq!(short(Duration::from_millis(5_900)), "5s");
+    }
+}
