@@ -37,13 +37,14 @@ programs() {
     for program in tranched tranche tranche-deviceplugin; do
         put 755 "$BUILT/$program" "$PREFIX/bin/$program"
     done
+    put 755 "$BUILT/tranche-shepherd" "$PREFIX/lib/tranche/tranche-shepherd"
     put 755 "$SHIMS/libtranche_preload.so" "$PREFIX/lib/tranche/libtranche_preload.so"
     put 755 "$SHIMS/libtranche_libcuda.so" "$PREFIX/lib/tranche/replace/libcuda.so.1"
     put 755 "$SHIMS/libtranche_libnvml.so" "$PREFIX/lib/tranche/replace/libnvidia-ml.so.1"
 }
 
 units() {
-    for unit in tranched.service tranched.socket tranche-deviceplugin.service tranche-slice@.service; do
+    for unit in tranched.service tranched.socket tranche-job.socket tranche-job@.service tranche-deviceplugin.service tranche-slice@.service; do
         put_unit "$here/$unit" "$PREFIX/lib/systemd/system/$unit"
     done
     for example in "$here"/examples/*; do

@@ -43,6 +43,8 @@ pub struct Room {
     pub free_compute: Permille,
     /// Why no slice may be put there, if so.
     pub obstacle: Option<String>,
+    /// Who keeps further slices off it, since when and why, if anybody.
+    pub cordon: Option<String>,
     /// How many processes use it that are in no slice.
     pub strangers: usize,
     /// A fault that the driver reported, that is not over and that counts.
@@ -61,12 +63,14 @@ pub enum Health {
 }
 
 /// Who has what a device would need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Slices that are not of this offer, or with dynamic profiles other devices.
     BySlices,
     /// Processes in no slice; so many.
     ByStrangers(usize),
+    /// An operator, who keeps further slices off its GPU.
+    ByOperator(String),
 }
 
 /// What is wrong with a GPU.
@@ -97,6 +101,7 @@ impl fmt::Display for Health {
             Self::Taken(Taken::ByStrangers(count)) => {
                 write!(f, "taken: {count} process(es) outside any slice use its GPU")
             }
+            Self::Taken(Taken::ByOperator(cordon)) => write!(f, "taken: its GPU is {cordon}"),
             Self::Broken(Broken::NoDaemon) => f.write_str("broken: tranched does not answer"),
             Self::Broken(Broken::Gone) => f.write_str("broken: tranched does not see its GPU"),
             Self::Broken(Broken::Obstacle(why)) => write!(f, "broken: {why}"),
@@ -145,7 +150,8 @@ impl Room {
             index: gpu.index,
             free: gpu.capacity.saturating_sub(gpu.committed),
             free_compute: Permille::WHOLE.saturating_sub(gpu.committed_compute),
-            obstacle: gpu.not_sliceable.clone(),
+            obstacle: gpu.obstacle().map(Into::into),
+            cordon: gpu.cordon.as_ref().map(ToString::to_string),
             strangers: gpu.foreign.len(),
         }
     }
@@ -156,15 +162,22 @@ impl Room {
         if let Some(why) = &self.obstacle {
             return Health::Broken(Broken::Obstacle(why.clone()));
         }
-        match self.fault {
-            Some(xid) => Health::Broken(Broken::Fault(xid)),
-            None if in_use => Health::Healthy,
-            None if self.strangers > 0 => Health::Taken(Taken::ByStrangers(self.strangers)),
-            None if claim.memory > self.free || claim.compute > self.free_compute => {
+        match (self.fault, &self.cordon) {
+            (Some(xid), _) => Health::Broken(Broken::Fault(xid)),
+            (None, _) if in_use => Health::Healthy,
+            (None, Some(cordon)) => Health::Taken(Taken::ByOperator(cordon.clone())),
+            (None, None) => self.judge_free(claim, dynamic),
+        }
+    }
+
+    fn judge_free(&mut self, claim: Claim, dynamic: bool) -> Health {
+        match () {
+            () if self.strangers > 0 => Health::Taken(Taken::ByStrangers(self.strangers)),
+            () if claim.memory > self.free || claim.compute > self.free_compute => {
                 Health::Taken(Taken::BySlices)
             }
-            None if dynamic => Health::Healthy,
-            None => {
+            () if dynamic => Health::Healthy,
+            () => {
                 self.free = self.free.saturating_sub(claim.memory);
                 self.free_compute = self.free_compute.saturating_sub(claim.compute);
                 Health::Healthy

@@ -66,6 +66,7 @@ pub(crate) fn idle(gpus: u8) -> Scene {
         free: Bytes::mib(32510),
         free_compute: Permille::WHOLE,
         obstacle: None,
+        cordon: None,
         strangers: 0,
         fault: None,
     };

@@ -48,6 +48,16 @@ fn a_gpu_with_strangers_is_taken_and_what_runs_on_it_stays() {
 }
 
 #[test]
+fn a_cordoned_gpu_offers_nothing_more_and_what_runs_on_it_stays() {
+    let (mut scene, offer) = (idle(2), offer(USUAL, 2));
+    scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::Yes);
+    room(&mut scene).cordon = Some("cordoned by root".into());
+    let ill = unhealthy(&scene, &offer);
+    let told = "taken: its GPU is cordoned by root";
+    assert_eq!(ill, [("gpu-20".into(), told.into()), ("gpu-30".into(), told.to_string())]);
+}
+
+#[test]
 fn room_that_others_have_is_missing_once() {
     // Somebody made a slice of 0.2 there: of the layout, only two still fit side by side.
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));

@@ -1,5 +1,6 @@
 //! A daemon that decides as the real one does, and fails on command.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,8 @@ use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-use tranche_domain::id::GpuUuid;
+use tranche_domain::cordon::Cordon;
+use tranche_domain::id::{GpuSelector, GpuUuid};
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
 use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::Part;
@@ -44,6 +46,8 @@ pub struct Temper {
     pub creations_left: Option<u32>,
     /// Why no slice may be put on the GPU of that index.
     pub obstacle: Option<(u32, String)>,
+    /// The GPU of that index is cordoned.
+    pub cordon: Option<u32>,
     /// A fault of the GPU of that index.
     pub fault: Option<(u32, u64)>,
 }
@@ -94,6 +98,9 @@ impl Daemon {
                 temper.obstacle.as_ref().filter(|(at, _)| *at == index).map(|(_, why)| why.clone());
             state.node.set_obstacle(uuid, obstacle);
         }
+        let cordoned = temper.cordon.map(GpuSelector::Index);
+        state.node.restore_cordons(BTreeMap::new());
+        state.node.cordon(cordoned.as_slice(), &cordon()).map_or_else(|_| (), drop);
         state.temper = temper;
         self.turn.send_modify(|turn| *turn += 1);
     }
@@ -191,6 +198,20 @@ impl v1::node_server::Node for Door {
     ) -> Answer<v1::ReloadConfigurationResponse> {
         Err(Status::unimplemented("nothing is configured here"))
     }
+
+    async fn cordon_gpus(&self, _: Request<v1::CordonGpusRequest>) -> Answer<v1::CordonsView> {
+        Err(Status::unimplemented("tests cordon by the temper"))
+    }
+
+    async fn uncordon_gpus(&self, _: Request<v1::UncordonGpusRequest>) -> Answer<v1::CordonsView> {
+        Err(Status::unimplemented("tests cordon by the temper"))
+    }
+
+    type DrainGpusStream = tokio_stream::Empty<Result<v1::DrainProgress, Status>>;
+
+    async fn drain_gpus(&self, _: Request<v1::DrainGpusRequest>) -> Answer<Self::DrainGpusStream> {
+        Err(Status::unimplemented("nobody drains here"))
+    }
 }
 
 fn refused(refusal: Refusal) -> Status {
@@ -198,6 +219,11 @@ fn refused(refusal: Refusal) -> Status {
         Refusal::Unknown(_) => Status::not_found(refusal.to_string()),
         _ => Status::resource_exhausted(refusal.to_string()),
     }
+}
+
+fn cordon() -> Cordon {
+    let told = "cordoned by root (uid 0) since noon: fan".into();
+    Cordon { by_uid: 0, since_unix_ms: 5, reason: "fan".parse().ok(), told }
 }
 
 fn fault(temper: &Temper, index: u32) -> Option<v1::FaultView> {
@@ -222,6 +248,7 @@ fn picture(State { node, temper }: &State) -> v1::NodeView {
     });
     let gpus = node.gpus().iter().map(|gpu| {
         let (memory, compute) = node.committed(gpu.uuid);
+        let cordon = node.cordons().get(&gpu.uuid).cloned();
         v1::GpuView {
             index: gpu.index,
             uuid: gpu.uuid.to_string(),
@@ -230,7 +257,8 @@ fn picture(State { node, temper }: &State) -> v1::NodeView {
             capacity_bytes: gpu.capacity.get(),
             committed_bytes: memory.get(),
             committed_compute_permille: compute.get(),
-            not_sliceable: gpu.obstacle.clone(),
+            not_sliceable: gpu.obstacle.clone().or_else(|| cordon.clone().map(|cordon| cordon.told)),
+            cordon: cordon.map(Into::into),
             faults: fault(temper, gpu.index).into_iter().collect(),
             ..Default::default()
         }

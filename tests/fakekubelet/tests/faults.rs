@@ -252,6 +252,24 @@ async fn a_gpu_that_fails_takes_its_devices_along_and_brings_them_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cordoned_gpu_takes_no_new_pods_and_those_that_are_there_stay() {
+    let (node, mut kubelet) = started();
+    let mut plugin = kubelet.plugin().await;
+    let mut devices = plugin.devices().await;
+    devices.next().await.unwrap();
+    plugin.allocate(&[&id(1, 0)]).await.unwrap();
+    node.daemon.set(Temper { cordon: Some(1), ..Temper::default() });
+    let ill = devices.until(|devices| devices.values().any(|healthy| !healthy)).await;
+    let ill: Vec<_> = ill.into_iter().filter(|(_, healthy)| !healthy).map(|(id, _)| id).collect();
+    assert_eq!(ill, [id(1, 1)], "what a pod has is healthy, or its container could not start again");
+    let refused = plugin.allocate(&[&id(1, 1)]).await.unwrap_err();
+    assert!(refused.message().contains("cordoned by root (uid 0) since noon: fan"), "{refused}");
+    node.daemon.set(Temper::default());
+    devices.until(|devices| devices.values().all(|healthy| *healthy)).await;
+    plugin.allocate(&[&id(1, 1)]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fault_that_a_program_brought_about_is_no_fault_of_its_gpu() {
     let (node, mut kubelet) = started();
     let mut plugin = kubelet.plugin().await;
