@@ -16,17 +16,18 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet play bench test lint unit e2e kubelet kubelet-build test-boot stress gpu-script fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet play bench test lint unit e2e compat kubelet kubelet-build test-boot stress chaos gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 build: ## Build everything into target/stage
-	$(CARGO) build --workspace --exclude stress
+	$(CARGO) build --workspace --exclude stress --exclude chaos
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-deviceplugin workload simgpu) $(STAGE)/bin
 	@install -m 755 $(TARGET)/shim/libtranche_preload.so $(STAGE)/lib/tranche
+	@install -m 755 $(TARGET)/debug/tranche-shepherd $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(STAGE)/lib/tranche/replace/libcuda.so.1
 	@install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(STAGE)/lib/tranche/replace/libnvidia-ml.so.1
 	@install -m 755 $(TARGET)/debug/libfakecuda.so $(STAGE)/sim/libcuda.so.1
@@ -57,7 +58,7 @@ uninstall: ## Take away exactly what `make install` put under $(DESTDIR)$(PREFIX
 	@$(PLACES) systemd/install.sh uninstall
 
 release: # What is installed
-	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-deviceplugin
+	$(CARGO) build --release -p tranche-agent -p tranche-jobs -p tranche-ctl -p tranche-deviceplugin
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 
 debug: build # The same from `make build`, for tests
@@ -84,6 +85,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) build $(MAKE) --no-print-directory build
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
+	@$(PHASE) compat $(MAKE) --no-print-directory compat
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
 	@$(PHASE) boot $(MAKE) --no-print-directory test-boot
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
@@ -98,12 +100,17 @@ lint: ## Formatting and warnings
 	@$(KUBELET) lint
 
 unit: ## Tests of each crate by itself
-	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude fakekubelet
+	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude chaos --exclude fakekubelet --exclude compat
 
 e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p fakekubelet
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p stress
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p chaos
+
+compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
+	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)
+	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast -p compat
 
 kubelet: build ## Tests with the device manager of a real kubelet (about a minute; wants Go 1.26)
 	@$(KUBELET) test
@@ -113,6 +120,10 @@ kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, 
 
 test-boot: build ## Boot a Debian in namespaces and have the package live through everything there (simulated)
 	@MAKE="$(MAKE)" tests/boot/run.sh
+
+chaos: build ## Kill daemons at every step, fill disks, tear files, set clocks, lose GPUs, flood sockets (DEATHS=600, CYCLES=10000, SEED=N)
+	$(CARGO) build -p chaos
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(TARGET)/debug/chaos --deaths $(or $(DEATHS),600) --cycles $(or $(CYCLES),10000) --seed $(or $(SEED),1) --report target/report/chaos.json
 
 stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json
@@ -124,6 +135,9 @@ refresh-symbols: ## Enter the exports of a newer driver in the table (DRIVER=/pa
 	$(if $(DRIVER)$(NVML),,$(error DRIVER=/path/to/libcuda.so or NVML=/path/to/libnvidia-ml.so is needed))
 	$(if $(DRIVER),$(CARGO) run -q -p tranche-symbols --example refresh -- $(DRIVER) shim/symbols/data/cuda.tsv)
 	$(if $(NVML),$(CARGO) run -q -p tranche-symbols --example refresh -- $(NVML) shim/symbols/data/nvml.tsv)
+
+freeze: ## Promise to other releases what was added to tranche.v1 and to shared memory; refuses what would break them
+	@$(CARGO) run -q -p compat
 
 fuzz: ## Hand every target hostile bytes for a while each (SECONDS_EACH=30)
 	@CARGO="$(CARGO)" SECONDS_EACH=$(or $(SECONDS_EACH),30) tests/fuzz/run.sh

@@ -150,6 +150,15 @@ class Story:
         daemon = self.daemon()
         self.machine.run("systemctl", "reload", "tranched")
         self.holds("a reload replaces nobody", self.daemon() == daemon and self.slices())
+        configuration = self.machine.file("/etc/tranche/tranched.toml")
+        before = configuration.read_text()
+        configuration.write_text(before + "\nslices_per_usr = 3\n")
+        failed = self.machine.run("systemctl", "reload", "tranched", check=False) is None
+        log = self.machine.run("journalctl", "--quiet", "--unit=tranched", "--identifier=tranche")
+        self.holds("a reload of a bad file fails, the journal has what is wrong, and the daemon goes on",
+                   failed and "did you mean `slices_per_user`" in log and self.daemon() == daemon)
+        configuration.write_text(before)
+        self.machine.run("systemctl", "reload", "tranched")
         self.machine.run("systemctl", "stop", "tranched.service")
         self.holds("a call to a daemon that is away waits for it", self.machine.run("tranche", "slice", "list"))
 

@@ -1,6 +1,6 @@
 //! A simulated GPU machine with a daemon of its own.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +25,9 @@ use crate::{PATIENCE, SliceView};
 pub struct Node {
     stage: Stage,
     daemon: Option<Process>,
+    /// What the daemon is.
+    program: PathBuf,
+    variables: Vec<(&'static str, OsString)>,
     /// Last, so that it goes after all that uses it.
     dir: TempDir,
 }
@@ -56,9 +59,15 @@ impl Node {
     /// A machine whose daemon has not been started.
     #[track_caller]
     pub fn without_daemon(preset: &str) -> Self {
-        let stage = Stage::find();
+        Self::with_stage(Stage::find(), preset)
+    }
+
+    /// The same with another tree installed, such as that of an earlier release.
+    #[track_caller]
+    pub fn with_stage(stage: Stage, preset: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("tranche-").tempdir().expect("a directory can be made");
-        let node = Self { stage, daemon: None, dir };
+        let program = stage.daemon();
+        let node = Self { stage, daemon: None, program, variables: Vec::new(), dir };
         node.simgpu(&["create", "--preset", preset], &[]).success();
         node
     }
@@ -76,6 +85,11 @@ impl Node {
     /// Where its daemon keeps what must survive it.
     pub fn state_dir(&self) -> PathBuf {
         self.dir().join("state")
+    }
+
+    /// Installs another tree: the next daemon and the next commands are its.
+    pub fn install(&mut self, stage: Stage) {
+        self.stage = stage;
     }
 
     /// What was installed on it.
@@ -99,16 +113,30 @@ impl Node {
 
     // ---- the daemon ----
 
+    /// From its next start on, the daemon is that program, with these variables beside the usual ones.
+    pub fn set_daemon(&mut self, program: PathBuf, variables: Vec<(&'static str, OsString)>) {
+        (self.program, self.variables) = (program, variables);
+    }
+
     /// Starts the daemon and waits until it answers.
     #[track_caller]
     pub fn start_daemon(&mut self) {
+        if let Err(complaint) = self.try_start_daemon() {
+            panic!("tranched does not answer: {complaint}");
+        }
+    }
+
+    /// The same, with a daemon that may end instead.
+    #[track_caller]
+    pub fn try_start_daemon(&mut self) -> Result<(), String> {
         for file in [self.log(), self.configuration()] {
             File::options().create(true).append(true).open(file).expect("the directory can be written");
         }
         let mut command = self.command("sh");
         // The shell gives the daemon its log and then becomes the daemon.
         let script = "exec \"$0\" --runtime-dir \"$1\" --state-dir \"$2\" --config \"$3\" >>\"$4\" 2>&1";
-        command.args(["-c", script]).arg(self.stage.daemon());
+        command.args(["-c", script]).arg(&self.program);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.args([self.dir().join("run"), self.state_dir(), self.configuration(), self.log()]);
         let mut daemon = Process::start(&mut command);
         let answer = until(PATIENCE, || match daemon.runs() {
@@ -119,9 +147,12 @@ impl Node {
             },
         });
         self.daemon = Some(daemon);
-        if let Err(complaint) = answer.unwrap_or_else(Err) {
-            panic!("tranched does not answer: {complaint}");
-        }
+        answer.unwrap_or_else(Err)
+    }
+
+    /// Whether the daemon runs.
+    pub fn daemon_runs(&mut self) -> bool {
+        self.daemon.as_mut().is_some_and(Process::runs)
     }
 
     /// Ends the daemon with SIGKILL.
@@ -225,6 +256,14 @@ impl Node {
     pub fn driver_takes(&self, gpu: usize, pid: u32, memory: Bytes) {
         let (gpu, pid, mib) = (gpu.to_string(), pid.to_string(), memory.whole_mib().to_string());
         self.simgpu(&["take"], &["--gpu", &gpu, "--pid", &pid, "--mib", &mib]).success();
+    }
+
+    /// The same for a process that has a driver of its own in it, and begins to use the GPU thereby.
+    #[track_caller]
+    pub fn own_driver_takes(&self, gpu: usize, pid: u32, memory: Bytes) {
+        let (gpu, pid, mib) = (gpu.to_string(), pid.to_string(), memory.whole_mib().to_string());
+        let arguments = ["--gpu", &gpu, "--pid", &pid, "--mib", &mib, "--begin"];
+        self.simgpu(&["take"], &arguments).success();
     }
 
     /// `tranche run OPTIONS -- PROGRAM ARGUMENTS`, not yet started.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -17,8 +18,9 @@ use crate::wait::{PATIENCE, until};
 pub struct Process {
     command: String,
     child: Child,
-    lines: Receiver<String>,
-    errors: Receiver<String>,
+    /// Locked, so that threads may share it.
+    lines: Mutex<Receiver<String>>,
+    errors: Mutex<Receiver<String>>,
     ended: Option<ExitStatus>,
 }
 
@@ -62,7 +64,7 @@ impl Process {
     /// As [`Process::line`], with another patience.
     #[track_caller]
     pub fn line_within(&mut self, patience: Duration) -> Option<String> {
-        match self.lines.recv_timeout(patience) {
+        match heard(&mut self.lines).recv_timeout(patience) {
             Ok(line) => Some(line.trim_end_matches('\n').to_string()),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
@@ -102,7 +104,7 @@ impl Process {
             let _ = killpg(pid(self.pid()), Signal::SIGKILL);
         }
         let status = ended.clone().unwrap_or_else(|_| ExitStatus::from_raw(Signal::SIGKILL as i32));
-        let (stdout, stderr) = (remaining(&self.lines), remaining(&self.errors));
+        let (stdout, stderr) = (remaining(&mut self.lines), remaining(&mut self.errors));
         let outcome = Outcome::new(self.command.clone(), Output { status, stdout, stderr });
         assert!(ended.is_ok(), "still running after {} s\n{outcome}", patience.as_secs());
         outcome
@@ -119,7 +121,7 @@ impl Drop for Process {
 }
 
 /// The lines of a stream as they come.
-fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+fn lines_of(stream: impl Read + Send + 'static) -> Mutex<Receiver<String>> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         let mut reader = BufReader::new(stream);
@@ -132,12 +134,17 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
             line.clear();
         }
     });
-    lines
+    Mutex::new(lines)
+}
+
+fn heard(lines: &mut Mutex<Receiver<String>>) -> &mut Receiver<String> {
+    lines.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is left of a stream whose process has ended. A descendant may still hold it open; that is not waited
 /// for long.
-fn remaining(lines: &Receiver<String>) -> Vec<u8> {
+fn remaining(lines: &mut Mutex<Receiver<String>>) -> Vec<u8> {
+    let lines = heard(lines);
     let next = || lines.recv_timeout(Duration::from_secs(2)).ok();
     std::iter::from_fn(next).collect::<String>().into_bytes()
 }

@@ -6,8 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// A directory that survives until `cargo clean`: Cargo's own place for what tests leave.
 pub fn scratch() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows where it is");
-    let target = test.ancestors().nth(3).expect("tests lie in <target>/<profile>/deps");
+    let program = std::env::current_exe().expect("a program knows where it is");
+    // Tests lie in <target>/<profile>/deps, other programs in <target>/<profile>.
+    let profile = program.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
+    let target = profile.and_then(Path::parent).expect("what Cargo built lies in its target directory");
     let scratch = target.join("tmp/e2e");
     std::fs::create_dir_all(&scratch).expect("the target directory can be written");
     scratch

@@ -12,7 +12,11 @@ impl Stage {
     /// The tree in `TRANCHE_STAGE`, else `target/stage` of the workspace. Fails the test if it is not there.
     pub fn find() -> Self {
         let named = std::env::var_os("TRANCHE_STAGE").map(PathBuf::from);
-        let root = named.unwrap_or_else(|| workspace().join("target/stage"));
+        Self::at(named.unwrap_or_else(|| workspace().join("target/stage")))
+    }
+
+    /// The tree in a folder, such as that of another release. Fails the test if it is not there.
+    pub fn at(root: PathBuf) -> Self {
         let stage = Self { root };
         let parts = [stage.daemon(), stage.command(), stage.simgpu(), stage.shim(), stage.driver()];
         for part in parts {

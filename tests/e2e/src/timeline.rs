@@ -42,6 +42,14 @@ impl Timeline {
         100.0 * ran.sum::<u64>() as f64 / to.saturating_sub(from).max(1) as f64
     }
 
+    /// What these processes ran from `from` to `to`, and what part of all that anybody ran then that is, in percent.
+    pub fn share(&self, pids: &[u32], from: u64, to: u64) -> (Duration, f64) {
+        let ran = |stretch: &Stretch| stretch.to.min(to).saturating_sub(stretch.from.max(from));
+        let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid)).map(ran).sum::<u64>();
+        let all = self.stretches.iter().map(ran).sum::<u64>();
+        (Duration::from_nanos(ours), 100.0 * ours as f64 / all.max(1) as f64)
+    }
+
     /// The longest time from `from` to `to` in which these processes did not run at all.
     pub fn longest_pause(&self, pids: &[u32], from: u64, to: u64) -> Duration {
         let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));
@@ -66,6 +74,8 @@ mod tests {
         assert_eq!(timeline.end(), 400);
         assert!((timeline.percent(&[7], 0, 400) - 50.0).abs() < 1e-9);
         assert!((timeline.percent(&[7, 8], 150, 250) - 100.0).abs() < 1e-9);
+        let (ran, part) = timeline.share(&[8], 150, 325);
+        assert!(ran == Duration::from_nanos(50) && (part - 40.0).abs() < 1e-9, "{ran:?} {part}");
         assert_eq!(timeline.longest_pause(&[7], 100, 400), Duration::from_nanos(100));
         assert_eq!(timeline.longest_pause(&[8], 0, 1000), Duration::from_nanos(750));
     }

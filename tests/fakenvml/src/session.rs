@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use simgpu::{Gpu, Node};
 
@@ -26,6 +27,9 @@ static LIBRARY: RwLock<Library> = RwLock::new(Library { users: 0, session: None 
 
 /// Handles begin here, so that an index or a null pointer is none.
 const FIRST_HANDLE: Handle = 0x51_6d00;
+
+/// How often a question about a GPU that hangs looks whether it still does.
+const HANGS_FOR: Duration = Duration::from_millis(20);
 
 /// Attaches to the node on the first call, counts the others.
 pub(crate) fn init() -> Answer<()> {
@@ -55,7 +59,11 @@ pub(crate) fn session() -> Answer<Arc<Session>> {
 
 /// The device behind a handle, if it is on the bus.
 pub(crate) fn device(handle: Handle) -> Answer<Device> {
-    identity(handle)?.present()
+    let device = identity(handle)?;
+    while device.session.node.settings(device.gpu).hangs {
+        std::thread::sleep(HANGS_FOR);
+    }
+    device.present()
 }
 
 /// The device behind a handle, even if it is lost.

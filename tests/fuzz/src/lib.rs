@@ -8,6 +8,8 @@
 #![cfg(not(test))]
 
 mod container;
+mod daemon;
+mod files;
 mod input;
 mod ledger;
 mod node;
@@ -20,10 +22,18 @@ mod wire;
 #[path = "../../../daemon/agent/src/tenancy/account.rs"]
 mod account;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
+#[path = "../../../daemon/agent/src/shares/change.rs"]
+mod change;
+#[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
+#[path = "../../../daemon/agent/src/events/file.rs"]
+mod event_file;
+#[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
 #[path = "../../../daemon/agent/src/state.rs"]
 mod state;
 
 pub use container::container;
+pub use daemon::conversation;
+pub use files::{event_log, shares};
 pub use ledger::ledger;
 pub use node::node;
 pub use policy::policy;
@@ -38,6 +48,8 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("configuration", configuration),
     ("container", container),
+    ("conversation", conversation),
+    ("event_log", event_log),
     ("ledger", ledger),
     ("messages", messages),
     ("names", names),
@@ -45,5 +57,6 @@ pub const TARGETS: &[Target] = &[
     ("policy", policy),
     ("regions", regions),
     ("rpc", rpc),
+    ("shares", shares),
     ("state_file", state_file),
 ];

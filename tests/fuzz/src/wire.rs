@@ -1,7 +1,13 @@
 //! What clients and tenants send: gRPC messages and frames on a slice's socket.
 
+use std::fmt::{Debug, Display};
+
 use prost::Message;
-use tranche_domain::request::{Resize, SliceRequest};
+use tranche_domain::daemon::DaemonView;
+use tranche_domain::event::Event;
+use tranche_domain::id::SliceName;
+use tranche_domain::pod::PodContainer;
+use tranche_domain::request::{Resize, Share, SliceRequest};
 use tranche_domain::view::NodeView;
 use tranche_rpc::v1;
 use tranche_shm::message::{FRAME_BYTES, Reply, Request};
@@ -20,24 +26,48 @@ pub fn messages(data: &[u8]) {
     }
 }
 
-/// gRPC messages: what becomes a value of the domain survives the way back and here again.
+/// gRPC messages, as each of those that somebody sends: what becomes a value of the domain survives the way back and
+/// here again, and what does not is refused in words.
 pub fn rpc(data: &[u8]) {
-    if let Ok(wire) = v1::CreateSliceRequest::decode(data) {
-        match SliceRequest::try_from(wire) {
-            Ok(request) => {
-                let again = SliceRequest::try_from(v1::CreateSliceRequest::from(request.clone()));
-                assert_eq!(again, Ok(request));
-            }
-            Err(refused) => assert!(!refused.to_string().is_empty()),
-        }
+    survives::<v1::CreateSliceRequest, SliceRequest>(data);
+    survives::<v1::Share, Share>(data);
+    survives::<v1::PodContainer, PodContainer>(data);
+    survives::<v1::Event, Event>(data);
+    survives::<v1::NodeView, NodeView>(data);
+    if let Ok(wire) = v1::DaemonView::decode(data) {
+        let view = DaemonView::from(wire);
+        assert_eq!(DaemonView::from(v1::DaemonView::from(view.clone())), view);
     }
     if let Ok(wire) = v1::ResizeSliceRequest::decode(data) {
         let _ = Resize::try_from(wire).map_err(|refused| assert!(!refused.to_string().is_empty()));
     }
-    if let Ok(view) =
-        v1::NodeView::decode(data).map_err(drop).and_then(|w| NodeView::try_from(w).map_err(drop))
-    {
-        let again = NodeView::try_from(v1::NodeView::from(view.clone()));
-        assert_eq!(again, Ok(view));
+    named::<v1::LabelSliceRequest>(data, |wire| wire.name);
+    named::<v1::DeleteSliceRequest>(data, |wire| wire.name);
+    named::<v1::EnterSliceRequest>(data, |wire| wire.name);
+    named::<v1::FollowEventsRequest>(data, |wire| wire.slice.unwrap_or_default());
+}
+
+/// From the wire to the domain, and there and back.
+fn survives<W, D>(data: &[u8])
+where
+    W: Message + Default + From<D>,
+    D: TryFrom<W, Error: Display> + Clone + PartialEq + Debug,
+{
+    let Ok(wire) = W::decode(data) else { return };
+    match D::try_from(wire) {
+        Ok(value) => match D::try_from(W::from(value.clone())) {
+            Ok(again) => assert_eq!(again, value),
+            Err(refused) => panic!("{value:?} was understood, and refused when it came again: {refused}"),
+        },
+        Err(refused) => assert!(!refused.to_string().is_empty()),
+    }
+}
+
+/// Of a request that names a slice, the name is one or is refused in words.
+fn named<W: Message + Default>(data: &[u8], name: impl FnOnce(W) -> String) {
+    let Ok(name) = W::decode(data).map(name) else { return };
+    match name.parse::<SliceName>() {
+        Ok(read) => assert_eq!(read.as_str(), name),
+        Err(refused) => assert!(!refused.to_string().is_empty()),
     }
 }

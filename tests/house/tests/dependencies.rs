@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-cdi", &["tranche-domain"]),
     ("tranche-config", &[]),
     ("tranche-exposition", &[]),
+    ("tranche-jobs", &["tranche-domain"]),
     (
         "tranche-agent",
         &[
@@ -25,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-domain",
             "tranche-exposition",
             "tranche-inventory",
+            "tranche-jobs",
             "tranche-rpc",
             "tranche-shm",
         ],
@@ -62,7 +64,21 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-shm",
         ],
     ),
+    (
+        "chaos",
+        &[
+            "e2e",
+            "stress",
+            "tranche-agent",
+            "tranche-domain",
+            "tranche-inventory",
+            "tranche-rpc",
+            "tranche-shm",
+        ],
+    ),
     ("house", &[]),
+    // What earlier and later releases rely on.
+    ("compat", &["e2e", "tranche-domain", "tranche-shm"]),
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),
     // Both sides of compute in virtual time.
@@ -70,7 +86,15 @@ const EDGES: &[(&str, &[&str])] = &[
     // Hands everybody what strangers might.
     (
         "fuzz",
-        &["tranche-agent", "tranche-cdi", "tranche-domain", "tranche-policy", "tranche-rpc", "tranche-shm"],
+        &[
+            "tranche-agent",
+            "tranche-cdi",
+            "tranche-domain",
+            "tranche-inventory",
+            "tranche-policy",
+            "tranche-rpc",
+            "tranche-shm",
+        ],
     ),
 ];
 

@@ -88,6 +88,8 @@ pub struct Settings {
     pub context: Blocks,
     /// For how long dead processes keep what they hold and are listed, in milliseconds.
     pub linger_ms: u64,
+    /// Whether NVML does not come back from questions about it.
+    pub hangs: bool,
 }
 
 fn as_mib<S: serde::Serializer>(blocks: &Blocks, to: S) -> Result<S::Ok, S::Error> {
@@ -112,6 +114,8 @@ pub enum Setting {
     /// For how long dead processes keep what they hold and are listed: as where something else still has their files
     /// open.
     Linger(Duration),
+    /// Whether NVML does not come back from questions about it until this is no longer so.
+    Hangs(bool),
 }
 
 /// A fault that the driver reported.
@@ -148,6 +152,7 @@ impl Node {
             mig: if header.get(gpu::MIG) == 0 { MigMode::Disabled } else { MigMode::Enabled },
             context: Blocks(header.get(gpu::CONTEXT_BLOCKS)),
             linger_ms: header.get(gpu::LINGER) / 1_000_000,
+            hangs: header.get(gpu::HANGS) != 0,
         }
     }
 
@@ -166,6 +171,7 @@ impl Node {
             Setting::Mig(mode) => (gpu::MIG, mode as u64),
             Setting::Context(blocks) => (gpu::CONTEXT_BLOCKS, blocks.0),
             Setting::Linger(span) => (gpu::LINGER, u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+            Setting::Hangs(hangs) => (gpu::HANGS, u64::from(hangs)),
         };
         let (ground, _) = self.bring(gpu);
         self.gpu_words(gpu).header().set(field, value);

@@ -75,6 +75,8 @@ pub(crate) mod gpu {
     pub(crate) const USED_HIGH: usize = 29;
     /// For how long the dead keep what they hold, in nanoseconds.
     pub(crate) const LINGER: usize = 30;
+    /// Whether NVML does not come back from questions about it.
+    pub(crate) const HANGS: usize = 31;
     pub(crate) const WORDS: usize = 32;
 }
 

@@ -67,8 +67,8 @@ enum Command {
 }
 
 /// What can be changed; at least one must be.
-const CHANGES: [&str; 8] =
-    ["mig", "compute_mode", "xid", "lost", "needs", "virtualization", "context_mib", "linger_ms"];
+const CHANGES: [&str; 9] =
+    ["mig", "compute_mode", "xid", "lost", "needs", "virtualization", "context_mib", "linger_ms", "hangs"];
 
 #[derive(Args)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
@@ -102,6 +102,9 @@ struct Set {
     /// For how long dead processes keep what they hold and are listed
     #[arg(long, value_name = "MS")]
     linger_ms: Option<u64>,
+    /// Have NVML not come back from questions about it, or answer again
+    #[arg(long)]
+    hangs: Option<Switch>,
 }
 
 #[derive(Args)]
@@ -117,6 +120,9 @@ struct Take {
     /// How much, in whole blocks of 2 MiB
     #[arg(long, value_name = "MIB")]
     mib: u64,
+    /// The process has a driver of its own in it, and begins now
+    #[arg(long)]
+    begin: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -235,8 +241,11 @@ impl Take {
     fn apply(self) -> Result<(), Failure> {
         let node = Node::attach(&self.file)?;
         let gpu = find(&node, self.file.clone(), self.gpu)?;
-        let taken = node.take_for(gpu, self.pid, Blocks::holding_mib(self.mib));
-        Ok(taken.ok_or(Failure::NoProcess { file: self.file, pid: self.pid })??)
+        let begun = if self.begin { node.introduce(self.pid) } else { Some(Ok(())) };
+        let blocks = Blocks::holding_mib(self.mib);
+        let taken = begun.and_then(|begun| Some((begun, node.take_for(gpu, self.pid, blocks)?)));
+        let (begun, taken) = taken.ok_or(Failure::NoProcess { file: self.file, pid: self.pid })?;
+        Ok(begun.and(taken)?)
     }
 }
 
@@ -272,6 +281,7 @@ impl Set {
             guest.map(Setting::Virtualization),
             self.context_mib.map(|mib| Setting::Context(Blocks::holding_mib(mib))),
             self.linger_ms.map(|ms| Setting::Linger(Duration::from_millis(ms))),
+            self.hangs.map(|switch| Setting::Hangs(matches!(switch, Switch::On))),
         ]
         .into_iter()
         .flatten()

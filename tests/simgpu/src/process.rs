@@ -81,8 +81,17 @@ impl Node {
     /// Makes a record of the calling process, which it needs to hold anything. To be done once per process, at
     /// `cuInit`; an earlier record of the same process (before `execve`) is cleared away with all it held.
     pub fn register(&self) -> Result<Process, Refusal> {
+        self.enter(self.world().myself())
+    }
+
+    /// Does so for another process, which has a driver of its own in it that knows nothing of this one. Nothing if it
+    /// does not live.
+    pub fn introduce(&self, pid: u32) -> Option<Result<(), Refusal>> {
+        Some(self.enter(self.world().other(pid)?).map(drop))
+    }
+
+    fn enter(&self, stamp: Stamp) -> Result<Process, Refusal> {
         self.reap();
-        let stamp = self.world().myself();
         self.forget(stamp.0);
         let _held = self.words().header().lock(node::LOCK).hold();
         let slot = (0..PROCESSES)

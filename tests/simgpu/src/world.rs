@@ -51,6 +51,10 @@ pub trait World: fmt::Debug + Send + Sync {
     fn now(&self) -> Time;
     /// The calling process.
     fn myself(&self) -> Stamp;
+    /// Another process, if it lives.
+    fn other(&self, _pid: u32) -> Option<Stamp> {
+        None
+    }
     /// Whether a stamp is the calling process's, now: `fork` may have happened since it was made.
     fn is_me(&self, process: Stamp) -> bool {
         process.id() == own_id()
@@ -71,6 +75,10 @@ impl World for Host {
     fn myself(&self) -> Stamp {
         let pid = own_id();
         life(pid).map_or(Stamp::new(pid, 0), |life| life.stamp)
+    }
+
+    fn other(&self, pid: u32) -> Option<Stamp> {
+        life(pid).filter(|life| life.state != State::Ended).map(|life| life.stamp)
     }
 
     fn is_alive(&self, process: Stamp) -> bool {

@@ -231,3 +231,39 @@ fn promtool_accepts_every_question_of_the_dashboard() {
     std::fs::write(&path, format!("groups:\n  - name: q\n    rules:\n{rules}")).expect("it can be written");
     promtool::run(&["check", "rules", path.to_str().expect("a plain path")]);
 }
+
+#[test]
+fn a_driver_that_hangs_keeps_nobody_waiting_and_is_said_to() {
+    let node = Node::simulated("v100x8");
+    let address = Address::Unix(node.dir().join("run/metrics.sock"));
+    let uuid = |gpu: usize| node.smi().gpus[gpu].uuid.to_string();
+    let (dumb, well) = (uuid(2), uuid(3));
+    eventually("all GPUs answer", || page_of(&node)?.is("tranche_gpu_up", &[("gpu", &dumb)], 1.0));
+    node.set_gpu(2, &["--hangs", "on"]);
+    // The look that was under way may have ended.
+    page_of(&node).expect("a page with what was seen before");
+    let begun = std::time::Instant::now();
+    let page = eventually("it is said not to answer", || {
+        let page = page_of(&node)?;
+        page.is("tranche_gpu_up", &[("gpu", &dumb)], 0.0)?;
+        Ok(page)
+    });
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(page.value("tranche_gpu_memory_used_bytes", &[("gpu", &dumb)]).is_some(), "as it was seen last");
+    assert!(page.value("tranche_gpu_seen_age_seconds", &[("gpu", &dumb)]) >= Some(4.0), "{}", page.text());
+    page.is("tranche_gpu_up", &[("gpu", &well)], 1.0).expect("the others answer");
+    assert!(page.value("tranche_gpu_seen_age_seconds", &[("gpu", &well)]) <= Some(4.0), "{}", page.text());
+    eventually("it is not ready, and says why", || match tranche_exposition::ask(&address, "/readyz") {
+        Err(error) if error.to_string().contains("the driver has not answered") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    // Another daemon would hang as well.
+    let alive = tranche_exposition::ask(&address, "/healthz").expect("it lives");
+    assert!(alive.starts_with("ok, but the driver has not answered for"), "{alive}");
+    node.set_gpu(2, &["--hangs", "off"]);
+    eventually("it is ready again", || {
+        tranche_exposition::ask(&address, "/readyz").map_err(|error| error.to_string())?;
+        page_of(&node)?.is("tranche_gpu_up", &[("gpu", &dumb)], 1.0)
+    });
+    assert_eq!(tranche_exposition::ask(&address, "/healthz").unwrap(), "ok\n");
+}

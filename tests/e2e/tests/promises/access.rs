@@ -125,6 +125,24 @@ fn a_member_has_slices_of_their_own_and_only_looks_at_those_of_others() {
 }
 
 #[test]
+fn nobody_but_root_cordons_drains_or_uncordons() {
+    let Some(shared) = Shared::with("") else { return };
+    shared.by(ALICE, true, &["slice", "create", "hers", "-g", "0.2"]).success();
+    shared.node.tranche(&["gpu", "cordon", "0"]).success();
+    for member in [true, false] {
+        for verb in
+            [&["cordon", "0", "--reason", "mine"][..], &["uncordon", "0"], &["drain", "0", "--delete-slices"]]
+        {
+            let outcome = shared.by(ALICE, member, &[&["gpu"], verb].concat());
+            outcome.refused(REFUSED, &["only root", "uid 54321"]);
+        }
+        let list = shared.by(ALICE, member, &["gpu", "list"]).success();
+        assert!(list.contains("cordoned by root") && !list.contains("mine"), "{list}");
+    }
+    shared.node.slice("hers");
+}
+
+#[test]
 fn nobody_but_root_has_more_slices_than_the_configuration_lets_them() {
     let Some(shared) = Shared::with("slices_per_user = 2") else { return };
     for name in ["a", "b"] {

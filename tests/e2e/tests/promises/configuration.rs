@@ -1,8 +1,9 @@
 //! What is configured can be seen in the running daemon, and read again without ending it.
 
-use e2e::{Node, eventually};
+use e2e::{Node, Tenant, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tranche_domain::units::Bytes;
 
 fn shown(node: &Node) -> String {
     node.tranche(&["config", "show"]).success()
@@ -57,4 +58,52 @@ fn a_hangup_has_the_file_read_again() {
         shown if shown.contains("slices_per_user = 5") => Ok(()),
         shown => Err(shown),
     });
+}
+
+#[test]
+fn gpus_that_are_not_named_are_left_alone() {
+    let uuid = Node::simulated("v100x8").smi().gpus[2].uuid;
+    let mut node = Node::configured("v100x8", &format!("gpus = [0, \"{uuid}\"]\n"));
+    let index = |node: &Node| node.smi().gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>();
+    assert_eq!(index(&node), [0, 2]);
+    says(&node, &format!("gpus = [0,\"{uuid}\"] # "));
+    node.tranche(&["slice", "create", "a", "-g", "2"]).success();
+    let gpus = node.slice("a").devices.into_iter().map(|device| device.gpu_index).collect::<Vec<_>>();
+    assert_eq!(gpus, [0, 2]);
+    node.tranche(&["slice", "create", "b", "-g", "0.1", "--gpu", "1"])
+        .refused(1, &["there is no GPU 1", "there is 0"]);
+    node.tranche(&["slice", "create", "b", "-g", "1"]).refused(1, &["no room"]);
+    // Who is there is nobody's business, and has all of it.
+    let mut free = node.command(Tenant::program());
+    let mut free = node.tenant_of(free.env("CUDA_VISIBLE_DEVICES", "1")).ready();
+    assert_eq!(free.info().1, Bytes::mib(32510));
+    assert!(node.smi().gpus.iter().all(|gpu| gpu.foreign.is_empty()));
+    assert!(node.events().iter().all(|event| event.kind != "foreign-process"));
+    free.end().success();
+
+    node.configure("gpus = \"all\"\n");
+    let told = node.tranche(&["config", "reload"]).success();
+    assert!(told.contains("needs a restart") && told.contains("gpus"), "{told}");
+    assert_eq!(index(&node), [0, 2]);
+    node.stop_daemon();
+    node.start_daemon();
+    assert_eq!(index(&node).len(), 8);
+    node.slice("a");
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_refused_by_the_check_and_at_the_start() {
+    let node = Node::simulated("h200x1");
+    node.configure("gpus = [0, 7]\n");
+    let (run, state) = (node.dir().join("run2"), node.dir().join("state2"));
+    let daemon = |option: Option<&str>| {
+        let mut command = node.command(node.stage().daemon());
+        command.args(option).arg("--config").arg(node.dir().join("tranched.toml"));
+        node.run(command.arg("--runtime-dir").arg(&run).arg("--state-dir").arg(&state))
+    };
+    for option in [Some("--check"), None] {
+        daemon(option).refused(1, &["`gpus`", "there is no GPU 7", "there is 0 (GPU-"]);
+    }
+    node.configure("gpus = [0]\n");
+    assert!(daemon(Some("--check")).success().contains("gpus = [0]"));
 }

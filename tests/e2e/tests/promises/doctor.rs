@@ -1,6 +1,6 @@
 //! Set-ups that slices cannot work on are named and refused, never ignored.
 
-use e2e::{Node, compile};
+use e2e::{Node, Tenant, compile, eventually};
 
 /// A change to the A100 of the mixed node, and words that must be said of it.
 const SETUPS: [(&[&str], &[&str]); 3] = [
@@ -64,4 +64,61 @@ fn functions_that_only_a_newer_driver_has_are_named() {
     let mut doctor = node.command(node.stage().command());
     let said = node.run(doctor.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", node.dir())).success();
     assert!(said.contains("does not know") && said.contains("cuNewest_v7"), "{said}");
+}
+
+/// What an archive has, by `tar`.
+fn unpacked(node: &Node, archive: &str) -> std::path::PathBuf {
+    let to = node.dir().join(format!("{archive}.d"));
+    std::fs::create_dir(&to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
+    node.run(node.command("tar").args(["-xzf", archive, "-C"]).arg(&to)).success();
+    to.join("tranche-bundle")
+}
+
+#[test]
+fn a_bundle_has_what_a_report_needs_and_says_so() {
+    let node = Node::simulated("h200x1");
+    node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
+    let mut command = node.command(node.stage().command());
+    let told = node.run(command.args(["doctor", "--bundle", "b.tar.gz"]).env("MY_TOKEN", "q1234")).success();
+    let folder = unpacked(&node, "b.tar.gz");
+    let read = |name: &str| {
+        std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    for name in
+        ["about.txt", "doctor.txt", "smi.json", "config.txt", "events.jsonl", "metrics.txt", "state.txt"]
+    {
+        assert!(told.contains(name) && read("contents.txt").contains(name), "{name}: {told}");
+    }
+    assert!(read("smi.json").contains("half") && read("metrics.txt").contains("tranche_slices 1"));
+    assert!(read("config.txt").contains("over_cap") && read("events.jsonl").contains("slice-created"));
+    assert!(read("doctor.txt").contains("enforcement") && read("state.txt").contains("state.json"));
+    let all = node.run(node.command("grep").args(["-r", "q1234"]).arg(&folder));
+    assert_eq!(all.stdout, "", "no value of a variable is in it");
+    node.tranche(&["doctor", "--bundle", "b.tar.gz"]).refused(1, &["b.tar.gz", "name another file"]);
+    node.tranche(&["doctor", "--bundle", "no/such/b.tar.gz"]).refused(1, &["no/such/b.tar.gz"]);
+    node.tranche(&["doctor", "--bundle", "c.tar.gz", "--json"]).refused(2, &["--json"]);
+}
+
+#[test]
+fn a_bundle_is_written_where_the_daemon_is_away() {
+    let mut node = Node::simulated("h200x1");
+    node.stop_daemon();
+    let told = node.tranche(&["doctor", "--bundle", "b.tar.gz"]).success();
+    assert!(told.contains("missing: ") && told.contains("tranched.sock"), "{told}");
+    let folder = unpacked(&node, "b.tar.gz");
+    assert!(folder.join("smi.json.missing").exists() && folder.join("doctor.txt").exists());
+}
+
+#[test]
+fn what_the_daemon_found_is_listed_with_what_to_do() {
+    let node = Node::simulated("h200x1");
+    node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
+    let mut stranger = node.tenant_of(&mut node.command(Tenant::program())).ready();
+    let pid = stranger.pid().to_string();
+    eventually("it is listed", || match node.tranche(&["doctor"]).stdout {
+        told if told.contains("foreign-process") && told.contains(&pid) && told.contains("tranche run") => {
+            Ok(())
+        }
+        told => Err(told),
+    });
 }

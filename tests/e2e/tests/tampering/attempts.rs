@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use e2e::{Process, Stage};
+use tranche_domain::units::Bytes;
 
 use crate::ground::{Ground, program};
 
@@ -19,7 +20,7 @@ fn seen(attempts: &[(&str, &str)]) {
         let by = (*attempt != "garbage" && *attempt != "truncate").then_some(pid);
         let event = ground.sees(kind, by, since);
         assert_eq!(event.slice.as_deref(), Some("tamper"), "{attempt}: {event:?}");
-        assert_eq!(event.severity, "warning");
+        assert_eq!(event.severity, "warning", "{attempt}");
         ground.neighbour_is_unharmed(attempt);
     }
 }
@@ -76,7 +77,8 @@ fn memory_through_a_copy_of_the_driver_is_seen() {
 
 #[test]
 fn launches_of_a_frozen_slice_through_a_copy_of_the_driver_are_seen() {
-    let mut ground = Ground::new();
+    // Where copies and fills are counted, what is not counted is no copy.
+    let mut ground = Ground::configured("transfers = \"counted\"\n");
     let (mut process, pid) = ground.begin(&[], "alias-launch", &ground.copied_driver());
     ground.node.tranche(&["slice", "freeze", "tamper"]).success();
     process.say("go");
@@ -155,6 +157,47 @@ fn descriptors_that_are_covered_and_closed_harm_nobody_else() {
     ground.neighbour_is_unharmed("descriptors");
     drop(process);
     ground.clear();
+}
+
+#[test]
+fn lines_beyond_what_the_daemon_may_open_harm_nobody_else() {
+    let mut ground = Ground::new();
+    let pid = ground.node.daemon_pid().to_string();
+    ground.node.run(ground.node.command("prlimit").args(["--pid", &pid, "--nofile=300:300"])).success();
+    let (mut process, _) = ground.begin(&[], "crowd", &ground.attach_socket("tamper"));
+    process.say("go");
+    assert_eq!(process.line().as_deref(), Some("done 150"));
+    ground.neighbour_is_unharmed("crowd");
+    let later = ground.node.tenant(&["--slice", "neighbour"]).init();
+    assert!(later.is_ok(), "somebody else of the neighbour's comes: {later:?}");
+    ground.clear();
+    ground.neighbour_is_unharmed("a crowd that was ended");
+}
+
+#[test]
+fn a_process_that_has_used_up_its_descriptors_harms_nobody_else() {
+    let mut ground = Ground::new();
+    let (mut process, pid) = ground.begin(&["prlimit", "--nofile=64:64"], "descriptors-used-up", "");
+    process.say("go");
+    assert!(process.line().unwrap_or_default().starts_with("done"));
+    ground.neighbour_is_unharmed("descriptors-used-up");
+    assert_eq!(ground.node.slice("tamper").pids(), [pid], "it stays charged for what it holds");
+}
+
+#[test]
+fn memory_through_a_loader_namespace_of_its_own_is_seen() {
+    seen(&[("own-namespace", "under-reported")]);
+}
+
+#[test]
+fn memory_through_the_drivers_own_file_by_its_path_is_charged_as_any() {
+    let mut ground = Ground::new();
+    let driver = ground.node.stage().driver().display().to_string();
+    let (mut process, _) = ground.begin(&[], "by-path", &driver);
+    process.say("go");
+    assert_eq!(process.line().as_deref(), Some("done 0"));
+    assert!(ground.node.slice("tamper").used() >= Bytes::mib(2048));
+    ground.neighbour_is_unharmed("by-path");
 }
 
 #[test]

@@ -2,8 +2,41 @@
 
 use std::time::Duration;
 
-use e2e::{Kind, Node, Process, compile, eventually, holds_for};
+use e2e::{Kind, Node, Process, eventually, holds_for};
 use tranche_domain::units::Bytes;
+
+use crate::ground::{compiled, ready};
+
+/// Fills and copies inside the device, as fast as it takes them, beside somebody who launches.
+#[test]
+fn a_program_that_only_moves_memory_is_accused_of_nothing_whether_or_not_that_counts() {
+    for configured in ["uncounted", "counted"] {
+        let more = format!("transfers = \"{configured}\"\nviolations = \"kill\"\nviolations_grace_s = 0\n");
+        let node = Node::configured("v100x8", &more);
+        let begin = |slice: &str, words: &[&str]| {
+            node.tranche(&["slice", "create", slice, "-g", "0.4", "--gpu", "0"]).success();
+            let mut process = Process::start(&mut node.run_in_slice(&["--slice", slice], words));
+            ready(&mut process);
+            assert!(process.say("go"));
+            process
+        };
+        let mut mover = begin("moves", &[&compiled("transfers.c", &[]), "export", "6000"]);
+        let mut launcher = begin("launches", &[&compiled("launch.c", &[]), "saturate", "6000"]);
+        holds_for("nobody is accused", Duration::from_secs(5), || accused(&node));
+        for process in [&mut mover, &mut launcher] {
+            assert!(process.line().unwrap_or_default().starts_with("done"), "{configured}");
+        }
+    }
+}
+
+/// Whether anybody is.
+fn accused(node: &Node) -> Result<(), String> {
+    let warnings = node.events().into_iter().filter(|event| event.severity != "info");
+    match warnings.collect::<Vec<_>>() {
+        none if none.is_empty() => Ok(()),
+        some => Err(format!("{some:#?}")),
+    }
+}
 
 #[test]
 fn programs_that_allocate_launch_fork_and_die_all_the_time_are_accused_of_nothing() {
@@ -11,28 +44,21 @@ fn programs_that_allocate_launch_fork_and_die_all_the_time_are_accused_of_nothin
     for slice in ["memory", "compute"] {
         node.tranche(&["slice", "create", slice, "-g", "0.4", "--gpu", "0"]).success();
     }
-    let launch = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
-    let words = [launch.as_os_str(), "saturate".as_ref(), "6000".as_ref()];
+    let words = [&compiled("launch.c", &[]), "saturate", "6000"];
     let mut launchers =
         [0, 1].map(|_| Process::start(&mut node.run_in_slice(&["--slice", "compute"], &words)));
     for launcher in &mut launchers {
-        assert!(launcher.line().unwrap_or_default().starts_with("ready"));
+        ready(launcher);
         assert!(launcher.say("go"));
     }
     let mut churning = node.tenant(&["--slice", "memory"]).ready();
     let mut dying = node.tenant(&["--slice", "memory"]).ready();
+    dying.alloc(Kind::Plain, Bytes::mib(3000)).expect("the slice has as much");
     churning.say(&format!("churn 2 6000 {} 7", 4u64 << 30));
-    dying.alloc(Kind::Plain, Bytes::mib(3000)).unwrap();
     dying.kill();
     node.kill_daemon();
     node.start_daemon();
-    holds_for("nobody is accused", Duration::from_secs(5), || {
-        let warnings = node.events().into_iter().filter(|event| event.severity != "info");
-        match warnings.collect::<Vec<_>>() {
-            none if none.is_empty() => Ok(()),
-            some => Err(format!("{some:#?}")),
-        }
-    });
+    holds_for("nobody is accused", Duration::from_secs(5), || accused(&node));
     churning.hear_numbers().expect("no thread met an error");
     for launcher in &mut launchers {
         assert!(launcher.line().unwrap_or_default().starts_with("done"));

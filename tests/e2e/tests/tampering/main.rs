@@ -9,4 +9,8 @@
 mod attempts;
 mod ground;
 mod honest;
+mod lies;
 mod policy;
+mod services;
+mod strangers;
+mod variables;

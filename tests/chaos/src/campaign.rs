@@ -1,0 +1,160 @@
+//! The parts of the campaign, and what is claimed of each.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use stress::report::{Claim, commit};
+
+use crate::{clock, cycles, flood, full, kills, lost, torn};
+
+/// A part: something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Part {
+    /// The daemon is killed, at random and at every point.
+    Kills,
+    /// The disk is full, and then it is not.
+    Full,
+    /// What the daemon reads when it starts is torn.
+    Torn,
+    /// The clock is set.
+    Clock,
+    /// A GPU is lost and comes back.
+    Lost,
+    /// The sockets are flooded.
+    Flood,
+    /// Slices are made and deleted, again and again.
+    Cycles,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Kills, Self::Full, Self::Torn, Self::Clock, Self::Lost, Self::Flood, Self::Cycles];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kills => "kills",
+            Self::Full => "full",
+            Self::Torn => "torn",
+            Self::Clock => "clock",
+            Self::Lost => "lost",
+            Self::Flood => "flood",
+            Self::Cycles => "cycles",
+        }
+    }
+}
+
+/// How much of everything.
+#[derive(Clone, Debug)]
+pub struct Size {
+    /// Daemons that die in [`Part::Kills`].
+    pub deaths: u64,
+    /// Starts from torn files in [`Part::Torn`].
+    pub tears: u64,
+    /// How often the clock is set in [`Part::Clock`].
+    pub jumps: u64,
+    /// How often the GPU is lost in [`Part::Lost`].
+    pub losses: u64,
+    /// Connections of each sort in [`Part::Flood`].
+    pub connections: u64,
+    /// Slices made and deleted in [`Part::Cycles`].
+    pub cycles: u64,
+    /// Where chance begins.
+    pub seed: u64,
+    /// The daemon with points.
+    pub daemon: PathBuf,
+}
+
+/// What came of a part.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was promised, and whether it was kept.
+    pub claims: Vec<Claim>,
+    /// Further figures, about which nothing is promised.
+    pub figures: Vec<(&'static str, u64)>,
+    /// Deaths at each point.
+    pub deaths_at: BTreeMap<String, u64>,
+    /// Why it could not be tried here.
+    pub skipped: Option<String>,
+}
+
+impl Outcome {
+    /// Whether all that was promised was kept.
+    pub fn holds(&self) -> bool {
+        self.claims.iter().all(|claim| claim.holds)
+    }
+}
+
+/// Runs a part. One that panics has failed.
+pub fn run(part: Part, size: &Size) -> Outcome {
+    let began = Instant::now();
+    let played = catch_unwind(AssertUnwindSafe(|| play(part, size)));
+    let mut outcome = played.unwrap_or_else(|panic| {
+        eprintln!("{}: {}", part.name(), words(&*panic));
+        Outcome { claims: vec![Claim::exactly("played_to_the_end", 0, "times", 1)], ..Outcome::default() }
+    });
+    outcome.figures.push(("took_ms", u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)));
+    outcome
+}
+
+fn play(part: Part, size: &Size) -> Outcome {
+    match part {
+        Part::Kills => kills::run(size.deaths, size.seed, size.daemon.clone()),
+        Part::Full => full::run(),
+        Part::Torn => torn::run(size.tears, size.seed),
+        Part::Clock => clock::run(size.jumps),
+        Part::Lost => lost::run(size.losses),
+        Part::Flood => flood::run(size.connections),
+        Part::Cycles => cycles::run(size.cycles),
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked")
+}
+
+/// Everything, for machines.
+pub fn report(outcomes: &[(Part, Outcome)]) -> Value {
+    let mut claims = Vec::new();
+    let (mut figures, mut deaths_at, mut skipped) = (json!({}), json!({}), json!({}));
+    for (part, outcome) in outcomes {
+        for claim in &outcome.claims {
+            let mut claim = json!(claim);
+            claim["name"] = format!("{}.{}", part.name(), claim["name"].as_str().unwrap_or_default()).into();
+            claims.push(claim);
+        }
+        for (name, value) in &outcome.figures {
+            figures[format!("{}.{name}", part.name())] = json!(value);
+        }
+        for (point, deaths) in &outcome.deaths_at {
+            deaths_at[point] = json!(deaths);
+        }
+        if let Some(why) = &outcome.skipped {
+            skipped[part.name()] = json!(why);
+        }
+    }
+    json!({"device": "Tesla V100-SXM2-32GB", "simulated": true, "commit": commit(), "claims": claims,
+        "figures": figures, "deaths_at": deaths_at, "skipped": skipped})
+}
+
+/// A part, for a person.
+pub fn show(part: Part, outcome: &Outcome) {
+    if let Some(why) = &outcome.skipped {
+        println!("SKIP: {}: {why}", part.name());
+    }
+    for (point, deaths) in &outcome.deaths_at {
+        println!("  {deaths:>6} deaths at {point}");
+    }
+    for (name, value) in &outcome.figures {
+        println!("  {:<34} {value:>12}", format!("{}.{name}", part.name()));
+    }
+    for Claim { name, value, unit, goal, holds } in &outcome.claims {
+        let verdict = if *holds { "holds" } else { "DOES NOT HOLD" };
+        println!("  {:<34} {value:>12} {unit:<10} {goal:<12} {verdict}", format!("{}.{name}", part.name()));
+    }
+}

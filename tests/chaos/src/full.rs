@@ -1,0 +1,171 @@
+//! The disk is full, and then it is not: what would have to be written down is refused, and all else goes on.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use e2e::{Node, Outcome as Command, Required};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use stress::report::Claim;
+
+use crate::book::{Change, Ended};
+use crate::campaign::Outcome;
+use crate::toll::Toll;
+use crate::world::World;
+
+/// Says that this process has a mount namespace of its own.
+pub const OWN_MOUNTS: &str = "CHAOS_OWN_MOUNTS";
+
+/// Fills the state directory, then the runtime directory.
+pub(crate) fn run() -> Outcome {
+    if std::env::var_os(OWN_MOUNTS).is_none() {
+        return skipped(
+            "file systems can only be mounted in a mount namespace of our own (`unshare --mount`), by root",
+        );
+    }
+    let mut node = Node::without_daemon("v100x8");
+    let disks = ["state", "run"].map(|name| Disk::mount(&node.dir().join(name)));
+    node.start_daemon();
+    let world = World::populate(node);
+    // Taken away before the node's directory is: in any case.
+    let disks = disks;
+    let mut refused = 0;
+    for disk in &disks {
+        refused += blow(&world, disk);
+    }
+    world.close();
+    let zero = |name| Claim::exactly(name, world.toll.count(name), "times", 0);
+    let claims = vec![
+        Claim::exactly("refused_in_words", refused, "calls", 5),
+        zero("not_refused"),
+        zero("half_made"),
+        zero("not_ended"),
+        zero("slices_wrong"),
+        zero("charges_wrong"),
+        zero("processes_lost"),
+        zero("tenants_died"),
+        zero("tenants_stuck"),
+        zero("files_left"),
+        zero("panics"),
+    ];
+    Outcome { claims, ..Outcome::default() }
+}
+
+fn skipped(why: &str) -> Outcome {
+    let claims = match Required::from_environment() {
+        Required::No => Vec::new(),
+        Required::All => vec![Claim::exactly("could_be_tried", 0, "times", 1)],
+    };
+    Outcome { claims, skipped: Some(why.into()), ..Outcome::default() }
+}
+
+/// One of them full; how many calls were refused as they should be.
+fn blow(world: &World, disk: &Disk) -> u64 {
+    call(world, &["slice", "create", "ends", "--memory", "1Gi", "--gpu", "4"]).success();
+    world.book().note("ends", Change::Create(1 << 30), Ended::Done);
+    world.look();
+    disk.fill();
+    let mut refused = 0;
+    refused += refuses(world, &["slice", "create", "more", "--memory", "1Gi", "--gpu", "4"]);
+    nothing_half_made(world, "more");
+    if disk.is_state() {
+        // Of the runtime directory, this needs nothing.
+        refused += refuses(world, &["slice", "resize", "idle", "--memory", "123Mi"]);
+    }
+    world.look();
+    ends(world, disk);
+    // A daemon can begin with a full disk, too.
+    world.node_mut().kill_daemon();
+    disk.fill();
+    world.node_mut().start_daemon();
+    world.look();
+    refused += refuses(world, &["slice", "create", "more", "--memory", "1Gi", "--gpu", "4"]);
+    nothing_half_made(world, "more");
+    disk.empty();
+    call(world, &["slice", "create", "more", "--memory", "1Gi", "--gpu", "4"]).success();
+    call(world, &["slice", "resize", "more", "--memory", "2Gi"]).success();
+    call(world, &["slice", "delete", "more"]).success();
+    world.node_mut().kill_daemon();
+    world.node_mut().start_daemon();
+    world.look();
+    refused
+}
+
+/// What ends, ends, and stays so.
+fn ends(world: &World, disk: &Disk) {
+    let ended = call(world, &["slice", "delete", "ends"]);
+    world.toll.wrong_if(ended.code != Some(0), "not_ended", || ended.to_string());
+    world.book().note("ends", Change::Delete, Ended::Done);
+    world.look();
+    disk.fill();
+}
+
+fn call(world: &World, words: &[&str]) -> Command {
+    world.node().tranche(words)
+}
+
+/// A refusal in words: what was attempted, why not, and what to do.
+fn refuses(world: &World, words: &[&str]) -> u64 {
+    let outcome = call(world, words);
+    let said = outcome.stderr.to_lowercase();
+    let in_words = outcome.code == Some(1) && said.contains("no space left") && said.contains("cannot");
+    world.toll.wrong_if(!in_words, "not_refused", || outcome.to_string());
+    u64::from(in_words)
+}
+
+fn nothing_half_made(world: &World, name: &str) {
+    check_nothing(&world.toll, world.node().dir(), name);
+}
+
+fn check_nothing(toll: &Toll, node: &Path, name: &str) {
+    for path in ["run/slices", "run/mounts"].map(|folder| node.join(folder).join(name)) {
+        toll.wrong_if(path.exists(), "half_made", || path.display().to_string());
+    }
+    let beside = node.join("state/.state.json.new");
+    toll.wrong_if(beside.exists(), "half_made", || beside.display().to_string());
+}
+
+/// A small file system.
+struct Disk {
+    path: PathBuf,
+}
+
+/// Room for the slices that are there and a few more: a slice's regions take a few megabytes.
+const OPTIONS: &str = "size=48m,mode=0755";
+
+impl Disk {
+    fn mount(path: &Path) -> Self {
+        fs::create_dir_all(path).expect("the directory can be written");
+        let mounted = mount(Some("none"), path, Some("tmpfs"), MsFlags::empty(), Some(OPTIONS));
+        mounted.expect("a file system can be mounted in our own namespace");
+        Self { path: path.to_owned() }
+    }
+
+    fn is_state(&self) -> bool {
+        self.path.ends_with("state")
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
+    /// To the last byte.
+    fn fill(&self) {
+        let mut file =
+            File::options().append(true).create(true).open(self.ballast()).expect("it can be opened");
+        for length in [1 << 20, 4096, 1] {
+            let piece = vec![7; length];
+            while file.write_all(&piece).map_err(|error| error.kind()) != Err(ErrorKind::StorageFull) {}
+        }
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.ballast()).expect("the ballast is there");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = umount2(&self.path, MntFlags::MNT_DETACH);
+    }
+}

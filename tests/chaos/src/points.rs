@@ -1,0 +1,77 @@
+//! Where the daemon may be told to die, and what it says of that.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use stress::chance::Chance;
+
+pub use stress::points::DAEMON_ALONE as POINTS;
+
+/// The variable that says where to die: a point, a tab, and at which passing.
+pub const AIM: &str = "CHAOS_AIM";
+/// The variable that says in which file to say what is passed.
+pub const SAYS: &str = "CHAOS_SAYS";
+
+/// Dying at a point when it is passed for the n-th time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// Where.
+    pub point: String,
+    /// When; the first is 1.
+    pub passing: u64,
+}
+
+impl Aim {
+    /// As it is written in the variable.
+    pub fn text(&self) -> String {
+        format!("{}\t{}", self.point, self.passing)
+    }
+
+    /// From the variable.
+    pub fn read(text: &str) -> Option<Self> {
+        let (point, passing) = text.split_once('\t')?;
+        Some(Self { point: point.into(), passing: passing.parse().ok()? })
+    }
+}
+
+/// How often daemons passed and died at points.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Daemons that passed it at all, by point.
+    pub passed: BTreeMap<String, u64>,
+    /// Daemons that died there, by point.
+    pub died: BTreeMap<String, u64>,
+}
+
+impl Said {
+    /// What all daemons have said so far.
+    pub fn read(path: &Path) -> Self {
+        let mut said = Self::default();
+        for line in fs::read_to_string(path).unwrap_or_default().lines() {
+            match line.split_once('\t') {
+                Some(("passed", name)) => *said.passed.entry(name.into()).or_default() += 1,
+                Some(("died at", name)) => *said.died.entry(name.into()).or_default() += 1,
+                _ => {}
+            }
+        }
+        said
+    }
+
+    /// Deaths at a point.
+    pub fn deaths(&self, point: &str) -> u64 {
+        self.died.get(point).copied().unwrap_or_default()
+    }
+
+    /// Where nobody has died.
+    pub fn never(&self) -> impl Iterator<Item = &'static str> + '_ {
+        POINTS.iter().copied().filter(|point| self.deaths(point) == 0)
+    }
+
+    /// Where the fewest have died, one of these by chance.
+    pub fn rarest(&self, chance: &mut Chance) -> &'static str {
+        let fewest = POINTS.iter().map(|point| self.deaths(point)).min().unwrap_or_default();
+        let rare: Vec<_> = POINTS.iter().filter(|point| self.deaths(point) == fewest).collect();
+        rare[chance.below(rare.len() as u64) as usize]
+    }
+}

@@ -1,0 +1,60 @@
+//! A minute of it, and that nothing in it is there for show.
+#![allow(clippy::unwrap_used, reason = "in a test, a failure is the answer")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stress::points::{DAEMON, DAEMON_ALONE};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// The points that a folder's sources name.
+fn points(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(points(&path));
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            let named = text.split("point(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            found.extend(named.map(str::to_string));
+        }
+    }
+    found
+}
+
+#[test]
+fn each_point_of_the_daemon_is_one_where_daemons_die() {
+    let named = points(&workspace().join("daemon/agent/src"));
+    let known: BTreeSet<String> = DAEMON.iter().chain(DAEMON_ALONE).map(|name| name.to_string()).collect();
+    assert_eq!(named, known);
+}
+
+#[test]
+fn whatever_happens_to_a_node_nothing_is_lost_and_no_tenant_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    // It lies beside the other, where that one looks for it.
+    assert!(Path::new(env!("CARGO_BIN_EXE_tranched-with-points")).is_file());
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_chaos")).args(["--short", "--report"]).arg(&path).output().unwrap();
+    let (told, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}\n{complaints}");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let claims = report["claims"].as_array().unwrap();
+    let claimed = |name: &str| claims.iter().any(|claim| claim["name"] == name && claim["holds"] == true);
+    assert!(claimed("kills.points_never_died_at") && claimed("cycles.heap_grown"), "{report:#}");
+    told.lines().filter(|line| line.starts_with("SKIP")).for_each(say);
+}
+
+/// Not by `eprintln!`, whose output the test harness keeps to itself when a test passes.
+fn say(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

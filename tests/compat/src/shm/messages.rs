@@ -1,0 +1,51 @@
+//! What is said on a slice's socket.
+
+use tranche_shm::credit::Units;
+use tranche_shm::message::{Frame, Refusal, Reply, Request, ShareKey};
+
+use super::{device, slot};
+use crate::Description;
+
+pub(super) fn describe(told: &mut Description) {
+    let (key, units) = (ShareKey(0xd1d2), Units::new(0xe1));
+    let requests = [
+        ("request Hello(ABI 0xf1)", Request::Hello { abi: 0xf1, slot: None }),
+        ("request Hello(ABI 0xf1, slot 5)", Request::Hello { abi: 0xf1, slot: Some(slot(5)) }),
+        ("request Credit(device 2, 0xe1 units)", Request::Credit { device: device(2), want: units }),
+        (
+            "request Export(device 2, key 0xd1d2, 0xe1 units)",
+            Request::Export { device: device(2), key, units },
+        ),
+        ("request Import(key 0xd1d2)", Request::Import { key }),
+        ("request Drop(key 0xd1d2)", Request::Drop { key }),
+    ];
+    // A daemon has to understand the hello of any version to refuse it, and any version that it was refused.
+    for (what, request) in requests {
+        let always = if what.contains("Hello") { "always " } else { "" };
+        told.add(format!("{always}{what}"), frame(&request.encode()));
+    }
+    let replies = [
+        ("reply Welcome(slot 5, generation 0x11)", Reply::Welcome { slot: slot(5), generation: 0x11 }),
+        ("reply Granted", Reply::Granted),
+        ("reply Exhausted", Reply::Exhausted),
+        ("reply Later", Reply::Later),
+        ("reply Unknown", Reply::Unknown),
+        ("always reply Refused(Abi)", Reply::Refused(Refusal::Abi)),
+        ("always reply Refused(NotAMember)", Reply::Refused(Refusal::NotAMember)),
+        ("always reply Refused(Full)", Reply::Refused(Refusal::Full)),
+        ("always reply Refused(Ending)", Reply::Refused(Refusal::Ending)),
+        ("always reply Refused(Malformed)", Reply::Refused(Refusal::Malformed)),
+    ];
+    replies.into_iter().for_each(|(what, reply)| told.add(what, frame(&reply.encode())));
+    told.add("share key of_bytes(\"a handle\")", format!("{:#x}", ShareKey::of_bytes(b"a handle").0));
+    told.add("share key of_file(device 3, inode 4)", format!("{:#x}", ShareKey::of_file(3, 4).0));
+}
+
+/// As 64-bit words, without the unused ones behind.
+fn frame(bytes: &Frame) -> String {
+    let words =
+        bytes.chunks(8).map(|word| word.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
+    let mut words: Vec<_> = words.map(|word| format!("{word:#x}")).collect();
+    words.truncate(words.iter().rposition(|word| word != "0x0").map_or(0, |last| last + 1));
+    format!("{} bytes: {}", bytes.len(), words.join(" "))
+}
