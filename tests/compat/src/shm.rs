@@ -37,6 +37,7 @@ fn constants(told: &mut Description) {
     number("MAX_SLOTS", MAX_SLOTS as u64);
     number("control::BYTES", control_region::BYTES as u64);
     number("control::DEPARTURE_PATIENCE_NS", control_region::DEPARTURE_PATIENCE_NS);
+    number("compute::FIRST_BYTE", compute::FIRST_BYTE as u64);
     number("compute::REGION_BYTES", compute::REGION_BYTES as u64);
     number("compute::RECORD_WORDS", compute::RECORD_WORDS as u64);
     number("compute::MARKS", compute::MARKS as u64);

@@ -89,6 +89,7 @@ impl Node {
 
     /// Installs another tree: the next daemon and the next commands are its.
     pub fn install(&mut self, stage: Stage) {
+        self.program = stage.daemon();
         self.stage = stage;
     }
 
