@@ -223,17 +223,16 @@ impl<'a> Search<'a> {
         Some((rank, spots, ids))
     }
 
-    /// A set, with as many of the claimant's own besides as bring it within its quota.
+    /// A set, with as few of the claimant's own besides as make its claim the better one.
     fn with_more_of_its_own(&self, set: &[Victim<'a>]) -> Option<Vec<Victim<'a>>> {
         if !self.claimant.displaces_its_own() {
             return None;
         }
-        let is_own = |victim: &&Victim<'_>| self.claimant.is(victim.project());
-        let here = ids(set);
-        let given = set.iter().filter(is_own).map(Victim::total).sum::<MilliGpus>();
-        let within = |more: &[Victim<'_>]| self.claimant.is_within_quota(given.plus(total(more)));
-        let elsewhere = self.victims.iter().filter(is_own).filter(|own| !here.contains(&own.id));
-        let sets = few_of(elsewhere.copied().collect(), &within).into_iter().filter(|more| within(more));
+        let (here, given) = (ids(set), self.given(set));
+        let enough = |more: &[Victim<'_>]| self.is_better(given.own.plus(total(more)), &given);
+        let own = self.victims.iter().filter(|victim| self.claimant.is(victim.project()));
+        let elsewhere = own.filter(|own| !here.contains(&own.id));
+        let sets = few_of(elsewhere.copied().collect(), &enough).into_iter().filter(|more| enough(more));
         let more = sets.min_by_key(|more| (total(more), more.len(), newest(more)))?;
         Some(set.iter().copied().chain(more).collect())
     }
@@ -255,19 +254,45 @@ impl<'a> Search<'a> {
 
     /// How good a set of victims is; nothing if the claim is no better than theirs.
     fn rank(&self, set: &[Victim<'a>]) -> Option<Rank> {
-        let mut given: BTreeMap<&ProjectName, (&Account, MilliGpus)> = BTreeMap::new();
+        let given = self.given(set);
+        let below = given.left().any(|(account, left)| left < account.project.quota);
+        let highest = set.iter().map(|victim| victim.account.level()).max()?;
+        let is_better = self.is_better(given.own, &given);
+        is_better.then(|| (below, total(set), set.len(), Reverse(highest), newest(set)))
+    }
+
+    fn given(&self, set: &[Victim<'a>]) -> Given<'a> {
+        let mut given = Given { own: MilliGpus::ZERO, others: BTreeMap::new() };
         for victim in set {
-            let (_, sum) = given.entry(victim.project()).or_insert((victim.account, MilliGpus::ZERO));
+            let sum = match self.claimant.is(victim.project()) {
+                true => &mut given.own,
+                false => {
+                    &mut given.others.entry(victim.project()).or_insert((victim.account, MilliGpus::ZERO)).1
+                }
+            };
             *sum = sum.plus(victim.total());
         }
-        let own = given.remove(&self.claimant.account.project.name).map_or(MilliGpus::ZERO, |(_, sum)| sum);
-        let entitled = self.claimant.is_within_quota(own);
+        given
+    }
+
+    /// Whether the claim is better than that of each project that gives, if the claimant itself gives so much.
+    fn is_better(&self, own: MilliGpus, given: &Given<'_>) -> bool {
         let level = self.claimant.account.level_with(self.claimant.account.used.less(own));
-        let left = |(account, sum): &(&Account, MilliGpus)| account.used.less(*sum);
-        let is_better = given.values().all(|of| entitled || of.0.level_with(left(of)) > level);
-        let below = given.values().any(|of| left(of) < of.0.project.quota);
-        let highest = set.iter().map(|victim| victim.account.level()).max()?;
-        is_better.then(|| (below, total(set), set.len(), Reverse(highest), newest(set)))
+        self.claimant.is_within_quota(own)
+            || given.left().all(|(account, left)| account.level_with(left) > level)
+    }
+}
+
+/// What a set of victims has: those of the claimant's own project, and those of others.
+struct Given<'a> {
+    own: MilliGpus,
+    others: BTreeMap<&'a ProjectName, (&'a Account, MilliGpus)>,
+}
+
+impl Given<'_> {
+    /// The projects of others, with what each has left.
+    fn left(&self) -> impl Iterator<Item = (&Account, MilliGpus)> {
+        self.others.values().map(|(account, sum)| (*account, account.used.less(*sum)))
     }
 }
 

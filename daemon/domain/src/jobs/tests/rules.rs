@@ -64,6 +64,24 @@ fn an_interactive_job_takes_the_place_of_its_own_projects_training() {
 }
 
 #[test]
+fn training_gives_no_more_than_makes_its_projects_claim_the_better_one() {
+    let mut world = World::new(islands(2, 3), &[("b", "3.2")]);
+    let weighted =
+        |name, quota, weight: &str| Project { weight: weight.parse().ok(), ..project(name, quota) };
+    world.board.set_project(weighted("a", "0.8", "2"), false).unwrap();
+    world.board.set_project(weighted("c", "2", "3"), false).unwrap();
+    for (project, name, gpus) in
+        [("a", "a-1", "0.2"), ("c", "c-1", "0.2"), ("a", "a-2", "3"), ("b", "b-1", "1"), ("c", "c-2", "1")]
+    {
+        world.submit(project, name, gpus, Kind::Training);
+    }
+    world.submit("b", "shell", "0.5", Kind::Interactive);
+    assert_eq!(world.stopped.len(), 0);
+    world.submit("c", "notebook", "2", Kind::Interactive);
+    assert_eq!(world.stopped, ["c-1", "a-2"], "with c-1 gone c has less for its weight than a without a-2");
+}
+
+#[test]
 fn an_interactive_job_never_borrows_unless_it_may_be_stopped() {
     let mut world = World::new(islands(1, 4), &[("a", "1"), ("b", "3")]);
     world.submit("a", "shell-1", "1", Kind::Interactive);
