@@ -74,4 +74,9 @@ impl Said {
         let rare: Vec<_> = POINTS.iter().filter(|point| self.deaths(point) == fewest).collect();
         rare[chance.below(rare.len() as u64) as usize]
     }
+
+    /// Any point.
+    pub fn any(chance: &mut Chance) -> &'static str {
+        POINTS[chance.below(POINTS.len() as u64) as usize]
+    }
 }

@@ -38,8 +38,8 @@ pub use ledger::ledger;
 pub use node::node;
 pub use policy::policy;
 pub use regions::regions;
-pub use text::{configuration, names, state_file};
-pub use wire::{messages, rpc};
+pub use text::{configuration, names, plugin_configuration, state_file};
+pub use wire::{jobs, messages, rpc};
 
 /// A target: its name, which is that of its corpus, and itself.
 pub type Target = (&'static str, fn(&[u8]));
@@ -50,10 +50,12 @@ pub const TARGETS: &[Target] = &[
     ("container", container),
     ("conversation", conversation),
     ("event_log", event_log),
+    ("jobs", jobs),
     ("ledger", ledger),
     ("messages", messages),
     ("names", names),
     ("node", node),
+    ("plugin_configuration", plugin_configuration),
     ("policy", policy),
     ("regions", regions),
     ("rpc", rpc),

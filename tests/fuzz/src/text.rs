@@ -48,6 +48,14 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
+/// The device plugin's.
+pub fn plugin_configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Err(refused) = tranche_deviceplugin::config::Config::parse(text, Path::new("fuzzed.toml")) {
+        assert!(refused.to_string().contains("fuzzed.toml"));
+    }
+}
+
 /// The state file: what is understood is written again as the same, the rest is refused in words.
 pub fn state_file(data: &[u8]) {
     match State::parse(data) {

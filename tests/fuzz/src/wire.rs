@@ -1,15 +1,17 @@
-//! What clients and tenants send: gRPC messages and frames on a slice's socket.
+//! What clients and tenants send: gRPC messages, those of jobs apart, and frames on a slice's socket.
 
 use std::fmt::{Debug, Display};
 
 use prost::Message;
+use tranche_domain::cordon::{Cordon, Cordoned};
 use tranche_domain::daemon::DaemonView;
 use tranche_domain::event::Event;
 use tranche_domain::id::SliceName;
+use tranche_domain::jobs::{JobView, MemberView, ProjectView, Submission};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, Share, SliceRequest};
-use tranche_domain::view::NodeView;
-use tranche_rpc::v1;
+use tranche_domain::view::{NodeView, RemainingView};
+use tranche_rpc::{JobListing, ProjectWish, v1};
 use tranche_shm::message::{FRAME_BYTES, Reply, Request};
 
 /// Frames: what is understood is sent again as the same bytes, so no two frames mean the same.
@@ -34,6 +36,9 @@ pub fn rpc(data: &[u8]) {
     survives::<v1::PodContainer, PodContainer>(data);
     survives::<v1::Event, Event>(data);
     survives::<v1::NodeView, NodeView>(data);
+    survives::<v1::CordonView, Cordon>(data);
+    survives::<v1::CordonedGpu, Cordoned>(data);
+    survives::<v1::Remaining, RemainingView>(data);
     if let Ok(wire) = v1::DaemonView::decode(data) {
         let view = DaemonView::from(wire);
         assert_eq!(DaemonView::from(v1::DaemonView::from(view.clone())), view);
@@ -45,6 +50,17 @@ pub fn rpc(data: &[u8]) {
     named::<v1::DeleteSliceRequest>(data, |wire| wire.name);
     named::<v1::EnterSliceRequest>(data, |wire| wire.name);
     named::<v1::FollowEventsRequest>(data, |wire| wire.slice.unwrap_or_default());
+}
+
+/// Those of projects and jobs, likewise.
+pub fn jobs(data: &[u8]) {
+    survives::<v1::CreateProjectRequest, ProjectWish>(data);
+    survives::<v1::UpdateProjectRequest, ProjectWish>(data);
+    survives::<v1::ProjectView, ProjectView>(data);
+    survives::<v1::SubmitJobRequest, Submission>(data);
+    survives::<v1::JobView, JobView>(data);
+    survives::<v1::MemberView, MemberView>(data);
+    survives::<v1::ListJobsRequest, JobListing>(data);
 }
 
 /// From the wire to the domain, and there and back.
