@@ -15,6 +15,8 @@ from machine import Failed, Machine, until
 # Tenants: of the same GPU, and never more than their share, so that what they get can be compared.
 ALICE = "tranche run -g 0.5 --gpu 0 --mode strict --name alice -- workload --memory 4Gi --seconds 3600 --sync 4"
 HALF = "tranche slice create half -g 0.3 --gpu 0 --mode strict"
+TEAM = "tranche project create team --quota 1 --training-gpus 1 --member alice"
+TRAIN = "tranche submit train -p team -g 0.5 --workdir /home/alice -- workload --memory 1Gi --seconds 3600 --sync 4"
 JOB = """[Service]
 ExecStart=/usr/local/bin/workload --memory 2Gi --seconds 3600 --sync 4
 StandardOutput=null
@@ -71,10 +73,10 @@ class Story:
         self.machine.run("sleep", "1.2")
         log = [line.split("\t") for line in self.machine.run("simgpu", "log", "--gpu", "0", "/dev/simgpu").splitlines()]
         end = max(int(until) for *_, until in log)
-        spent = {name: 0 for name in slices}
+        spent = {name: 0 for name in slices if name in SHARES}
         for _, pid, _, since, until_ns in log:
-            for name, slice in slices.items():
-                if int(pid) in slice["processes"]:
+            for name in spent:
+                if int(pid) in slices[name]["processes"]:
                     spent[name] += max(0, int(until_ns) - max(int(since), end - 10**9))
         return {name: ns / 1e9 for name, ns in spent.items()}
 
@@ -138,6 +140,18 @@ class Story:
         self.machine.run("systemctl", "enable", "--now", "job")
         self.job_is_in_its_slice("a service is in a slice by a drop-in alone")
 
+    def a_team_has_jobs(self):
+        self.machine.run(*TEAM.split())
+        self.machine.run(*TRAIN.split(), user="alice")
+        self.training_runs("alice's job runs as alice, in a slice and a cgroup of its own")
+        refused = self.machine.run("sh", "-c", "tranche logs -p team train; test $? != 0", user="bob")
+        self.holds(f"bob, who is no member, does not see what it prints: {refused.strip()!r}", "team" in refused)
+
+    def training_runs(self, claim):
+        pid = until("the job's program", lambda: self.slices().get("team.train.0", {}).get("processes"))[0]
+        uid = self.machine.run("ps", "-o", "user=", "-p", str(pid)).strip()
+        self.holds(claim, uid == "alice" and "/tranche-job@" in self.machine.run("cat", f"/proc/{pid}/cgroup"))
+
     def job_is_in_its_slice(self, claim):
         seen = until("the job in its slice", lambda: self.slices()["half"]["processes"])
         self.holds(claim, seen == [int(self.shown("job", "MainPID"))])
@@ -178,8 +192,9 @@ class Story:
         self.machine.power_off()
         self.machine.boot()
         self.job_is_in_its_slice("after a reboot the service is in its slice again")
-        self.holds("and alice's slice is gone with her program",
-                   until("the end of her slice", lambda: list(self.slices()) == ["half"]))
+        self.training_runs("her job is begun again, as alice")
+        self.holds("and her own slice is gone with her program",
+                   until("the end of her slice", lambda: sorted(self.slices()) == ["half", "team.train.0"]))
 
     def a_kubelet_may_come(self):
         self.machine.file("/etc/tranche/deviceplugin.toml").write_text(PLUGIN)
@@ -208,6 +223,7 @@ class Story:
         self.is_confined()
         self.users_come()
         self.a_service_has_a_slice()
+        self.a_team_has_jobs()
         self.daemons_come_and_go()
         self.it_is_stuck()
         self.it_reboots()

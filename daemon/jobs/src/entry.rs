@@ -141,7 +141,8 @@ impl Member {
             }
             (_, Some(reason)) if reason.is_for_now() => None,
             (_, Some(reason)) => Some(End { success: false, why: reason.to_string() }),
-            (Run::Never | Run::Refused(_), None) => None,
+            // Somebody other than the daemon told its shepherd: the machine is going down.
+            (Run::Never | Run::Refused(_) | Run::Ended { told: true, .. }, None) => None,
             (Run::Ended { outcome, .. }, None) => self.failed(&outcome, retries),
         };
         self.end.clone_from(&end);
@@ -193,6 +194,13 @@ mod tests {
         let mut member = leaving(Reason::Overdue("it ran for 60 s".into()));
         let end = member.judge(ended(Outcome::Signal(15), true), 5).unwrap();
         assert_eq!((end.success, end.why.as_str()), (false, "it ran for 60 s"));
+    }
+
+    #[test]
+    fn who_is_told_to_leave_by_another_than_the_daemon_begins_again() {
+        assert_eq!(Member::default().judge(ended(Outcome::Signal(15), true), 0), None);
+        assert_eq!(Member::default().judge(ended(Outcome::Exit(0), true), 0), None);
+        assert!(Member::default().judge(ended(Outcome::Signal(15), false), 0).is_some_and(|end| !end.success));
     }
 
     #[test]
