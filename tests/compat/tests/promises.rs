@@ -80,6 +80,7 @@ const SAID_ELSEWHERE: &[&str] = &[
     "checked_add",
     "WORDS",
     "REGION_WORDS",
+    "bytes_for",
     "MAGIC",
     "UNGOVERNED",
     // Reads what is described, of whichever version.
