@@ -12,6 +12,7 @@ mod rounds;
 mod site;
 mod used;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -131,6 +132,11 @@ impl Governor {
     pub(crate) fn change(&self, slice: &Slice) {
         self.state().rounds.change(now(), &slice.name, terms(slice));
         self.wake();
+    }
+
+    /// These slices use their GPUs without saying so, and no others.
+    pub(crate) fn mistrust(&self, whom: &BTreeSet<SliceName>) {
+        self.state().rounds.mistrust(now(), whom);
     }
 
     /// A slice ended.

@@ -121,6 +121,7 @@ fn look(agent: &Agent, mut since: Since) -> (Since, Duration) {
     for finding in &outcome.charge {
         charge(agent, finding);
     }
+    agent.governor.mistrust(&outcome.hiding);
     for finding in &outcome.over {
         agent.events.record(finding.told_over());
     }

@@ -102,6 +102,8 @@ pub struct Outcome {
     pub over: Vec<Finding>,
     /// Who holds more than he is charged for, as long as he does: he may take more after he was found out.
     pub charge: Vec<Finding>,
+    /// Which slices use more of a GPU's time than they say.
+    pub hiding: BTreeSet<SliceName>,
     /// Whom to kill, and for what.
     pub kill: Vec<Finding>,
     /// How long until the next look.
@@ -151,7 +153,8 @@ impl Truth {
         }
         let in_doubt = self.watched.values().any(Watched::is_in_doubt);
         let again = if in_doubt { DOUBT } else { CALM };
-        Outcome { news, over, charge: self.owed(now), kill: self.condemned(now), again }
+        let (charge, hiding, kill) = (self.owed(now), self.hiding(), self.condemned(now));
+        Outcome { news, over, charge, hiding, kill, again }
     }
 
     /// What is found to be so now.
@@ -207,6 +210,11 @@ impl Truth {
     fn owed(&self, now: Duration) -> Vec<Finding> {
         let seen = self.watched.values().filter(|watched| watched.found.is_some() && watched.last == now);
         seen.map(|watched| &watched.finding).filter(|finding| finding.excess > Bytes::ZERO).cloned().collect()
+    }
+
+    fn hiding(&self) -> BTreeSet<SliceName> {
+        let findings = self.standing().filter(|finding| finding.subject.kind == Kind::GateBypassed);
+        findings.filter_map(|finding| finding.subject.slice.clone()).collect()
     }
 
     fn condemned(&self, now: Duration) -> Vec<Finding> {

@@ -200,7 +200,9 @@ mod tests {
     fn who_is_told_to_leave_by_another_than_the_daemon_begins_again() {
         assert_eq!(Member::default().judge(ended(Outcome::Signal(15), true), 0), None);
         assert_eq!(Member::default().judge(ended(Outcome::Exit(0), true), 0), None);
-        assert!(Member::default().judge(ended(Outcome::Signal(15), false), 0).is_some_and(|end| !end.success));
+        assert!(
+            Member::default().judge(ended(Outcome::Signal(15), false), 0).is_some_and(|end| !end.success)
+        );
     }
 
     #[test]

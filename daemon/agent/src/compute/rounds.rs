@@ -2,7 +2,7 @@
 //!
 //! Time is an argument, and what lies outside is behind a [`Site`]: so a game in virtual time plays with what runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -47,6 +47,13 @@ impl<S: Site> Rounds<S> {
     /// A slice's terms change.
     pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
         self.arbiter.change(now, name, terms);
+    }
+
+    /// These slices use their GPUs without saying so, and no others.
+    pub fn mistrust(&mut self, now: Instant, whom: &BTreeSet<SliceName>) {
+        for name in self.members.keys() {
+            self.arbiter.mistrust(now, name, whom.contains(name));
+        }
     }
 
     /// A slice ends; gives its site if it was governed.

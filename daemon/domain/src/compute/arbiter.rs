@@ -70,6 +70,16 @@ impl Arbiter {
         }
     }
 
+    /// From now on a slice is known to use its GPUs without saying so, or no more. It is charged as if it were busy all the
+    /// time. Nothing happens if it is not known.
+    pub fn mistrust(&mut self, now: Instant, name: &SliceName, hides: bool) {
+        let now = self.pass(now);
+        self.charge(now);
+        if let Ok(at) = self.find(name) {
+            self.slices[at].1.hides = hides;
+        }
+    }
+
     /// A slice ends.
     pub fn leave(&mut self, now: Instant, name: &SliceName) {
         self.pass(now);
@@ -183,7 +193,7 @@ impl Arbiter {
             return;
         }
         self.charged = now;
-        self.slices.iter_mut().for_each(|(_, member)| member.take_busy());
+        self.slices.iter_mut().for_each(|(_, member)| member.take_busy(passed));
         self.gpus.iter_mut().for_each(|gpu| gpu.charge(passed, &mut self.slices));
         self.slices.iter_mut().for_each(|(_, member)| member.charge(now, passed, &self.rules));
         self.gpus.iter_mut().for_each(|gpu| gpu.weigh(now, &mut self.slices, &self.rules));

@@ -22,6 +22,44 @@ fn tireless(requests: &[u32]) -> Vec<Player> {
     requests.iter().map(|request| Player::tireless(fair(*request))).collect()
 }
 
+/// In how many of 2000 milliseconds the honest one of two, with 300 beside 600, may launch, if the other says of none of its
+/// kernels that it runs, and that is known or not.
+fn beside_one_who_denies(is_known: bool) -> usize {
+    let mut arbiter = Arbiter::new(Rules::default());
+    let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+    (0..2).for_each(|who| arbiter.admit(at(0), name(who), fair([300, 600][who])));
+    arbiter.mistrust(at(0), &name(1), is_known);
+    let (mut busy, kernel) = (Nanos::ZERO, Nanos::millis(1));
+    let may = |ms: &u64| {
+        let open = [0, 1].map(|who| arbiter.lease(&name(who)).is_some_and(|lease| lease.open));
+        busy += if open[0] { kernel } else { Nanos::ZERO };
+        let outstanding = [if open[0] { kernel } else { Nanos::ZERO }, Nanos::ZERO];
+        for who in 0..2 {
+            let busy = vec![[busy, Nanos::ZERO][who]];
+            let (outstanding, waiting, progress) = (outstanding[who], !open[who], *ms);
+            let seen = Observed {
+                busy,
+                outstanding,
+                waiting,
+                kernel,
+                longest: kernel,
+                progress,
+                claims_work: false,
+            };
+            arbiter.observe(at(*ms), &name(who), seen);
+        }
+        arbiter.decide(at(*ms));
+        open[0]
+    };
+    (1..2000).filter(may).count()
+}
+
+#[test]
+fn whoever_denies_what_it_uses_is_taken_to_be_busy_once_that_is_known() {
+    let (unknown, known) = (beside_one_who_denies(false), beside_one_who_denies(true));
+    assert!(known >= unknown + 200, "{unknown} and {known}");
+}
+
 /// How long whoever has work waits at most, whatever others are promised: until it is starved, and until all others
 /// that are have had a launch; and as long again as its limit asks for.
 fn patience(player: &Player, players: usize) -> Nanos {

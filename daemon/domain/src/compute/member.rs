@@ -23,6 +23,10 @@ pub(super) struct Member {
     counted: Option<Vec<Nanos>>,
     /// For how long it was busy on each of its GPUs since the last charge; then, what it is charged of that.
     pub(super) used: Vec<Nanos>,
+    /// It uses the GPU and does not say so, as somebody else saw: it is taken to be busy all the time.
+    pub(super) hides: bool,
+    /// What of `used` it says itself.
+    said: Vec<Nanos>,
     /// Its virtual time: GPU time used, times 1000, over its weight.
     pub(super) clock: u128,
     /// What it may use before it reaches its limit; below zero it has to wait.
@@ -86,6 +90,8 @@ impl Member {
             told: None,
             counted: None,
             used: vec![Nanos::ZERO; gpus],
+            hides: false,
+            said: vec![Nanos::ZERO; gpus],
             clock: 0,
             allowance: i128::from(rules.burst.get()),
             limited: false,
@@ -189,8 +195,8 @@ impl Member {
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }
 
-    /// Finds out for how long it was busy on each of its GPUs since the last time.
-    pub(super) fn take_busy(&mut self) {
+    /// Finds out for how long it was busy on each of its GPUs in the time that passed since the last time.
+    pub(super) fn take_busy(&mut self, passed: Nanos) {
         let counted = self.counted.get_or_insert_with(|| self.seen.busy.clone());
         counted.resize(self.used.len(), Nanos::ZERO);
         let seen = self.seen.busy.iter().copied().chain(core::iter::repeat(Nanos::ZERO));
@@ -199,6 +205,10 @@ impl Member {
             // A count that falls is a process that is gone; what is left is counted from there.
             *counted = seen;
         }
+        self.said.clone_from(&self.used);
+        if self.hides {
+            self.used.fill(passed);
+        }
     }
 
     /// It is charged what it used up to now, and as much time went by.
@@ -206,8 +216,8 @@ impl Member {
         let used = most(&self.used);
         if used > Nanos::ZERO {
             let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
-            for (history, used) in self.history.iter_mut().zip(&self.used) {
-                history.add(from, now, *used);
+            for ((history, used), said) in self.history.iter_mut().zip(&self.used).zip(&self.said) {
+                history.add(from, now, *used.min(said));
             }
             // Whatever it looked like when it was looked at, it had work.
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));

@@ -112,5 +112,7 @@ fn who_launches_and_says_that_it_does_not_is_seen_and_takes_nobodys_share() {
     let since = Instant::now();
     assert_eq!(process.line().as_deref(), Some("done 0"));
     ground.sees("gate-bypassed", Some(pid), since);
+    // From now on it is taken to be busy all the time.
+    ground.begin_anew(Duration::from_secs(3));
     ground.neighbour_is_unharmed("busy-less");
 }
