@@ -1,13 +1,16 @@
 //! Where the daemon's files are, who may reach them, and that there is only one daemon at them.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Seek, Write};
+mod locks;
+
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
 use tranche_domain::id::SliceName;
+
+pub use locks::Locks;
 
 /// Whom the daemon serves. It decides who may reach its sockets and how limits are kept from tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +86,6 @@ pub struct Layout {
 /// What the sockets are called at which processes attach.
 const ATTACH: &str = "attach.sock";
 
-/// Held for as long as the daemon lives.
-#[derive(Debug)]
-pub struct Locks {
-    _held: Vec<Flock<File>>,
-}
-
 impl Layout {
     /// Makes the directories and takes them for this daemon alone.
     pub fn occupy(&self) -> Result<Locks, FilesError> {
@@ -96,11 +93,12 @@ impl Layout {
         self.make_directory(&self.state, 0o700)?;
         self.make_directory(&self.runtime.join("slices"), self.reach.directory_mode())?;
         self.close_off(&self.mounts())?;
-        let mut held = vec![lock(&self.runtime, "lock")?];
+        let mut locks = Locks::default();
+        locks.take(&self.runtime, "lock")?;
         if self.state != self.runtime {
-            held.push(lock(&self.state, "lock")?);
+            locks.take(&self.state, "lock")?;
         }
-        Ok(Locks { _held: held })
+        Ok(locks)
     }
 
     /// The gRPC socket.
@@ -185,44 +183,9 @@ impl Layout {
 pub(crate) fn share(directory: &Path) -> Result<Locks, FilesError> {
     let failed = |cause| FilesError::Io { doing: "make directory", path: directory.to_owned(), cause };
     fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
-    Ok(Locks { _held: vec![lock(directory, "tranche.lock")?] })
-}
-
-fn lock(directory: &Path, name: &str) -> Result<Flock<File>, FilesError> {
-    let path = directory.join(name);
-    let failed = |cause| FilesError::Io { doing: "lock", path: path.clone(), cause };
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    let file = options.open(&path).map_err(failed)?;
-    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(mut lock) => {
-            // It is locked, signed or not: a full disk must not keep us from starting.
-            if let Err(error) = sign(&mut lock) {
-                tracing::warn!(path = %path.display(), %error, "cannot write down who holds the lock");
-            }
-            Ok(lock)
-        }
-        Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
-            Err(FilesError::Taken { path: directory.to_owned(), holder: holder(file) })
-        }
-        Err((_, errno)) => Err(failed(errno.into())),
-    }
-}
-
-/// Leaves our pid in the lock file, for the message to the next one.
-fn sign(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    write!(file, "{}", std::process::id())
-}
-
-fn holder(mut file: File) -> String {
-    let mut pid = String::new();
-    match file.read_to_string(&mut pid) {
-        Ok(_) if !pid.trim().is_empty() => format!("pid {}", pid.trim()),
-        _ => "of unknown pid".into(),
-    }
+    let mut locks = Locks::default();
+    locks.take(directory, "tranche.lock")?;
+    Ok(locks)
 }
 
 /// Binds under another name, sets who may connect, then takes the place of whatever socket an earlier daemon
