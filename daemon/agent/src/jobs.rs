@@ -44,6 +44,17 @@ pub(crate) fn open(agent: &Arc<Agent>) -> Result<Arc<NodeDesk>, OpenError> {
     Desk::open(&agent.layout.state, hands, launcher).map(Arc::new)
 }
 
+/// Lets jobs go on, at once where room has appeared for them. Never returns.
+pub(crate) async fn run(agent: Arc<Agent>, desk: Arc<NodeDesk>) {
+    let mut room = agent.room.subscribe();
+    let looking = async {
+        while room.changed().await.is_ok() {
+            desk.look_again();
+        }
+    };
+    tokio::join!(Arc::clone(&desk).run(), looking);
+}
+
 /// It is installed with the library that tenants preload.
 fn shepherd_beside(shim: &Path) -> PathBuf {
     shim.with_file_name("tranche-shepherd")

@@ -198,7 +198,7 @@ fn begin_jobs(agent: &Arc<Agent>) -> (JobsDoor, Option<JoinHandle<()>>) {
     if let Err(error) = &desk {
         agent.note(format!("this node takes no jobs: {error}"));
     }
-    let working = desk.as_ref().ok().map(|desk| tokio::spawn(Arc::clone(desk).run()));
+    let working = desk.as_ref().ok().map(|desk| tokio::spawn(jobs::run(Arc::clone(agent), Arc::clone(desk))));
     (JobsDoor { gate: Arc::clone(&agent.gate), desk }, working)
 }
 
