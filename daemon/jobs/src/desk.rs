@@ -153,6 +153,7 @@ impl<S: Site> Desk<S> {
         }
         let id = state.board.submit(spec.clone())?;
         state.insert(id, Entry::new(&submission, owner, now_unix_ms()));
+        state.fresh.insert(id);
         state.unkept.launches.push((id, launch.clone()));
         self.keep(&mut state).inspect_err(|_| {
             state.board.delete(id);

@@ -189,7 +189,10 @@ fn ended(view: &JobView) -> (JobState, String) {
 
 fn under_way(state: &State, id: JobId, view: &JobView) -> (JobState, String) {
     let is = JobState::of_members(view.members.iter().map(|member| member.state));
-    let waits = state.board.wait(id).map(|wait| wait.to_string());
+    let waits = match state.fresh.contains(&id) {
+        true => Some("it has just come, and is looked at next".into()),
+        false => state.board.wait(id).map(|wait| wait.to_string()),
+    };
     let of_member = |state: JobState| {
         let member = view.members.iter().find(|member| member.state == state);
         member.map(|member| member.reason.clone()).unwrap_or_default()

@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) unkept: Changes,
     /// Jobs of which something has.
     pub(crate) dirty: BTreeSet<JobId>,
+    /// Jobs that nobody has looked at yet.
+    pub(crate) fresh: BTreeSet<JobId>,
     /// Moves that are made once they are kept.
     pub(crate) moves: Vec<Move>,
     /// Places, as they were when moves were made last.
@@ -66,6 +68,7 @@ impl State {
             self.names.remove(&(entry.spec.project, entry.spec.name));
         }
         self.dirty.remove(&id);
+        self.fresh.remove(&id);
         self.unkept.jobs_gone.push(id);
     }
 
@@ -92,6 +95,7 @@ impl State {
     /// Decides who moves, and writes down who does.
     pub(crate) fn decide(&mut self, now_unix_ms: u64) {
         let moves = self.board.decide();
+        self.fresh.clear();
         for one in &moves {
             self.note(one, now_unix_ms);
         }

@@ -45,6 +45,18 @@ async fn a_job_that_cannot_start_or_fails_says_why() {
 }
 
 #[tokio::test]
+async fn a_job_that_nobody_has_looked_at_yet_does_not_say_that_there_is_no_room_for_it() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    desk.submit(wish("a", "new", "1", "true")).unwrap();
+    // Nothing is decided before this test waits for something.
+    let reason = desk.view("a", "new").unwrap().reason;
+    assert_eq!(reason, "it has just come, and is looked at next");
+    desk.until("a", "new", JobState::Succeeded).await;
+}
+
+#[tokio::test]
 async fn a_job_that_may_try_again_does() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
