@@ -32,6 +32,13 @@ pub(crate) struct Args {
     /// For how long each thread launches kernels
     #[arg(long, value_name = "S")]
     pub(crate) seconds: Option<f64>,
+    /// Launch kernels for as long as this file exists
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["launches", "seconds"])]
+    pub(crate) while_exists: Option<PathBuf>,
+    /// Write down in this file how far it is, at the end and when SIGUSR1 ends it before; begin from there. What is launched
+    /// before counts for --launches
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interactive", "nvml"])]
+    pub(crate) checkpoint: Option<PathBuf>,
     /// When to wait for the GPU: after each launch, after every N, or at the end
     #[arg(long, default_value = "each", value_name = "each|end|N")]
     pub(crate) sync: Sync,

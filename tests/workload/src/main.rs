@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod checkpoint;
 mod cuda;
 mod hoard;
 mod nvml;
@@ -14,10 +15,13 @@ mod session;
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
 use args::Args;
+use checkpoint::Checkpoint;
+use pace::Tally;
 use report::Report;
 use session::Session;
 
@@ -57,12 +61,18 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.nvml {
         return observe(args);
     }
-    let mut session = Session::begin(args)?;
+    // Before there are other threads: none of them is to take the signal.
+    let tally = Arc::<Tally>::default();
+    let checkpoint = args.checkpoint.as_deref().map(|path| Checkpoint::begin(path, &tally)).transpose()?;
+    let mut session = Session::begin(args, tally)?;
     if args.interactive {
         session.converse(io::stdin().lock(), io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let outcome = session.work(args)?;
+    let outcome = session.work(args, checkpoint.as_ref().map_or(0, Checkpoint::done))?;
+    if let Some(checkpoint) = &checkpoint {
+        checkpoint.save(outcome.launches)?;
+    }
     report::write(&args.report, &outcome)?;
     Ok(exit_code(&outcome))
 }

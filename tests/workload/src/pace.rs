@@ -1,5 +1,6 @@
 //! Launching kernels, and how fast that goes.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -12,7 +13,7 @@ use crate::cuda::{CudaError, Gpu};
 const ERRORS_KEPT: usize = 8;
 
 /// What each launching thread is to do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Duration of a kernel in nanoseconds.
     pub(crate) kernel_ns: u64,
@@ -25,23 +26,26 @@ pub(crate) struct Plan {
 }
 
 /// When a launching thread ends, unless it is stopped before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Until {
     /// After so many launches.
     Launches(u64),
     /// At an instant.
     Time(Instant),
+    /// When a file is not there any more.
+    Gone(PathBuf),
     /// When stopped.
     Stopped,
 }
 
 impl Plan {
-    /// What the arguments ask for, if they ask for launches at all.
-    pub(crate) fn asked(args: &Args) -> Option<Self> {
-        let until = match (args.launches, args.seconds) {
-            (Some(launches), _) => Until::Launches(launches),
-            (None, Some(seconds)) => Until::Time(Instant::now() + duration(seconds)),
-            (None, None) => return None,
+    /// What the arguments ask for, if they ask for launches at all, where so many are done already.
+    pub(crate) fn asked(args: &Args, done: u64) -> Option<Self> {
+        let until = match (args.launches, args.seconds, &args.while_exists) {
+            (Some(launches), _, _) => Until::Launches(launches.saturating_sub(done)),
+            (None, Some(seconds), _) => Until::Time(Instant::now() + duration(seconds)),
+            (None, None, Some(path)) => Until::Gone(path.clone()),
+            (None, None, None) => return None,
         };
         Some(Self { until, ..Self::endless(args) })
     }
@@ -76,6 +80,11 @@ impl Tally {
         self.errors.lock().expect("nothing panics while it notes an error").clone()
     }
 
+    /// Launching ends after the kernels that are on their way.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     fn note(&self, error: &CudaError) {
         let mut errors = self.errors.lock().expect("nothing panics while it notes an error");
         if errors.len() < ERRORS_KEPT {
@@ -93,10 +102,9 @@ pub(crate) struct Launchers {
 impl Launchers {
     /// Starts them.
     pub(crate) fn start(gpu: &Arc<Gpu>, tally: &Arc<Tally>, plan: Plan) -> Self {
-        tally.stop.store(false, Ordering::Relaxed);
         let launch = || {
-            let (gpu, tally) = (Arc::clone(gpu), Arc::clone(tally));
-            thread::spawn(move || launch(&gpu, &tally, plan).unwrap_or_else(|error| tally.note(&error)))
+            let (gpu, tally, plan) = (Arc::clone(gpu), Arc::clone(tally), plan.clone());
+            thread::spawn(move || launch(&gpu, &tally, &plan).unwrap_or_else(|error| tally.note(&error)))
         };
         Self { tally: Arc::clone(tally), threads: (0..plan.threads).map(|_| launch()).collect() }
     }
@@ -118,20 +126,21 @@ impl Launchers {
 
     /// Stops them and waits until they have.
     pub(crate) fn stop(self) {
-        self.tally.stop.store(true, Ordering::Relaxed);
+        self.tally.stop();
         for thread in self.threads {
             // A thread that panicked has printed why.
             let _ = thread.join();
         }
+        self.tally.stop.store(false, Ordering::Relaxed);
     }
 }
 
 /// One thread's work.
-fn launch(gpu: &Gpu, tally: &Tally, plan: Plan) -> Result<(), CudaError> {
+fn launch(gpu: &Gpu, tally: &Tally, plan: &Plan) -> Result<(), CudaError> {
     gpu.enter()?;
     let stream = gpu.stream()?;
     let (mut launched, mut waited) = (0, 0);
-    while !over(plan.until, launched, tally) {
+    while !over(&plan.until, launched, tally) {
         stream.spin(plan.kernel_ns)?;
         launched += 1;
         if matches!(plan.sync, Sync::Every(every) if launched % every == 0) {
@@ -145,10 +154,11 @@ fn launch(gpu: &Gpu, tally: &Tally, plan: Plan) -> Result<(), CudaError> {
     Ok(())
 }
 
-fn over(until: Until, launched: u64, tally: &Tally) -> bool {
+fn over(until: &Until, launched: u64, tally: &Tally) -> bool {
     let reached = match until {
-        Until::Launches(launches) => launched >= launches,
-        Until::Time(end) => Instant::now() >= end,
+        Until::Launches(launches) => launched >= *launches,
+        Until::Time(end) => Instant::now() >= *end,
+        Until::Gone(path) => !path.exists(),
         Until::Stopped => false,
     };
     reached || tally.stop.load(Ordering::Relaxed)

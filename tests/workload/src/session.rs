@@ -56,24 +56,24 @@ struct Answer {
 
 impl Session {
     /// Starts CUDA.
-    pub(crate) fn begin(args: &Args) -> Result<Self, Failure> {
+    pub(crate) fn begin(args: &Args, tally: Arc<Tally>) -> Result<Self, Failure> {
         Ok(Self {
             gpu: Arc::new(Gpu::open(args.device)?),
             hoard: Hoard::default(),
-            tally: Arc::default(),
+            tally,
             launchers: None,
             plan: Plan::endless(args),
             asked: (Instant::now(), 0),
         })
     }
 
-    /// Does what the arguments say, once.
-    pub(crate) fn work(&mut self, args: &Args) -> Result<Report, Failure> {
+    /// Does what the arguments say, once, where so many launches are done already.
+    pub(crate) fn work(&mut self, args: &Args, done: u64) -> Result<Report, Failure> {
         let device = DeviceReport::of(&self.gpu)?;
         self.take_what_is_asked(args, device.free_bytes);
         let beyond = args.beyond.iter().map(|&size| self.hoard.take(size).err()).collect();
         let begun = Instant::now();
-        let windows = match Plan::asked(args) {
+        let windows = match Plan::asked(args, done) {
             Some(plan) => Launchers::start(&self.gpu, &self.tally, plan).watch(),
             None => Vec::new(),
         };
@@ -187,7 +187,7 @@ impl Session {
     fn start(&mut self, kernel_ns: u64) -> Answer {
         self.stop();
         self.plan.kernel_ns = kernel_ns;
-        self.launchers = Some(Launchers::start(&self.gpu, &self.tally, self.plan));
+        self.launchers = Some(Launchers::start(&self.gpu, &self.tally, self.plan.clone()));
         self.rate()
     }
 
