@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tranche_domain::jobs::{
     Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission,
 };
+use tranche_shm::crash::point;
 
 use crate::entry::{Entry, Owner, Reason};
 use crate::error::{DeskError, OpenError};
@@ -248,8 +249,10 @@ impl<S: Site> Desk<S> {
     /// Keeps all that has changed.
     pub(crate) fn keep(&self, state: &mut State) -> Result<(), DeskError> {
         let changes = state.changes(&self.boot);
+        point("jobs: keeping");
         match self.store.keep(&changes) {
             Ok(()) => {
+                point("jobs: kept");
                 state.kept_now(changes);
                 Ok(())
             }

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::MemberId;
 use tranche_domain::slice::ProcessId;
+use tranche_shm::crash::point;
 
 use crate::desk::{Desk, now_unix_ms};
 use crate::entry::{Entry, Run};
@@ -55,7 +56,9 @@ pub(crate) async fn live<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: B
         Ok(shepherd) => watch(&desk, &known, shepherd).await,
         Err(why) => Run::Refused(why),
     };
+    point("jobs: ended");
     desk.site.close(&known.slice).await;
+    point("jobs: closed");
     if let Run::Refused(why) = &run {
         desk.site.note(format!("job {}: {why}", known.slice));
         sleep(PAUSE).await;
@@ -85,26 +88,31 @@ async fn begin_fresh<S: Site>(
 fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<ProcessId, String> {
     let Known { attempt, entry, slice, tended } = known;
     desk.site.open(slice, entry.spec.size, gpus, entry.owner)?;
+    point("jobs: opened");
     let launch = desk.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
     let launch =
         launch.ok_or("what it is to run is not in the store any more; delete it and submit it again")?;
     desk.folders
         .prepare(*attempt)
         .map_err(|error| format!("cannot make a file for what it prints: {error}"))?;
+    point("jobs: prepared");
     let shepherd = desk.launcher.start(&Hail {
         uid: entry.owner.uid,
         gid: entry.owner.gid,
         attempt: desk.folders.attempt(*attempt),
         log: desk.folders.log(attempt.member),
     })?;
+    point("jobs: hailed");
     let environment = launch.environment.into_iter().chain(own_environment(entry, attempt.member)).collect();
     let environment = desk.site.enter(slice, shepherd.process, environment)?;
+    point("jobs: entered");
     let process = shepherd.order(&Order {
         command: launch.command,
         environment,
         workdir: launch.workdir.into(),
         farewell: entry.terms.farewell,
     })?;
+    point("jobs: ordered");
     let _ = tended.shepherd.set(process);
     desk.tell(attempt.member, What::Started);
     Ok(process)
@@ -164,6 +172,7 @@ fn is_leaving<S: Site>(desk: &Desk<S>, member: MemberId) -> bool {
 
 async fn see_off<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: ProcessId) {
     desk.site.signal(shepherd, Signal::SIGTERM);
+    point("jobs: told");
     let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
     if tokio::time::timeout(patience, desk.site.ended(shepherd)).await.is_err() {
         desk.site.note(format!("job {} did not end as it was told to, and is killed", known.slice));
@@ -178,6 +187,7 @@ impl<S: Site> Desk<S> {
         let mut state = self.state();
         let slice = state.entries.get(&member.job).map(|entry| entry.slice(member));
         let end = state.left(member, run, now_unix_ms());
+        point("jobs: left");
         if !state.entries.contains_key(&member.job) {
             self.folders.remove(member.job);
         }

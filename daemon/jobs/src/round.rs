@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tranche_domain::jobs::{Activity, MemberId, MilliGpus, Move};
+use tranche_shm::crash::point;
 
 use crate::desk::{Desk, now_unix_ms};
 use crate::entry::Reason;
@@ -84,6 +85,7 @@ impl<S: Site> Desk<S> {
                 tokio::spawn(life::live(Arc::clone(self), member, Begin::Fresh(gpus)));
             }
             Move::Stop { member, .. } => {
+                point("jobs: leaving");
                 self.tell(member, What::Preempted);
                 if let Some(tended) = self.state().tended.get(&member) {
                     tended.leave.notify_one();

@@ -1,11 +1,14 @@
 //! Where the daemon may be told to die, and what it says of that.
 
+mod doomed;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use stress::chance::Chance;
 
+pub use doomed::daemon_main;
 pub use stress::points::DAEMON_ALONE as POINTS;
 
 /// The variable that says where to die: a point, a tab, and at which passing.

@@ -12,7 +12,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
     /// What is claimed.
-    pub name: &'static str,
+    pub name: String,
     /// What was counted or measured.
     pub value: u64,
     /// In which unit.
@@ -25,18 +25,18 @@ pub struct Claim {
 
 impl Claim {
     /// This and no other number.
-    pub fn exactly(name: &'static str, value: u64, unit: &'static str, goal: u64) -> Self {
-        Self { name, value, unit, goal: format!("= {goal}"), holds: value == goal }
+    pub fn exactly(name: impl Into<String>, value: u64, unit: &'static str, goal: u64) -> Self {
+        Self { name: name.into(), value, unit, goal: format!("= {goal}"), holds: value == goal }
     }
 
     /// This number or more.
-    pub fn at_least(name: &'static str, value: u64, unit: &'static str, goal: u64) -> Self {
-        Self { name, value, unit, goal: format!(">= {goal}"), holds: value >= goal }
+    pub fn at_least(name: impl Into<String>, value: u64, unit: &'static str, goal: u64) -> Self {
+        Self { name: name.into(), value, unit, goal: format!(">= {goal}"), holds: value >= goal }
     }
 
     /// This number or less.
-    pub fn at_most(name: &'static str, value: u64, unit: &'static str, goal: u64) -> Self {
-        Self { name, value, unit, goal: format!("<= {goal}"), holds: value <= goal }
+    pub fn at_most(name: impl Into<String>, value: u64, unit: &'static str, goal: u64) -> Self {
+        Self { name: name.into(), value, unit, goal: format!("<= {goal}"), holds: value <= goal }
     }
 }
 
@@ -74,11 +74,11 @@ impl Report {
             println!("  {deaths:>6} deaths at {point}");
         }
         for (name, value) in &self.figures {
-            println!("  {name:<26} {value:>12}");
+            println!("  {name:<30} {value:>12}");
         }
         for Claim { name, value, unit, goal, holds } in &self.claims {
             let verdict = if *holds { "holds" } else { "DOES NOT HOLD" };
-            println!("  {name:<26} {value:>12} {unit:<10} {goal:<12} {verdict}");
+            println!("  {name:<30} {value:>12} {unit:<10} {goal:<12} {verdict}");
         }
     }
 
