@@ -16,13 +16,13 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet play bench test lint unit e2e compat kubelet kubelet-build test-boot stress chaos gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench test lint unit e2e compat kubelet kubelet-build test-boot stress chaos gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 build: ## Build everything into target/stage
-	$(CARGO) build --workspace --exclude stress --exclude chaos
+	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-deviceplugin workload simgpu) $(STAGE)/bin
@@ -47,6 +47,9 @@ demo: build ## Two programs share a GPU, on a real one if it is free, else simul
 
 demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 + 0.3 + 0.2, 2 and 4 GPUs (simulated)
 	@$(KUBELET) demo
+
+demo-teams: build ## Four teams share sixteen GPUs: they borrow, give back, and divide what is left (simulated)
+	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p teams -- --report target/report/demo-teams.json --svg target/report/demo-teams.svg
 
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
@@ -91,6 +94,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
 	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
 	@$(PHASE) demo-kubelet $(MAKE) --no-print-directory demo-kubelet
+	@$(PHASE) demo-teams $(MAKE) --no-print-directory demo-teams
 	@printf '\n'; cat target/report/phases.txt
 
 lint: ## Formatting and warnings
@@ -100,13 +104,14 @@ lint: ## Formatting and warnings
 	@$(KUBELET) lint
 
 unit: ## Tests of each crate by itself
-	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude chaos --exclude fakekubelet --exclude compat
+	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude chaos --exclude teams --exclude fakekubelet --exclude compat
 
 e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p fakekubelet
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p stress
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p chaos
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p teams
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)

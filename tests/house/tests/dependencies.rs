@@ -17,7 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-cdi", &["tranche-domain"]),
     ("tranche-config", &[]),
     ("tranche-exposition", &[]),
-    ("tranche-jobs", &["tranche-domain"]),
+    ("tranche-jobs", &["tranche-domain", "tranche-shm"]), // the last for its crash points alone
     (
         "tranche-agent",
         &[
@@ -76,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-shm",
         ],
     ),
+    ("teams", &["chaos", "e2e", "stress", "tranche-domain"]),
     ("house", &[]),
     // What earlier and later releases rely on.
     ("compat", &["e2e", "tranche-domain", "tranche-shm"]),
@@ -89,6 +90,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "tranche-agent",
             "tranche-cdi",
+            "tranche-deviceplugin",
             "tranche-domain",
             "tranche-inventory",
             "tranche-policy",

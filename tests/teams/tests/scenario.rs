@@ -1,0 +1,94 @@
+//! The four teams, as they were published, and with a daemon that is killed at every step.
+#![allow(clippy::unwrap_used, reason = "in a test, a failure is the answer")]
+
+mod deaths;
+
+use std::collections::BTreeMap;
+
+use e2e::Node;
+use teams::scenario::{GPUS, PREEMPTED, STAGES, Stage, TEAMS, TOGETHER, lasting, submitted};
+use teams::seen::Seen;
+use teams::world::World;
+use tranche_domain::jobs::Kind::{Interactive, Training};
+
+/// Settled, with totals that are allowed, and everybody where they may be.
+#[track_caller]
+fn holds(seen: &Seen, then: &[teams::scenario::Totals], after: &str) {
+    assert!(seen.is_settled(), "after {after}: {seen:#?}");
+    assert!(
+        then.is_empty() || then.contains(&seen.totals()),
+        "after {after}: {:?}\n{seen:#?}",
+        seen.totals()
+    );
+    assert_eq!(seen.wrongs(), Vec::<String>::new(), "after {after}");
+}
+
+/// Every job came to its end, and none of them was ever run twice at once, or more often than it had to be.
+#[track_caller]
+fn nothing_is_lost(world: &World, seen: &Seen) {
+    for name in lasting() {
+        let job = seen.find(name).unwrap();
+        assert_eq!(job.state, "succeeded", "{job:?}");
+    }
+    for name in submitted() {
+        let runs = world.runs(name);
+        assert_eq!(runs.wrongs, Vec::<String>::new(), "{name}");
+        let times = if PREEMPTED.contains(&name) { 2 } else { 1 };
+        assert_eq!(runs.all.len(), times, "{name} has run {times} times: {runs:?}");
+        assert!(runs.all.iter().all(|run| run.saved.is_some()), "{name} ended otherwise: {runs:?}");
+    }
+    assert!(world.node.smi().slices.is_empty(), "{:?}", world.node.smi().slices);
+}
+
+#[test]
+fn four_teams_borrow_what_is_idle_give_it_back_and_divide_what_is_left() {
+    let world = World::begin();
+    for stage in &STAGES {
+        for step in stage.steps {
+            world.act(&step.act).success();
+            if !step.then.is_empty() {
+                holds(&world.settle(step.then), step.then, step.act.job());
+            }
+        }
+        is_stable(&world, stage);
+    }
+    let [b, c] = PREEMPTED.map(|job| world.runs(job).resumed_from());
+    assert!(b > Some(0) && c > Some(0), "they went on from {b:?} and {c:?}");
+    nothing_is_lost(&world, &world.finish());
+    was_never_too_much(&world.node);
+}
+
+#[track_caller]
+fn is_stable(world: &World, stage: &Stage) {
+    for seen in world.ten_rounds() {
+        holds(&seen, &[stage.totals()], stage.name);
+        assert_eq!(seen.gpus_in_use(), GPUS as usize);
+        for (_, together) in TOGETHER {
+            assert_eq!(seen.gpus_of(together), 1, "{together:?}");
+        }
+        if let Some(kinds) = stage.kinds {
+            assert_eq!((seen.running_of(Training), seen.running_of(Interactive)), kinds);
+        }
+        seen.0
+            .iter()
+            .filter(|job| job.state == "pending")
+            .for_each(|job| assert_ne!(job.reason, "", "{job:?}"));
+    }
+    assert_eq!(world.preempted(), stage.preempted, "{}", stage.name);
+}
+
+/// Each team is in the drawing, and all of them together never had more than there is.
+fn was_never_too_much(node: &Node) {
+    let svg = node.tranche(&["history", "--by", "project", "--svg"]).success();
+    TEAMS.iter().for_each(|(team, _)| assert!(svg.contains(&format!("<title>{team} ")), "{team}"));
+    let listed = node.tranche(&["history", "--by", "project", "--csv"]).success();
+    let mut has: BTreeMap<String, f64> = BTreeMap::new();
+    let mut most: f64 = 0.0;
+    for line in listed.lines().skip(1) {
+        let [_, team, gpus] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        has.insert(team.into(), gpus.parse().unwrap());
+        most = most.max(has.values().sum());
+    }
+    assert!((most - f64::from(GPUS)).abs() < 1e-6, "at most {most} GPUs:\n{listed}");
+    assert!(has.values().all(|gpus| *gpus == 0.0), "{has:?}");
+}
