@@ -100,6 +100,13 @@ impl Board {
         self.accounts.get(name).map_or(MilliGpus::ZERO, |account| account.used)
     }
 
+    /// How many of a project's jobs wait although they are within its quota.
+    pub fn owed(&self, name: &ProjectName) -> usize {
+        let Some(account) = self.accounts.get(name) else { return 0 };
+        let queues = account.queue.iter().filter(|(shape, _)| account.is_guaranteed(shape));
+        queues.map(|(_, turns)| turns.len()).sum()
+    }
+
     /// Makes a project, or changes one.
     ///
     /// # Errors

@@ -113,7 +113,7 @@ impl Board {
     }
 
     /// Those who would borrow.
-    fn surplus(&self) -> Vec<Candidate<'_>> {
+    pub(super) fn surplus(&self) -> Vec<Candidate<'_>> {
         let may = |account: &Account, shape: &Shape| {
             !shape.lasting && !account.is_guaranteed(shape) && account.project.weight() > MilliGpus::ZERO
         };

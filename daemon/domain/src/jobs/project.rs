@@ -95,10 +95,13 @@ impl fmt::Display for ProjectRefusal {
             Self::TooMuch { sum, capacity } => write!(
                 f,
                 "the quotas would be {sum} GPUs together, and the node has {capacity}: not all of them could be \
-                 had at once; lower one, or allow it explicitly"
+                 had at once; lower one, or allow it with --beyond-capacity"
             ),
             Self::InUse { name, jobs } => {
-                write!(f, "project {name} has {jobs} jobs; delete them first: `tranche list -p {name}`")
+                write!(
+                    f,
+                    "project {name} has {jobs} job(s), ended ones too; delete them first: `tranche list -p {name}` shows them"
+                )
             }
         }
     }

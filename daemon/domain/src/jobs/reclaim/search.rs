@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use super::{Claimant, Victim};
 use crate::jobs::amount::MilliGpus;
 use crate::jobs::board::Board;
-use crate::jobs::choose::{choices, combinations, subsets};
+use crate::jobs::choose::{choices, combinations, least_sets};
 use crate::jobs::floor::{Reach, Spot, Tile};
 use crate::jobs::job::MemberId;
 use crate::jobs::name::ProjectName;
@@ -165,9 +165,10 @@ fn newest(set: &[Victim<'_>]) -> Vec<Newest> {
     set.iter().map(|victim| Reverse(victim.seat.order)).collect()
 }
 
-/// The sets to choose from: all, or one that is about as small as can be where they are many.
+/// The sets to choose from: those with nobody to spare, or one that is about as small as can be where they are many.
+/// Somebody to spare makes no claim better but one of the claimant's own, and those are looked for by themselves.
 fn few_of<'a>(all: Vec<Victim<'a>>, enough: &impl Fn(&[Victim<'a>]) -> bool) -> Vec<Vec<Victim<'a>>> {
-    if all.len() <= EXACT { subsets(&all) } else { alloc::vec![smaller_and_smaller(all, enough)] }
+    if all.len() <= EXACT { least_sets(&all, enough) } else { alloc::vec![smaller_and_smaller(all, enough)] }
 }
 
 /// All, without those that are not needed; the largest are left out first.

@@ -280,3 +280,20 @@ fn interactive_jobs_end_when_they_have_run_or_idled_too_long() {
     let by_owner = limits.overdue(Kind::Training, Some(DAY), did(DAY, Duration::ZERO));
     assert_eq!(by_owner, Some(Overdue::MaxRuntime(DAY)));
 }
+
+#[test]
+fn a_decision_looks_at_the_first_job_of_each_size_however_many_wait_behind_it() {
+    let looked_at = |behind: usize| {
+        let mut world = World::new(islands(1, 1), &[("a", "0.5"), ("b", "0.5")]);
+        for (project, at) in
+            ["a", "b"].into_iter().flat_map(|project| (0..behind).map(move |at| (project, at)))
+        {
+            for gpus in ["0.3", "0.5", "1"] {
+                let name = std::format!("{project}-{at}-{}", gpus.replace('.', ""));
+                world.submit(project, &name, gpus, Kind::Training);
+            }
+        }
+        world.board.guaranteed().len() + world.board.surplus().len()
+    };
+    assert_eq!((looked_at(3), looked_at(60)), (6, 6), "three of each of two projects");
+}
