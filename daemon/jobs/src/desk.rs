@@ -17,6 +17,7 @@ use crate::folder::Folders;
 use crate::history::Point;
 use crate::launch::Launcher;
 use crate::recover;
+use crate::retain::Retention;
 use crate::site::Site;
 use crate::state::State;
 use crate::store::Store;
@@ -38,6 +39,7 @@ pub struct Desk<S> {
     pub(crate) folders: Folders,
     pub(crate) store: Store,
     pub(crate) boot: String,
+    pub(crate) retention: Retention,
     pub(crate) bell: Notify,
     state: Mutex<State>,
 }
@@ -59,7 +61,14 @@ impl<S: Site> Desk<S> {
         let boot = recover::boot();
         let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot);
         recover::sweep(&folders, &state);
-        Ok(Self { site, launcher, folders, store, boot, bell: Notify::new(), state: Mutex::new(state) })
+        let (retention, bell) = (Retention::DEFAULT, Notify::new());
+        Ok(Self { site, launcher, folders, store, boot, retention, bell, state: Mutex::new(state) })
+    }
+
+    /// The same, with other jobs kept that have ended.
+    #[must_use]
+    pub fn keeping(self, retention: Retention) -> Self {
+        Self { retention, ..self }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -26,6 +26,17 @@ pub struct LogPart {
     pub open: bool,
 }
 
+/// A project, and how it fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// What it was promised, has and waits for.
+    pub project: ProjectView,
+    /// Jobs that wait although they are within its quota.
+    pub owed: usize,
+    /// How often members of its jobs were told to leave for others, since the daemon began.
+    pub preempted: u64,
+}
+
 /// Most that is read at a time, in bytes.
 const PART: usize = 64 << 10;
 /// Where in what an interactive job prints its address is looked for, in bytes.
@@ -48,6 +59,18 @@ impl<S: Site> Desk<S> {
             queued: count(&queued, project),
         };
         state.board.projects().map(view).collect()
+    }
+
+    /// How each project stands, for whoever watches the node.
+    pub fn standings(&self) -> Vec<Standing> {
+        let projects = self.projects();
+        let state = self.state();
+        let standing = |project: ProjectView| Standing {
+            owed: state.board.owed(&project.project.name),
+            preempted: state.preempted.get(&project.project.name).copied().unwrap_or(0),
+            project,
+        };
+        projects.into_iter().map(standing).collect()
     }
 
     /// Jobs of a project or of all, or one of them, in the order in which they came; of each as much as the asker may see.
@@ -100,7 +123,10 @@ impl<S: Site> Desk<S> {
             let (text, _) = read_log(&self.folders.log(member), 0, FIRST).unwrap_or_default();
             view.url = url(&String::from_utf8_lossy(&text));
         }
-        if let Some(launch) = self.store.launch(id).ok().flatten().filter(|_| closely) {
+        if !closely {
+            return;
+        }
+        if let Some(launch) = self.store.launch(id).ok().flatten() {
             (view.command, view.workdir) = (launch.command, launch.workdir);
         }
     }

@@ -54,14 +54,25 @@ impl<S: Site> Desk<S> {
             let here = gpus.iter().find(|gpu| gpu.uuid == uuid);
             state.board.set_outside(uuid, here.map_or(MilliGpus::ONE, |gpu| gpu.outside));
         }
+        let mut forgotten = Vec::new();
         if late {
             self.send_home(&mut state);
+            forgotten = self.retention.expired(&state.entries, now_unix_ms());
+            forgotten.iter().for_each(|id| state.remove(*id));
         }
         state.decide(now_unix_ms());
         if state.dirty.is_empty() && state.moves.is_empty() && state.unkept.is_empty() {
             return Vec::new();
         }
-        match self.keep(&mut state) {
+        let moves = self.keep_moves(&mut state);
+        drop(state);
+        forgotten.into_iter().for_each(|id| self.folders.remove(id));
+        moves
+    }
+
+    /// Keeps all that has changed; the moves that are kept are to be made.
+    fn keep_moves(&self, state: &mut State) -> Vec<Move> {
+        match self.keep(state) {
             Ok(()) => {
                 let moves = std::mem::take(&mut state.moves);
                 for one in &moves {

@@ -34,6 +34,8 @@ pub(crate) struct State {
     /// What each job had then.
     pub(crate) had: BTreeMap<JobId, MilliGpus>,
     pub(crate) node: KeptNode,
+    /// How often members of each project were told to leave for others, since this daemon began.
+    pub(crate) preempted: BTreeMap<ProjectName, u64>,
 }
 
 /// A member that is being looked after.
@@ -115,6 +117,9 @@ impl State {
             Move::Stop { member, by } => {
                 let Some(by) = self.entries.get(&by.job).map(|by| by.spec.clone()) else { return };
                 self.give_reason(*member, Reason::Preempted(by.project, by.name));
+                if let Some(entry) = self.entries.get(&member.job) {
+                    *self.preempted.entry(entry.spec.project.clone()).or_default() += 1;
+                }
             }
         }
     }

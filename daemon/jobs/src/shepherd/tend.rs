@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
@@ -28,6 +28,8 @@ impl Pen {
     /// From here on, being told to stop ends the command and not the shepherd.
     pub(crate) fn new() -> io::Result<Self> {
         kin::adopt()?;
+        // Whoever started the daemon may have blocked signals, and that is inherited; the command is to hear them as well.
+        SigSet::empty().thread_set_mask()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let told = runtime.block_on(async { signal(SignalKind::terminate()) })?;
         Ok(Self { runtime, told })

@@ -6,9 +6,10 @@ mod node;
 
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
 use node::{ADMIN, Node, Wish, wish};
 use tranche_domain::jobs::{JobState, Kind, ProjectChange, Warning};
-use tranche_jobs::{Asker, DeskError, LogFrom};
+use tranche_jobs::{Asker, DeskError, LogFrom, Retention};
 
 #[tokio::test]
 async fn a_job_runs_and_what_it_printed_is_kept() {
@@ -125,6 +126,21 @@ async fn a_deleted_job_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test]
+async fn a_job_hears_that_it_is_to_end_whatever_signals_the_daemon_was_started_without() {
+    let blocked: SigSet = [Signal::SIGTERM, Signal::SIGUSR1].into_iter().collect();
+    blocked.thread_block().unwrap();
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    desk.submit(wish("a", "ends", "1", "sleep 1000")).unwrap();
+    desk.until("a", "ends", JobState::Running).await;
+    desk.delete("a", "ends").unwrap();
+    desk.gone("a", "ends").await;
+    let forced: Vec<_> = node.happened().into_iter().filter(|told| told.contains("did not end")).collect();
+    assert!(forced.is_empty(), "{forced:?}");
+}
+
+#[tokio::test]
 async fn a_suspended_job_gives_its_place_back_until_it_is_resumed() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
@@ -181,6 +197,27 @@ async fn whoever_runs_too_long_is_stopped_and_told_why() {
 }
 
 #[tokio::test]
+async fn only_so_many_ended_jobs_of_a_project_are_kept_and_what_they_printed() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk_keeping(Retention { most: 1, ..Retention::DEFAULT });
+    desk.project("a", "1");
+    desk.submit(wish("a", "runs", "0.5", "sleep 1000")).unwrap();
+    for name in ["first", "second"] {
+        desk.submit(wish("a", name, "0.5", "echo printed")).unwrap();
+        desk.until("a", name, JobState::Succeeded).await;
+    }
+    desk.gone("a", "first").await;
+    assert_eq!(desk.log("a", "second", 0), "printed\n");
+    assert!(desk.view("a", "runs").is_some(), "what has not ended is not counted");
+    // The folders are removed a moment after the store has forgotten them.
+    node::until("one folder for each job that is kept", || {
+        std::fs::read_dir(node.path("state/jobs")).unwrap().count() == 2
+    })
+    .await;
+    desk.submit(wish("a", "first", "0.5", "true")).unwrap();
+}
+
+#[tokio::test]
 async fn what_cannot_be_is_refused_and_leaves_nothing() {
     let node = Node::with_gpus(2);
     let desk = node.desk();
@@ -195,7 +232,7 @@ async fn what_cannot_be_is_refused_and_leaves_nothing() {
     assert!(more.contains("3 GPUs together") && more.contains("has 2"), "{more}");
     assert!(desk.create("a", "0").unwrap_err().to_string().contains("project update a"));
     let in_use = desk.desk.delete_project(&"a".parse().unwrap()).unwrap_err().to_string();
-    assert!(in_use.contains("1 jobs"), "{in_use}");
+    assert!(in_use.contains("1 job(s)"), "{in_use}");
     assert_eq!(desk.desk.jobs(None, None, ADMIN).unwrap().len(), 1);
 }
 

@@ -18,7 +18,7 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Asker, Desk, DeskError, Happened, Launcher, LogFrom, Owner, Site};
+use tranche_jobs::{Asker, Desk, DeskError, Happened, Launcher, LogFrom, Owner, Retention, Site};
 
 /// Whoever runs the tests, as whoever administers the node.
 pub(crate) const ADMIN: Asker = Asker { uid: 0, admin: true };
@@ -55,13 +55,19 @@ impl Node {
 
     /// Starts a desk, as a daemon would.
     pub(crate) fn desk(&self) -> Running {
+        self.desk_keeping(Retention::DEFAULT)
+    }
+
+    /// The same, with other jobs kept that have ended.
+    pub(crate) fn desk_keeping(&self, retention: Retention) -> Running {
         let launcher = Launcher {
             program: env!("CARGO_BIN_EXE_tranche-shepherd").into(),
             socket: self.path("no-such-socket"),
         };
         let state = self.path("state");
         std::fs::create_dir_all(&state).unwrap();
-        let desk = Arc::new(Desk::open(&state, self.site.clone(), launcher).unwrap());
+        let desk = Desk::open(&state, self.site.clone(), launcher).unwrap().keeping(retention);
+        let desk = Arc::new(desk);
         let running = tokio::spawn(Arc::clone(&desk).run());
         Running { desk, running }
     }
@@ -284,10 +290,15 @@ impl Running {
 
 /// Waits until a file is there.
 pub(crate) async fn appears(path: &Path) {
+    until(&format!("{} appears", path.display()), || path.exists()).await;
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let there = async {
-        while !path.exists() {
+        while !is_so() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(30), there).await.expect("it never appears");
+    timeout(Duration::from_secs(30), there).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
