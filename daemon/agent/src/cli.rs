@@ -145,6 +145,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
         violations: config.violations(),
         foreigners: config.foreigners,
         fault_quiet: Duration::from_secs(config.fault_quiet_s),
+        ended_jobs: config.ended_jobs(),
         transfers: config.transfers,
         documents,
         metrics,

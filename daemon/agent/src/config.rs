@@ -19,6 +19,9 @@ use crate::containers::Documents;
 pub use gpus::Gpus;
 pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;
+pub use tranche_jobs::Retention;
+
+const DAY: Duration = Duration::from_hours(24);
 
 /// What can be configured. Options on the command line win over the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -67,6 +70,11 @@ pub struct Config {
     /// For how many seconds a GPU is to have answered, needed no reset and reported nothing until its faults are
     /// over. Default: 60.
     pub fault_quiet_s: u64,
+    /// How many jobs of a project are kept that have ended, with what they printed; those that ended first are forgotten.
+    /// Default: 500.
+    pub ended_jobs_kept: usize,
+    /// For how many days. Default: 30.
+    pub ended_jobs_days: u32,
     /// Whether asynchronous copies and fills count as compute: `uncounted` lets them pass, `counted` holds them back
     /// and charges them as it does launches. Default: `uncounted`.
     pub transfers: Transfers,
@@ -106,6 +114,8 @@ impl Default for Config {
             violations_grace_s: 10,
             foreigners: Foreigners::Report,
             fault_quiet_s: 60,
+            ended_jobs_kept: Retention::DEFAULT.most,
+            ended_jobs_days: 30,
             transfers: Transfers::Uncounted,
             cdi_dir: None,
             cdi_node: None,
@@ -164,6 +174,8 @@ impl Config {
             violations: old.violations,
             violations_grace_s: old.violations_grace_s,
             foreigners: old.foreigners,
+            ended_jobs_kept: old.ended_jobs_kept,
+            ended_jobs_days: old.ended_jobs_days,
             transfers: old.transfers,
             cdi_dir: old.cdi_dir,
             cdi_node: old.cdi_node,
@@ -224,6 +236,11 @@ impl Config {
                 Violations::Kill { grace: Duration::from_secs(self.violations_grace_s) }
             }
         }
+    }
+
+    /// Which jobs are kept that have ended.
+    pub const fn ended_jobs(&self) -> Retention {
+        Retention { most: self.ended_jobs_kept, age: DAY.saturating_mul(self.ended_jobs_days) }
     }
 
     /// What containers are told, and where; nothing where that is off.

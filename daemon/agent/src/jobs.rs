@@ -15,7 +15,7 @@ use tranche_domain::jobs::{Gpu, Size};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Desk, Happened, Launcher, OpenError, Owner, Site, What};
+use tranche_jobs::{Desk, Happened, Launcher, OpenError, Owner, Retention, Site, What};
 
 use crate::agent::Agent;
 use crate::failure::Failure;
@@ -37,11 +37,12 @@ pub(crate) struct Hands {
 }
 
 /// Takes over what an earlier daemon kept of jobs.
-pub(crate) fn open(agent: &Arc<Agent>) -> Result<Arc<NodeDesk>, OpenError> {
+pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>, OpenError> {
     let hands = Hands { agent: Arc::clone(agent), used: Mutex::default() };
     let launcher =
         Launcher { program: shepherd_beside(&agent.shim), socket: agent.layout.runtime.join("jobs.sock") };
-    Desk::open(&agent.layout.state, hands, launcher).map(Arc::new)
+    let desk = Desk::open(&agent.layout.state, hands, launcher)?;
+    Ok(Arc::new(desk.keeping(ended)))
 }
 
 /// Lets jobs go on, at once where room has appeared for them. Never returns.

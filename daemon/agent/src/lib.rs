@@ -57,7 +57,7 @@ mod whole;
 pub use access::{Access, Group, Limits};
 pub use compute::{Account, Rounds, Site};
 pub use config::{
-    Config, ConfigError, Foreigners, Gpus, OverCap, OverCapPolicy, RelativeDirectory, Transfers,
+    Config, ConfigError, Foreigners, Gpus, OverCap, OverCapPolicy, RelativeDirectory, Retention, Transfers,
     ViolationsPolicy,
 };
 pub use configuration::{Configured, Reading, SetLog, Source};

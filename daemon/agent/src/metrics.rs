@@ -1,10 +1,11 @@
 //! The daemon's figures, for whoever scrapes them.
 //!
 //! Law: a scrape holds the core only to copy what it holds of slices; drivers, regions and `/proc` are asked after that.
-//! Labels are few: GPUs, slices that are there, kinds of faults; whom a slice is for is said once, in its info.
+//! Labels are few: GPUs, slices that are there, projects, kinds of faults; whom a slice is for is said once, in its info.
 
 mod gpus;
 mod health;
+mod jobs;
 mod slices;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use tranche_domain::slice::Slice;
 use tranche_exposition::{Figures, Labels, Page};
 
 use crate::agent::Agent;
+use crate::jobs::NodeDesk;
 use crate::tally::Ending;
 use crate::tenancy::Tenancy;
 
@@ -26,7 +28,11 @@ const WAITS: Duration = Duration::from_secs(15);
 const BLIND: Duration = Duration::from_secs(120);
 
 /// The daemon, as it is asked about itself.
-pub(crate) struct Published(pub(crate) Arc<Agent>);
+pub(crate) struct Published {
+    pub(crate) agent: Arc<Agent>,
+    /// Nothing where what is kept of jobs cannot be read.
+    pub(crate) desk: Option<Arc<NodeDesk>>,
+}
 
 impl fmt::Debug for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,36 +42,37 @@ impl fmt::Debug for Published {
 
 impl Figures for Published {
     fn write(&self, page: &mut Page<'_>) -> fmt::Result {
-        let agent = &*self.0;
+        let agent = &*self.agent;
         let core = Copied::of(agent);
         build(agent, page)?;
         gpus::write(agent, &core, page)?;
         slices::write(agent, &core, page)?;
         requests(agent, &core, page)?;
+        jobs::write(self.desk.as_deref(), page)?;
         health::write(agent, page)
     }
 
     fn alive(&self) -> Result<(), String> {
-        let late = self.0.governor.lateness();
+        let late = self.agent.governor.lateness();
         if late > LATE {
             return Err(format!("the rounds of compute are {} s late", late.as_secs()));
         }
-        let blind = self.0.tally.last_sample();
+        let blind = self.agent.tally.last_sample();
         if blind > BLIND {
             return Err(silence(blind));
         }
-        drop(self.0.core());
+        drop(self.agent.core());
         Ok(())
     }
 
     /// A driver that hangs would hang for the next daemon as well.
     fn remark(&self) -> Option<String> {
-        let blind = self.0.tally.last_sample();
+        let blind = self.agent.tally.last_sample();
         (blind > WAITS).then(|| silence(blind))
     }
 
     fn ready(&self) -> Result<(), String> {
-        if self.0.gpus.is_empty() {
+        if self.agent.gpus.is_empty() {
             return Err("there is no GPU to make slices of".into());
         }
         self.alive()?;

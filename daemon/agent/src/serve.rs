@@ -23,7 +23,7 @@ use crate::access::{Access, Gate};
 use crate::agent::Agent;
 use crate::attendant::Attendant;
 use crate::compute::Governor;
-use crate::config::{Foreigners, OverCap, Transfers};
+use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Documents;
 use crate::context::{Contexts, Outstanding};
@@ -71,6 +71,8 @@ pub struct Settings {
     pub foreigners: Foreigners,
     /// How long a GPU is to have been well until its faults are over.
     pub fault_quiet: Duration,
+    /// Which jobs are kept that have ended.
+    pub ended_jobs: Retention,
     /// What copies and fills are to compute.
     pub transfers: Transfers,
     /// What containers are told of slices, and where.
@@ -124,6 +126,7 @@ pub async fn serve(
         violations,
         foreigners,
         fault_quiet,
+        ended_jobs,
         transfers,
         documents,
         metrics,
@@ -153,11 +156,12 @@ pub async fn serve(
     girth::look_after(&agent).map_err(StartError::Attendant)?;
     faults::follow(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
-    let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, Arc::clone(&agent))));
     let watching = tokio::spawn(truth::run(Arc::clone(&agent)));
     let calls =
         guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
-    let (jobs, working) = begin_jobs(&agent);
+    let (jobs, working) = begin_jobs(&agent, ended_jobs);
+    let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
+    let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, published)));
     let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
@@ -193,8 +197,8 @@ pub async fn serve(
 }
 
 /// Jobs go on. A node on which they cannot is one for everything else.
-fn begin_jobs(agent: &Arc<Agent>) -> (JobsDoor, Option<JoinHandle<()>>) {
-    let desk = jobs::open(agent).map_err(|error| error.to_string());
+fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsDoor, Option<JoinHandle<()>>) {
+    let desk = jobs::open(agent, ended).map_err(|error| error.to_string());
     if let Err(error) = &desk {
         agent.note(format!("this node takes no jobs: {error}"));
     }
@@ -202,8 +206,8 @@ fn begin_jobs(agent: &Arc<Agent>) -> (JobsDoor, Option<JoinHandle<()>>) {
     (JobsDoor { gate: Arc::clone(&agent.gate), desk }, working)
 }
 
-async fn tell(metrics: Listener, agent: Arc<Agent>) {
-    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(Published(agent))).await {
+async fn tell(metrics: Listener, published: Published) {
+    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(published)).await {
         tracing::error!(%error, "metrics cannot be served");
     }
 }

@@ -18,7 +18,9 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
-use tranche_agent::{Access, Contexts, Foreigners, Layout, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{
+    Access, Contexts, Foreigners, Layout, OverCap, Reach, Retention, Settings, Transfers, serve,
+};
 use tranche_domain::truth::Violations;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::{ScriptedDriver, v100};
@@ -161,6 +163,7 @@ fn settings(layout: Layout, shim: std::path::PathBuf) -> Settings {
         violations: Violations::Report,
         foreigners: Foreigners::Report,
         fault_quiet: Duration::from_secs(2),
+        ended_jobs: Retention::DEFAULT,
         transfers: Transfers::Uncounted,
         documents: None,
         metrics: None,

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use tranche_agent::{Access, Contexts, Foreigners, Layout, OverCap, Reach, Settings, Transfers, serve};
+use tranche_agent::{
+    Access, Contexts, Foreigners, Layout, OverCap, Reach, Retention, Settings, Transfers, serve,
+};
 use tranche_domain::truth::Violations;
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
@@ -36,6 +38,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         violations: Violations::Report,
         foreigners: Foreigners::Report,
         fault_quiet: Duration::from_secs(60),
+        ended_jobs: Retention::DEFAULT,
         transfers: Transfers::Uncounted,
         documents: None,
         metrics: None,

@@ -13,6 +13,7 @@ fn an_empty_file_is_the_defaults() {
     assert_eq!(config.shim, Some("/x.so".into()));
     assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
     assert_eq!(config.transfers, Transfers::Uncounted);
+    assert_eq!(config.ended_jobs(), Retention::DEFAULT);
     assert_eq!(parse("transfers = 'counted'").unwrap().transfers, Transfers::Counted);
 }
 
@@ -55,6 +56,8 @@ fn what_is_live_is_taken_over_and_nothing_else() {
         violations_grace_s: 7,
         foreigners: Foreigners::Refuse,
         fault_quiet_s: 6,
+        ended_jobs_kept: 8,
+        ended_jobs_days: 9,
         transfers: Transfers::Counted,
         cdi_dir: Some("/c".into()),
         cdi_node: Some("/d".into()),

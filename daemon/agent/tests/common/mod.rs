@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tranche_agent::{
-    Access, Contexts, Foreigners, Layout, Locks, OverCap, Reach, Settings, Transfers, serve,
+    Access, Contexts, Foreigners, Layout, Locks, OverCap, Reach, Retention, Settings, Transfers, serve,
 };
 use tranche_domain::id::HostPid;
 use tranche_domain::truth::Violations;
@@ -80,6 +80,7 @@ impl Place {
             violations: Violations::Report,
             foreigners: Foreigners::Report,
             fault_quiet: FAULT_QUIET,
+            ended_jobs: Retention::DEFAULT,
             transfers: Transfers::Uncounted,
             documents: None,
             metrics: None,

@@ -27,6 +27,7 @@ struct Watched {
 impl Watched {
     fn start() -> Self {
         let node = Node::configured("v100x8", "fault_quiet_s = 600");
+        node.tranche(&["project", "create", "a", "--quota", "1"]).success();
         let config = format!(
             "tranched_socket = '{0}/run/tranched.sock'\nkubelet_dir = '{0}'\npod_resources_socket = '{0}/pods.sock'\n\
              metrics = '{0}/plugin.sock'\n{PROFILES}",
@@ -129,6 +130,40 @@ fn a_slices_figures_are_what_it_has_and_what_it_was_denied() {
 
 fn page_of(node: &Node) -> Result<Page, String> {
     Page::read(&Address::Unix(node.dir().join("run/metrics.sock")))
+}
+
+#[test]
+fn a_projects_figures_are_what_it_has_wants_and_gave_back() {
+    let node = Node::simulated("v100x8");
+    node.tranche(&["project", "create", "a", "--quota", "2"]).success();
+    node.tranche(&["project", "create", "b", "--quota", "6"]).success();
+    let submit = |name: &str, project: &str, gpus: &str| {
+        node.tranche(&["submit", name, "-p", project, "-g", gpus, "--", "sleep", "1000"]).success();
+    };
+    submit("borrows", "a", "8");
+    let of = |name: &str, labels: &[(&str, &str)], value: f64| page_of(&node)?.is(name, labels, value);
+    eventually("it runs, on what nobody wants", || {
+        of("tranche_project_jobs", &[("project", "a"), ("state", "running")], 1.0)
+    });
+    of("tranche_project_allocated_gpus", &[("project", "a")], 8.0).expect("all of it");
+    of("tranche_project_quota_gpus", &[("project", "a")], 2.0).expect("its quota");
+    submit("wants-back", "b", "6");
+    eventually("it gave way, and waits", || {
+        of("tranche_project_preemptions_total", &[("project", "a")], 1.0)?;
+        of("tranche_project_jobs", &[("project", "a"), ("state", "queued")], 1.0)?;
+        of("tranche_project_allocated_gpus", &[("project", "b")], 6.0)
+    });
+    of("tranche_project_owed_jobs", &[("project", "a")], 0.0).expect("it would borrow");
+    // Two GPUs of a's quota are free, and nobody may be put there.
+    for gpu in 0..8 {
+        node.tranche(&["gpu", "cordon", &gpu.to_string()]).success();
+    }
+    submit("promised", "a", "1");
+    eventually("what is promised is not to be had", || {
+        of("tranche_project_owed_jobs", &[("project", "a")], 1.0)
+    });
+    of("tranche_project_preemptions_total", &[("project", "b")], 0.0).expect("it is within its quota");
+    of("tranche_jobs_up", &[], 1.0).expect("jobs are taken");
 }
 
 #[test]
