@@ -50,10 +50,10 @@ pub struct ProjectSettings {
     #[arg(value_name = "PROJECT")]
     pub name: ProjectName,
     /// GPUs that it can have whenever it wants, such as 4 or 2.5
-    #[arg(short = 'q', long, value_name = "GPUS")]
+    #[arg(short = 'q', long, value_name = "GPUS", allow_negative_numbers = true)]
     pub quota: Option<MilliGpus>,
     /// Its share of what is idle, beside the others' weights [default: the quota]
-    #[arg(long, value_name = "GPUS")]
+    #[arg(long, value_name = "GPUS", allow_negative_numbers = true)]
     pub weight: Option<MilliGpus>,
     /// The GPUs that its training may be on, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
@@ -126,10 +126,10 @@ pub struct SubmitArgs {
     #[arg(short = 'w', long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
     /// How many members may run at once; TRANCHE_JOB_INDEX tells each which it is
-    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN)]
+    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN, allow_negative_numbers = true)]
     pub parallelism: NonZeroU32,
     /// How many members there are [default: the parallelism]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub completions: Option<NonZeroU32>,
     /// How long a member may run, such as 12h
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]

@@ -1,5 +1,6 @@
 //! Jobs as tables and as descriptions.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tranche_domain::jobs::{JobState, JobView, MemberView, MilliGpus};
@@ -24,17 +25,23 @@ pub(super) fn table(jobs: &[JobView]) -> String {
     if jobs.is_empty() {
         return "no jobs: `tranche submit NAME -g 0.5 -- CMD` hands one in".into();
     }
-    draw(&LIST, jobs.iter().map(row))
+    // Each user is looked up once, and not for each of their jobs.
+    let uids: BTreeSet<u32> = jobs.iter().map(|job| job.uid).collect();
+    let users: Users = uids.into_iter().map(|uid| (uid, user(uid))).collect();
+    draw(&LIST, jobs.iter().map(|job| row(job, &users)))
 }
 
-fn row(job: &JobView) -> Vec<String> {
+/// What users are called.
+type Users = BTreeMap<u32, String>;
+
+fn row(job: &JobView, users: &Users) -> Vec<String> {
     vec![
         job.name.to_string(),
         job.state.to_string(),
         age(job),
         job.kind.to_string(),
         job.project.to_string(),
-        user(job.uid),
+        or_dash(users.get(&job.uid)),
         gpus(job),
         devices(job),
         or_dash(reason(job)),
@@ -43,13 +50,13 @@ fn row(job: &JobView) -> Vec<String> {
 
 /// Where it can be reached is what one wants to know of a job that one sits before.
 fn reason(job: &JobView) -> Option<String> {
-    let url = job.url.as_deref().filter(|_| job.state == JobState::Running).map(printable);
-    url.or_else(|| Some(printable_reason(&job.reason)).filter(|reason| !reason.is_empty()))
+    let url = job.url.as_deref().filter(|_| job.state == JobState::Running).map(whole);
+    url.or_else(|| Some(whole(&job.reason)).filter(|reason| !reason.is_empty()))
 }
 
-/// Some of it may be a stranger's word.
-fn printable_reason(reason: &str) -> String {
-    reason.replace(char::is_control, "?")
+/// Some of it may be a stranger's word; an address that was cut leads nowhere.
+fn whole(text: &str) -> String {
+    text.replace(char::is_control, "?")
 }
 
 /// What it has of what all its members together could have at once.
@@ -88,7 +95,7 @@ pub(super) fn description(job: &JobView) -> String {
         ("Name", job.name.to_string()),
         ("Project", job.project.to_string()),
         ("Status", job.state.to_string()),
-        ("Reason", printable_reason(&job.reason)),
+        ("Reason", whole(&job.reason)),
         ("Type", format!("{}{}", job.kind, if job.preemptible { ", preemptible" } else { "" })),
         ("User", user(job.uid)),
         (
@@ -104,7 +111,7 @@ pub(super) fn description(job: &JobView) -> String {
         ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
         ("Command", printable(&job.command.join(" "))),
         ("Folder", printable(&job.workdir)),
-        ("URL", job.url.as_deref().map(printable).unwrap_or_default()),
+        ("URL", job.url.as_deref().map(whole).unwrap_or_default()),
     ];
     lines.retain(|(_, value)| !value.is_empty());
     let mut text: String = lines.iter().map(|(title, value)| format!("{title:<10}{value}\n")).collect();
@@ -132,7 +139,7 @@ fn member(member: &MemberView) -> Vec<String> {
         or_dash(Some(device(member)).filter(|text| !text.is_empty())),
         or_dash(member.slice.as_ref()),
         or_dash(member.pid),
-        or_dash(Some(printable_reason(&member.reason)).filter(|reason| !reason.is_empty())),
+        or_dash(Some(whole(&member.reason)).filter(|reason| !reason.is_empty())),
     ]
 }
 

@@ -10,14 +10,14 @@ use std::process::Command;
 use e2e::{Node, Outcome, skip};
 
 /// Users of no name.
-const ALICE: u32 = 54321;
+pub(crate) const ALICE: u32 = 54321;
 const BOB: u32 = 54322;
 /// What is refused.
 const REFUSED: i32 = 1;
 
 /// A node that others can reach, whose slices a group may make.
-struct Shared {
-    node: Node,
+pub(crate) struct Shared {
+    pub(crate) node: Node,
     group: Group,
 }
 
@@ -40,7 +40,7 @@ impl Group {
 
 impl Shared {
     /// With this configured besides the group; nothing where this cannot be tried.
-    fn with(configuration: &str) -> Option<Self> {
+    pub(crate) fn with(configuration: &str) -> Option<Self> {
         let Some(group) = Group::any().filter(|_| nix::unistd::geteuid().is_root()) else {
             skip("only root can be several users, and a group besides root's is needed");
             return None;
@@ -53,7 +53,14 @@ impl Shared {
             shim.display()
         ));
         let library = node.stage().shim();
-        for (from, to) in [(node.stage().command(), node.dir().join("tranche")), (library, shim)] {
+        // What looks after a job's members is looked for beside the library.
+        let shepherd = "tranche-shepherd";
+        let copies = [
+            (node.stage().command(), node.dir().join("tranche")),
+            (library.with_file_name(shepherd), node.dir().join(shepherd)),
+            (library, shim),
+        ];
+        for (from, to) in copies {
             // Not by ourselves: a process that another test starts meanwhile would inherit the open file, and what is
             // open for writing cannot be run.
             node.run(node.command("cp").arg(from).arg(&to)).success();
@@ -65,7 +72,7 @@ impl Shared {
     }
 
     /// `tranche` by a user who is in the group or not.
-    fn by(&self, uid: u32, member: bool, arguments: &[&str]) -> Outcome {
+    pub(crate) fn by(&self, uid: u32, member: bool, arguments: &[&str]) -> Outcome {
         let mut command: Command = self.node.command("setpriv");
         command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}"));
         command.arg(if member { format!("--groups={}", self.group.gid) } else { "--clear-groups".into() });
