@@ -16,7 +16,7 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench test lint unit e2e compat kubelet kubelet-build test-boot stress chaos gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit e2e compat kubelet kubelet-build test-boot stress chaos gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,11 @@ bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/pat
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
 	$(TARGET)/debug/bench-memory --stage $(STAGE) --programs $(TARGET)/release --report target/report/bench-memory.json; \
 	memory=$$?; $(TARGET)/debug/bench-compute $(BENCH) --stage $(STAGE) --programs $(TARGET)/release && exit $$memory
+	@$(MAKE) --no-print-directory bench-jobs
+
+bench-jobs: build ## One of them: ten thousand jobs of two hundred projects on sixteen GPUs (JOBS="--quick --only decisions")
+	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p bench --bin tranched --bin tranche --bin bench-jobs
+	$(TARGET)/release/bench-jobs $(JOBS) --stage $(STAGE) --programs $(TARGET)/release
 
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt

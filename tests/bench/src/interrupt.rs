@@ -30,7 +30,7 @@ pub fn watch() -> Result<()> {
     // Whose parent has ended becomes our child, and is found.
     set_child_subreaper(true).map_err(complaint)?;
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-    // Threads inherit this; programs that are started do not.
+    // Threads inherit this, and programs that are started as well: they end with us by SIGKILL.
     signals.thread_block().map_err(complaint)?;
     thread::spawn(move || {
         if let Ok(signal) = signals.wait() {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{env, fs, thread};
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -64,10 +64,19 @@ impl Node {
     /// # Errors
     /// Where the simulated GPU cannot be made, or no daemon comes up that shows a GPU.
     pub fn empty(stage: &Stage, driver: Driver) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("bench-").tempdir().map_err(|error| error.to_string())?;
+        Self::of(stage, driver, "h200x1", &env::temp_dir())
+    }
+
+    /// A node without slices whose simulated GPUs are as the preset names them, with its files in a folder of that one.
+    ///
+    /// # Errors
+    /// As for [`Self::empty`].
+    pub fn of(stage: &Stage, driver: Driver, preset: &str, within: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(within);
+        let dir = dir.map_err(|error| error.to_string())?;
         interrupt::goes_with_us(dir.path());
         if driver != Driver::Real {
-            let create = ["create", "--preset", "h200x1"];
+            let create = ["create", "--preset", preset];
             run(Command::new(stage.root.join("bin/simgpu")).args(create).arg(dir.path().join("gpus")))?;
         }
         fs::write(dir.path().join("config.toml"), configuration(stage, driver))
@@ -145,8 +154,13 @@ impl Node {
     /// `tranche`, which talks to this node's daemon.
     pub fn tranche(&self) -> Command {
         let mut command = self.bare(self.stage.programs.join("tranche"));
-        command.arg("--socket").arg(self.dir.path().join("run/tranched.sock"));
+        command.arg("--socket").arg(self.socket());
         command
+    }
+
+    /// Where its daemon listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("run/tranched.sock")
     }
 
     /// A program in a slice.

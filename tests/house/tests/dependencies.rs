@@ -51,7 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-exposition", "tranche-rpc", "tranche-shm"]),
     ("fakekubelet", &["e2e", "tranche-deviceplugin", "tranche-domain", "tranche-kubelet", "tranche-rpc"]),
-    ("bench", &["simgpu"]),
+    ("bench", &["simgpu", "tranche-domain", "tranche-jobs", "tranche-rpc"]),
     (
         "stress",
         &[

@@ -1,0 +1,118 @@
+//! Who shares the GPUs, and what they want: the same every time.
+
+use std::num::NonZeroU32;
+
+use tranche_domain::compute::Priority;
+use tranche_domain::id::GpuUuid;
+use tranche_domain::jobs::{
+    Farewell, Gpu, JobSpec, Kind, Launch, MilliGpus, Project, Size, Submission, Terms,
+};
+use tranche_domain::request::Share;
+
+/// What jobs ask for.
+const SIZES: [&str; 8] = ["0.1", "0.2", "0.3", "0.5", "0.5", "1", "2", "4"];
+/// One job in so many is interactive, where its project's quota lets it.
+const INTERACTIVE: u64 = 5;
+/// GPUs, in two islands.
+const GPUS: u32 = 16;
+
+/// Projects, and a source of jobs.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    projects: Vec<Project>,
+    dice: u64,
+    jobs: u64,
+}
+
+impl Crowd {
+    /// One project in ten has half of the GPUs for its quota together with its like, the others have the rest.
+    pub(crate) fn of(projects: u32) -> Self {
+        let quota = |number: u32| {
+            let like = if number.is_multiple_of(10) { projects.div_ceil(10) } else { projects };
+            MilliGpus::new(GPUS * 500 / like)
+        };
+        let project = |number| {
+            let name = format!("project-{number:04}").parse().expect("it is a name");
+            Project::new(name, quota(number))
+        };
+        Self { projects: (0..projects).map(project).collect(), dice: 1, jobs: 0 }
+    }
+
+    pub(crate) fn projects(&self) -> &[Project] {
+        &self.projects
+    }
+
+    /// A number below another; the same after the same ones (splitmix64).
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// The next job.
+    pub(crate) fn job(&mut self) -> JobSpec {
+        let project = self.below(self.projects.len() as u64) as usize;
+        let size = size(SIZES[self.below(SIZES.len() as u64) as usize]);
+        let sits = self.below(INTERACTIVE) == 0 && size.total() <= self.projects[project].quota;
+        let kind = if sits { Kind::Interactive } else { Kind::Training };
+        self.jobs += 1;
+        JobSpec {
+            project: self.projects[project].name.clone(),
+            name: format!("job-{}", self.jobs).parse().expect("it is a name"),
+            size,
+            kind,
+            preemptible: kind == Kind::Training,
+            priority: Priority::DEFAULT,
+            parallelism: NonZeroU32::MIN,
+            completions: NonZeroU32::MIN,
+        }
+    }
+
+    /// The next job with an environment as a person has one.
+    pub(crate) fn submission(&mut self) -> Submission {
+        let variable = |number| (format!("VARIABLE_{number:02}"), "x".repeat(64));
+        let path = ("PATH".to_owned(), "/usr/bin:/bin".to_owned());
+        let launch = Launch {
+            command: ["sleep", "1000000"].map(String::from).to_vec(),
+            environment: std::iter::once(path).chain((0..30).map(variable)).collect(),
+            workdir: "/".into(),
+        };
+        let terms = Terms { max_runtime: None, retries: 0, farewell: Farewell::DEFAULT };
+        Submission { spec: self.job(), launch, terms }
+    }
+}
+
+fn size(text: &str) -> Size {
+    match text.parse() {
+        Ok(Share::Fraction(fraction)) => Size::Part(fraction),
+        Ok(Share::Whole(count)) => Size::Whole(count),
+        other => unreachable!("{text} is a number of GPUs, not {other:?}"),
+    }
+}
+
+/// The GPUs, with nobody on them.
+pub(crate) fn gpus() -> Vec<Gpu> {
+    let gpu = |index: u32| Gpu {
+        index,
+        uuid: GpuUuid::from_bytes([index as u8; 16]),
+        island: index / (GPUS / 2),
+        outside: MilliGpus::ZERO,
+    };
+    (0..GPUS).map(gpu).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_crowd_comes_every_time_and_its_quotas_are_those_of_the_node() {
+        let (mut one, mut other) = (Crowd::of(200), Crowd::of(200));
+        assert!((0..100).all(|_| one.job() == other.job()));
+        let sum: MilliGpus = one.projects().iter().map(|project| project.quota).sum();
+        assert!(sum <= MilliGpus::whole(GPUS) && sum > MilliGpus::whole(GPUS - 2), "{sum}");
+        let kinds: Vec<Kind> = (0..500).map(|_| one.job().kind).collect();
+        assert!(kinds.contains(&Kind::Interactive) && kinds.contains(&Kind::Training));
+    }
+}

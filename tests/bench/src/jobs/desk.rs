@@ -1,0 +1,97 @@
+//! Submissions at the desk: checked, entered, and on the disk when that returns.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::future::{Future, pending};
+use std::time::{Duration, Instant};
+
+use bench::Result;
+use bench::report::Report;
+use nix::sys::signal::Signal;
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::jobs::{Gpu, Size};
+use tranche_domain::slice::ProcessId;
+use tranche_jobs::{Asker, Desk, Happened, Launcher, Owner, Site};
+
+use crate::Scale;
+use crate::crowd::{Crowd, gpus};
+use crate::disk::{Beside, Place};
+
+/// After so many submissions a page is written for comparison.
+const BETWEEN: usize = 10;
+/// How often the list is asked for.
+const LISTS: usize = 20;
+
+/// A node on which nothing runs.
+struct Still;
+
+impl Site for Still {
+    fn gpus(&self, _: &BTreeSet<SliceName>) -> Vec<Gpu> {
+        gpus()
+    }
+
+    fn open(&self, _: &SliceName, _: Size, _: &[GpuUuid], _: Owner) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    fn enter(
+        &self,
+        _: &SliceName,
+        _: ProcessId,
+        environment: Vec<(String, String)>,
+    ) -> std::result::Result<Vec<(String, String)>, String> {
+        Ok(environment)
+    }
+
+    async fn close(&self, _: &SliceName) {}
+
+    fn ended(&self, _: ProcessId) -> impl Future<Output = ()> + Send {
+        pending()
+    }
+
+    fn signal(&self, _: ProcessId, _: Signal) {}
+
+    fn idle(&self, _: &SliceName) -> Duration {
+        Duration::ZERO
+    }
+
+    fn note(&self, note: String) {
+        eprintln!("bench-jobs: {note}");
+    }
+
+    fn record(&self, _: Happened) {}
+}
+
+pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()> {
+    let folder = place.path("desk");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    // Nobody is started: the desk is not at work, only asked.
+    let launcher = Launcher { program: "/nonexistent".into(), socket: "/nonexistent".into() };
+    let desk = Desk::open(&folder, Still, launcher).map_err(|error| error.to_string())?;
+    let mut crowd = Crowd::of(scale.projects);
+    for project in crowd.projects() {
+        desk.create_project(project.clone(), false).map_err(|error| error.to_string())?;
+    }
+    let (mut took, mut beside) = (Vec::new(), Beside::of(place)?);
+    let (owner, asker) = (Owner { uid: 1000, gid: 1000 }, Asker { uid: 0, admin: true });
+    for number in 0..scale.jobs {
+        let submission = crowd.submission();
+        let begun = Instant::now();
+        desk.submit(submission, owner, asker).map_err(|error| error.to_string())?;
+        took.push(begun.elapsed().as_secs_f64() * 1e3);
+        if number % BETWEEN == 0 {
+            beside.write()?;
+        }
+    }
+    place.within(report, "desk_submit", &took, &mut beside, 5.0);
+    let lists: Result<Vec<f64>> = (0..LISTS).map(|_| list(&desk, asker, scale.jobs)).collect();
+    report.figure("desk_list_ms", place.name, "ms", &lists?);
+    Ok(())
+}
+
+fn list(desk: &Desk<Still>, asker: Asker, jobs: usize) -> Result<f64> {
+    let begun = Instant::now();
+    let listed = desk.jobs(None, None, asker).map_err(|error| error.to_string())?.len();
+    let took = begun.elapsed().as_secs_f64() * 1e3;
+    if listed == jobs { Ok(took) } else { Err(format!("{listed} of {jobs} jobs are listed")) }
+}

@@ -1,0 +1,110 @@
+//! What jobs cost where they are many: a decision, a submission and a list with thousands queued on sixteen GPUs.
+//!
+//! Laws:
+//! - Decisions are measured on the board by itself, submissions at the desk with its store and through the daemon's socket.
+//! - What waits for a disk is measured beside that disk's own time for a page, sample by sample, and once more in memory:
+//!   a goal that the disk alone takes up is reported and not decided.
+//! - The same crowd of projects and jobs every time.
+#![forbid(unsafe_code)]
+
+mod crowd;
+mod decide;
+mod desk;
+mod disk;
+mod plot;
+mod socket;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bench::options::{Places, commit, cores};
+use bench::report::Report;
+use bench::{Result, interrupt};
+use clap::{Parser, ValueEnum};
+
+/// Measures jobs by the thousand.
+#[derive(Debug, Parser)]
+struct Options {
+    /// A tenth of the jobs.
+    #[arg(long)]
+    quick: bool,
+    /// Only these.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Where to write the report; the store that is measured lies beside it meanwhile.
+    #[arg(long, default_value = "target/report/bench-jobs.json")]
+    report: PathBuf,
+    /// Where to draw the cost of decisions.
+    #[arg(long, default_value = "target/report/jobs-decisions.svg")]
+    plot: PathBuf,
+    #[command(flatten)]
+    places: Places,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// What a decision costs.
+    Decisions,
+    /// What a submission costs at the desk.
+    Desk,
+    /// And through the socket, with lists.
+    Socket,
+}
+
+/// How many of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) projects: u32,
+    pub(crate) jobs: usize,
+    /// Decisions of each kind.
+    pub(crate) decisions: usize,
+}
+
+impl Scale {
+    const fn of(quick: bool) -> Self {
+        match quick {
+            true => Self { projects: 20, jobs: 1000, decisions: 300 },
+            false => Self { projects: 200, jobs: 10_000, decisions: 3000 },
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let done = measured(&Options::parse());
+    interrupt::settle();
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(complaint) => {
+            eprintln!("bench-jobs: {complaint}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measured(options: &Options) -> Result<bool> {
+    let stage = options.places.stage()?;
+    interrupt::watch()?;
+    let scale = Scale::of(options.quick);
+    let device = format!("{} jobs of {} projects on 16 GPUs, {} cores", scale.jobs, scale.projects, cores());
+    let mut report = Report::new(&device, true, commit(&stage), options.places.built());
+    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
+    if wanted(Part::Decisions) {
+        plot::draw(&options.plot, &decide::all(scale, &mut report)?)?;
+    }
+    let folder = options.report.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    for place in disk::places(folder)? {
+        if wanted(Part::Desk) {
+            desk::all(scale, &place, &mut report)?;
+        }
+        if wanted(Part::Socket) {
+            socket::all(scale, &place, &stage, &mut report)?;
+        }
+    }
+    report.print();
+    report
+        .write(&options.report)
+        .map_err(|error| format!("cannot write {}: {error}", options.report.display()))?;
+    Ok(report.holds())
+}
