@@ -63,9 +63,9 @@ pub enum Command {
     /// Open a shell in the slice of a job that runs
     Bash(JobArgs),
     /// Stop a job until it is resumed
-    Suspend(JobArgs),
+    Suspend(DescribeArgs),
     /// Let a suspended job go on
-    Resume(JobArgs),
+    Resume(DescribeArgs),
     /// End jobs and forget them
     Delete(DeleteJobsArgs),
     /// Show who had how many GPUs when

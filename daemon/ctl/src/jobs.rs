@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use tranche_domain::jobs::{
     Farewell, JobSpec, JobState, JobView, Kind, Launch, ProjectName, Size, Submission, Terms,
 };
@@ -156,24 +157,32 @@ pub fn bash(job: JobArgs, socket: &Path) -> Result<u8, Failure> {
 }
 
 /// Stops a job until it is resumed, or resumes it.
-pub fn suspend(args: &JobArgs, suspended: bool, socket: &Path) -> Result<(), Failure> {
+pub fn suspend(args: &DescribeArgs, suspended: bool, socket: &Path) -> Result<(), Failure> {
+    let DescribeArgs { job: JobArgs { name, project }, output } = args;
     let mut daemon = Daemon::connect(socket)?;
-    let project = project::which(&mut daemon, args.project.as_ref())?;
-    daemon.suspend(&project, &args.name, suspended)?;
+    let project = project::which(&mut daemon, project.as_ref())?;
+    let job = daemon.suspend(&project, name, suspended)?;
+    if output.json {
+        return out::json(&job);
+    }
     let done = if suspended { "suspended" } else { "resumed" };
-    out::print(&format!("{done} {} of project {project}", args.name))
+    out::print(&format!("{done} {name} of project {project}"))
 }
 
 /// Ends jobs and forgets them; one that cannot be does not keep the others.
 pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.project.as_ref())?;
-    let mut failed = Vec::new();
+    let (mut deleted, mut failed) = (Vec::new(), Vec::new());
     for name in &args.names {
         match daemon.delete_job(&project, name) {
+            Ok(()) if args.output.json => deleted.push(name),
             Ok(()) => out::print(&format!("deleted {name} of project {project}"))?,
             Err(failure) => failed.push(failure),
         }
+    }
+    if args.output.json {
+        out::json(&json!({"project": project, "deleted": deleted}))?;
     }
     match failed.len() {
         0 => Ok(()),

@@ -179,7 +179,7 @@ pub struct JobArgs {
     pub project: Option<ProjectName>,
 }
 
-/// `tranche describe`.
+/// `tranche describe`, `suspend` and `resume`.
 #[derive(Args, Debug)]
 pub struct DescribeArgs {
     /// Which
@@ -227,6 +227,9 @@ pub struct DeleteJobsArgs {
     /// Their project [default: the one chosen by `tranche project set`]
     #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
+    /// How to print
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// `tranche history`.

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
+use serde_json::json;
 use tranche_domain::jobs::{Kind, MilliGpus, ProjectChange, ProjectName, ProjectView};
 use tranche_rpc::ProjectWish;
 
@@ -31,7 +32,10 @@ pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
         ProjectCommand::Show(args) => report("project", &find(&mut daemon, &args.name)?, args.output),
         ProjectCommand::Delete(args) => {
             daemon.delete_project(&args.name)?;
-            out::print(&format!("deleted project {}", args.name))
+            match args.output.json {
+                true => out::json(&json!({"deleted": args.name})),
+                false => out::print(&format!("deleted project {}", args.name)),
+            }
         }
         ProjectCommand::Set(args) => choose(&mut daemon, &args),
     }

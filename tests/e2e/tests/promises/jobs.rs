@@ -165,3 +165,22 @@ fn the_address_that_a_notebook_server_prints_is_shown_whole() {
         assert!(shown.contains(&format!("{address} ")) || shown.contains(&format!("{address}\n")), "{shown}");
     }
 }
+
+#[test]
+fn what_is_done_to_jobs_is_told_as_json_too() {
+    let node = node("v100x8", "8");
+    let told = |words: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&node.tranche(&[words, &["--json"]].concat()).success()).unwrap()
+    };
+    submit(&node, &["sleeps", "-g", "1", "--", "sleep", "1000"]).success();
+    until(&node, "sleeps", "running");
+    let suspended = told(&["suspend", "sleeps"]);
+    assert_eq!((suspended["name"].as_str(), suspended["project"].as_str()), (Some("sleeps"), Some("a")));
+    until(&node, "sleeps", "pending");
+    assert_eq!(told(&["resume", "sleeps"])["name"], "sleeps");
+    assert_eq!(told(&["delete", "sleeps"]), serde_json::json!({"project": "a", "deleted": ["sleeps"]}));
+    eventually("the project has no jobs", || {
+        let outcome = node.tranche(&["project", "delete", "a", "--json"]);
+        if outcome.code == Some(0) { Ok(()) } else { Err(outcome.to_string()) }
+    });
+}
