@@ -12,7 +12,7 @@ mod rounds;
 mod site;
 mod used;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -134,8 +134,8 @@ impl Governor {
         self.wake();
     }
 
-    /// These slices use their GPUs without saying so, and no others.
-    pub(crate) fn mistrust(&self, whom: &BTreeSet<SliceName>) {
+    /// These slices use their GPUs without saying so, and no others; so much they did until now that was not known.
+    pub(crate) fn mistrust(&self, whom: &BTreeMap<SliceName, Duration>) {
         self.state().rounds.mistrust(now(), whom);
     }
 

@@ -29,7 +29,7 @@ pub const CALM: Duration = Duration::from_secs(1);
 pub const DOUBT: Duration = Duration::from_millis(250);
 /// Of how many looks the least excess is charged.
 const LOOKS: usize = 3;
-/// How long it is shown that somebody deceived us, after the last time.
+/// How long it is shown that somebody deceived us, and he is not trusted, after the last time.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What is done about violations.
@@ -102,8 +102,9 @@ pub struct Outcome {
     pub over: Vec<Finding>,
     /// Who holds more than he is charged for, as long as he does: he may take more after he was found out.
     pub charge: Vec<Finding>,
-    /// Which slices use more of a GPU's time than they say.
-    pub hiding: BTreeSet<SliceName>,
+    /// Which slices use more of a GPU's time than they say, or did a moment ago, and how much more until that was found:
+    /// zero if it was found before.
+    pub hiding: BTreeMap<SliceName, Duration>,
     /// Whom to kill, and for what.
     pub kill: Vec<Finding>,
     /// How long until the next look.
@@ -114,6 +115,9 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub struct Truth {
     violations: Violations,
+    looked: Duration,
+    /// Which slices were found to use more of a GPU's time than they say, and when last.
+    hid: BTreeMap<SliceName, Duration>,
     watched: BTreeMap<Subject, Watched>,
 }
 
@@ -122,6 +126,8 @@ struct Watched {
     finding: Finding,
     /// In how many looks it was seen without a break.
     seen: u32,
+    /// What of a GPU's time was used beyond what was counted, in these looks.
+    unsaid: Duration,
     last: Duration,
     /// What was held beyond, in the last looks.
     excesses: [Bytes; LOOKS],
@@ -139,7 +145,7 @@ impl Watched {
 impl Truth {
     /// Nothing is known yet.
     pub const fn new(violations: Violations) -> Self {
-        Self { violations, watched: BTreeMap::new() }
+        Self { violations, looked: Duration::ZERO, hid: BTreeMap::new(), watched: BTreeMap::new() }
     }
 
     /// Looks at a picture that was drawn now, at a time on a clock that is never set back.
@@ -153,7 +159,8 @@ impl Truth {
         }
         let in_doubt = self.watched.values().any(Watched::is_in_doubt);
         let again = if in_doubt { DOUBT } else { CALM };
-        let (charge, hiding, kill) = (self.owed(now), self.hiding(), self.condemned(now));
+        self.looked = now;
+        let (charge, hiding, kill) = (self.owed(now), self.hiding(picture, now), self.condemned(now));
         Outcome { news, over, charge, hiding, kill, again }
     }
 
@@ -185,17 +192,22 @@ impl Truth {
 
     /// Something was seen; returns it if that makes it a finding.
     fn take(&mut self, subject: Subject, doubt: rules::Doubt, now: Duration) -> Option<Finding> {
-        let rules::Doubt { evidence, who, excess, patience } = doubt;
+        let rules::Doubt { evidence, who, excess, unsaid, patience } = doubt;
+        let looked = self.looked;
         let finding = Finding { subject: subject.clone(), who, evidence, excess };
         let watched = self.watched.entry(subject).or_insert_with(|| Watched {
             finding: finding.clone(),
             seen: 0,
-            last: now,
+            unsaid: Duration::ZERO,
+            last: looked,
             excesses: [excess; LOOKS],
             found: None,
         });
         watched.excesses[watched.seen as usize % LOOKS] = excess;
         watched.seen = watched.seen.saturating_add(1);
+        // Before it was seen first it has been so for some part of the time since the look before.
+        let passed = now.saturating_sub(watched.last).min(CALM);
+        watched.unsaid += passed * unsaid.get() / if watched.seen > 1 { 1000 } else { 2000 };
         watched.last = now;
         let least = watched.excesses.into_iter().min().unwrap_or(excess);
         watched.finding = Finding { excess: least, ..finding };
@@ -212,9 +224,24 @@ impl Truth {
         seen.map(|watched| &watched.finding).filter(|finding| finding.excess > Bytes::ZERO).cloned().collect()
     }
 
-    fn hiding(&self) -> BTreeSet<SliceName> {
-        let findings = self.standing().filter(|finding| finding.subject.kind == Kind::GateBypassed);
-        findings.filter_map(|finding| finding.subject.slice.clone()).collect()
+    /// Whoever is charged for what it hides runs less for a while, and then there is nothing to be seen: it is taken to
+    /// hide for some time after that, as long as its slice is there.
+    fn hiding(&mut self, picture: &Picture, now: Duration) -> BTreeMap<SliceName, Duration> {
+        let there: BTreeSet<_> =
+            picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| &served.slice)).collect();
+        self.hid.retain(|slice, last| there.contains(slice) && now.saturating_sub(*last) < REMEMBERED);
+        let mut hiding: BTreeMap<_, _> =
+            self.hid.keys().map(|slice| (slice.clone(), Duration::ZERO)).collect();
+        for watched in self.watched.values().filter(|watched| watched.found.is_some()) {
+            let Subject { kind, slice, .. } = &watched.finding.subject;
+            if let (Kind::GateBypassed, Some(slice)) = (kind, slice) {
+                self.hid.insert(slice.clone(), now);
+                let until_now = if watched.found == Some(now) { watched.unsaid } else { Duration::ZERO };
+                let most: &mut Duration = hiding.entry(slice.clone()).or_default();
+                *most = until_now.max(*most);
+            }
+        }
+        hiding
     }
 
     fn condemned(&self, now: Duration) -> Vec<Finding> {

@@ -130,6 +130,30 @@ fn a_driver_that_says_nothing_new_neither_shows_anything_nor_clears_it() {
 }
 
 #[test]
+fn what_was_taken_in_secret_is_told_once_and_its_slice_is_not_trusted_for_a_minute() {
+    let mut truth = calm(Violations::Report);
+    let mut hidden = Vec::new();
+    // It began half a second before the look at the end of the first.
+    for at in [1000, 1250, 1500, 2500] {
+        let mut outcome = truth.look(&running(Some(640), 40), Duration::from_millis(at));
+        hidden.push(outcome.hiding.remove(&name("a")));
+    }
+    let ms = |ms: u64| Some(Duration::from_millis(ms));
+    assert_eq!(hidden, [None, None, ms(300 + 150 + 150), ms(0)]);
+    let mut trusted = |picture: &Picture, at| truth.look(picture, Duration::from_secs(at)).hiding.is_empty();
+    assert!(!trusted(&running(Some(0), 0), 3) && !trusted(&running(Some(0), 0), 62));
+    assert!(trusted(&running(Some(0), 0), 63));
+}
+
+#[test]
+fn a_slice_of_the_name_of_one_that_hid_what_it_used_is_trusted() {
+    let mut truth = calm(Violations::Report);
+    assert!(time_to_news(&mut truth, &running(Some(640), 40)).is_some());
+    let mut trusted = |picture: &Picture, at| truth.look(picture, Duration::from_secs(at)).hiding.is_empty();
+    assert!(trusted(&picture(Vec::new()), 110) && trusted(&running(Some(0), 0), 111));
+}
+
+#[test]
 fn time_in_which_memory_was_moved_is_nobodys_secret_and_all_beyond_is() {
     let mut moving = running(Some(950), 10);
     moving.gpus[0].slices[0].moved = Permille::try_from(500).unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Time is an argument, and what lies outside is behind a [`Site`]: so a game in virtual time plays with what runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -49,10 +50,12 @@ impl<S: Site> Rounds<S> {
         self.arbiter.change(now, name, terms);
     }
 
-    /// These slices use their GPUs without saying so, and no others.
-    pub fn mistrust(&mut self, now: Instant, whom: &BTreeSet<SliceName>) {
+    /// These slices use their GPUs without saying so, and no others; so much they did until now that was not known.
+    pub fn mistrust(&mut self, now: Instant, whom: &BTreeMap<SliceName, Duration>) {
         for name in self.members.keys() {
-            self.arbiter.mistrust(now, name, whom.contains(name));
+            let unsaid =
+                whom.get(name).map(|unsaid| Nanos::new(unsaid.as_nanos().try_into().unwrap_or(u64::MAX)));
+            self.arbiter.mistrust(now, name, unsaid);
         }
     }
 

@@ -70,13 +70,14 @@ impl Arbiter {
         }
     }
 
-    /// From now on a slice is known to use its GPUs without saying so, or no more. It is charged as if it were busy all the
-    /// time. Nothing happens if it is not known.
-    pub fn mistrust(&mut self, now: Instant, name: &SliceName, hides: bool) {
+    /// From now on a slice is known to use its GPUs without saying so, or no more. As long as it is, it is charged as if it
+    /// were busy all the time; and at once for what it has used until now and was not charged for. Nothing happens if the
+    /// slice is not known.
+    pub fn mistrust(&mut self, now: Instant, name: &SliceName, unsaid: Option<Nanos>) {
         let now = self.pass(now);
         self.charge(now);
         if let Ok(at) = self.find(name) {
-            self.slices[at].1.hides = hides;
+            self.slices[at].1.mistrust(unsaid, &self.rules);
         }
     }
 

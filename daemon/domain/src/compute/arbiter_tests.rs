@@ -22,32 +22,28 @@ fn tireless(requests: &[u32]) -> Vec<Player> {
     requests.iter().map(|request| Player::tireless(fair(*request))).collect()
 }
 
+/// What is seen in this millisecond of who launches kernels of 1 ms whenever it may.
+fn busy_for(busy: Nanos, open: bool, progress: u64) -> Observed {
+    let kernel = Nanos::millis(1);
+    let outstanding = if open { kernel } else { Nanos::ZERO };
+    let busy = vec![busy];
+    Observed { busy, outstanding, waiting: !open, kernel, longest: kernel, progress, claims_work: false }
+}
+
 /// In how many of 2000 milliseconds the honest one of two, with 300 beside 600, may launch, if the other says of none of its
 /// kernels that it runs, and that is known or not.
 fn beside_one_who_denies(is_known: bool) -> usize {
     let mut arbiter = Arbiter::new(Rules::default());
     let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
     (0..2).for_each(|who| arbiter.admit(at(0), name(who), fair([300, 600][who])));
-    arbiter.mistrust(at(0), &name(1), is_known);
-    let (mut busy, kernel) = (Nanos::ZERO, Nanos::millis(1));
+    arbiter.mistrust(at(0), &name(1), is_known.then_some(Nanos::ZERO));
+    let mut busy = Nanos::ZERO;
     let may = |ms: &u64| {
         let open = [0, 1].map(|who| arbiter.lease(&name(who)).is_some_and(|lease| lease.open));
-        busy += if open[0] { kernel } else { Nanos::ZERO };
-        let outstanding = [if open[0] { kernel } else { Nanos::ZERO }, Nanos::ZERO];
-        for who in 0..2 {
-            let busy = vec![[busy, Nanos::ZERO][who]];
-            let (outstanding, waiting, progress) = (outstanding[who], !open[who], *ms);
-            let seen = Observed {
-                busy,
-                outstanding,
-                waiting,
-                kernel,
-                longest: kernel,
-                progress,
-                claims_work: false,
-            };
-            arbiter.observe(at(*ms), &name(who), seen);
-        }
+        busy += if open[0] { Nanos::millis(1) } else { Nanos::ZERO };
+        arbiter.observe(at(*ms), &name(0), busy_for(busy, open[0], *ms));
+        let denies = Observed { outstanding: Nanos::ZERO, ..busy_for(Nanos::ZERO, open[1], *ms) };
+        arbiter.observe(at(*ms), &name(1), denies);
         arbiter.decide(at(*ms));
         open[0]
     };
@@ -58,6 +54,26 @@ fn beside_one_who_denies(is_known: bool) -> usize {
 fn whoever_denies_what_it_uses_is_taken_to_be_busy_once_that_is_known() {
     let (unknown, known) = (beside_one_who_denies(false), beside_one_who_denies(true));
     assert!(known >= unknown + 200, "{unknown} and {known}");
+}
+
+#[test]
+fn what_was_taken_in_secret_is_given_back() {
+    let mut arbiter = Arbiter::new(Rules::default());
+    let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+    (0..2).for_each(|who| arbiter.admit(at(0), name(who), fair(300)));
+    arbiter.mistrust(at(0), &name(1), Some(Nanos::millis(100)));
+    let mut turns = [Nanos::ZERO; 2];
+    for ms in 1..=300 {
+        for (who, turns) in turns.iter_mut().enumerate() {
+            let open = arbiter.lease(&name(who)).is_some_and(|lease| lease.open);
+            *turns += if open { Nanos::millis(1) } else { Nanos::ZERO };
+            arbiter.observe(at(ms), &name(who), busy_for(*turns, open, ms));
+        }
+        arbiter.mistrust(at(ms), &name(1), None); // it has ended
+        arbiter.decide(at(ms));
+    }
+    let lead = turns[0].get() as f64 / 1e6 - turns[1].get() as f64 / 1e6;
+    assert!((85.0..=115.0).contains(&lead), "{turns:?}");
 }
 
 /// How long whoever has work waits at most, whatever others are promised: until it is starved, and until all others

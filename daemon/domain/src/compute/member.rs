@@ -222,12 +222,26 @@ impl Member {
             // Whatever it looked like when it was looked at, it had work.
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
             self.turn += used;
-            self.clock += u128::from(used.get()) * 1000 / u128::from(self.weight());
+            self.clock += self.paces(used);
         }
         self.pass_limit(passed, used, rules);
         let bound = i128::from(rules.burst.get());
         self.owed = (self.owed + part(passed, self.terms.request.get()) - i128::from(used.get()))
             .clamp(-4 * bound, 4 * bound);
+    }
+
+    /// It is known to use its GPUs without saying so, or no more, and charged for what it used until now and did not say.
+    pub(super) fn mistrust(&mut self, unsaid: Option<Nanos>, rules: &Rules) {
+        self.hides = unsaid.is_some();
+        let unsaid = unsaid.unwrap_or_default();
+        self.clock += self.paces(unsaid);
+        self.allowance -= i128::from(unsaid.get());
+        self.owed = (self.owed - i128::from(unsaid.get())).max(-4 * i128::from(rules.burst.get()));
+    }
+
+    /// By how much its virtual time goes on while it uses so much.
+    fn paces(&self, used: Nanos) -> u128 {
+        u128::from(used.get()) * 1000 / u128::from(self.weight())
     }
 
     fn pass_limit(&mut self, passed: Nanos, used: Nanos, rules: &Rules) {

@@ -9,7 +9,7 @@ use super::{Charged, Deceit, Found, OnGpu, Picture, Served, Subject, User, Whose
 use crate::event::Kind;
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
-use crate::units::Bytes;
+use crate::units::{Bytes, Permille};
 
 /// So much the driver may hold for a process beyond what it is charged before that is somebody's doing, and more where
 /// contexts take more. What it holds below is charged all the same, once the process stands still.
@@ -31,8 +31,17 @@ pub(super) struct Doubt {
     /// Who does it, where that is known.
     pub(super) who: Option<ProcessId>,
     pub(super) excess: Bytes,
+    /// What part of a GPU's time was used beyond what was counted.
+    pub(super) unsaid: Permille,
     /// In how many looks it has to be seen.
     pub(super) patience: u32,
+}
+
+impl Doubt {
+    /// What counts once it was seen often enough; by nobody knows whom.
+    const fn new(evidence: String) -> Self {
+        Self { evidence, who: None, excess: Bytes::ZERO, unsaid: Permille::ZERO, patience: AMOUNTS }
+    }
 }
 
 /// All that does not fit.
@@ -58,8 +67,7 @@ fn of_user(on: &OnGpu, user: &User) -> Option<(Subject, Doubt)> {
         gpu: Some(on.gpu),
         whose: Some(user.id),
     };
-    let stranger =
-        |evidence| Doubt { evidence, who: Some(user.id), excess: Bytes::ZERO, patience: STRANGERS };
+    let stranger = |evidence| Doubt { who: Some(user.id), patience: STRANGERS, ..Doubt::new(evidence) };
     let (name, holds) = (&user.command, amount(user.holds));
     match &user.whose {
         Whose::Member { slice, charged } => {
@@ -88,11 +96,9 @@ fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
     let holds = user.holds?;
     let excess = holds.saturating_sub(used).saturating_sub(shared);
     let name = &user.command;
-    (excess > reserve.max(DRIVERS_OWN)).then(|| Doubt {
-        evidence: format!("{name} holds {holds}, says that it holds {used} and was granted {granted}"),
-        who: Some(user.id),
-        excess,
-        patience: AMOUNTS,
+    (excess > reserve.max(DRIVERS_OWN)).then(|| {
+        let evidence = format!("{name} holds {holds}, says that it holds {used} and was granted {granted}");
+        Doubt { who: Some(user.id), excess, ..Doubt::new(evidence) }
     })
 }
 
@@ -111,7 +117,7 @@ fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
         );
         let (kind, slice) = (Kind::UnderReported, Some(slice.clone()));
         let subject = Subject { kind, slice, gpu: Some(on.gpu), whose: None };
-        (subject, Doubt { evidence, who: None, excess: Bytes::ZERO, patience: AMOUNTS })
+        (subject, Doubt::new(evidence))
     })
 }
 
@@ -138,12 +144,14 @@ fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
     let (moved, most) = (served.moved, counted.get() * 2 + UNSEEN);
     // A GPU that does nothing but move memory is seen to do so for most of the time, not for all of it.
     let excused = moved.get() + moved.get() / 2;
-    (busy.get().saturating_sub(excused) >= most).then(|| {
+    let unexcused = busy.get().saturating_sub(excused);
+    (unexcused >= most).then(|| {
         let evidence = format!(
             "the slice's processes ran for {busy} of the time and moved memory for {moved}, and {counted} was counted: \
              some launches do not wait for their turn, or are not told"
         );
-        (bypass(gpu, served), Doubt { evidence, who: served.busiest, excess: Bytes::ZERO, patience: AMOUNTS })
+        let unsaid = Permille::try_from(unexcused.saturating_sub(counted.get())).unwrap_or(Permille::WHOLE);
+        (bypass(gpu, served), Doubt { who: served.busiest, unsaid, ..Doubt::new(evidence) })
     })
 }
 
@@ -158,5 +166,5 @@ fn of_page(found: &Found) -> (Subject, Doubt) {
         Deceit::Header => "somebody overwrote the head of the slice's usage region".into(),
         Deceit::Time => "its page says that it is busy since some time in the future".into(),
     };
-    (subject, Doubt { evidence, who: found.who, excess: Bytes::ZERO, patience: AT_ONCE })
+    (subject, Doubt { who: found.who, patience: AT_ONCE, ..Doubt::new(evidence) })
 }

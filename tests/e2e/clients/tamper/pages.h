@@ -68,9 +68,14 @@ static volatile uint64_t *record(void) { return (uint64_t *)usage().from + 19712
 
 static void future(void) { record()[32] = ~0ull >> 1; }
 
+/* Part of the time that it says it was busy, in a thousand; negative if it says nothing of the kind. */
+static long admitted = -1;
+
 static void *deny(void *its) {
+    double since = ms();
     for (volatile uint64_t *words = its;; usleep(20)) {
-        words[16] = words[32] = 0;
+        words[16] = admitted < 0 ? 0 : (uint64_t)((ms() - since) * 1000 * admitted);
+        words[32] = 0;
         for (int mark = 48; mark < 112; mark += 2) words[mark + 1] = (uint32_t)words[mark];
     }
     return NULL;
@@ -81,6 +86,12 @@ static void busy_less(void) {
     pthread_t thread;
     pthread_create(&thread, NULL, deny, (void *)record());
     launch(&governed, 8000);
+}
+
+/* The same, and says that it does a little. */
+static void busy_little(void) {
+    admitted = 60;
+    busy_less();
 }
 
 /* A copy of a mapping of its own in the place of the shared one. */

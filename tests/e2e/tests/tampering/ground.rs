@@ -90,12 +90,6 @@ impl Ground {
         (process, pid)
     }
 
-    /// What the GPU did until now is not looked at, and so much of what it does from now on is.
-    pub(crate) fn begin_anew(&self, watched: Duration) {
-        self.since.set(self.node.timeline(0).end());
-        std::thread::sleep(watched);
-    }
-
     /// The first event of that kind, and by whom where that is to be known; says how long that took.
     #[track_caller]
     pub(crate) fn sees(&self, kind: &str, pid: Option<u32>, since: Instant) -> Event {
