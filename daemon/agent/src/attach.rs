@@ -1,23 +1,23 @@
 //! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
 
 mod crowd;
+mod line;
 
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, recv, sendmsg, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::HostPid;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
-use tranche_shm::message::{FRAME_BYTES, Frame, Refusal, Reply, Request};
+use tranche_shm::message::{Refusal, Reply, Request};
 use tranche_shm::{ABI, DeviceSlot, Slot};
 
 use crate::agent::Agent;
@@ -26,6 +26,7 @@ use crate::reaper;
 use crate::sys;
 use crate::tenancy::{Joined, Member, Pass, Tenancy};
 use crowd::{Crowd, Place};
+use line::{Line, Writers};
 
 /// How a process comes to a slice, by the socket that it connected to, and so what it must be to be let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ fn look(tenancy: &Tenancy, way: Way, stream: &UnixStream) -> Result<(Arc<Process
 /// Tells somebody that they are not let in. They have said hello by now, or will in an instant.
 async fn turn_away(refusal: Refusal, stream: UnixStream) {
     let Ok(line) = Line::to(stream) else { return };
-    if timeout(STRANGERS_PATIENCE, line.hear()).await.is_ok_and(|heard| heard.is_ok()) {
+    if timeout(STRANGERS_PATIENCE, line.hear(Writers::Any, |_| {})).await.is_ok_and(|heard| heard.is_ok()) {
         let _ = line.say(Reply::Refused(refusal), &[]); // or they are gone
     }
 }
@@ -114,7 +115,7 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, guest: Guest, stream
     let Ok(line) = Line::to(stream) else { return };
     match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &guest, &line)).await {
         Ok(Ok(Ok(member))) => {
-            let _ = serve(&tenancy, &line, member).await; // it hung up; its end is the reaper's business
+            let _ = serve(&agent, &tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
             agent.tally.turned_away(&tenancy.name);
@@ -145,6 +146,12 @@ fn turned_away(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Hap
     }
 }
 
+/// Somebody wrote to the line of another.
+fn not_its_line(agent: &Agent, tenancy: &Tenancy, its: HostPid, other: HostPid) {
+    let told = format!("a process wrote to the line of process {its}: what it asked there is not answered");
+    agent.events.record(Happening::new(Kind::Refused, told).of(&tenancy.name).by(other));
+}
+
 /// Hears the hello and answers it; the outer error is the connection's, the inner one ours.
 async fn greet(
     agent: &Arc<Agent>,
@@ -152,7 +159,10 @@ async fn greet(
     Guest { who, pass, .. }: &Guest,
     line: &Line,
 ) -> io::Result<Result<Member, Refusal>> {
-    let known = match Request::decode(&line.hear().await?) {
+    let hello = line
+        .hear(Writers::Unnamed(who.id.pid), |other| not_its_line(agent, tenancy, who.id.pid, other))
+        .await?;
+    let known = match Request::decode(&hello) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
         Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
         _ => return Ok(Err(Refusal::Malformed)),
@@ -181,10 +191,13 @@ async fn greet(
     Ok(Ok(Member { seat, id }))
 }
 
-/// Answers requests until the process hangs up.
-async fn serve(tenancy: &Tenancy, line: &Line, member: Member) -> io::Result<()> {
+/// Answers requests until the process hangs up. What others write to its line is not heard: they have stolen it, or were
+/// given it.
+async fn serve(agent: &Agent, tenancy: &Tenancy, line: &Line, member: Member) -> io::Result<()> {
+    let its = member.id.pid;
     loop {
-        let reply = match Request::decode(&line.hear().await?) {
+        let request = line.hear(Writers::Only(its), |other| not_its_line(agent, tenancy, its, other)).await?;
+        let reply = match Request::decode(&request) {
             Ok(Request::Credit { device, want }) => credit(tenancy, member, device, want).await,
             Ok(Request::Export { device, key, units }) => tenancy.export(member, device, key, units),
             Ok(Request::Import { key }) => tenancy.import(member, key),
@@ -221,48 +234,4 @@ fn peer(stream: &UnixStream) -> Option<Arc<Process>> {
 fn peer_pid(stream: &UnixStream) -> Option<HostPid> {
     let pid = getsockopt(stream, sockopt::PeerCredentials).ok()?.pid();
     u32::try_from(pid).ok().filter(|pid| *pid != 0).map(HostPid::new)
-}
-
-/// The connection of one process.
-struct Line(AsyncFd<UnixStream>);
-
-impl Line {
-    fn to(stream: UnixStream) -> io::Result<Self> {
-        sys::watch(stream).map(Self)
-    }
-
-    async fn hear(&self) -> io::Result<Frame> {
-        let mut frame = [0; FRAME_BYTES];
-        let mut got = 0;
-        while got < FRAME_BYTES {
-            // Most have said it before we ask, and then nothing has to be waited for.
-            got += match self.hear_part(&mut frame[got..]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.0.async_io(Interest::READABLE, |_| self.hear_part(&mut frame[got..])).await?
-                }
-                part => part?,
-            };
-        }
-        Ok(frame)
-    }
-
-    fn hear_part(&self, rest: &mut [u8]) -> io::Result<usize> {
-        match recv(self.0.as_raw_fd(), rest, MsgFlags::MSG_DONTWAIT)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            count => Ok(count),
-        }
-    }
-
-    /// Says it at once, with the descriptors. Who asks one thing at a time and hears the answer always has room for the
-    /// next; nobody waits for anybody else.
-    fn say(&self, reply: Reply, descriptors: &[RawFd]) -> io::Result<()> {
-        let frame = reply.encode();
-        let rights = [ControlMessage::ScmRights(descriptors)];
-        let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        match sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&frame)], rights, flags, None)? {
-            FRAME_BYTES => Ok(()),
-            _ => Err(io::ErrorKind::WriteZero.into()),
-        }
-    }
 }
