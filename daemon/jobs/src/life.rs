@@ -29,8 +29,6 @@ pub(crate) enum Begin {
     Again,
 }
 
-/// Until somebody who could not be started is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How often a shepherd of an earlier daemon is looked for that has not said who it is.
 const LOOK: Duration = Duration::from_millis(10);
 /// Beyond what it was given, until a shepherd that does not leave is ended with all of its slice.
@@ -61,7 +59,9 @@ pub(crate) async fn live<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: B
     point("jobs: closed");
     if let Run::Refused(why) = &run {
         desk.site.note(format!("job {}: {why}", known.slice));
-        sleep(PAUSE).await;
+        let pause = desk.state().refuse(member, why.clone());
+        // Or it need not be tried again.
+        let _ = tokio::time::timeout(pause, known.tended.leave.notified()).await;
     }
     desk.left(member, run);
 }
@@ -114,6 +114,7 @@ fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<Pro
     })?;
     point("jobs: ordered");
     let _ = tended.shepherd.set(process);
+    desk.state().refused.remove(&attempt.member);
     desk.tell(attempt.member, What::Started);
     Ok(process)
 }

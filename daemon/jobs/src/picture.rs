@@ -249,9 +249,10 @@ fn member(
     let is = member_state(state, id, known, seat.as_ref().map(|(phase, _)| *phase));
     let has = !matches!(is, JobState::Pending) && !is.is_final();
     let indices = seat.filter(|_| has).map(|(_, uuids)| uuids).unwrap_or_default();
+    let refused = || state.refused.get(&id).map(ToString::to_string);
     let reason = match &known.end {
         Some(end) => end.why.clone(),
-        None => known.farewell.as_ref().map(ToString::to_string).unwrap_or_default(),
+        None => known.farewell.as_ref().map(ToString::to_string).or_else(refused).unwrap_or_default(),
     };
     MemberView {
         index: id.index,

@@ -1,7 +1,9 @@
 //! What a desk has in memory: the board, what else is known of each job, and who is being looked after.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tranche_domain::id::SliceName;
@@ -21,6 +23,8 @@ pub(crate) struct State {
     pub(crate) entries: BTreeMap<JobId, Entry>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
     pub(crate) tended: BTreeMap<MemberId, Arc<Tended>>,
+    /// Members that could not be started, until they are, or have left.
+    pub(crate) refused: BTreeMap<MemberId, Refused>,
     /// What has changed and is not kept yet.
     pub(crate) unkept: Changes,
     /// Jobs of which something has.
@@ -47,6 +51,32 @@ pub(crate) struct Tended {
     pub(crate) shepherd: std::sync::OnceLock<ProcessId>,
 }
 
+/// A member that could not be started when it was tried last.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    /// How often in a row.
+    times: u32,
+    why: String,
+}
+
+impl Refused {
+    /// Until the first and the last time that it is tried again.
+    const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+    /// Until it is tried again: twice as long each time.
+    fn pause(&self) -> Duration {
+        let [first, last] = Self::PAUSES;
+        last.min(first * (1 << self.times.saturating_sub(1).min(8)))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = if self.times == 1 { "once".into() } else { format!("{} times", self.times) };
+        write!(f, "it could not be started, {times} so far, and is tried again: {}", self.why)
+    }
+}
+
 impl State {
     /// A job that a caller names.
     pub(crate) fn find(&self, project: &ProjectName, name: &JobName) -> Option<JobId> {
@@ -71,6 +101,7 @@ impl State {
         }
         self.dirty.remove(&id);
         self.fresh.remove(&id);
+        self.refused.retain(|member, _| member.job != id);
         self.unkept.jobs_gone.push(id);
     }
 
@@ -157,11 +188,21 @@ impl State {
         self.had = has;
     }
 
+    /// A member could not be started; says until when it is tried again.
+    pub(crate) fn refuse(&mut self, member: MemberId, why: String) -> Duration {
+        let refused = self.refused.entry(member).or_default();
+        *refused = Refused { times: refused.times.saturating_add(1), why };
+        refused.pause()
+    }
+
     /// A member has left; says how that was judged, and whether its job is over.
     pub(crate) fn left(&mut self, member: MemberId, run: Run, now_unix_ms: u64) -> Option<End> {
         self.tended.remove(&member);
         let entry = self.entries.get_mut(&member.job)?;
         let retries = entry.terms.retries;
+        if !matches!(run, Run::Refused(_)) {
+            self.refused.remove(&member);
+        }
         let end = entry.member_mut(member.index).judge(run, retries);
         let forgotten = self.board.jobs().get(&member.job).is_none_or(|job| job.deleted);
         let over = self.board.left(member, if end.is_some() { Left::Done } else { Left::Again });

@@ -46,6 +46,35 @@ async fn a_job_that_cannot_start_or_fails_says_why() {
 }
 
 #[tokio::test]
+async fn a_job_that_cannot_be_started_yet_says_why_and_starts_when_it_can() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    node.break_down(true);
+    desk.submit(wish("a", "late", "1", "true")).unwrap();
+    let reason = || desk.view("a", "late").unwrap().reason;
+    node::until("it says why", || reason().contains("once so far, and is tried again: /run is full")).await;
+    assert_eq!(desk.view("a", "late").unwrap().state, JobState::Creating);
+    node::until("it is tried again", || reason().contains("2 times so far")).await;
+    node.break_down(false);
+    assert_eq!(desk.until("a", "late", JobState::Succeeded).await.reason, "");
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_started_is_deleted_at_once_however_seldom_it_is_tried() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    node.break_down(true);
+    desk.submit(wish("a", "never", "1", "true")).unwrap();
+    let tried = || node.happened().iter().filter(|told| told.contains("/run is full")).count();
+    node::until("it was tried thrice, and will be in four seconds", || tried() == 3).await;
+    desk.delete("a", "never").unwrap();
+    tokio::time::timeout(Duration::from_secs(2), desk.gone("a", "never")).await.unwrap();
+    assert!(node.slices().is_empty());
+}
+
+#[tokio::test]
 async fn a_job_that_nobody_has_looked_at_yet_does_not_say_that_there_is_no_room_for_it() {
     let node = Node::with_gpus(1);
     let desk = node.desk();

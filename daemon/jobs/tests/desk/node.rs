@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(crate) struct Slices {
     gpus: Vec<Gpu>,
     open: Arc<Mutex<BTreeSet<SliceName>>>,
     told: Arc<Mutex<Vec<String>>>,
+    /// No slice can be made.
+    broken: Arc<AtomicBool>,
 }
 
 impl Node {
@@ -45,7 +48,12 @@ impl Node {
             island: 0,
             outside: MilliGpus::ZERO,
         };
-        let site = Slices { gpus: (0..count).map(gpu).collect(), open: Arc::default(), told: Arc::default() };
+        let site = Slices {
+            gpus: (0..count).map(gpu).collect(),
+            open: Arc::default(),
+            told: Arc::default(),
+            broken: Arc::default(),
+        };
         Self { folder: tempfile::tempdir().unwrap(), site }
     }
 
@@ -72,6 +80,11 @@ impl Node {
         Running { desk, running }
     }
 
+    /// From now on no slice can be made, or they can again.
+    pub(crate) fn break_down(&self, broken: bool) {
+        self.site.broken.store(broken, Relaxed);
+    }
+
     pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
         self.site.open.lock().unwrap().clone()
     }
@@ -88,6 +101,7 @@ impl Site for Slices {
 
     fn open(&self, slice: &SliceName, _: Size, _: &[GpuUuid], _: Owner) -> Result<(), String> {
         match self.open.lock().unwrap().insert(slice.clone()) {
+            true if self.broken.load(Relaxed) => Err("/run is full".into()),
             true => Ok(()),
             false => Err(format!("slice {slice} was there already")),
         }
