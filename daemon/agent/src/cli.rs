@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use nix::sys::signal::SigSet;
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_exposition::{Address, Listener};
 use tranche_inventory::Driver;
@@ -63,6 +64,8 @@ pub fn main() -> ExitCode {
 
 impl Options {
     fn run(self) -> Result<(), Failed> {
+        // Whoever started us may not want to hear some signals; we do, and all of our threads.
+        SigSet::empty().thread_set_mask()?;
         let check = self.check;
         let source = self.source();
         let reading = source.read()?;

@@ -10,6 +10,8 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, Signal, kill};
+
 const TRANCHED: &str = env!("CARGO_BIN_EXE_tranched");
 
 fn tranched(place: &std::path::Path) -> Command {
@@ -43,7 +45,7 @@ fn error(output: &Output) -> String {
 
 fn terminate(mut child: Child) {
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    kill(pid, Signal::SIGTERM).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "SIGTERM does not end it");
@@ -58,6 +60,15 @@ fn it_starts_without_a_gpu_and_says_why_there_is_none() {
     let (child, said) = start(place.path());
     assert!(said.contains("no NVIDIA driver") && said.contains("/nonexistent/"), "{said}");
     terminate(child);
+    let (child, _) = start(place.path());
+    terminate(child);
+}
+
+#[test]
+fn it_hears_that_it_is_to_end_whatever_signals_it_was_started_without() {
+    let place = tempfile::tempdir().unwrap();
+    let blocked: SigSet = [Signal::SIGTERM].into_iter().collect();
+    blocked.thread_block().unwrap();
     let (child, _) = start(place.path());
     terminate(child);
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use serde_json::json;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::SliceName;
 use tranche_domain::request::{ComputeMode, Resize, SliceRequest};
@@ -205,6 +206,9 @@ fn process_line(process: &ProcessView) -> String {
 
 fn delete(daemon: &mut Daemon, args: &DeleteArgs) -> Result<(), Failure> {
     let killed = daemon.delete(&args.name, args.force)?;
+    if args.output.json {
+        return out::json(&json!({"deleted": args.name, "killed": killed}));
+    }
     out::print(&deleted(&args.name, &killed))
 }
 

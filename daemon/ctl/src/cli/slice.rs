@@ -132,4 +132,7 @@ pub struct DeleteArgs {
     /// Kill the processes that use it first
     #[arg(long)]
     pub force: bool,
+    /// How what was done is told
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

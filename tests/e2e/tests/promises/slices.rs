@@ -79,7 +79,11 @@ fn deleting_by_force_ends_the_programs_and_frees_their_memory() {
         tenant.alloc(Kind::Plain, Bytes::mib(1024)).unwrap();
     }
     let pids = tenants.each_mut().map(|tenant| tenant.pid());
-    node.tranche(&["slice", "delete", "doomed", "--force"]).success();
+    let told = node.tranche(&["slice", "delete", "doomed", "--force", "--json"]).success();
+    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+    assert_eq!(told["deleted"], "doomed");
+    let killed = told["killed"].as_array().expect("who was killed is said");
+    assert!(pids.iter().all(|pid| killed.iter().any(|one| one == pid)), "{told} and {pids:?}");
     eventually("its memory is back", || match node.device().held_by(0, &pids) {
         Bytes::ZERO => Ok(()),
         held => Err(held.to_string()),
