@@ -13,6 +13,7 @@ use nix::sys::socket::{
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::coop::consume_budget;
 use tranche_domain::id::HostPid;
 use tranche_shm::message::{FRAME_BYTES, Frame, Reply};
 
@@ -54,6 +55,8 @@ impl Line {
         let mut frame = [0; FRAME_BYTES];
         let mut got = 0;
         while got < FRAME_BYTES {
+            // Whoever says more than can be heard shall not keep others from being.
+            consume_budget().await;
             // Most have said it before we ask, and then nothing has to be waited for.
             let (count, writer) = match self.hear_part(&mut frame[got..]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -98,5 +101,61 @@ impl Line {
             FRAME_BYTES => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    fn me() -> HostPid {
+        HostPid::new(std::process::id())
+    }
+
+    #[tokio::test]
+    async fn what_others_write_to_a_line_is_dropped_and_they_are_named() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let line = Line::to(ours).unwrap();
+        let somebody = HostPid::new(1);
+        theirs.write_all(&[7; FRAME_BYTES]).unwrap();
+        drop(theirs);
+        let told = AtomicBool::new(false);
+        let heard = line.hear(Writers::Only(somebody), |who| told.store(who == me(), Relaxed)).await;
+        assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(told.load(Relaxed));
+    }
+
+    #[tokio::test]
+    async fn the_owner_is_heard_and_who_wrote_before_the_kernel_was_asked_who_it_is() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&[7; FRAME_BYTES]).unwrap();
+        let line = Line::to(ours).unwrap();
+        let nobody = |who| panic!("{who} is not heard");
+        assert_eq!(line.hear(Writers::Unnamed(me()), nobody).await.unwrap(), [7; FRAME_BYTES]);
+        theirs.write_all(&[8; FRAME_BYTES]).unwrap();
+        assert_eq!(line.hear(Writers::Only(me()), nobody).await.unwrap(), [8; FRAME_BYTES]);
+    }
+
+    #[tokio::test]
+    async fn whoever_writes_more_than_can_be_heard_keeps_nobody_else_from_being() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let line = Line::to(ours).unwrap();
+        // More than one task may hear in a row, and no more than the socket holds.
+        let frames = 200;
+        (0..frames).for_each(|_| theirs.write_all(&[7; FRAME_BYTES]).unwrap());
+        drop(theirs);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let meanwhile = Arc::clone(&dropped);
+        let another = tokio::spawn(async move { meanwhile.load(Relaxed) });
+        let count = |_| {
+            dropped.fetch_add(1, Relaxed);
+        };
+        assert!(line.hear(Writers::Only(HostPid::new(1)), count).await.is_err());
+        assert_eq!(dropped.load(Relaxed), frames);
+        assert!(another.await.unwrap() < frames, "another task came when all was heard");
     }
 }
