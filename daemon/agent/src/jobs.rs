@@ -19,7 +19,7 @@ use tranche_jobs::{Desk, Happened, Launcher, OpenError, Owner, Retention, Site, 
 
 use crate::agent::Agent;
 use crate::failure::Failure;
-use crate::process::Process;
+use crate::process::{Process, has_ended};
 
 pub(crate) use door::JobsDoor;
 
@@ -121,10 +121,14 @@ impl Site for Hands {
     }
 
     async fn ended(&self, process: ProcessId) {
-        if let Ok(process) = Process::reopen(process) {
-            while process.ended().await.is_err() && process.is_alive() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+        while !has_ended(process) {
+            if let Ok(process) = Process::reopen(process)
+                && process.ended().await.is_ok()
+            {
+                return;
             }
+            // We may be out of descriptors: that is not its end.
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

@@ -10,8 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tranche_domain::id::{HostPid, InnerPid};
 use tranche_domain::slice::ProcessId;
 
@@ -57,15 +59,16 @@ impl Process {
     /// process that the handle names.
     fn with_handle(pid: HostPid, handle: OwnedFd) -> io::Result<Self> {
         let looked = Instant::now();
-        let Lineage { id, parent } = Lineage::read(pid).ok_or_else(gone)?;
+        // Without a descriptor to read with, nobody has ended.
+        let unread = || if is_alive(&handle) { io::Error::other("it cannot be looked at") } else { gone() };
+        let Lineage { id, parent } = Lineage::read(pid).ok_or_else(unread)?;
         let process = Self { id, parent, looked, handle: Arc::new(handle) };
         if process.is_alive() { Ok(process) } else { Err(gone()) }
     }
 
     /// Whether it has not ended; one that its parent has not yet waited for has.
     pub(crate) fn is_alive(&self) -> bool {
-        let mut polled = [PollFd::new(self.handle.as_fd(), PollFlags::POLLIN)];
-        matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+        is_alive(&self.handle)
     }
 
     /// Its pid in its own pid namespace, where that is another: by the handle, and by its name where the kernel is too
@@ -100,6 +103,18 @@ impl Process {
         let watched = sys::watch(Arc::clone(&self.handle))?;
         watched.readable().await.map(drop)
     }
+}
+
+fn is_alive(handle: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+}
+
+/// Whether a process is known to have ended. Nothing is known where there is no descriptor left to ask with.
+pub(crate) fn has_ended(id: ProcessId) -> bool {
+    let pid = i32::try_from(id.pid.get()).ok();
+    let is_there = pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH));
+    !is_there || Process::reopen(id).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Whether any of these has ended: one question for all of them.
@@ -247,6 +262,7 @@ mod tests {
         let id = Process::open(me()).unwrap().id;
         let other = ProcessId { start_time: id.start_time + 1, ..id };
         assert!(Process::reopen(id).is_ok() && Process::reopen(other).is_err());
+        assert!(!has_ended(id) && has_ended(other));
     }
 
     #[test]
@@ -259,7 +275,9 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(Process::open(HostPid::new(child.id())).is_err());
+        assert!(has_ended(process.id));
         child.wait().unwrap();
+        assert!(has_ended(process.id));
     }
 
     #[test]

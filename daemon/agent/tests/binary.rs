@@ -139,7 +139,7 @@ fn the_supervisor_hears_when_it_serves_that_it_lives_and_when_it_stops() {
         assert_eq!(hear(&supervisor), "WATCHDOG=1");
     }
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    kill(pid, Signal::SIGTERM).unwrap();
     while !hear(&supervisor).starts_with("STOPPING=1") {}
     terminate(child);
 }
