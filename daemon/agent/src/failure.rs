@@ -143,7 +143,7 @@ const fn desk_code(error: &DeskError) -> Code {
         | DeskError::Over(..) => Code::FailedPrecondition,
         DeskError::Job(JobRefusal::Exists(_)) | DeskError::ProjectExists(_) => Code::AlreadyExists,
         DeskError::Job(JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. }) => Code::InvalidArgument,
-        DeskError::NotAMember { .. } => Code::PermissionDenied,
+        DeskError::NotAMember { .. } | DeskError::OwnersLog { .. } => Code::PermissionDenied,
         DeskError::Store(_) | DeskError::Log { .. } => Code::Internal,
     }
 }

@@ -51,16 +51,16 @@ impl<S: Site> Desk<S> {
     /// If that cannot be read or written.
     pub fn open(folder: &Path, site: S, launcher: Launcher) -> Result<Self, OpenError> {
         let path = folder.join("jobs");
+        let (store, complaint) = recover::store(&folder.join("jobs.redb"), &path)?;
         let folders = Folders::open(path.clone()).map_err(|cause| OpenError::Folder { path, cause })?;
-        let (store, complaint) = recover::store(&folder.join("jobs.redb"))?;
         let all = store.read()?;
         complaint
             .into_iter()
             .chain(all.complaints.iter().cloned())
             .for_each(|complaint| site.note(complaint));
         let boot = recover::boot();
+        recover::sweep(&folders, &all.numbers);
         let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot);
-        recover::sweep(&folders, &state);
         let (retention, bell) = (Retention::DEFAULT, Notify::new());
         Ok(Self { site, launcher, folders, store, boot, retention, bell, state: Mutex::new(state) })
     }

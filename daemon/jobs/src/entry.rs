@@ -85,11 +85,35 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Reasons are no longer than this, in letters: what they quote may be.
+const LONGEST_REASON: usize = 1000;
+
 /// How a member's last run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     pub(crate) success: bool,
     pub(crate) why: String,
+    /// It names what is its owner's, programs and folders, and is for those who may see that.
+    #[serde(default)]
+    pub(crate) private: bool,
+}
+
+impl End {
+    fn new(success: bool, why: String) -> Self {
+        Self { success, why, private: false }
+    }
+
+    /// Of a command that could not be started, or ended badly.
+    fn bad(outcome: &Outcome) -> Self {
+        let private = matches!(outcome, Outcome::NotStarted(_));
+        let why = outcome.to_string().chars().take(LONGEST_REASON).collect();
+        Self { success: false, why, private }
+    }
+
+    /// Why, for anybody.
+    pub(crate) fn public(&self) -> &str {
+        if self.private { "its command could not be started" } else { &self.why }
+    }
 }
 
 /// What came of one start of a member.
@@ -137,10 +161,10 @@ impl Member {
     pub(crate) fn judge(&mut self, run: Run, retries: u32) -> Option<End> {
         let end = match (run, self.farewell.clone()) {
             (Run::Ended { outcome, told: false }, _) if outcome.is_success() => {
-                Some(End { success: true, why: outcome.to_string() })
+                Some(End::new(true, outcome.to_string()))
             }
             (_, Some(reason)) if reason.is_for_now() => None,
-            (_, Some(reason)) => Some(End { success: false, why: reason.to_string() }),
+            (_, Some(reason)) => Some(End::new(false, reason.to_string())),
             // Somebody other than the daemon told its shepherd: the machine is going down.
             (Run::Never | Run::Refused(_) | Run::Ended { told: true, .. }, None) => None,
             (Run::Ended { outcome, .. }, None) => self.failed(&outcome, retries),
@@ -151,7 +175,7 @@ impl Member {
 
     fn failed(&mut self, outcome: &Outcome, retries: u32) -> Option<End> {
         self.failures += 1;
-        (self.failures > retries).then(|| End { success: false, why: outcome.to_string() })
+        (self.failures > retries).then(|| End::bad(outcome))
     }
 }
 

@@ -24,6 +24,11 @@ pub enum DeskError {
          `tranche project update {project} --add-member NAME`"
     )]
     NotAMember { uid: u32, project: ProjectName },
+    #[error(
+        "job {job} of project {project} is interactive: what it printed may be the way into it, and is for whoever submitted \
+         it (user {uid}) and for whoever administers the node"
+    )]
+    OwnersLog { project: ProjectName, job: JobName, uid: u32 },
     #[error("job {job} of project {project} has no member {index}: it has {count}, from 0")]
     NoSuchMember { project: ProjectName, job: JobName, index: u32, count: u32 },
     #[error(transparent)]

@@ -77,6 +77,9 @@ fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// No more than this of what is written down of a start is read, in bytes: a shepherd writes a few lines.
+const MOST_WRITTEN: usize = 64 << 10;
+
 /// What is written down of a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
@@ -89,7 +92,7 @@ pub(crate) struct Written {
 
 impl Written {
     pub(crate) fn read(path: &Path) -> Self {
-        let text = fs::read(path).unwrap_or_default();
+        let (text, _) = read_log(path, 0, MOST_WRITTEN).unwrap_or_default();
         let lines = String::from_utf8_lossy(&text).into_owned();
         let mut written = Self::default();
         lines.lines().filter_map(|line| line.parse().ok()).for_each(|line| written.take(line));
@@ -119,7 +122,8 @@ impl Written {
 pub(crate) fn is_deserted(path: &Path) -> bool {
     match File::open(path) {
         Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok(),
-        Err(_) => true,
+        // What cannot be looked at now is not known to be so.
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 

@@ -194,7 +194,7 @@ impl<S: Site> Desk<S> {
         }
         if let (Some(slice), Some(end)) = (slice, end) {
             let what = if end.success { What::Succeeded } else { What::Failed };
-            self.site.record(crate::site::Happened { what, slice, evidence: end.why });
+            self.site.record(crate::site::Happened { what, slice, evidence: end.public().into() });
         }
         drop(state);
         self.bell.notify_one();

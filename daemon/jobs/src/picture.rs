@@ -98,34 +98,34 @@ impl<S: Site> Desk<S> {
             (None, _) => state.entries.keys().copied().collect(),
         };
         let gpus = state.board.floor().gpus().map(|gpu| (gpu.uuid, gpu.index)).collect();
-        let mut views: Vec<JobView> = ids.iter().filter_map(|id| job(&state, *id, &gpus)).collect();
-        let closed: Vec<bool> = ids.iter().map(|id| !self.may_see(&state, *id, asker)).collect();
+        let sights: Vec<Sight> = ids.iter().map(|id| sight(&state, *id, asker)).collect();
+        let seen = ids.iter().zip(&sights);
+        let mut views: Vec<JobView> =
+            seen.filter_map(|(id, sight)| job(&state, *id, &gpus, *sight)).collect();
         drop(state);
-        for ((view, id), closed) in views.iter_mut().zip(ids).zip(closed) {
-            if !closed {
-                self.add_private(view, id, name.is_some());
+        for ((view, id), sight) in views.iter_mut().zip(ids).zip(sights) {
+            if sight == Sight::Own {
+                self.add_address(view, id);
+            }
+            // What it runs only if it is looked at by itself.
+            if sight >= Sight::Project && name.is_some() {
+                self.add_launch(view, id);
             }
         }
         Ok(views)
     }
 
-    fn may_see(&self, state: &State, id: JobId, asker: Asker) -> bool {
-        let Some(entry) = state.entries.get(&id) else { return false };
-        let project = state.board.project(&entry.spec.project);
-        project.is_ok_and(|project| permit(asker, project, Some(entry.owner)).is_ok())
-    }
-
-    /// What only its own people see; what it runs only if it is looked at by itself.
-    fn add_private(&self, view: &mut JobView, id: JobId, closely: bool) {
+    /// Whoever has the address of a notebook can run there what they like as its owner.
+    fn add_address(&self, view: &mut JobView, id: JobId) {
         let running = view.members.iter().find(|member| member.state == JobState::Running);
         if let Some(member) = running.filter(|_| view.kind == Kind::Interactive) {
             let member = MemberId { job: id, index: member.index };
             let (text, _) = read_log(&self.folders.log(member), 0, FIRST).unwrap_or_default();
             view.url = url(&String::from_utf8_lossy(&text));
         }
-        if !closely {
-            return;
-        }
+    }
+
+    fn add_launch(&self, view: &mut JobView, id: JobId) {
         if let Some(launch) = self.store.launch(id).ok().flatten() {
             (view.command, view.workdir) = (launch.command, launch.workdir);
         }
@@ -146,6 +146,13 @@ impl<S: Site> Desk<S> {
         let state = self.state();
         let id = self.permitted(&state, project, name, asker)?;
         let entry = state.entries.get(&id);
+        if let Some(entry) = entry
+            && entry.spec.kind == Kind::Interactive
+            && sight(&state, id, asker) < Sight::Own
+        {
+            let (project, job, uid) = (project.clone(), name.clone(), entry.owner.uid);
+            return Err(DeskError::OwnersLog { project, job, uid });
+        }
         let count = entry.map_or(0, |entry| entry.spec.completions.get());
         if index >= count {
             return Err(DeskError::NoSuchMember {
@@ -168,6 +175,27 @@ impl<S: Site> Desk<S> {
     }
 }
 
+/// How much of a job somebody sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sight {
+    /// That it is there, and how far it is.
+    Public,
+    /// What it runs and prints, as a member of its project.
+    Project,
+    /// All, as whoever submitted it or administers the node.
+    Own,
+}
+
+fn sight(state: &State, id: JobId, asker: Asker) -> Sight {
+    let Some(entry) = state.entries.get(&id) else { return Sight::Public };
+    let project = state.board.project(&entry.spec.project);
+    match project {
+        _ if asker.admin || asker.uid == entry.owner.uid => Sight::Own,
+        Ok(project) if permit(asker, project, None).is_ok() => Sight::Project,
+        _ => Sight::Public,
+    }
+}
+
 /// Where a part of a log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFrom {
@@ -186,7 +214,7 @@ fn url(text: &str) -> Option<String> {
     Some(rest[..end.unwrap_or(rest.len())].to_owned())
 }
 
-fn job(state: &State, id: JobId, gpus: &BTreeMap<GpuUuid, u32>) -> Option<JobView> {
+fn job(state: &State, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight: Sight) -> Option<JobView> {
     let entry = state.entries.get(&id)?;
     let mut view = JobView::of(&entry.spec);
     (view.uid, view.submitted_unix_ms) = (entry.owner.uid, entry.submitted_unix_ms);
@@ -195,7 +223,10 @@ fn job(state: &State, id: JobId, gpus: &BTreeMap<GpuUuid, u32>) -> Option<JobVie
     view.members = entry
         .members
         .iter()
-        .map(|(index, known)| member(state, MemberId { job: id, index: *index }, entry, known, gpus))
+        .map(|(index, known)| {
+            let view = member(state, MemberId { job: id, index: *index }, entry, known, gpus);
+            MemberView { reason: reason(state, MemberId { job: id, index: *index }, known, sight), ..view }
+        })
         .collect();
     (view.state, view.reason) = match entry.ended_unix_ms {
         Some(_) => ended(&view),
@@ -249,20 +280,24 @@ fn member(
     let is = member_state(state, id, known, seat.as_ref().map(|(phase, _)| *phase));
     let has = !matches!(is, JobState::Pending) && !is.is_final();
     let indices = seat.filter(|_| has).map(|(_, uuids)| uuids).unwrap_or_default();
-    let refused = || state.refused.get(&id).map(ToString::to_string);
-    let reason = match &known.end {
-        Some(end) => end.why.clone(),
-        None => known.farewell.as_ref().map(ToString::to_string).or_else(refused).unwrap_or_default(),
-    };
     MemberView {
         index: id.index,
         state: is,
-        reason,
+        reason: String::new(),
         gpus: indices.iter().filter_map(|uuid| gpus.get(uuid).copied()).collect(),
         slice: has.then(|| entry.slice(id)),
         pid: state.tended.get(&id).and_then(|tended| tended.shepherd.get()).map(|shepherd| shepherd.pid),
         starts: known.starts,
         started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
+    }
+}
+
+fn reason(state: &State, id: MemberId, known: &Member, sight: Sight) -> String {
+    let refused = || state.refused.get(&id).map(ToString::to_string);
+    match &known.end {
+        Some(end) if sight >= Sight::Project => end.why.clone(),
+        Some(end) => end.public().into(),
+        None => known.farewell.as_ref().map(ToString::to_string).or_else(refused).unwrap_or_default(),
     }
 }
 

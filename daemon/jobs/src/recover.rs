@@ -1,6 +1,8 @@
 //! A desk as an earlier daemon left it.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tranche_domain::jobs::{Board, JobId, Kept, MemberId, Phase};
@@ -11,18 +13,33 @@ use crate::folder::Folders;
 use crate::state::State;
 use crate::store::{Everything, KeptJob, Store};
 
-/// Opens the store. One that is damaged is kept for a person to look at, and the node goes on without it.
-pub(crate) fn store(path: &Path) -> Result<(Store, Option<String>), OpenError> {
+/// Opens the store. One that is damaged is kept for a person to look at, with what its jobs printed, and the node goes on
+/// without it.
+pub(crate) fn store(path: &Path, printed: &Path) -> Result<(Store, Option<String>), OpenError> {
     let damaged = match Store::open(path) {
         Ok(store) => return Ok((store, None)),
         Err(error) if error.is_damage() => error,
         Err(error) => return Err(error.into()),
     };
+    let kept = set_aside(path)?;
+    let logs = set_aside(printed)?;
+    let note = format!(
+        "{damaged}; it is kept as {}, what its jobs printed as {}, and there are no projects and jobs",
+        kept.display(),
+        logs.display()
+    );
+    Ok((Store::open(path)?, Some(note)))
+}
+
+fn set_aside(path: &Path) -> Result<PathBuf, OpenError> {
     let aside = (1u32..).map(|n| PathBuf::from(format!("{}.corrupt-{n}", path.display())));
     let aside = aside.into_iter().find(|aside| !aside.exists()).unwrap_or_default();
-    fs::rename(path, &aside).map_err(|cause| OpenError::Folder { path: aside.clone(), cause })?;
-    let note = format!("{damaged}; it is kept as {}, and there are no projects and jobs", aside.display());
-    Ok((Store::open(path)?, Some(note)))
+    match fs::rename(path, &aside) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(OpenError::Folder { path: aside, cause })
+        }
+        _ => Ok(aside),
+    }
 }
 
 /// Which boot of the machine this is.
@@ -41,7 +58,8 @@ pub(crate) fn state(board: Board, all: Everything, boot: &str) -> State {
     for (id, kept) in all.jobs {
         places.extend(take_back(&mut state, id, kept));
     }
-    state.board.number_from(JobId(all.node.next_job));
+    let unused = all.numbers.last().map_or(0, |last| last.0 + 1);
+    state.board.number_from(JobId(unused.max(all.node.next_job)));
     let seated: Vec<Kept> = places.iter().filter(|kept| kept.phase != Phase::Claimed).cloned().collect();
     let lost = state.board.seat_again(places);
     if let Some((job, gpus)) = all.node.hold.as_ref().filter(|(job, _)| state.board.jobs().contains_key(job))
@@ -89,8 +107,42 @@ fn take_back(state: &mut State, id: JobId, kept: KeptJob) -> Vec<Kept> {
     }
 }
 
-/// Removes what jobs printed that are not known any more.
-pub(crate) fn sweep(folders: &Folders, state: &State) {
-    let unknown = |id: &JobId| !state.entries.contains_key(id);
-    folders.all().into_iter().filter(unknown).for_each(|id| folders.remove(id));
+/// Removes what jobs printed that are not kept any more. Of those that are and are not understood, another daemon may make
+/// something.
+pub(crate) fn sweep(folders: &Folders, kept: &BTreeSet<JobId>) {
+    folders.all().into_iter().filter(|id| !kept.contains(id)).for_each(|id| folders.remove(id));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_jobs_of_a_damaged_store_printed_is_set_aside_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, printed) = (place.path().join("jobs.redb"), place.path().join("jobs"));
+        for turn in 1..=2 {
+            fs::write(&file, "no database at all").unwrap();
+            fs::create_dir_all(printed.join("7")).unwrap();
+            let (_, complaint) = store(&file, &printed).unwrap();
+            assert!(complaint.unwrap().contains(&format!("jobs.corrupt-{turn}")));
+            assert!(place.path().join(format!("jobs.corrupt-{turn}/7")).exists() && !printed.exists());
+            assert!(place.path().join(format!("jobs.redb.corrupt-{turn}")).exists());
+        }
+    }
+
+    #[test]
+    fn what_a_job_printed_that_is_kept_and_not_understood_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let folders = Folders::open(place.path().into()).unwrap();
+        ["3", "4"].iter().for_each(|id| fs::create_dir(place.path().join(id)).unwrap());
+        sweep(&folders, &BTreeSet::from([JobId(3)]));
+        assert_eq!(folders.all(), [JobId(3)]);
+    }
+
+    #[test]
+    fn no_number_that_is_in_the_store_is_given_again() {
+        let all = Everything { numbers: BTreeSet::from([JobId(3), JobId(8)]), ..Everything::default() };
+        assert_eq!(state(Board::new(Vec::new()), all, "").board.next_number(), 9);
+    }
 }

@@ -1,5 +1,6 @@
 //! Where projects and jobs are kept. A change is there whole or not at all, whenever the daemon dies.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
@@ -68,6 +69,8 @@ pub(crate) struct Everything {
     pub(crate) projects: Vec<Project>,
     pub(crate) jobs: Vec<(JobId, KeptJob)>,
     pub(crate) node: KeptNode,
+    /// The numbers of all jobs that are kept, understood or not.
+    pub(crate) numbers: BTreeSet<JobId>,
     /// What could not be understood, for a person to see.
     pub(crate) complaints: Vec<String>,
 }
@@ -152,6 +155,7 @@ impl Store {
         }
         for row in transaction.open_table(JOBS)?.iter()? {
             let (id, text) = row?;
+            all.numbers.insert(JobId(id.value()));
             let job = understood(&mut all.complaints, "job", id.value(), text.value());
             all.jobs.extend(job.map(|job| (JobId(id.value()), job)));
         }

@@ -282,6 +282,36 @@ async fn only_its_own_people_submit_see_and_end_a_projects_jobs() {
     assert!(denied(desk.desk.suspend(&project, &name, true, stranger)));
     assert!(denied(desk.desk.log(&project, &name, 0, LogFrom::Byte(0), stranger).map(drop)));
     assert!(denied(desk.submit_as(wish("a", "mine", "1", "true"), stranger)));
+    let missing = Wish { command: vec!["/home/alice/plan".into()], ..wish("a", "missing", "1", "") };
+    desk.delete("a", "secret").unwrap();
+    desk.submit(missing).unwrap();
+    desk.until("a", "missing", JobState::Failed).await;
+    let failed = "missing".parse().unwrap();
+    let reason = |asker| desk.desk.jobs(Some(&project), Some(&failed), asker).unwrap().remove(0).reason;
+    assert!(reason(ADMIN).contains("/home/alice/plan"));
+    assert_eq!(reason(stranger), "its command could not be started");
+    assert!(!node.happened().iter().any(|told| told.contains("alice")));
+    let secret = wish("a", "secret", "1", "echo password; sleep 1000");
+    desk.gone("a", "secret").await;
+    desk.submit(secret).unwrap();
     desk.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
     assert!(!desk.desk.jobs(Some(&project), Some(&name), stranger).unwrap()[0].command.is_empty());
+}
+
+#[tokio::test]
+async fn the_way_into_an_interactive_job_is_its_owners_and_no_other_members() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    let serves = wish("a", "notebook", "1", "echo http://localhost:8888/?token=ab; sleep 1000");
+    desk.submit(Wish { kind: Kind::Interactive, ..serves }).unwrap();
+    let member = Asker { uid: 4242, admin: false };
+    desk.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
+    let (project, name) = ("a".parse().unwrap(), "notebook".parse().unwrap());
+    let url = |asker| desk.desk.jobs(Some(&project), Some(&name), asker).unwrap().remove(0).url;
+    node::until("its owner sees the address", || url(ADMIN).is_some()).await;
+    assert_eq!(url(member), None);
+    let log = desk.desk.log(&project, &name, 0, LogFrom::Byte(0), member).unwrap_err().to_string();
+    assert!(log.contains("is interactive"), "{log}");
+    desk.desk.suspend(&project, &name, true, member).unwrap();
 }
