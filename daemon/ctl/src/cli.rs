@@ -31,8 +31,9 @@ pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs
 #[command(name = "tranche", version, disable_help_subcommand = true)]
 pub struct Cli {
     /// The daemon's socket [default: /run/tranche/tranched.sock for root, else
-    /// $XDG_RUNTIME_DIR/tranche/tranched.sock]
-    #[arg(long, global = true, env = "TRANCHE_SOCKET", hide_env_values = true, value_name = "PATH")]
+    /// $XDG_RUNTIME_DIR/tranche/tranched.sock] [env: TRANCHE_SOCKET]
+    // Read elsewhere: what clap reads itself it shows in every usage line as if it had to be given.
+    #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
@@ -98,7 +99,7 @@ pub struct SizeArgs {
     #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true)]
     pub share: Option<Share>,
     /// Memory on each GPU, such as 16Gi; alone, the compute share follows from it
-    #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = quantity::memory)]
     pub memory: Option<Bytes>,
     /// Compute on each GPU, such as 30% or 0.3
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
@@ -116,7 +117,7 @@ pub struct SizeArgs {
     #[arg(long, value_name = "GPU", value_delimiter = ',')]
     pub gpu: Vec<GpuSelector>,
     /// How long to wait for room, such as 30s or 5m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub wait: Option<Duration>,
 }
 
@@ -174,7 +175,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = SIZE)]
     pub slice: Option<SliceName>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

@@ -194,7 +194,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// The daemon's socket: as told, or beside the socket of the slice we are in, or the usual place.
+/// The daemon's socket: as told, here or by the environment, or beside the socket of the slice we are in, or the usual place.
 pub fn socket(told: Option<PathBuf>) -> PathBuf {
     let beside_slice = || env::var_os(SLICE_SOCKET).and_then(|slice| runtime_of(Path::new(&slice)));
     let usual = || {
@@ -206,7 +206,10 @@ pub fn socket(told: Option<PathBuf>) -> PathBuf {
             _ => everybodys,
         }
     };
-    told.or_else(|| beside_slice().filter(|socket| socket.exists())).unwrap_or_else(usual)
+    let environment = || env::var_os("TRANCHE_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
+    told.or_else(environment)
+        .or_else(|| beside_slice().filter(|socket| socket.exists()))
+        .unwrap_or_else(usual)
 }
 
 /// Where a user's own daemon listens; root has none.

@@ -62,11 +62,22 @@ pub enum Failure {
         "which project? name one with -p, or choose yours once with `tranche project set NAME`; {}", projects(.0)
     )]
     WhichProject(Vec<String>),
+    /// The project that was chosen once is gone.
+    #[error(
+        "there is no project {name}, which `tranche project set` chose once: choose another that way, name one with -p, or \
+         remove {path}", path = .path.display()
+    )]
+    ChosenProject {
+        /// Its name.
+        name: String,
+        /// Where the choice is kept.
+        path: PathBuf,
+    },
     /// No user of that name.
     #[error("there is no user {0} on this node; give a name that `getent passwd` knows, or a uid")]
     NoSuchUser(String),
     /// A job has no slice to go into.
-    #[error("job {job} is {state}, and there is nothing to enter before it runs{}", because(.reason))]
+    #[error("job {job} is {state}: there is nothing to enter {}{}", when(.state), because(.reason))]
     NotRunning {
         /// The job.
         job: String,
@@ -140,6 +151,10 @@ fn projects(names: &[String]) -> String {
         return "there are no projects: `tranche project create NAME --quota N` makes one".into();
     }
     format!("there are: {}", names.join(", "))
+}
+
+fn when(state: &str) -> &'static str {
+    if matches!(state, "Succeeded" | "Failed") { "any more; submit it again" } else { "before it runs" }
 }
 
 fn because(reason: &str) -> String {

@@ -13,15 +13,21 @@ use crate::out;
 /// Shows what `args` ask for, of the daemon at `socket`.
 pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
     let earliest = args.since.map(|since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH));
+    let mut any = false;
     Daemon::connect(socket)?.events(args.slice.as_ref(), args.follow, |event| {
         if earliest.is_some_and(|earliest| time(&event) < earliest) {
             return Ok(());
         }
+        any = true;
         match args.output.json {
             true => out::json_line(&event),
             false => out::print(&line(&event)),
         }
-    })
+    })?;
+    if let (Some(slice), false) = (&args.slice, any) {
+        eprintln!("tranche: no events of a slice {slice} are kept, or none that late");
+    }
+    Ok(())
 }
 
 fn time(event: &Event) -> SystemTime {

@@ -7,6 +7,7 @@ mod project;
 mod show;
 
 pub use history::history;
+pub(crate) use project::PROJECT_FILE;
 pub use project::project;
 
 use std::io::Write;
@@ -38,9 +39,19 @@ pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     if args.output.json {
         return out::json(&job);
     }
+    warnings(args).iter().for_each(|warning| eprintln!("tranche: {warning}"));
     let JobView { name, project, state, .. } = &job;
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
     out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
+}
+
+/// What will keep it from starting, unless that changes until then.
+fn warnings(args: &SubmitArgs) -> Vec<String> {
+    let missing = args.workdir.as_ref().filter(|folder| !folder.is_dir());
+    let folder = missing.map(|folder| {
+        format!("there is no folder {} now: if there is none when it is to start, it fails", folder.display())
+    });
+    folder.into_iter().collect()
 }
 
 fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
@@ -90,7 +101,10 @@ fn workdir(told: Option<&Path>) -> Result<String, Failure> {
 /// Lists jobs.
 pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
-    let chosen = args.project.clone().or_else(|| project::chosen().filter(|_| !args.all));
+    let chosen = match &args.project {
+        None if !args.all => project::chosen(&mut daemon)?,
+        named => named.clone(),
+    };
     loop {
         let jobs = daemon.jobs(chosen.as_ref(), None)?;
         match (args.output.json, args.watch) {
@@ -125,16 +139,36 @@ pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.job.project.as_ref())?;
     let request = v1::FollowLogRequest {
-        project: project.into(),
+        project: project.to_string(),
         name: args.job.name.to_string(),
         member: args.member,
         last_lines: args.tail,
         follow: args.follow,
     };
+    let mut printed = false;
     daemon.log(request, |part| {
+        printed |= !part.is_empty();
         let mut out = std::io::stdout().lock();
         out.write_all(part).and_then(|()| out.flush()).map_err(Failure::Output)
-    })
+    })?;
+    let job = daemon.jobs(Some(&project), Some(&args.job.name))?.into_iter().next();
+    job.iter()
+        .flat_map(|job| about_log(job, args.member, printed))
+        .for_each(|note| eprintln!("tranche: {note}"));
+    Ok(())
+}
+
+/// What there is to say of a log beside what is in it.
+fn about_log(job: &JobView, member: u32, printed: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
+    if !printed {
+        notes.push(format!("it has printed nothing; job {} is {}{reason}", job.name, job.state));
+    }
+    if job.completions > 1 && member == 0 {
+        notes.push(format!("this is member 0 of {}; -m shows another's", job.completions));
+    }
+    notes
 }
 
 /// Runs a program in the slice of a job.

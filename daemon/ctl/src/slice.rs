@@ -69,8 +69,17 @@ fn report(done: &str, slice: &SliceView, output: OutputArgs) -> Result<(), Failu
     if output.json {
         out::json(slice)
     } else {
-        out::print(&format!("{done} slice {}: {}", slice.name, size(slice)))
+        out::print(&format!("{done} slice {}: {}{}", slice.name, size(slice), over(slice)))
     }
+}
+
+/// That it uses more than it may.
+fn over(slice: &SliceView) -> String {
+    let over = slice.devices.iter().find(|device| device.used > device.cap);
+    over.map_or_else(String::new, |device| {
+        let (used, gpu) = (device.used, device.gpu_index);
+        format!("; it uses {used} of GPU {gpu} and gets no more until that is less than its part")
+    })
 }
 
 /// `16255 MiB of GPU 0, 50 % of its compute`, and what is out of the ordinary.
@@ -123,7 +132,10 @@ fn row(slice: &SliceView) -> Vec<String> {
     let memory: Vec<_> = slice
         .devices
         .iter()
-        .map(|device| format!("{} / {} MiB", device.used.whole_mib(), device.cap.whole_mib()))
+        .map(|device| {
+            let over = if device.used > device.cap { " (over)" } else { "" };
+            format!("{} / {} MiB{over}", device.used.whole_mib(), device.cap.whole_mib())
+        })
         .collect();
     vec![
         slice.name.to_string(),
@@ -131,7 +143,7 @@ fn row(slice: &SliceView) -> Vec<String> {
         gpus.join("\n"),
         memory.join("\n"),
         slice.compute.to_string(),
-        slice.mode.to_string(),
+        format!("{}{}", slice.mode, if slice.frozen { ", frozen" } else { "" }),
         slice.tier.clone(),
         slice.processes.len().to_string(),
         lifetime(slice).into(),

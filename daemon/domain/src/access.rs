@@ -138,7 +138,10 @@ impl fmt::Display for Denied {
                 write!(f, "uid {uid} made slice {name} and may delete it, but may not {verb} it any more")?;
             }
             None if self.verb == Verb::Administer => {
-                return write!(f, "only root may do that, not uid {uid}");
+                return write!(
+                    f,
+                    "only root may change the daemon, its GPUs and its projects, not uid {uid}"
+                );
             }
             None => write!(f, "uid {uid} may look, but may not {verb} slices")?,
         }

@@ -85,7 +85,8 @@ fn a_cordoned_gpu_that_is_named_is_refused_by_who_cordoned_it() {
     let refused = place(&[cordoned(0, 0), room(1, 0)], part(500), &named).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "GPU 0 takes no further slices: it is cordoned by root (uid 0) since noon: fan"
+        "GPU 0 takes no further slices: it is cordoned by root (uid 0) since noon: fan; `tranche gpu uncordon 0` \
+         ends that"
     );
 }
 

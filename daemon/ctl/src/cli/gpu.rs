@@ -7,6 +7,7 @@ use tranche_domain::cordon::Reason;
 use tranche_domain::id::GpuSelector;
 
 use super::OutputArgs;
+use super::quantity;
 
 /// `tranche gpu`.
 #[derive(Debug, Subcommand)]
@@ -55,7 +56,7 @@ pub struct DrainArgs {
     pub cordon: CordonArgs,
     /// How long everybody may take to go of their own accord, such as 10m [default: for ever; with
     /// --delete-slices 0s]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub timeout: Option<Duration>,
     /// After that, send the processes of slices SIGTERM, and after the grace period delete what slices there are
     /// still and kill their processes

@@ -62,10 +62,10 @@ pub struct ProjectSettings {
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
     pub interactive_gpus: Option<Gpus>,
     /// How long an interactive job may run, such as 8h; 0s: for ever
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub interactive_limit: Option<Duration>,
     /// How long an interactive job may use no GPU time, such as 30m; 0s: for ever
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub idle_limit: Option<Duration>,
     /// Users who may submit to it and see its jobs, by name or uid
     #[arg(long = "add-member", visible_alias = "member", value_name = "USER", value_delimiter = ',')]
@@ -132,7 +132,7 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub completions: Option<NonZeroU32>,
     /// How long a member may run, such as 12h
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub max_runtime: Option<Duration>,
     /// How often a member that fails is started again
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -141,7 +141,7 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "SIGNAL")]
     pub warn: Option<Warning>,
     /// How long it has between being told to stop and being killed, and after the warning as well
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time, default_value = "10s")]
     pub grace: Duration,
     /// How to print
     #[command(flatten)]
@@ -240,7 +240,7 @@ pub struct HistoryArgs {
     #[arg(long, value_enum, default_value_t = By::Project)]
     pub by: By,
     /// Only what happened in this time until now, such as 1h
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub since: Option<Duration>,
     /// Print comma-separated values
     #[arg(long)]

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use tranche_domain::id::SliceName;
 
 use super::OutputArgs;
+use super::quantity;
 
 /// `tranche smi`.
 #[derive(Args, Debug)]
@@ -66,7 +67,7 @@ pub struct EventsArgs {
     #[arg(long, value_name = "NAME")]
     pub slice: Option<SliceName>,
     /// Only what happened in this time until now, such as 10m
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub since: Option<Duration>,
     /// How to print: JSON is one object for each event, each on a line of its own
     #[command(flatten)]

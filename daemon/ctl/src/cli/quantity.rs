@@ -1,5 +1,7 @@
 //! Quantities as people write them on the command line.
 
+use std::time::Duration;
+
 use bytesize::ByteSize;
 use tranche_domain::compute::Priority;
 use tranche_domain::request::{Fraction, Share};
@@ -15,11 +17,21 @@ pub(super) fn memory(text: &str) -> Result<Bytes, String> {
         .parse()
         .map_err(|_| format!("{text:?} is not an amount of memory: write it as 16Gi, 512Mi or 1.5Gi"))?;
     match Bytes::new(size.as_u64()) {
+        bytes if bytes > MOST_MEMORY => Err(format!("{text:?} is more memory than any GPU has")),
         bytes if bytes.whole_mib() == 0 => {
             Err(format!("{text:?} is less than 1 MiB, the smallest slice of memory"))
         }
         bytes => Ok(bytes),
     }
+}
+
+/// No GPU has as much, and sums of it are far from too large for their type.
+const MOST_MEMORY: Bytes = Bytes::mib(1 << 30);
+
+/// A time: `90s`, `15m`, `12h`, `1h 30m`.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let bad = |_| format!("{text:?} is no length of time: write 90s, 15m, 12h or 1h 30m");
+    humantime::parse_duration(text).map_err(bad)
 }
 
 /// `16G`, `16GB` and `16Gi` all become `16GiB`; a text in no such form stays as it is.

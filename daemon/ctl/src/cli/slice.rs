@@ -108,7 +108,7 @@ pub struct ResizeArgs {
     #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::fraction)]
     pub fraction: Option<Fraction>,
     /// New memory on each GPU, such as 16Gi
-    #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = quantity::memory)]
     pub memory: Option<Bytes>,
     /// New compute on each GPU, such as 30% or 0.3
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]

@@ -2,12 +2,21 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::lab::Lab;
 use super::narrator::Narrator;
 use super::{DemoError, DemoGpu, interrupt, sweep};
 use crate::client::Daemon;
+use crate::jobs::PROJECT_FILE;
+
+/// How long jobs may take to end when the shell has.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a program may take to notice that what it started has ended.
+const NOTICE: Duration = Duration::from_secs(2);
 
 /// Opens the user's shell on the simulated node. Everything is gone when the shell ends.
 ///
@@ -31,14 +40,39 @@ pub fn play() -> Result<(), DemoError> {
         lab.ground.gpu.name
     ));
     let shell = shell(&lab);
+    end_jobs(&mut client);
     end_slices(&mut client);
     drop(daemon);
-    for pid in sweep::processes_of(lab.folder()) {
+    for pid in left_behind(lab.folder()) {
         narrator
             .line(&format!("process {pid}, started in that shell, still runs; the node under it is gone"));
     }
     lab.tear_down();
     shell
+}
+
+/// Who still runs, though what was in a slice was ended with it, and whoever waited for that has had time to notice.
+fn left_behind(folder: &Path) -> Vec<u32> {
+    sweep::end_members(folder);
+    let end = Instant::now() + NOTICE;
+    loop {
+        let there = sweep::processes_of(folder);
+        if there.is_empty() || Instant::now() >= end {
+            return there;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends jobs, which would be started again if only their slices ended.
+fn end_jobs(client: &mut Daemon) {
+    for job in client.jobs(None, None).unwrap_or_default() {
+        let _ = client.delete_job(&job.project, &job.name);
+    }
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end && client.jobs(None, None).is_ok_and(|jobs| !jobs.is_empty()) {
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Ends what still runs in slices. A daemon that the user ended has none left to end.
@@ -52,6 +86,7 @@ fn shell(lab: &Lab) -> Result<(), DemoError> {
     let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
     let mut command = Command::new(&shell);
     command.envs(lab.environment()).env("PATH", path(lab)).env("TRANCHE_PLAY", "simulated");
+    command.env(PROJECT_FILE, lab.folder().join("project"));
     command.status().map(drop).map_err(DemoError::io(format!("starting {}", shell.display())))
 }
 

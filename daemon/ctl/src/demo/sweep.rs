@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// Processes whose environment names the folder, whoever started them; not this one.
 pub(super) fn processes_of(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -11,9 +14,22 @@ pub(super) fn processes_of(folder: &Path) -> Vec<u32> {
     pids.filter(|&pid| pid != std::process::id() && names(pid, folder)).collect()
 }
 
+/// Ends those of them that were started in a slice: it is gone.
+pub(super) fn end_members(folder: &Path) {
+    let inside = |pid: &u32| environment_has(*pid, b"TRANCHE_SLICE_SOCKET=");
+    for pid in processes_of(folder).into_iter().filter(inside) {
+        if let Ok(pid) = i32::try_from(pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL); // or it has ended
+        }
+    }
+}
+
 fn names(pid: u32, folder: &Path) -> bool {
+    environment_has(pid, folder.as_os_str().as_bytes())
+}
+
+fn environment_has(pid: u32, wanted: &[u8]) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let wanted = folder.as_os_str().as_bytes();
     environment.windows(wanted.len()).any(|window| window == wanted)
 }
 

@@ -138,6 +138,9 @@ fn row(view: &ProjectView) -> Vec<String> {
 
 // Which is meant
 
+/// Names another file than the usual one.
+pub(crate) const PROJECT_FILE: &str = "TRANCHE_PROJECT_FILE";
+
 fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
     find(daemon, &args.name)?;
     let path =
@@ -150,20 +153,33 @@ fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
     out::print(&format!("project {} is meant from now on where none is named", args.name))
 }
 
+/// Where the choice is kept; whoever plays has a place for it that is gone with the game.
 fn file() -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(file) = absolute(PROJECT_FILE) {
+        return Some(file);
+    }
     let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
     Some(folder.join("tranche/project"))
 }
 
 /// The project that was chosen once.
-pub(super) fn chosen() -> Option<ProjectName> {
-    fs::read_to_string(file()?).ok()?.trim().parse().ok()
+pub(super) fn chosen(daemon: &mut Daemon) -> Result<Option<ProjectName>, Failure> {
+    let Some(path) = file() else { return Ok(None) };
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let Ok(name) = text.trim().parse::<ProjectName>() else { return Ok(None) };
+    match daemon.projects()?.iter().any(|view| view.project.name == name) {
+        true => Ok(Some(name)),
+        false => Err(Failure::ChosenProject { name: name.to_string(), path }),
+    }
 }
 
 /// The one that is named, or was chosen, or the only one.
 pub(super) fn which(daemon: &mut Daemon, named: Option<&ProjectName>) -> Result<ProjectName, Failure> {
-    if let Some(name) = named.cloned().or_else(chosen) {
+    if let Some(name) = named {
+        return Ok(name.clone());
+    }
+    if let Some(name) = chosen(daemon)? {
         return Ok(name);
     }
     let mut names: Vec<ProjectName> = daemon.projects()?.into_iter().map(|view| view.project.name).collect();

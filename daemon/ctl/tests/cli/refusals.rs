@@ -32,12 +32,32 @@ fn other_bad_quantities_are_refused_too() {
     ending(nobody, &["run", "--memory", "lots", "true"]).refused(2, &["lots", "16Gi"]);
     ending(nobody, &["run", "-g", "1", "--compute", "130%", "true"]).refused(2, &["130%", "30%"]);
     ending(nobody, &["run", "-g", "1", "--gpu", "first", "true"]).refused(2, &["first", "GPU-"]);
-    ending(nobody, &["run", "-g", "1", "--wait", "long", "true"]).refused(2, &["long"]);
+    ending(nobody, &["run", "-g", "1", "--wait", "long", "true"]).refused(2, &["long", "90s"]);
+    ending(nobody, &["slice", "create", "a", "--memory", "-5Gi"]).refused(2, &["\"-5Gi\"", "16Gi"]);
+    let huge = "99999999999999999999Gi";
+    ending(nobody, &["slice", "create", "a", "--memory", huge])
+        .refused(2, &[huge, "more memory than any GPU"]);
     ending(nobody, &["run", "-g", "1", "--name", "A/B", "true"]).refused(2, &["A/B", "cannot name a slice"]);
     ending(nobody, &["run", "-g", "1", "--mode", "lax", "true"]).refused(2, &["lax", "best-effort"]);
     ending(nobody, &["slice", "resize", "a", "-g", "2"]).refused(2, &["create another slice"]);
     ending(nobody, &["run", "true"]).refused(2, &["--gpus"]);
     ending(nobody, &["run", "-g", "0.5"]).refused(2, &["CMD"]);
+}
+
+#[test]
+fn a_misspelt_option_is_no_program() {
+    let daemon = Daemon::new();
+    for words in [&["-g", "0.3", "--nam", "foo", "--", "true"][..], &["--nam", "foo", "-g", "0.3", "true"]] {
+        ending(&daemon.socket(), &[&["run"], words].concat()).refused(2, &["--nam", "--name"]);
+    }
+    assert_eq!(daemon.asked(), []);
+    ending(&daemon.socket(), &["run", "-g", "0.3", "sh", "-c", "exit 0", "--nam"]).printed();
+}
+
+#[test]
+fn a_usage_line_names_only_what_has_to_be_given() {
+    let ending = ending("/nonexistent".as_ref(), &["slice", "create", "a"]);
+    assert!(!ending.stderr.contains("--socket"), "{}", ending.stderr);
 }
 
 #[test]

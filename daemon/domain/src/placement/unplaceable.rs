@@ -74,7 +74,10 @@ impl fmt::Display for Unplaceable {
             }
             Self::NotSliceable { index, reason } => write!(f, "GPU {index} takes no slices: {reason}"),
             Self::Cordoned { index, cordon } => {
-                write!(f, "GPU {index} takes no further slices: it is {cordon}")
+                write!(
+                    f,
+                    "GPU {index} takes no further slices: it is {cordon}; `tranche gpu uncordon {index}` ends that"
+                )
             }
             Self::NoRoom { demand, rooms, ever } => {
                 write!(f, "no room for {demand}:")?;

@@ -22,6 +22,7 @@ mod identity;
 mod jobs;
 mod load;
 mod over_cap;
+mod play;
 mod recovery;
 mod resize;
 mod routes;
