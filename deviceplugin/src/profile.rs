@@ -104,7 +104,7 @@ impl Profile {
         let mut node = Node::new(vec![gpu.clone()]);
         let claims = devices.into_iter().map(|(profile, device)| {
             let alone = Bundle::of(vec![device.clone()]).expect("one device always has a name");
-            node.create(&profile.request(&alone), Origin { uid: 0, now_unix_ms: 0 }).map(Claim::of)
+            node.create(&profile.request(&alone), Origin { uid: 0, now_unix_ms: 0, job: None }).map(Claim::of)
         });
         claims.collect()
     }

@@ -19,7 +19,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tranche_domain::access::Verb;
 use tranche_domain::id::SliceName;
-use tranche_domain::node::{Gpu, Node};
+use tranche_domain::jobs::MemberId;
+use tranche_domain::node::{Gpu, Node, Refusal};
+use tranche_domain::slice::Slice;
 use tranche_domain::truth::Violations;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
@@ -231,18 +233,26 @@ impl Agent {
 
     /// Whether somebody may do something with a slice, stranded or not.
     fn permit(&self, core: &Core, name: &SliceName, caller: &Caller, verb: Verb) -> Result<(), Failure> {
-        let stranded = core.stranded.iter().find(|saved| saved.slice.name == *name).map(|saved| &saved.slice);
-        let owner = match stranded {
-            Some(slice) => slice.owner_uid,
-            None => core.node.slice(name)?.owner_uid,
-        };
-        self.gate.permit_with(caller, verb, name, owner)
+        self.gate.permit_with(caller, verb, name, core.slice(name)?.owner_uid)
     }
 }
 
 impl Core {
     pub(crate) fn is_stranded(&self, name: &SliceName) -> bool {
         self.stranded.iter().any(|saved| saved.slice.name == *name)
+    }
+
+    /// A slice, stranded or not.
+    pub(crate) fn slice(&self, name: &SliceName) -> Result<&Slice, Refusal> {
+        let stranded = self.stranded.iter().find(|saved| saved.slice.name == *name);
+        stranded.map_or_else(|| self.node.slice(name), |saved| Ok(&saved.slice))
+    }
+
+    /// A slice of which nobody said for whom it was made is a job's from now on.
+    pub(crate) fn claim(&mut self, name: &SliceName, job: MemberId) {
+        self.node.claim(name, job);
+        let stranded = self.stranded.iter_mut().filter(|saved| saved.slice.name == *name);
+        stranded.for_each(|saved| saved.slice.job = saved.slice.job.or(Some(job)));
     }
 
     /// All of a slice of an earlier daemon has been taken over.

@@ -57,6 +57,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         frozen: false,
         ephemeral: false,
         pod: None,
+        job: None,
         owner_uid: 0,
         created_unix_ms: 0,
     }

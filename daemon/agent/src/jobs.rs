@@ -11,13 +11,13 @@ use nix::sys::signal::Signal;
 use tranche_domain::compute::Priority;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
-use tranche_domain::jobs::{Gpu, Size};
+use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Desk, Happened, Launcher, OpenError, Owner, Retention, Site, What};
+use tranche_jobs::{Desk, Happened, JobSlice, Launcher, OpenError, Owner, Retention, Site, What};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Core};
 use crate::failure::Failure;
 use crate::process::{Process, has_ended};
 
@@ -61,14 +61,33 @@ fn shepherd_beside(shim: &Path) -> PathBuf {
     shim.with_file_name("tranche-shepherd")
 }
 
+/// Whose a member's slice is, stranded or not; nothing where there is none that was made for it.
+fn owner(core: &Core, slice: &JobSlice) -> Option<u32> {
+    let found = core.slice(&slice.name).ok()?;
+    (found.job == Some(slice.member)).then_some(found.owner_uid)
+}
+
+/// Why a member cannot have its slice.
+fn taken(core: &Core, slice: &JobSlice) -> String {
+    let name = &slice.name;
+    match core.slice(name).ok().filter(|found| found.job != Some(slice.member)) {
+        Some(other) => format!(
+            "slice {name} was not made for this job but by uid {}: have it deleted (`tranche slice delete {name}`), or \
+             submit the job under another name",
+            other.owner_uid
+        ),
+        None => format!("its slice {name} is being deleted"),
+    }
+}
+
 impl Site for Hands {
-    fn gpus(&self, of_jobs: &BTreeSet<SliceName>) -> Vec<Gpu> {
-        self.agent.core().node.for_jobs(|name| of_jobs.contains(name))
+    fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<Gpu> {
+        self.agent.core().node.for_jobs(members)
     }
 
-    fn open(&self, slice: &SliceName, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String> {
+    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String> {
         let request = SliceRequest {
-            name: Some(slice.clone()),
+            name: Some(slice.name.clone()),
             share: size.into(),
             memory: None,
             compute: None,
@@ -79,12 +98,21 @@ impl Site for Hands {
             ephemeral: false,
             pod: None,
         };
-        self.agent.create_for(&request, owner.uid).map(drop).map_err(|failure| failure.to_string())
+        match self.agent.create_for(&request, owner.uid, slice.member) {
+            Ok(_) => Ok(()),
+            Err(Failure::Refused(Refusal::Exists(_))) => Err(taken(&self.agent.core(), slice)),
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    fn claim(&self, slice: &JobSlice) {
+        self.agent.core().claim(&slice.name, slice.member);
+        self.agent.save();
     }
 
     fn enter(
         &self,
-        slice: &SliceName,
+        slice: &JobSlice,
         process: ProcessId,
         environment: Vec<(String, String)>,
     ) -> Result<Vec<(String, String)>, String> {
@@ -92,28 +120,32 @@ impl Site for Hands {
         if !shim.is_file() {
             return Err(Failure::NoShim(shim.display().to_string()).to_string());
         }
-        let entered = self.agent.admit(&mut self.agent.core(), slice, process);
-        let entered = entered.map_err(|failure| failure.to_string())?;
+        let mut core = self.agent.core();
+        // Somebody may have deleted it meanwhile, and somebody else made another of that name.
+        let name = owner(&core, slice).map(|_| &slice.name).ok_or_else(|| taken(&core, slice))?;
+        let entered = self.agent.admit(&mut core, name, process).map_err(|failure| failure.to_string())?;
+        drop(core);
         let gpus: Vec<String> = entered.parts.iter().map(|part| part.gpu.to_string()).collect();
         let mut inside: BTreeMap<String, String> = environment.into_iter().collect();
         let preloaded = inside.remove("LD_PRELOAD").filter(|list| !list.is_empty());
         let list = [Some(shim.display().to_string()), preloaded].into_iter().flatten().collect::<Vec<_>>();
         inside.insert("LD_PRELOAD".into(), list.join(":"));
-        inside.insert(SLICE_SOCKET.into(), self.agent.layout.attach(slice).display().to_string());
+        inside.insert(SLICE_SOCKET.into(), self.agent.layout.attach(name).display().to_string());
         inside.insert("CUDA_VISIBLE_DEVICES".into(), gpus.join(","));
         Ok(inside.into_iter().collect())
     }
 
-    async fn close(&self, slice: &SliceName) {
-        self.used.lock().expect("nothing panics while it holds this").remove(slice);
+    async fn close(&self, slice: &JobSlice) {
+        let name = &slice.name;
+        self.used.lock().expect("nothing panics while it holds this").remove(name);
         // It has no end before everybody in it has one, however long the driver takes over that.
         loop {
-            let owner = self.agent.core().node.slice(slice).map(|slice| slice.owner_uid);
-            let Ok(owner) = owner else { return };
-            match self.agent.end(slice, true, owner).await {
+            let owner = owner(&self.agent.core(), slice);
+            let Some(owner) = owner else { return };
+            match self.agent.end(name, true, owner).await {
                 Ok(_) | Err(Failure::Refused(Refusal::Unknown(_))) => return,
                 Err(failure) => {
-                    tracing::warn!(%slice, %failure, "the slice of a job does not end");
+                    tracing::warn!(slice = %name, %failure, "the slice of a job does not end");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -152,6 +184,10 @@ impl Site for Hands {
 
     fn note(&self, note: String) {
         self.agent.note(note);
+    }
+
+    fn withdraw(&self, note: &str) {
+        self.agent.withdraw(note);
     }
 
     fn record(&self, happened: Happened) {

@@ -125,7 +125,7 @@ mod tests {
         let uuid = GpuUuid::from_bytes([1; 16]);
         let gpu = Gpu { index: 0, uuid, island: 0, capacity: Bytes::mib(1000), obstacle: None };
         let mut node = Node::new(vec![gpu]);
-        node.create(&request("0.5"), Origin { uid: 0, now_unix_ms: 0 }).unwrap();
+        node.create(&request("0.5"), Origin { uid: 0, now_unix_ms: 0, job: None }).unwrap();
 
         let mut queue = Queue::default();
         let caller = Waiter { uid: 7, pid: HostPid::new(1) };

@@ -265,6 +265,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         parts,
         ephemeral: true,
         pod: None,
+        job: None,
         owner_uid,
         created_unix_ms: now_unix_ms(),
     })

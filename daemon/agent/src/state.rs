@@ -68,6 +68,7 @@ pub(crate) mod tests {
     use super::*;
     use tranche_domain::compute::Priority;
     use tranche_domain::id::HostPid;
+    use tranche_domain::jobs::{JobId, MemberId};
     use tranche_domain::request::ComputeMode;
     use tranche_domain::slice::Part;
     use tranche_domain::units::{Bytes, Permille};
@@ -85,6 +86,7 @@ pub(crate) mod tests {
             frozen: true,
             ephemeral: true,
             pod: Some("default/train/main".parse().unwrap()),
+            job: Some(MemberId { job: JobId(5), index: 6 }),
             owner_uid: 3,
             created_unix_ms: 4,
         };
@@ -96,12 +98,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_from_before_there_were_limits_and_pods_is_read() {
+    fn a_file_from_before_there_were_limits_pods_and_jobs_is_read() {
         let old = br#"{"version": 1, "generation": 3, "slices": [{"slice": {"name": "a", "share":
             {"fraction": 500}, "parts": [], "compute": 500, "mode": "fair", "ephemeral": false,
             "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;
         let slice = State::parse(old).unwrap().slices.remove(0).slice;
         assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
-        assert_eq!(slice.pod, None);
+        assert_eq!((slice.pod, slice.job), (None, None));
     }
 }

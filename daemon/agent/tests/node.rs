@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
 mod common;
+#[path = "node/jobs.rs"]
+mod jobs;
 #[path = "node/memory.rs"]
 mod memory;
 #[path = "node/pods.rs"]

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use crate::cordon::Cordon;
 use crate::id::{GpuUuid, SliceName};
+use crate::jobs::MemberId;
 use crate::placement::{self, Place, Room};
 use crate::pod::PodContainer;
 use crate::request::{Resize, SliceRequest};
@@ -37,13 +38,15 @@ pub struct Gpu {
     pub obstacle: Option<String>,
 }
 
-/// Who asks, and when.
+/// Who asks, when, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The user.
     pub uid: u32,
     /// Milliseconds since the Unix epoch.
     pub now_unix_ms: u64,
+    /// The member of a job that is to live there.
+    pub job: Option<MemberId>,
 }
 
 /// GPUs and the slices on them.
@@ -148,6 +151,7 @@ impl Node {
             frozen: false,
             ephemeral: request.ephemeral,
             pod: request.pod.clone(),
+            job: origin.job,
             owner_uid: origin.uid,
             created_unix_ms: origin.now_unix_ms,
         };
@@ -189,6 +193,13 @@ impl Node {
         let news = slice.pod != pod;
         slice.pod = pod;
         Ok(news)
+    }
+
+    /// A slice of which nobody said for whom it was made is a job's from now on.
+    pub fn claim(&mut self, name: &SliceName, job: MemberId) {
+        if let Some(slice) = self.slices.get_mut(name) {
+            slice.job = slice.job.or(Some(job));
+        }
     }
 
     /// Forgets a slice; what it was promised is free again.

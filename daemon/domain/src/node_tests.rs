@@ -2,12 +2,13 @@ use super::*;
 use crate::compute::Priority;
 use crate::cordon::Cordon;
 use crate::id::GpuSelector;
+use crate::jobs::JobId;
 use crate::request::{ComputeMode, Fraction, Share};
 use alloc::string::ToString;
 use alloc::vec;
 use proptest::prelude::*;
 
-const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5 };
+const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5, job: None };
 
 fn node(gpus: u32) -> Node {
     let gpu = |index: u32| Gpu {
@@ -203,6 +204,17 @@ fn a_slice_grows_only_where_it_fits() {
     let slice = node.resize(&first, memory).unwrap();
     assert_eq!((slice.parts[0].cap, slice.compute), (Bytes::mib(64), permille(100)), "what is absent stays");
     assert_eq!(node.resize(&name("nobody"), memory), Err(Refusal::Unknown(name("nobody"))));
+}
+
+#[test]
+fn only_what_was_made_for_nobody_can_be_claimed() {
+    let mut node = node(1);
+    let [first, second] = [3, 4].map(|job| MemberId { job: JobId(job), index: 0 });
+    let made = node.create(&request("0.1"), ORIGIN).unwrap().name.clone();
+    for member in [first, second] {
+        node.claim(&made, member);
+        assert_eq!(node.slice(&made).unwrap().job, Some(first));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compute::Priority;
 use crate::id::{GpuUuid, HostPid, SliceName};
+use crate::jobs::MemberId;
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -47,6 +48,9 @@ pub struct Slice {
     /// Whom it is for, where somebody said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodContainer>,
+    /// The member of a job that it was made for, if it was: its size is the job's, and it ends with the member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<MemberId>,
     /// Who made it, and besides root alone may change it.
     pub owner_uid: u32,
     /// When it was made, in milliseconds since the Unix epoch.

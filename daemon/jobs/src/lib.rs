@@ -31,5 +31,5 @@ pub use history::Point;
 pub use launch::Launcher;
 pub use picture::{LogFrom, LogPart, Standing};
 pub use retain::Retention;
-pub use site::{Happened, Site, What};
+pub use site::{Happened, JobSlice, Site, What};
 pub use store::StoreError;

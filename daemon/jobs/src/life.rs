@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
-use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
@@ -17,7 +17,7 @@ use crate::desk::{Desk, now_unix_ms};
 use crate::entry::{Entry, Run};
 use crate::flock::{Hail, Order};
 use crate::folder::{Attempt, Written, is_deserted};
-use crate::site::{Site, What};
+use crate::site::{JobSlice, Site, What};
 use crate::state::Tended;
 
 /// Where a life is entered.
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Known {
     attempt: Attempt,
     entry: Entry,
-    slice: SliceName,
+    slice: JobSlice,
     tended: Arc<Tended>,
 }
 
@@ -58,12 +58,20 @@ pub(crate) async fn live<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: B
     desk.site.close(&known.slice).await;
     point("jobs: closed");
     if let Run::Refused(why) = &run {
-        desk.site.note(format!("job {}: {why}", known.slice));
         let pause = desk.state().refuse(member, why.clone());
         // Or it need not be tried again.
-        let _ = tokio::time::timeout(pause, known.tended.leave.notified()).await;
+        let wait = tokio::time::timeout(pause, known.tended.leave.notified());
+        let _ = noted(&desk.site, format!("job {}: {why}", known.slice.name), wait).await;
     }
     desk.left(member, run);
+}
+
+/// Waits for something, and notes meanwhile what is so until then.
+async fn noted<T>(site: &impl Site, note: String, wait: impl Future<Output = T>) -> T {
+    site.note(note.clone());
+    let came = wait.await;
+    site.withdraw(&note);
+    came
 }
 
 fn known<S: Site>(desk: &Desk<S>, member: MemberId) -> Option<Known> {
@@ -71,7 +79,8 @@ fn known<S: Site>(desk: &Desk<S>, member: MemberId) -> Option<Known> {
     let entry = state.entries.get(&member.job)?.clone();
     let start = entry.members.get(&member.index).map_or(0, |known| known.starts);
     let tended = Arc::clone(state.tended.get(&member)?);
-    Some(Known { attempt: Attempt { member, start }, slice: entry.slice(member), entry, tended })
+    let slice = JobSlice { name: entry.slice(member), member };
+    Some(Known { attempt: Attempt { member, start }, slice, entry, tended })
 }
 
 /// Starts a member where there is nobody yet.
@@ -176,9 +185,12 @@ async fn see_off<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: ProcessI
     point("jobs: told");
     let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
     if tokio::time::timeout(patience, desk.site.ended(shepherd)).await.is_err() {
-        desk.site.note(format!("job {} did not end as it was told to, and is killed", known.slice));
-        desk.site.close(&known.slice).await;
-        desk.site.ended(shepherd).await;
+        let note = format!("job {} did not end as it was told to, and is killed", known.slice.name);
+        let killed = async {
+            desk.site.close(&known.slice).await;
+            desk.site.ended(shepherd).await;
+        };
+        noted(&desk.site, note, killed).await;
     }
 }
 

@@ -10,6 +10,7 @@ use tranche_domain::jobs::{Board, JobId, Kept, MemberId, Phase};
 use crate::entry::Reason;
 use crate::error::OpenError;
 use crate::folder::Folders;
+use crate::site::JobSlice;
 use crate::state::State;
 use crate::store::{Everything, KeptJob, Store};
 
@@ -80,6 +81,18 @@ pub(crate) fn state(board: Board, all: Everything, boot: &str) -> State {
     state
 }
 
+/// The slices of those who have a place, if an earlier release made them: these do not say whose they are. That of a
+/// member that had a place then is the member's, as that release would have had it; it is asked once, because from now on
+/// a slice that does not say so is somebody else's.
+pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
+    let slice = |member: &MemberId| {
+        let name = state.entries.get(&member.job)?.slice(*member);
+        Some(JobSlice { name, member: *member })
+    };
+    let members = state.tended.keys().filter(|_| !state.node.marked);
+    members.filter_map(slice).collect()
+}
+
 /// Jobs that were deleted, and whose last member has left since.
 fn forget_deleted(state: &mut State) {
     let deleted = state.board.jobs().iter().filter(|(_, job)| job.deleted && job.placed == 0);
@@ -115,7 +128,73 @@ pub(crate) fn sweep(folders: &Folders, kept: &BTreeSet<JobId>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use tranche_domain::compute::Priority;
+    use tranche_domain::id::GpuUuid;
+    use tranche_domain::jobs::{Farewell, Gpu, JobSpec, Kind, MilliGpus, Project, Size, Terms};
+
     use super::*;
+    use crate::entry::{Entry, Owner};
+    use crate::store::KeptNode;
+
+    fn gpu() -> Gpu {
+        Gpu { index: 0, uuid: GpuUuid::from_bytes([7; 16]), island: 0, outside: MilliGpus::ZERO }
+    }
+
+    fn spec(name: &str) -> JobSpec {
+        JobSpec {
+            project: "a".parse().unwrap(),
+            name: name.parse().unwrap(),
+            size: Size::Whole(NonZeroU32::MIN),
+            kind: Kind::Training,
+            preemptible: true,
+            priority: Priority::DEFAULT,
+            parallelism: NonZeroU32::MIN,
+            completions: NonZeroU32::MIN,
+        }
+    }
+
+    fn entry(spec: JobSpec) -> Entry {
+        let farewell = Farewell { warning: None, grace: Duration::ZERO };
+        Entry {
+            spec,
+            terms: Terms { max_runtime: None, retries: 0, farewell },
+            owner: Owner { uid: 1, gid: 1 },
+            submitted_unix_ms: 0,
+            ended_unix_ms: None,
+            members: BTreeMap::new(),
+        }
+    }
+
+    /// One job has the only GPU, and another waits for it.
+    fn kept(node: &str) -> Everything {
+        let mut board = Board::new(vec![gpu()]);
+        let project = Project::new("a".parse().unwrap(), "1".parse().unwrap());
+        board.set_project(project.clone(), false).unwrap();
+        let ids = ["runs", "waits"].map(|name| board.submit(spec(name)).unwrap());
+        board.decide();
+        let job = |id: JobId| {
+            let job = board.jobs()[&id].clone();
+            (id, KeptJob { entry: entry(job.spec.clone()), job: Some(job), places: board.places(id) })
+        };
+        let node: KeptNode = serde_json::from_str(node).unwrap();
+        Everything { projects: vec![project], jobs: ids.map(job).into(), node, ..Everything::default() }
+    }
+
+    #[test]
+    fn the_slices_of_an_earlier_release_are_theirs_who_had_a_place_and_those_of_this_one_say_so_themselves() {
+        let found = |node: &str| unmarked(&state(Board::new(vec![gpu()]), kept(node), "b"));
+        let member = MemberId { job: JobId(0), index: 0 };
+        let earlier = found(r#"{"next_job": 2, "hold": null, "boot": "b"}"#);
+        assert_eq!(earlier, [JobSlice { name: "a.runs.0".parse().unwrap(), member }]);
+        let mut again =
+            state(Board::new(vec![gpu()]), kept(r#"{"next_job": 2, "hold": null, "boot": "b"}"#), "b");
+        let node = again.changes("b").node.unwrap();
+        assert_eq!(found(&serde_json::to_string(&node).unwrap()), []);
+    }
 
     #[test]
     fn what_jobs_of_a_damaged_store_printed_is_set_aside_with_it() {

@@ -45,8 +45,8 @@ impl<S: Site> Desk<S> {
 
     /// Decides and keeps that; what is kept is returned, to be done.
     fn round(&self, late: bool) -> Vec<Move> {
-        let slices = self.state().slices();
-        let gpus = self.site.gpus(&slices);
+        let members = self.state().tended.keys().copied().collect();
+        let gpus = self.site.gpus(&members);
         let mut state = self.state();
         // A GPU that is not here any more takes nobody.
         let known: Vec<_> = state.board.floor().gpus().map(|gpu| gpu.uuid).collect();

@@ -6,21 +6,34 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{Gpu, Size};
+use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
 
 use crate::entry::Owner;
 
+/// A member's slice. One of the same name that somebody else made is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSlice {
+    /// Its name.
+    pub name: SliceName,
+    /// Whom it is made for.
+    pub member: MemberId,
+}
+
 /// The node: its GPUs, slices and processes.
 pub trait Site: Send + Sync + 'static {
-    /// The GPUs, and what of each is not for jobs: slices other than these, or all of it where it takes none.
-    fn gpus(&self, of_jobs: &BTreeSet<SliceName>) -> Vec<Gpu>;
+    /// The GPUs, and what of each is not for jobs: slices other than those of these members, or all of it where it takes
+    /// none.
+    fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<Gpu>;
 
     /// Makes a member's slice.
     ///
     /// # Errors
     /// Why not, for a person.
-    fn open(&self, slice: &SliceName, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String>;
+    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String>;
+
+    /// The slice of that name is the member's, unless it was made for another.
+    fn claim(&self, slice: &JobSlice);
 
     /// Lets a process and its descendants into a slice; returns their environment with what leads them there.
     ///
@@ -28,13 +41,14 @@ pub trait Site: Send + Sync + 'static {
     /// Why not, for a person.
     fn enter(
         &self,
-        slice: &SliceName,
+        slice: &JobSlice,
         process: ProcessId,
         environment: Vec<(String, String)>,
     ) -> Result<Vec<(String, String)>, String>;
 
-    /// Ends a slice and everybody in it, and returns when it is gone, or there was none.
-    fn close(&self, slice: &SliceName) -> impl Future<Output = ()> + Send;
+    /// Ends a member's slice and everybody in it, and returns when it is gone, or there was none; one of that name that was
+    /// not made for the member stays as it is.
+    fn close(&self, slice: &JobSlice) -> impl Future<Output = ()> + Send;
 
     /// Returns when a process has ended.
     fn ended(&self, process: ProcessId) -> impl Future<Output = ()> + Send;
@@ -47,6 +61,9 @@ pub trait Site: Send + Sync + 'static {
 
     /// Something that an operator should know.
     fn note(&self, note: String);
+
+    /// It is so no more.
+    fn withdraw(&self, note: &str);
 
     /// Something that belongs into the event history.
     fn record(&self, happening: Happened);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{
     Board, JobId, JobName, Kept, Left, MemberId, MilliGpus, Move, Phase, ProjectName,
 };
@@ -81,12 +80,6 @@ impl State {
     /// A job that a caller names.
     pub(crate) fn find(&self, project: &ProjectName, name: &JobName) -> Option<JobId> {
         self.names.get(&(project.clone(), name.clone())).copied()
-    }
-
-    /// The slices of those who have a place.
-    pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
-        let slice = |member: &MemberId| Some(self.entries.get(&member.job)?.slice(*member));
-        self.tended.keys().filter_map(slice).collect()
     }
 
     pub(crate) fn insert(&mut self, id: JobId, entry: Entry) {
@@ -219,8 +212,12 @@ impl State {
 
     /// All that is to be kept now.
     pub(crate) fn changes(&mut self, boot: &str) -> Changes {
-        let node =
-            KeptNode { next_job: self.board.next_number(), hold: self.board.kept_free(), boot: boot.into() };
+        let node = KeptNode {
+            next_job: self.board.next_number(),
+            hold: self.board.kept_free(),
+            boot: boot.into(),
+            marked: true,
+        };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unkept);
         changes.jobs = jobs;

@@ -61,6 +61,9 @@ pub(crate) struct KeptNode {
     pub(crate) hold: Option<(JobId, Vec<GpuUuid>)>,
     /// The boot of the machine in which that was so.
     pub(crate) boot: String,
+    /// Whether slices of jobs say whose they are; where an earlier release made them, they do not.
+    #[serde(default)]
+    pub(crate) marked: bool,
 }
 
 /// Everything, as it was kept last.

@@ -154,7 +154,8 @@ impl v1::node_server::Node for Door {
             *left = left.checked_sub(1).ok_or_else(|| Status::internal("told to fail"))?;
         }
         let request = SliceRequest::try_from(request.into_inner())?;
-        let slice = state.node.create(&request, Origin { uid: 0, now_unix_ms: 0 }).map_err(refused)?;
+        let slice =
+            state.node.create(&request, Origin { uid: 0, now_unix_ms: 0, job: None }).map_err(refused)?;
         let name = slice.name.to_string();
         Ok(Response::new(v1::SliceView { name, ..Default::default() }))
     }

@@ -28,7 +28,7 @@ fn drive(input: &mut Input<'_>) -> Option<()> {
         match input.below(6)? {
             0..=2 => {
                 let request = request(input)?;
-                let origin = Origin { uid: 1, now_unix_ms: 1 };
+                let origin = Origin { uid: 1, now_unix_ms: 1, job: None };
                 let possible = node.check(&request).is_ok();
                 match node.create(&request, origin).cloned() {
                     Ok(slice) => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tranche_domain::id::SliceName;
+use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Origin, Refusal};
 use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::Slice;
@@ -33,19 +34,30 @@ impl Agent {
         let (mut core, uid) = (self.core(), caller.uid);
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
         self.gate.permit_another_slice(caller, has)?;
-        self.make(&mut core, request, uid)
+        self.make(&mut core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None })
     }
 
-    /// Makes a slice for a user whom others have permitted it.
-    pub(crate) fn create_for(self: &Arc<Self>, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
-        self.make(&mut self.core(), request, uid)
+    /// Makes a slice for a member of a job, which others have permitted.
+    pub(crate) fn create_for(
+        self: &Arc<Self>,
+        request: &SliceRequest,
+        uid: u32,
+        job: MemberId,
+    ) -> Result<Slice, Failure> {
+        let origin = Origin { uid, now_unix_ms: now_unix_ms(), job: Some(job) };
+        self.make(&mut self.core(), request, origin)
     }
 
-    fn make(self: &Arc<Self>, core: &mut Core, request: &SliceRequest, uid: u32) -> Result<Slice, Failure> {
+    fn make(
+        self: &Arc<Self>,
+        core: &mut Core,
+        request: &SliceRequest,
+        origin: Origin,
+    ) -> Result<Slice, Failure> {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
-        let slice = core.node.create(request, Origin { uid, now_unix_ms: now_unix_ms() })?.clone();
+        let slice = core.node.create(request, origin)?.clone();
         match self.serve_new(core, &slice) {
             Ok(()) => {
                 self.events.record(created(&slice));

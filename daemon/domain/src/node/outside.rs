@@ -1,28 +1,32 @@
 //! What of a GPU is not for jobs.
 
+use alloc::collections::BTreeSet;
+
 use super::Node;
-use crate::id::{GpuUuid, SliceName};
-use crate::jobs::{Gpu, MilliGpus};
+use crate::id::GpuUuid;
+use crate::jobs::{Gpu, MemberId, MilliGpus};
 use crate::units::Bytes;
 
 impl Node {
-    /// The GPUs as jobs see them: what slices have that are not theirs is outside, and all of a GPU that takes no slices.
-    pub fn for_jobs(&self, is_jobs: impl Fn(&SliceName) -> bool) -> alloc::vec::Vec<Gpu> {
+    /// The GPUs as jobs see them: what slices have that were not made for these members is outside, and all of a GPU that
+    /// takes no slices.
+    pub fn for_jobs(&self, members: &BTreeSet<MemberId>) -> alloc::vec::Vec<Gpu> {
         let gpu = |gpu: &super::Gpu| Gpu {
             index: gpu.index,
             uuid: gpu.uuid,
             island: gpu.island,
             outside: match gpu.obstacle.as_ref().map(drop).or(self.cordons.get(&gpu.uuid).map(drop)) {
                 Some(_) => MilliGpus::ONE,
-                None => self.outside(gpu.uuid, gpu.capacity, &is_jobs),
+                None => self.outside(gpu.uuid, gpu.capacity, members),
             },
         };
         self.gpus.iter().map(gpu).collect()
     }
 
     /// Of memory and compute, whichever others have more of.
-    fn outside(&self, gpu: GpuUuid, capacity: Bytes, is_jobs: impl Fn(&SliceName) -> bool) -> MilliGpus {
-        let others = self.slices.values().filter(|slice| !is_jobs(&slice.name));
+    fn outside(&self, gpu: GpuUuid, capacity: Bytes, members: &BTreeSet<MemberId>) -> MilliGpus {
+        let is_theirs = |job: Option<MemberId>| job.is_some_and(|member| members.contains(&member));
+        let others = self.slices.values().filter(|slice| !is_theirs(slice.job));
         let parts = others.filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
         let (memory, compute) = parts.fold((0u128, 0u32), |(memory, compute), (slice, cap)| {
             let held = cap.saturating_add(self.excess(&slice.name, gpu));
@@ -38,10 +42,13 @@ mod tests {
     use super::super::{Gpu, Node, Origin};
     use super::*;
     use crate::compute::Priority;
+    use crate::jobs::JobId;
     use crate::request::{ComputeMode, SliceRequest};
     use alloc::vec;
 
-    fn make(node: &mut Node, name: &str, share: &str, memory: Option<Bytes>) {
+    const MEMBER: MemberId = MemberId { job: JobId(7), index: 0 };
+
+    fn make(node: &mut Node, name: &str, share: &str, memory: Option<Bytes>, job: Option<MemberId>) {
         let request = SliceRequest {
             name: Some(name.parse().unwrap()),
             share: share.parse().unwrap(),
@@ -54,7 +61,7 @@ mod tests {
             ephemeral: false,
             pod: None,
         };
-        node.create(&request, Origin { uid: 0, now_unix_ms: 0 }).unwrap();
+        node.create(&request, Origin { uid: 0, now_unix_ms: 0, job }).unwrap();
     }
 
     #[test]
@@ -67,13 +74,12 @@ mod tests {
             obstacle: obstacle.map(Into::into),
         };
         let mut node = Node::new(vec![gpu(0, None), gpu(1, Some("broken"))]);
-        make(&mut node, "ours", "0.3", None);
-        make(&mut node, "theirs", "0.2", None);
-        let seen =
-            |node: &Node, index: usize| node.for_jobs(|name| name.as_str() == "ours")[index].outside.get();
+        make(&mut node, "ours", "0.3", None, Some(MEMBER));
+        make(&mut node, "theirs", "0.2", None, None);
+        let seen = |node: &Node, index: usize| node.for_jobs(&[MEMBER].into())[index].outside.get();
         assert_eq!((seen(&node, 0), seen(&node, 1)), (200, 1000));
         node.delete(&"theirs".parse().unwrap()).unwrap();
-        make(&mut node, "wide", "0.1", Some(Bytes::mib(500)));
+        make(&mut node, "wide", "0.1", Some(Bytes::mib(500)), None);
         assert_eq!(seen(&node, 0), 500, "500 of 1001 MiB, rounded up");
     }
 }

@@ -75,6 +75,38 @@ async fn a_job_that_cannot_be_started_is_deleted_at_once_however_seldom_it_is_tr
 }
 
 #[tokio::test]
+async fn a_slice_that_has_a_jobs_name_and_is_not_its_own_outlives_it_and_the_job_says_why_it_waits() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    node.make("a.eval.0");
+    desk.submit(wish("a", "eval", "1", "true")).unwrap();
+    let reason = || desk.view("a", "eval").unwrap().reason;
+    node::until("it was tried twice", || reason().contains("2 times so far")).await;
+    assert!(reason().contains("slice a.eval.0 was there already"), "{}", reason());
+    desk.delete("a", "eval").unwrap();
+    desk.gone("a", "eval").await;
+    assert!(node.slices().contains(&"a.eval.0".parse().unwrap()));
+    desk.submit(wish("a", "eval", "1", "true")).unwrap();
+    node::until("it is tried again", || reason().contains("once so far")).await;
+    node.delete("a.eval.0");
+    desk.until("a", "eval", JobState::Succeeded).await;
+}
+
+#[tokio::test]
+async fn why_a_job_cannot_be_started_is_noted_only_until_it_is() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "1");
+    node.break_down(true);
+    desk.submit(wish("a", "late", "1", "sleep 1000")).unwrap();
+    node::until("it is noted", || node.noted().iter().any(|note| note.contains("/run is full"))).await;
+    node.break_down(false);
+    desk.until("a", "late", JobState::Running).await;
+    assert_eq!(node.noted(), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_job_that_nobody_has_looked_at_yet_does_not_say_that_there_is_no_room_for_it() {
     let node = Node::with_gpus(1);
     let desk = node.desk();

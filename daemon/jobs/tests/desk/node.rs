@@ -1,6 +1,7 @@
 //! The node: GPUs, slices that are names, and processes that are real.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,12 +15,12 @@ use tokio::time::{sleep, timeout};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
-    Farewell, Gpu, JobSpec, JobState, JobView, Kind, Launch, MilliGpus, Project, ProjectChange, Size,
-    Submission, Terms, Warning,
+    Farewell, Gpu, JobSpec, JobState, JobView, Kind, Launch, MemberId, MilliGpus, Project, ProjectChange,
+    Size, Submission, Terms, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Asker, Desk, DeskError, Happened, Launcher, LogFrom, Owner, Retention, Site};
+use tranche_jobs::{Asker, Desk, DeskError, Happened, JobSlice, Launcher, LogFrom, Owner, Retention, Site};
 
 /// Whoever runs the tests, as whoever administers the node.
 pub(crate) const ADMIN: Asker = Asker { uid: 0, admin: true };
@@ -34,8 +35,11 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     gpus: Vec<Gpu>,
-    open: Arc<Mutex<BTreeSet<SliceName>>>,
+    /// The slices, and whom each was made for.
+    open: Arc<Mutex<BTreeMap<SliceName, Option<MemberId>>>>,
     told: Arc<Mutex<Vec<String>>>,
+    /// What is noted, as long as it is.
+    noted: Arc<Mutex<Vec<String>>>,
     /// No slice can be made.
     broken: Arc<AtomicBool>,
 }
@@ -52,6 +56,7 @@ impl Node {
             gpus: (0..count).map(gpu).collect(),
             open: Arc::default(),
             told: Arc::default(),
+            noted: Arc::default(),
             broken: Arc::default(),
         };
         Self { folder: tempfile::tempdir().unwrap(), site }
@@ -86,7 +91,21 @@ impl Node {
     }
 
     pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
-        self.site.open.lock().unwrap().clone()
+        self.site.open.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// Somebody makes a slice.
+    pub(crate) fn make(&self, name: &str) {
+        self.site.open.lock().unwrap().insert(name.parse().unwrap(), None);
+    }
+
+    /// Somebody deletes one.
+    pub(crate) fn delete(&self, name: &str) {
+        self.site.open.lock().unwrap().remove(&name.parse().unwrap());
+    }
+
+    pub(crate) fn noted(&self) -> Vec<String> {
+        self.site.noted.lock().unwrap().clone()
     }
 
     pub(crate) fn happened(&self) -> Vec<String> {
@@ -95,29 +114,38 @@ impl Node {
 }
 
 impl Site for Slices {
-    fn gpus(&self, _: &BTreeSet<SliceName>) -> Vec<Gpu> {
+    fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<Gpu> {
         self.gpus.clone()
     }
 
-    fn open(&self, slice: &SliceName, _: Size, _: &[GpuUuid], _: Owner) -> Result<(), String> {
-        match self.open.lock().unwrap().insert(slice.clone()) {
-            true if self.broken.load(Relaxed) => Err("/run is full".into()),
-            true => Ok(()),
-            false => Err(format!("slice {slice} was there already")),
+    fn open(&self, slice: &JobSlice, _: Size, _: &[GpuUuid], _: Owner) -> Result<(), String> {
+        match self.open.lock().unwrap().entry(slice.name.clone()) {
+            Entry::Occupied(_) => Err(format!("slice {} was there already", slice.name)),
+            Entry::Vacant(_) if self.broken.load(Relaxed) => Err("/run is full".into()),
+            Entry::Vacant(free) => {
+                free.insert(Some(slice.member));
+                Ok(())
+            }
+        }
+    }
+
+    fn claim(&self, slice: &JobSlice) {
+        if let Some(job) = self.open.lock().unwrap().get_mut(&slice.name) {
+            job.get_or_insert(slice.member);
         }
     }
 
     fn enter(
         &self,
-        _: &SliceName,
+        _: &JobSlice,
         _: ProcessId,
         environment: Vec<(String, String)>,
     ) -> Result<Vec<(String, String)>, String> {
         Ok(environment)
     }
 
-    async fn close(&self, slice: &SliceName) {
-        self.open.lock().unwrap().remove(slice);
+    async fn close(&self, slice: &JobSlice) {
+        self.open.lock().unwrap().retain(|name, job| *name != slice.name || *job != Some(slice.member));
     }
 
     async fn ended(&self, process: ProcessId) {
@@ -137,7 +165,12 @@ impl Site for Slices {
     }
 
     fn note(&self, note: String) {
+        self.noted.lock().unwrap().push(note.clone());
         self.told.lock().unwrap().push(note);
+    }
+
+    fn withdraw(&self, note: &str) {
+        self.noted.lock().unwrap().retain(|noted| noted != note);
     }
 
     fn record(&self, happening: Happened) {

@@ -9,9 +9,9 @@ use bench::Result;
 use bench::report::Report;
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{Gpu, Size};
+use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Asker, Desk, Happened, Launcher, Owner, Site};
+use tranche_jobs::{Asker, Desk, Happened, JobSlice, Launcher, Owner, Site};
 
 use crate::Scale;
 use crate::crowd::{Crowd, gpus};
@@ -26,24 +26,26 @@ const LISTS: usize = 20;
 struct Still;
 
 impl Site for Still {
-    fn gpus(&self, _: &BTreeSet<SliceName>) -> Vec<Gpu> {
+    fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<Gpu> {
         gpus()
     }
 
-    fn open(&self, _: &SliceName, _: Size, _: &[GpuUuid], _: Owner) -> std::result::Result<(), String> {
+    fn open(&self, _: &JobSlice, _: Size, _: &[GpuUuid], _: Owner) -> std::result::Result<(), String> {
         Ok(())
     }
 
+    fn claim(&self, _: &JobSlice) {}
+
     fn enter(
         &self,
-        _: &SliceName,
+        _: &JobSlice,
         _: ProcessId,
         environment: Vec<(String, String)>,
     ) -> std::result::Result<Vec<(String, String)>, String> {
         Ok(environment)
     }
 
-    async fn close(&self, _: &SliceName) {}
+    async fn close(&self, _: &JobSlice) {}
 
     fn ended(&self, _: ProcessId) -> impl Future<Output = ()> + Send {
         pending()
@@ -58,6 +60,8 @@ impl Site for Still {
     fn note(&self, note: String) {
         eprintln!("bench-jobs: {note}");
     }
+
+    fn withdraw(&self, _: &str) {}
 
     fn record(&self, _: Happened) {}
 }
