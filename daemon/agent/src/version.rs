@@ -3,6 +3,7 @@
 //! What stands in such regions cannot be read, so nothing is granted there and nobody is let in. While programs live in
 //! one it stays as it is, and what was promised to its slice stays promised; once they have ended it is made anew.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -24,13 +25,8 @@ pub(crate) struct Others {
 impl Others {
     /// Those in a slice's directory, if there are any.
     pub(crate) fn in_directory(directory: &Path) -> Option<Self> {
-        let bytes = fs::read(directory.join("control")).ok()?;
-        let word = |bytes: &[u8]| bytes.iter().rfold(0u64, |word, byte| word << 8 | u64::from(*byte));
-        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
-        let abi = version::of(&words).filter(|abi| *abi != ABI)?;
-        let id = |pid, start_time| ProcessId { pid: HostPid::new(pid), start_time };
-        let ids = version::identities(&words).map(|identity| id(identity.pid, identity.start_time));
-        let alive: Vec<_> = ids.filter_map(|id| Process::reopen(id).ok()).collect();
+        let (abi, seated) = seated(directory).filter(|(abi, _)| *abi != ABI)?;
+        let alive = alive(seated);
         (!alive.is_empty()).then_some(Self { abi, alive })
     }
 
@@ -40,8 +36,27 @@ impl Others {
     }
 
     fn pids(&self) -> Vec<HostPid> {
-        self.alive.iter().map(|process| process.id.pid).collect()
+        pids(&self.alive)
     }
+}
+
+/// Who has a seat in a slice's regions, of whichever version they are.
+fn seated(directory: &Path) -> Option<(u64, BTreeSet<ProcessId>)> {
+    let bytes = fs::read(directory.join("control")).ok()?;
+    let word = |bytes: &[u8]| bytes.iter().rfold(0u64, |word, byte| word << 8 | u64::from(*byte));
+    let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+    let abi = version::of(&words)?;
+    let id = |pid, start_time| ProcessId { pid: HostPid::new(pid), start_time };
+    let ids = version::identities(&words).map(|identity| id(identity.pid, identity.start_time));
+    Some((abi, ids.collect()))
+}
+
+fn alive(ids: BTreeSet<ProcessId>) -> Vec<Process> {
+    ids.into_iter().filter_map(|id| Process::reopen(id).ok()).collect()
+}
+
+fn pids(processes: &[Process]) -> Vec<HostPid> {
+    processes.iter().map(|process| process.id.pid).collect()
 }
 
 impl Agent {
@@ -63,8 +78,11 @@ impl Agent {
         name: &SliceName,
         force: bool,
     ) -> Result<Vec<HostPid>, Failure> {
-        let others = Others::in_directory(&self.layout.slice(name));
-        let (pids, alive) = others.map(|others| (others.pids(), others.alive)).unwrap_or_default();
+        let mut there = seated(&self.layout.slice(name)).map(|(_, seated)| seated).unwrap_or_default();
+        let saved = core.stranded.iter().filter(|saved| saved.slice.name == *name);
+        there.extend(saved.flat_map(|saved| &saved.roots));
+        let alive = alive(there);
+        let pids = pids(&alive);
         if !alive.is_empty() && !force {
             return Err(Failure::InUse { name: name.clone(), pids });
         }
@@ -72,10 +90,11 @@ impl Agent {
             let _ = process.kill(); // or it has just ended
         }
         core.stranded.retain(|saved| saved.slice.name != *name);
-        if core.node.delete(name).is_ok() {
-            self.remove_directories(name);
-            self.room_appeared();
-        }
+        // Why it was not served.
+        core.notes.retain(|note| !note.starts_with(&format!("slice {name} ")));
+        let _ = core.node.delete(name); // or it had nothing of a GPU that is here
+        self.remove_directories(name);
+        self.room_appeared();
         core.save(&self.layout)?;
         Ok(pids)
     }

@@ -1,11 +1,16 @@
 //! The slices of jobs: a member's own, and others that have its name. Nobody is started here: there is no shepherd.
 
+use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+use tonic::Code;
 use tonic::transport::Channel;
+use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1::{self, jobs_client::JobsClient};
 
-use crate::common::{PATIENCE, Place, fraction};
+use crate::common::{PATIENCE, Place, expect_code, fraction};
 use crate::one_gpu;
 
 /// The slice of the first job there is.
@@ -56,6 +61,18 @@ impl Jobs {
     }
 }
 
+/// Changes what is kept of the only slice.
+fn change_kept(place: &Place, change: impl FnOnce(&mut Value)) {
+    let path = place.state().join("state.json");
+    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut state["slices"][0]);
+    fs::write(path, serde_json::to_vec(&state).unwrap()).unwrap();
+}
+
+fn make_a_jobs(kept: &mut Value) {
+    kept["slice"]["job"] = json!({"job": 0, "index": 0});
+}
+
 #[test]
 fn somebodys_slice_that_has_a_jobs_name_stays_and_the_job_says_what_to_do() {
     let (place, driver) = (Place::new(), one_gpu());
@@ -70,4 +87,39 @@ fn somebodys_slice_that_has_a_jobs_name_stays_and_the_job_says_what_to_do() {
     daemon.calls.delete(SLICE, false).unwrap();
     jobs.says("tranche-shepherd");
     drop(jobs);
+}
+
+#[test]
+fn what_is_left_of_a_jobs_slice_without_its_gpu_is_not_in_its_way_for_ever() {
+    let place = Place::new();
+    let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
+    let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction(SLICE, 100) };
+    place.start(&both).calls.create(on_second).unwrap();
+    change_kept(&place, make_a_jobs);
+    let mut daemon = place.start(&one_gpu());
+    let is_told =
+        |view: &v1::NodeView| view.notes.iter().any(|note| note.contains("a.eval.0 cannot be served"));
+    assert!(is_told(&daemon.calls.snapshot()));
+    let mut jobs = Jobs::of(&place);
+    jobs.submit("eval");
+    jobs.says("tranche-shepherd");
+    daemon.calls.wait_until("it is told no more", |view| !is_told(view));
+    drop(jobs);
+}
+
+#[test]
+fn whoever_lives_in_a_slice_without_its_gpu_is_in_the_way_of_its_deletion_and_killed_by_a_forced_one() {
+    let place = Place::new();
+    let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
+    let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction("a", 100) };
+    place.start(&both).calls.create(on_second).unwrap();
+    let mut root = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", root.id())).unwrap();
+    let start_time: u64 = stat.rsplit(')').next().unwrap().split(' ').nth(20).unwrap().parse().unwrap();
+    change_kept(&place, |kept| kept["roots"] = json!([{"pid": root.id(), "start_time": start_time}]));
+    let calls = &mut place.start(&one_gpu()).calls;
+    expect_code(calls.delete("a", false), Code::FailedPrecondition);
+    assert_eq!(calls.delete("a", true).unwrap(), [root.id()]);
+    assert!(!root.wait().unwrap().success());
+    assert!(!place.runtime().join("slices/a").exists());
 }
