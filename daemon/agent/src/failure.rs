@@ -130,7 +130,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,
         Refusal::Contradiction(_) | Refusal::LimitBelowRequest { .. } => Code::InvalidArgument,
-        Refusal::WholeGpus(_) | Refusal::Stranded { .. } => Code::FailedPrecondition,
+        Refusal::WholeGpus(_) | Refusal::OfJob(_) | Refusal::Stranded { .. } => Code::FailedPrecondition,
     }
 }
 

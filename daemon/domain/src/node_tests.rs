@@ -207,6 +207,27 @@ fn a_slice_grows_only_where_it_fits() {
 }
 
 #[test]
+fn a_jobs_slice_stays_as_large_and_as_urgent_as_its_job_and_can_be_frozen() {
+    let mut node = node(1);
+    let job = Some(MemberId { job: JobId(3), index: 0 });
+    let made = node.create(&request("0.1"), Origin { job, ..ORIGIN }).unwrap().clone();
+    let changes = [
+        Resize { fraction: Some(Fraction::try_from(200).unwrap()), ..Resize::default() },
+        Resize { memory: Some(Bytes::mib(9)), ..Resize::default() },
+        Resize { compute: Some(permille(200)), ..Resize::default() },
+        Resize { priority: Some(Priority::new(1)), frozen: Some(true), ..Resize::default() },
+    ];
+    for change in changes {
+        assert_eq!(node.resize(&made.name, change), Err(Refusal::OfJob(made.name.clone())));
+        assert_eq!(node.slice(&made.name), Ok(&made));
+    }
+    let told = Refusal::OfJob(made.name.clone()).to_string();
+    assert!(told.contains("another -g") && told.contains("delete the job"), "{told}");
+    let lesser = Resize { limit: Some(permille(300)), frozen: Some(true), ..Resize::default() };
+    assert!(node.resize(&made.name, lesser).unwrap().frozen);
+}
+
+#[test]
 fn only_what_was_made_for_nobody_can_be_claimed() {
     let mut node = node(1);
     let [first, second] = [3, 4].map(|job| MemberId { job: JobId(job), index: 0 });

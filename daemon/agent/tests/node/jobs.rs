@@ -108,6 +108,23 @@ fn what_is_left_of_a_jobs_slice_without_its_gpu_is_not_in_its_way_for_ever() {
 }
 
 #[test]
+fn a_jobs_slice_cannot_be_made_larger_by_whoever_may_change_slices() {
+    let (place, driver) = (Place::new(), one_gpu());
+    place.start(&driver).calls.create(fraction(SLICE, 100)).unwrap();
+    change_kept(&place, make_a_jobs);
+    let calls = &mut place.start(&driver).calls;
+    let change = v1::ResizeSliceRequest { name: SLICE.into(), ..Default::default() };
+    for larger in [
+        v1::ResizeSliceRequest { fraction_permille: Some(900), ..change.clone() },
+        v1::ResizeSliceRequest { priority: Some(9), ..change.clone() },
+    ] {
+        let refused = expect_code(calls.resize(larger), Code::FailedPrecondition);
+        assert!(refused.contains("submit it with another -g"), "{refused}");
+    }
+    assert!(calls.resize(v1::ResizeSliceRequest { frozen: Some(true), ..change }).unwrap().frozen);
+}
+
+#[test]
 fn whoever_lives_in_a_slice_without_its_gpu_is_in_the_way_of_its_deletion_and_killed_by_a_forced_one() {
     let place = Place::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);

@@ -26,6 +26,8 @@ pub enum Refusal {
     },
     /// Whole GPUs are not resized.
     WholeGpus(SliceName),
+    /// A job's slice is as large as its job, and ranked as that.
+    OfJob(SliceName),
     /// A slice cannot grow so far where it is.
     CannotGrow {
         /// The slice.
@@ -71,6 +73,11 @@ impl fmt::Display for Refusal {
             Self::WholeGpus(name) => write!(
                 f,
                 "slice {name} is made of several whole GPUs, which cannot be resized: delete it and make another"
+            ),
+            Self::OfJob(name) => write!(
+                f,
+                "slice {name} is a job's, which counts against its project as it was submitted, so its size and priority stay \
+                 as they are: delete the job, and submit it with another -g or --priority"
             ),
             Self::CannotGrow { name, index, memory, compute, most_memory, most_compute } => write!(
                 f,

@@ -13,6 +13,9 @@ use crate::units::{Bytes, Permille};
 impl Node {
     pub(super) fn resized(&self, name: &SliceName, resize: Resize) -> Result<Slice, Refusal> {
         let mut slice = self.slice(name)?.clone();
+        if slice.job.is_some() && (resize.concerns_size() || resize.priority.is_some()) {
+            return Err(Refusal::OfJob(slice.name));
+        }
         if resize.concerns_size() {
             self.resize_part(&mut slice, resize)?;
         }
