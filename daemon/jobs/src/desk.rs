@@ -60,7 +60,7 @@ impl<S: Site> Desk<S> {
             .for_each(|complaint| site.note(complaint));
         let boot = recover::boot();
         recover::sweep(&folders, &all.numbers);
-        let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot);
+        let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
         recover::unmarked(&state).iter().for_each(|slice| site.claim(slice));
         let (retention, bell) = (Retention::DEFAULT, Notify::new());
         Ok(Self { site, launcher, folders, store, boot, retention, bell, state: Mutex::new(state) })

@@ -9,7 +9,7 @@ use tranche_domain::jobs::{Board, JobId, Kept, MemberId, Phase};
 
 use crate::entry::Reason;
 use crate::error::OpenError;
-use crate::folder::Folders;
+use crate::folder::{Attempt, Folders, is_deserted};
 use crate::site::JobSlice;
 use crate::state::State;
 use crate::store::{Everything, KeptJob, Store};
@@ -49,7 +49,7 @@ pub(crate) fn boot() -> String {
 }
 
 /// Puts everybody back where they were.
-pub(crate) fn state(board: Board, all: Everything, boot: &str) -> State {
+pub(crate) fn state(board: Board, all: Everything, boot: &str, folders: &Folders) -> State {
     let mut state = State { board, ..State::default() };
     for project in all.projects {
         // What was allowed then is.
@@ -62,7 +62,7 @@ pub(crate) fn state(board: Board, all: Everything, boot: &str) -> State {
     let unused = all.numbers.last().map_or(0, |last| last.0 + 1);
     state.board.number_from(JobId(unused.max(all.node.next_job)));
     let seated: Vec<Kept> = places.iter().filter(|kept| kept.phase != Phase::Claimed).cloned().collect();
-    let lost = state.board.seat_again(places);
+    let mut unseen = state.board.seat_again(places);
     if let Some((job, gpus)) = all.node.hold.as_ref().filter(|(job, _)| state.board.jobs().contains_key(job))
     {
         state.board.keep_free_again(*job, gpus);
@@ -73,7 +73,8 @@ pub(crate) fn state(board: Board, all: Everything, boot: &str) -> State {
     for kept in &seated {
         state.tended.insert(kept.member, Default::default());
     }
-    state.send_off(&lost, &Reason::GpuGone);
+    unseen.retain(|member| !goes_on(&state, folders, *member));
+    state.send_off(&unseen, &Reason::GpuGone);
     if rebooted {
         let everybody: Vec<MemberId> = seated.iter().map(|kept| kept.member).collect();
         state.send_off(&everybody, &Reason::Reboot);
@@ -91,6 +92,13 @@ pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
     };
     let members = state.tended.keys().filter(|_| !state.node.marked);
     members.filter_map(slice).collect()
+}
+
+/// Whether somebody looks after a member still: a GPU that the driver does not tell of now may be all that its program needs.
+fn goes_on(state: &State, folders: &Folders, member: MemberId) -> bool {
+    let known = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
+    let attempt = Attempt { member, start: known.map_or(0, |known| known.starts) };
+    !is_deserted(&folders.attempt(attempt))
 }
 
 /// Jobs that were deleted, and whose last member has left since.

@@ -36,6 +36,8 @@ pub(super) struct Hold {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     pub(super) spots: Vec<Spot>,
+    /// Those of its GPUs that are not seen now.
+    pub(super) unseen: Vec<GpuUuid>,
     /// How far it is there.
     pub phase: Phase,
     /// In which order places were given.
@@ -158,7 +160,13 @@ impl Board {
     /// Where a member is.
     pub fn seat(&self, member: MemberId) -> Option<(Phase, Vec<GpuUuid>)> {
         let seat = self.seats.get(&member)?;
-        Some((seat.phase, self.floor.uuids(&seat.spots)))
+        Some((seat.phase, self.gpus_of(seat)))
+    }
+
+    pub(super) fn gpus_of(&self, seat: &Seat) -> Vec<GpuUuid> {
+        let mut gpus = self.floor.uuids(&seat.spots);
+        gpus.extend(&seat.unseen);
+        gpus
     }
 
     /// The members of a job that have a place, or are about to leave one.

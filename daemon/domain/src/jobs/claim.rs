@@ -12,7 +12,7 @@ impl Board {
     pub(super) fn seat_at(&mut self, member: MemberId, spots: Vec<Spot>, phase: Phase) {
         let order = self.next_place();
         self.change_tiles(member, &spots, |tile, part| *sum(tile, phase) = sum(tile, phase).plus(part));
-        self.seats.insert(member, Seat { spots, phase, order });
+        self.seats.insert(member, Seat { spots, unseen: Vec::new(), phase, order });
         self.charge(member, MilliGpus::plus);
         if let Some(job) = self.jobs.get_mut(&member.job) {
             job.take(member.index);

@@ -34,7 +34,7 @@ impl Board {
     }
 
     fn keep(&self, member: MemberId, seat: &Seat) -> Kept {
-        Kept { member, gpus: self.floor.uuids(&seat.spots), phase: seat.phase, order: seat.order }
+        Kept { member, gpus: self.gpus_of(seat), phase: seat.phase, order: seat.order }
     }
 
     /// The GPUs that are kept free for a job as they empty.
@@ -52,22 +52,25 @@ impl Board {
         self.queue_or_not(id);
     }
 
-    /// Gives members of all jobs their places back. Those whose GPUs are not here any more are returned: they have to be
-    /// stopped, and then say that they have left.
+    /// Gives members of all jobs their places back. Those who were at a GPU that is not seen now are returned: whoever runs
+    /// may go on there, nobody else comes there, and whoever does not has to say that it has left.
     pub fn seat_again(&mut self, mut kept: Vec<Kept>) -> Vec<MemberId> {
         kept.sort_by_key(|kept| kept.order);
         kept.into_iter().filter_map(|kept| self.seat_one_again(kept)).collect()
     }
 
     fn seat_one_again(&mut self, Kept { member, gpus, phase, .. }: Kept) -> Option<MemberId> {
-        let spots = self.spots(&gpus);
-        let lost = spots.is_none();
+        let (seen, unseen): (Vec<_>, Vec<_>) =
+            gpus.into_iter().partition(|gpu| self.floor.spot_of(*gpu).is_some());
+        let lost = !unseen.is_empty();
         let first = if phase == Phase::Stopping { Phase::Running } else { phase };
-        self.seat_at(member, spots.unwrap_or_default(), first);
+        self.seat_at(member, self.spots(&seen).unwrap_or_default(), first);
+        if let Some(seat) = self.seats.get_mut(&member) {
+            seat.unseen = unseen;
+        }
         match phase {
             Phase::Claimed if lost => self.give_up(member),
             Phase::Stopping => self.see_off(member),
-            Phase::Running if lost => self.see_off(member),
             Phase::Claimed | Phase::Running => {}
         }
         (lost && phase != Phase::Claimed).then_some(member)
@@ -99,21 +102,30 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::decide::Move;
+    use super::super::floor::Gpu;
     use super::super::job::Kind;
     use super::super::tests::{World, islands, spec};
     use super::*;
 
     fn restored(of: &Board) -> Board {
-        let mut board = Board::new(of.floor.gpus().cloned().collect());
+        let (board, unseen) = restored_on(of.floor.gpus().cloned().collect(), of);
+        assert_eq!(unseen, [], "a GPU is missing");
+        board
+    }
+
+    /// With those who were at a GPU that is not among these.
+    fn restored_on(gpus: Vec<Gpu>, of: &Board) -> (Board, Vec<MemberId>) {
+        let mut board = Board::new(gpus);
         for project in of.projects() {
             board.set_project(project.clone(), true).unwrap();
         }
         of.jobs().iter().for_each(|(id, job)| board.take_back(*id, job.clone()));
-        assert_eq!(board.seat_again(of.all_places()), [], "a GPU is missing");
+        let unseen = board.seat_again(of.all_places());
         if let Some((job, gpus)) = of.kept_free() {
             board.keep_free_again(job, &gpus);
         }
-        board
+        (board, unseen)
     }
 
     /// All that can be seen of a board.
@@ -153,17 +165,68 @@ mod tests {
         }
     }
 
+    /// Who has what of which GPUs.
+    fn places(board: &Board) -> impl PartialEq + core::fmt::Debug {
+        let mut kept = board.all_places();
+        kept.iter_mut().for_each(|kept| kept.gpus.sort_unstable());
+        let used: Vec<_> = board.projects().map(|project| board.used(&project.name)).collect();
+        (
+            board.jobs().clone(),
+            kept.into_iter().map(|kept| Kept { order: 0, ..kept }).collect::<Vec<_>>(),
+            used,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_runs_on_a_gpu_that_is_not_seen_for_a_while_is_where_they_were(
+            jobs in proptest::collection::vec((0..2usize, 0..4usize), 1..10),
+            seen: [bool; 4],
+        ) {
+            let mut world = World::new(islands(2, 2), &[("a", "2"), ("b", "1")]);
+            for (at, (project, gpus)) in jobs.into_iter().enumerate() {
+                let (project, gpus) = (["a", "b"][project], ["0.3", "0.5", "1", "2"][gpus]);
+                world.submit(project, &std::format!("j{at}"), gpus, Kind::Training);
+            }
+            let here = world.board.floor.gpus().filter(|gpu| seen[gpu.index as usize]);
+            let (mut half, unseen) = restored_on(here.cloned().collect(), &world.board);
+            prop_assert_eq!(places(&half), places(&world.board));
+            let (again, nobody) = restored_on(islands(2, 2), &half);
+            prop_assert_eq!((places(&again), nobody.len()), (places(&world.board), 0));
+            for member in unseen {
+                half.left(member, super::super::Left::Again);
+            }
+            let missing = |kept: &Kept| kept.gpus.iter().any(|gpu| half.floor.spot_of(*gpu).is_none());
+            prop_assert!(!half.all_places().iter().any(missing));
+        }
+    }
+
     #[test]
-    fn a_member_whose_gpu_is_gone_has_to_be_stopped_and_waits_for_another() {
+    fn a_member_whose_gpu_is_not_seen_keeps_its_place_until_it_leaves() {
         let mut world = World::new(islands(1, 2), &[("a", "2")]);
         let id = world.submit("a", "j", "2", Kind::Training);
-        let mut board = Board::new(islands(1, 1));
-        board.set_project(world.board.projects().next().unwrap().clone(), true).unwrap();
-        board.take_back(id, world.board.jobs()[&id].clone());
         let member = MemberId { job: id, index: 0 };
-        assert_eq!(board.seat_again(world.board.places(id)), vec![member]);
+        let (mut board, unseen) = restored_on(islands(1, 1), &world.board);
+        assert_eq!((unseen, board.seat(member)), (vec![member], world.board.seat(member)));
+        board.submit(spec("a", "other", "0.5", Kind::Training)).unwrap();
+        assert_eq!(board.decide(), [], "the half that is seen is taken");
         board.left(member, super::super::Left::Again);
-        assert_eq!(board.decide(), [], "it needs two GPUs, and there is one");
+        let started = board.decide();
+        assert!(matches!(&started[..], [Move::Start { member, .. }] if member.job != id), "{started:?}");
+        assert!(board.wait(id).is_some(), "it needs two GPUs, and there is one");
+    }
+
+    #[test]
+    fn a_place_that_was_only_promised_on_a_gpu_that_is_not_seen_is_given_up() {
+        let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
+        world.slow = true;
+        world.submit("b", "takes", "2", Kind::Training);
+        let id = world.submit("a", "waits", "1", Kind::Training);
+        let member = MemberId { job: id, index: 0 };
+        assert_eq!(world.board.seat(member).unwrap().0, Phase::Claimed);
+        let (board, unseen) = restored_on(Vec::new(), &world.board);
+        assert!(!unseen.contains(&member), "it has never run");
+        assert_eq!(board.seat(member), None);
         assert!(board.wait(id).is_some());
     }
 }

@@ -171,6 +171,70 @@ async fn a_preempted_job_is_warned_and_goes_on_from_where_it_was() {
     );
 }
 
+#[test]
+fn a_job_runs_on_while_a_daemon_sees_no_gpu_and_is_at_its_place_when_one_does() {
+    let node = Node::with_gpus(1);
+    let before = node::daemon(async {
+        let desk = node.desk();
+        desk.project("a", "1");
+        desk.submit(wish("a", "runs", "1", "sleep 1000")).unwrap();
+        let running = desk.until("a", "runs", JobState::Running).await;
+        desk.dies();
+        running.members[0].clone()
+    });
+    for silent in [true, true, false] {
+        node.fall_silent(silent);
+        node::daemon(async {
+            let desk = node.desk();
+            let view = desk.view("a", "runs").unwrap();
+            assert!(!matches!(view.state, JobState::Stopping), "{view:?}");
+            let member = desk.until("a", "runs", JobState::Running).await.members.remove(0);
+            assert_eq!((member.pid, member.starts, member.reason.as_str()), (before.pid, 1, ""));
+            assert_eq!(member.gpus, if silent { vec![] } else { vec![0] });
+            desk.dies();
+        });
+    }
+    node.fall_silent(true);
+    node::daemon(async {
+        let desk = node.desk();
+        desk.suspend("a", "runs", true).unwrap();
+        desk.until("a", "runs", JobState::Pending).await;
+        desk.suspend("a", "runs", false).unwrap();
+        let view = desk.view("a", "runs").unwrap();
+        assert_eq!(view.state, JobState::Pending, "it waits for a place as any: {view:?}");
+    });
+}
+
+#[test]
+fn a_member_that_nobody_looks_after_and_whose_gpu_is_not_seen_waits_for_a_place() {
+    let node = Node::with_gpus(1);
+    let pid = node.path("pid");
+    let says = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid.display());
+    node::daemon(async {
+        let desk = node.desk();
+        desk.project("a", "1");
+        desk.submit(wish("a", "lost", "1", &says)).unwrap();
+        let view = desk.until("a", "lost", JobState::Running).await;
+        node::appears(&pid).await;
+        desk.dies();
+        node::killed(view.members[0].pid.unwrap().get()).await;
+    });
+    let command = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    node::daemon(node::killed(command));
+    node.fall_silent(true);
+    node::daemon(async {
+        let desk = node.desk();
+        let view = desk.until("a", "lost", JobState::Pending).await;
+        assert!(view.reason.contains("its GPU is not here any more"), "{}", view.reason);
+        desk.dies();
+    });
+    node.fall_silent(false);
+    node::daemon(async {
+        let desk = node.desk();
+        assert_eq!(desk.until("a", "lost", JobState::Running).await.members[0].starts, 2);
+    });
+}
+
 #[tokio::test]
 async fn a_deleted_job_leaves_nothing_and_its_name_is_free() {
     let node = Node::with_gpus(1);

@@ -42,6 +42,8 @@ pub(crate) struct Slices {
     noted: Arc<Mutex<Vec<String>>>,
     /// No slice can be made.
     broken: Arc<AtomicBool>,
+    /// The driver tells of no GPU.
+    silent: Arc<AtomicBool>,
 }
 
 impl Node {
@@ -58,6 +60,7 @@ impl Node {
             told: Arc::default(),
             noted: Arc::default(),
             broken: Arc::default(),
+            silent: Arc::default(),
         };
         Self { folder: tempfile::tempdir().unwrap(), site }
     }
@@ -82,12 +85,17 @@ impl Node {
         let desk = Desk::open(&state, self.site.clone(), launcher).unwrap().keeping(retention);
         let desk = Arc::new(desk);
         let running = tokio::spawn(Arc::clone(&desk).run());
-        Running { desk, running }
+        Running { desk, running, dies: false }
     }
 
     /// From now on no slice can be made, or they can again.
     pub(crate) fn break_down(&self, broken: bool) {
         self.site.broken.store(broken, Relaxed);
+    }
+
+    /// From now on the driver does not answer, or it does again.
+    pub(crate) fn fall_silent(&self, silent: bool) {
+        self.site.silent.store(silent, Relaxed);
     }
 
     pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
@@ -115,7 +123,7 @@ impl Node {
 
 impl Site for Slices {
     fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<Gpu> {
-        self.gpus.clone()
+        if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.clone() }
     }
 
     fn open(&self, slice: &JobSlice, _: Size, _: &[GpuUuid], _: Owner) -> Result<(), String> {
@@ -190,12 +198,21 @@ fn start_time(pid: u32) -> Option<u64> {
 pub(crate) struct Running {
     pub(crate) desk: Arc<Desk<Slices>>,
     running: JoinHandle<()>,
+    dies: bool,
+}
+
+/// Runs as a daemon does, which dies suddenly in the end.
+pub(crate) fn daemon<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Runtime::new().unwrap().block_on(work)
 }
 
 impl Drop for Running {
-    /// As suddenly as a daemon dies.
+    /// As suddenly as a daemon dies, with all that it started unless its jobs are to be found.
     fn drop(&mut self) {
         self.running.abort();
+        if self.dies {
+            return;
+        }
         for view in self.desk.jobs(None, None, ADMIN).unwrap_or_default() {
             let _ = self.desk.delete(&view.project, &view.name, ADMIN);
             for pid in view.members.iter().filter_map(|member| member.pid) {
@@ -271,6 +288,11 @@ impl From<Wish> for Submission {
 }
 
 impl Running {
+    /// It ends, and its jobs do not.
+    pub(crate) fn dies(mut self) {
+        self.dies = true;
+    }
+
     pub(crate) fn create(&self, name: &str, quota: &str) -> Result<(), DeskError> {
         self.desk.create_project(Project::new(name.parse().unwrap(), quota.parse().unwrap()), false)
     }
@@ -333,6 +355,12 @@ impl Running {
         };
         timeout(Duration::from_secs(30), gone).await.expect("it never goes");
     }
+}
+
+/// Kills a process and waits until it has ended.
+pub(crate) async fn killed(pid: u32) {
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    until(&format!("{pid} has ended"), || start_time(pid).is_none()).await;
 }
 
 /// Waits until a file is there.
