@@ -73,7 +73,7 @@ pub struct Config {
     /// How many jobs of a project are kept that have ended, with what they printed; those that ended first are forgotten.
     /// Default: 500.
     pub ended_jobs_kept: usize,
-    /// For how many days. Default: 30.
+    /// For how many days of the machine being on. Default: 30.
     pub ended_jobs_days: u32,
     /// Whether asynchronous copies and fills count as compute: `uncounted` lets them pass, `counted` holds them back
     /// and charges them as it does launches. Default: `uncounted`.

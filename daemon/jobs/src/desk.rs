@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tranche_domain::jobs::{
@@ -11,6 +10,7 @@ use tranche_domain::jobs::{
 };
 use tranche_shm::crash::point;
 
+use crate::clock::{Clock, Now};
 use crate::entry::{Entry, Owner, Reason};
 use crate::error::{DeskError, OpenError};
 use crate::folder::Folders;
@@ -39,6 +39,7 @@ pub struct Desk<S> {
     pub(crate) folders: Folders,
     pub(crate) store: Store,
     pub(crate) boot: String,
+    clock: Clock,
     pub(crate) retention: Retention,
     pub(crate) bell: Notify,
     state: Mutex<State>,
@@ -60,10 +61,12 @@ impl<S: Site> Desk<S> {
             .for_each(|complaint| site.note(complaint));
         let boot = recover::boot();
         recover::sweep(&folders, &all.numbers);
+        let clock = Clock::again(all.node.clock, all.node.boot != boot, site.clocks());
         let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
         recover::unmarked(&state).iter().for_each(|slice| site.claim(slice));
         let (retention, bell) = (Retention::DEFAULT, Notify::new());
-        Ok(Self { site, launcher, folders, store, boot, retention, bell, state: Mutex::new(state) })
+        let state = Mutex::new(state);
+        Ok(Self { site, launcher, folders, store, boot, clock, retention, bell, state })
     }
 
     /// The same, with other jobs kept that have ended.
@@ -74,6 +77,10 @@ impl<S: Site> Desk<S> {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it holds the state")
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.clock.at(self.site.clocks())
     }
 
     // Projects
@@ -163,7 +170,7 @@ impl<S: Site> Desk<S> {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
         let id = state.board.submit(spec.clone())?;
-        state.insert(id, Entry::new(&submission, owner, now_unix_ms()));
+        state.insert(id, Entry::new(&submission, owner, self.now().unix_ms));
         state.fresh.insert(id);
         state.unkept.launches.push((id, launch.clone()));
         self.keep(&mut state).inspect_err(|_| {
@@ -258,7 +265,7 @@ impl<S: Site> Desk<S> {
 
     /// Keeps all that has changed.
     pub(crate) fn keep(&self, state: &mut State) -> Result<(), DeskError> {
-        let changes = state.changes(&self.boot);
+        let changes = state.changes(&self.boot, self.now().clock);
         point("jobs: keeping");
         match self.store.keep(&changes) {
             Ok(()) => {
@@ -281,9 +288,4 @@ pub(crate) fn permit(asker: Asker, project: &Project, owner: Option<Owner>) -> R
         return Ok(());
     }
     Err(DeskError::NotAMember { uid: asker.uid, project: project.name.clone() })
-}
-
-pub(crate) fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{JobName, JobSpec, MemberId, ProjectName, Submission, Terms};
 
+use crate::clock::Moment;
 use crate::flock::Outcome;
 
 /// Whose a job is.
@@ -28,6 +29,9 @@ pub(crate) struct Entry {
     pub(crate) submitted_unix_ms: u64,
     /// When its last member ended; then the board knows it no more.
     pub(crate) ended_unix_ms: Option<u64>,
+    /// The same by the desk's clock. An earlier daemon had none: then it is when that began.
+    #[serde(default)]
+    pub(crate) ended: Moment,
     /// Members that were started, by number.
     pub(crate) members: BTreeMap<u32, Member>,
 }
@@ -41,6 +45,9 @@ pub(crate) struct Member {
     pub(crate) failures: u32,
     /// When it was started last.
     pub(crate) started_unix_ms: u64,
+    /// The same by the desk's clock. An earlier daemon had none: then it is when that began.
+    #[serde(default)]
+    pub(crate) started: Moment,
     /// Why it is to leave, or had to the last time.
     pub(crate) farewell: Option<Reason>,
     /// How it ended, if it is not started again.
@@ -136,6 +143,7 @@ impl Entry {
             owner,
             submitted_unix_ms: now_unix_ms,
             ended_unix_ms: None,
+            ended: Moment::default(),
             members: BTreeMap::new(),
         }
     }

@@ -8,6 +8,7 @@
 //!   outlives the daemon, and writes down how it ended.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod desk;
 mod entry;
 mod error;
@@ -24,6 +25,7 @@ mod site;
 mod state;
 mod store;
 
+pub use clock::Reading;
 pub use desk::{Asker, Desk};
 pub use entry::Owner;
 pub use error::{DeskError, OpenError};

@@ -13,7 +13,7 @@ use tranche_domain::jobs::MemberId;
 use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 
-use crate::desk::{Desk, now_unix_ms};
+use crate::desk::Desk;
 use crate::entry::{Entry, Run};
 use crate::flock::{Hail, Order};
 use crate::folder::{Attempt, Written, is_deserted};
@@ -199,7 +199,7 @@ impl<S: Site> Desk<S> {
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();
         let slice = state.entries.get(&member.job).map(|entry| entry.slice(member));
-        let end = state.left(member, run, now_unix_ms());
+        let end = state.left(member, run, self.now());
         point("jobs: left");
         if !state.entries.contains_key(&member.job) {
             self.folders.remove(member.job);

@@ -145,6 +145,7 @@ mod tests {
     use tranche_domain::jobs::{Farewell, Gpu, JobSpec, Kind, MilliGpus, Project, Size, Terms};
 
     use super::*;
+    use crate::clock::{Clock, Moment};
     use crate::entry::{Entry, Owner};
     use crate::store::KeptNode;
 
@@ -173,8 +174,16 @@ mod tests {
             owner: Owner { uid: 1, gid: 1 },
             submitted_unix_ms: 0,
             ended_unix_ms: None,
+            ended: Moment::default(),
             members: BTreeMap::new(),
         }
+    }
+
+    /// What a daemon makes of that on a node of one GPU, where nobody has printed anything.
+    fn taken_over(all: Everything) -> State {
+        let place = tempfile::tempdir().unwrap();
+        let folders = Folders::open(place.path().into()).unwrap();
+        state(Board::new(vec![gpu()]), all, "b", &folders)
     }
 
     /// One job has the only GPU, and another waits for it.
@@ -194,13 +203,12 @@ mod tests {
 
     #[test]
     fn the_slices_of_an_earlier_release_are_theirs_who_had_a_place_and_those_of_this_one_say_so_themselves() {
-        let found = |node: &str| unmarked(&state(Board::new(vec![gpu()]), kept(node), "b"));
+        let found = |node: &str| unmarked(&taken_over(kept(node)));
         let member = MemberId { job: JobId(0), index: 0 };
         let earlier = found(r#"{"next_job": 2, "hold": null, "boot": "b"}"#);
         assert_eq!(earlier, [JobSlice { name: "a.runs.0".parse().unwrap(), member }]);
-        let mut again =
-            state(Board::new(vec![gpu()]), kept(r#"{"next_job": 2, "hold": null, "boot": "b"}"#), "b");
-        let node = again.changes("b").node.unwrap();
+        let mut again = taken_over(kept(r#"{"next_job": 2, "hold": null, "boot": "b"}"#));
+        let node = again.changes("b", Clock::default()).node.unwrap();
         assert_eq!(found(&serde_json::to_string(&node).unwrap()), []);
     }
 
@@ -230,6 +238,6 @@ mod tests {
     #[test]
     fn no_number_that_is_in_the_store_is_given_again() {
         let all = Everything { numbers: BTreeSet::from([JobId(3), JobId(8)]), ..Everything::default() };
-        assert_eq!(state(Board::new(Vec::new()), all, "").board.next_number(), 9);
+        assert_eq!(taken_over(all).board.next_number(), 9);
     }
 }

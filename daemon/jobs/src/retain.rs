@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tranche_domain::jobs::{JobId, ProjectName};
 
+use crate::clock::Moment;
 use crate::entry::Entry;
 
 /// Which ended jobs are kept. The others are forgotten, with what they printed.
@@ -12,7 +13,7 @@ use crate::entry::Entry;
 pub struct Retention {
     /// So many of each project, those that ended last.
     pub most: usize,
-    /// For so long.
+    /// For so long, while the machine is on.
     pub age: Duration,
 }
 
@@ -21,29 +22,27 @@ impl Retention {
     pub const DEFAULT: Self = Self { most: 500, age: Duration::from_hours(30 * 24) };
 
     /// Those that are forgotten now.
-    pub(crate) fn expired(self, entries: &BTreeMap<JobId, Entry>, now_unix_ms: u64) -> Vec<JobId> {
-        let mut ended: BTreeMap<&ProjectName, Vec<(u64, JobId)>> = BTreeMap::new();
+    pub(crate) fn expired(self, entries: &BTreeMap<JobId, Entry>, now: Moment) -> Vec<JobId> {
+        let mut ended: BTreeMap<&ProjectName, Vec<Ended>> = BTreeMap::new();
         for (id, entry) in entries {
-            if let Some(at) = entry.ended_unix_ms {
-                ended.entry(&entry.spec.project).or_default().push((at, *id));
+            if let Some(unix_ms) = entry.ended_unix_ms {
+                ended.entry(&entry.spec.project).or_default().push((entry.ended, unix_ms, *id));
             }
         }
-        ended.into_values().flat_map(|jobs| self.expired_of_project(jobs, now_unix_ms)).collect()
+        ended.into_values().flat_map(|jobs| self.expired_of_project(jobs, now)).collect()
     }
 
-    fn expired_of_project(
-        self,
-        mut jobs: Vec<(u64, JobId)>,
-        now_unix_ms: u64,
-    ) -> impl Iterator<Item = JobId> {
+    fn expired_of_project(self, mut jobs: Vec<Ended>, now: Moment) -> impl Iterator<Item = JobId> {
         jobs.sort_unstable();
         let too_many = jobs.len().saturating_sub(self.most);
-        let since = now_unix_ms.saturating_sub(u64::try_from(self.age.as_millis()).unwrap_or(u64::MAX));
-        let is_over = move |at: usize, ended: u64| at < too_many || ended < since;
+        let is_over = move |at: usize, ended: Moment| at < too_many || now.since(ended) > self.age;
         let ranked = jobs.into_iter().enumerate();
-        ranked.filter(move |(at, (ended, _))| is_over(*at, *ended)).map(|(_, (_, id))| id)
+        ranked.filter(move |(at, (ended, ..))| is_over(*at, *ended)).map(|(_, (.., id))| id)
     }
 }
+
+/// When a job ended, by the desk's clock; those that ended before there was one, by what people read.
+type Ended = (Moment, u64, JobId);
 
 #[cfg(test)]
 mod tests {
@@ -52,13 +51,22 @@ mod tests {
     #[test]
     fn those_that_ended_first_are_forgotten_where_they_are_too_many_or_too_old() {
         let retention = Retention { most: 2, age: Duration::from_secs(1) };
+        let moment = |ms| Moment(Duration::from_millis(ms));
         let expired = |ended: &[u64], now| {
-            let jobs = ended.iter().zip(0..).map(|(at, id)| (*at, JobId(id))).collect();
-            retention.expired_of_project(jobs, now).map(|id| id.0).collect::<Vec<_>>()
+            let jobs = ended.iter().zip(0..).map(|(at, id)| (moment(*at), 0, JobId(id))).collect();
+            retention.expired_of_project(jobs, moment(now)).map(|id| id.0).collect::<Vec<_>>()
         };
         assert_eq!(expired(&[30, 10, 20], 500), [1]);
         assert_eq!(expired(&[30, 10], 500), [0u64; 0]);
         assert_eq!(expired(&[30, 1100], 1200), [0]);
         assert_eq!(expired(&[30, 1100, 31], 5000), [0, 2, 1]);
+    }
+
+    #[test]
+    fn those_that_ended_before_there_was_a_clock_are_forgotten_in_their_order() {
+        let retention = Retention { most: 1, ..Retention::DEFAULT };
+        let jobs = vec![(Moment::default(), 7, JobId(0)), (Moment::default(), 5, JobId(1))];
+        let expired: Vec<_> = retention.expired_of_project(jobs, Moment::default()).collect();
+        assert_eq!(expired, [JobId(1)]);
     }
 }

@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep_until};
 use tranche_domain::jobs::{Activity, MemberId, MilliGpus, Move};
 use tranche_shm::crash::point;
 
-use crate::desk::{Desk, now_unix_ms};
+use crate::clock::{Moment, Now};
+use crate::desk::Desk;
 use crate::entry::Reason;
 use crate::life::{self, Begin};
 use crate::site::{Happened, Site, What};
@@ -15,6 +16,14 @@ use crate::state::State;
 
 /// How often limits are looked at, and what else nobody tells us of.
 const TURN: Duration = Duration::from_secs(1);
+
+/// How often the clock is kept where nothing else is: so much of the age of ended jobs is lost by a reboot.
+const TICK: Duration = Duration::from_hours(1);
+
+/// Whether the clock has to be kept again.
+fn is_old(state: &State, now: Now) -> bool {
+    state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
+}
 
 impl<S: Site> Desk<S> {
     /// Goes on with those who were running, and then decides whenever something has changed. Never returns.
@@ -54,14 +63,15 @@ impl<S: Site> Desk<S> {
             let here = gpus.iter().find(|gpu| gpu.uuid == uuid);
             state.board.set_outside(uuid, here.map_or(MilliGpus::ONE, |gpu| gpu.outside));
         }
-        let mut forgotten = Vec::new();
+        let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
-            self.send_home(&mut state);
-            forgotten = self.retention.expired(&state.entries, now_unix_ms());
+            self.send_home(&mut state, now.moment());
+            forgotten = self.retention.expired(&state.entries, now.moment());
             forgotten.iter().for_each(|id| state.remove(*id));
         }
-        state.decide(now_unix_ms());
-        if state.dirty.is_empty() && state.moves.is_empty() && state.unkept.is_empty() {
+        state.decide(now);
+        if state.dirty.is_empty() && state.moves.is_empty() && state.unkept.is_empty() && !is_old(&state, now)
+        {
             return Vec::new();
         }
         let moves = self.keep_moves(&mut state);
@@ -106,8 +116,7 @@ impl<S: Site> Desk<S> {
     }
 
     /// Those who ran, or were idle, for longer than they may.
-    fn send_home(&self, state: &mut State) {
-        let now = now_unix_ms();
+    fn send_home(&self, state: &mut State, now: Moment) {
         let tended = state.tended.iter().filter(|(_, tended)| tended.shepherd.get().is_some());
         let overdue: Vec<(MemberId, String)> =
             tended.filter_map(|(member, _)| Some((*member, self.overdue(state, *member, now)?))).collect();
@@ -123,11 +132,10 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    fn overdue(&self, state: &State, member: MemberId, now_unix_ms: u64) -> Option<String> {
+    fn overdue(&self, state: &State, member: MemberId, now: Moment) -> Option<String> {
         let entry = state.entries.get(&member.job)?;
         let project = state.board.project(&entry.spec.project).ok()?;
-        let since = entry.members.get(&member.index)?.started_unix_ms;
-        let running = Duration::from_millis(now_unix_ms.saturating_sub(since));
+        let running = now.since(entry.members.get(&member.index)?.started);
         let idle = match project.idle_limit {
             Some(_) => self.site.idle(&entry.slice(member)),
             None => Duration::ZERO,

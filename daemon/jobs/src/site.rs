@@ -9,6 +9,7 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
 
+use crate::clock::Reading;
 use crate::entry::Owner;
 
 /// A member's slice. One of the same name that somebody else made is another.
@@ -58,6 +59,11 @@ pub trait Site: Send + Sync + 'static {
 
     /// For how long a slice has used no GPU time.
     fn idle(&self, slice: &SliceName) -> Duration;
+
+    /// What the clocks of the machine show.
+    fn clocks(&self) -> Reading {
+        Reading::now()
+    }
 
     /// Something that an operator should know.
     fn note(&self, note: String);

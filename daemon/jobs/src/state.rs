@@ -11,6 +11,7 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::slice::ProcessId;
 
+use crate::clock::{Clock, Now};
 use crate::entry::{End, Entry, Reason, Run};
 use crate::history::Point;
 use crate::store::{Changes, KeptJob, KeptNode};
@@ -119,23 +120,23 @@ impl State {
     }
 
     /// Decides who moves, and writes down who does.
-    pub(crate) fn decide(&mut self, now_unix_ms: u64) {
+    pub(crate) fn decide(&mut self, now: Now) {
         let moves = self.board.decide();
         self.fresh.clear();
         for one in &moves {
-            self.note(one, now_unix_ms);
+            self.note(one, now);
         }
         self.moves.extend(moves);
-        self.note_places(now_unix_ms);
+        self.note_places(now.unix_ms);
     }
 
-    fn note(&mut self, one: &Move, now_unix_ms: u64) {
+    fn note(&mut self, one: &Move, now: Now) {
         match one {
             Move::Start { member, .. } => {
                 let Some(entry) = self.entries.get_mut(&member.job) else { return };
                 let started = entry.member_mut(member.index);
                 started.starts += 1;
-                started.started_unix_ms = now_unix_ms;
+                (started.started_unix_ms, started.started) = (now.unix_ms, now.moment());
                 (started.farewell, started.end) = (None, None);
             }
             Move::Stop { member, by } => {
@@ -189,7 +190,7 @@ impl State {
     }
 
     /// A member has left; says how that was judged, and whether its job is over.
-    pub(crate) fn left(&mut self, member: MemberId, run: Run, now_unix_ms: u64) -> Option<End> {
+    pub(crate) fn left(&mut self, member: MemberId, run: Run, now: Now) -> Option<End> {
         self.tended.remove(&member);
         let entry = self.entries.get_mut(&member.job)?;
         let retries = entry.terms.retries;
@@ -201,22 +202,23 @@ impl State {
         let over = self.board.left(member, if end.is_some() { Left::Done } else { Left::Again });
         self.dirty.insert(member.job);
         // So that what it had ends in the history before the job does.
-        self.note_places(now_unix_ms);
+        self.note_places(now.unix_ms);
         if over && forgotten {
             self.remove(member.job);
         } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
-            entry.ended_unix_ms = Some(now_unix_ms);
+            (entry.ended_unix_ms, entry.ended) = (Some(now.unix_ms), now.moment());
         }
         end
     }
 
     /// All that is to be kept now.
-    pub(crate) fn changes(&mut self, boot: &str) -> Changes {
+    pub(crate) fn changes(&mut self, boot: &str, clock: Clock) -> Changes {
         let node = KeptNode {
             next_job: self.board.next_number(),
             hold: self.board.kept_free(),
             boot: boot.into(),
             marked: true,
+            clock: Some(clock),
         };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unkept);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Job, JobId, Kept, Launch, Project};
 
+use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::history::Point;
 
@@ -64,6 +65,9 @@ pub(crate) struct KeptNode {
     /// Whether slices of jobs say whose they are; where an earlier release made them, they do not.
     #[serde(default)]
     pub(crate) marked: bool,
+    /// The clock, as it was then; an earlier daemon had none.
+    #[serde(default)]
+    pub(crate) clock: Option<Clock>,
 }
 
 /// Everything, as it was kept last.
@@ -252,4 +256,29 @@ fn understood<T: DeserializeOwned>(
             complaints.push(format!("{what} {which} as it was kept is not understood: {error}"));
         })
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a daemon wrote it that knew no clock but the one that people set.
+    const EARLIER: &str = r#"{"entry": {"spec": {"project": "a", "name": "j", "size": {"part": 500}, "kind": "training",
+        "preemptible": true, "priority": 0, "parallelism": 1, "completions": 1}, "terms": {"max_runtime": null, "retries": 0,
+        "farewell": {"warning": null, "grace": {"secs": 10, "nanos": 0}}}, "owner": {"uid": 1, "gid": 1},
+        "submitted_unix_ms": 5, "ended_unix_ms": 7, "members": {"0": {"starts": 1, "failures": 0, "started_unix_ms": 6,
+        "farewell": null, "end": {"success": true, "why": "exited with status 0"}}}}, "job": null, "places": []}"#;
+
+    #[test]
+    fn what_an_earlier_daemon_kept_is_read() {
+        let mut complaints = Vec::new();
+        let job: Option<KeptJob> = understood(&mut complaints, "job", 3, EARLIER.as_bytes());
+        let node = r#"{"next_job": 4, "hold": null, "boot": "b"}"#;
+        let node: Option<KeptNode> = understood(&mut complaints, "the", "node", node.as_bytes());
+        assert_eq!(complaints, [""; 0]);
+        let entry = job.unwrap().entry;
+        assert_eq!((entry.ended_unix_ms, entry.ended), (Some(7), Default::default()));
+        assert_eq!(entry.members[&0].started, Default::default());
+        assert_eq!(node.unwrap().clock, None);
+    }
 }

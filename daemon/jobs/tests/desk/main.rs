@@ -321,6 +321,57 @@ async fn whoever_runs_too_long_is_stopped_and_told_why() {
     assert_eq!(desk.view("a", "unbounded").unwrap().state, JobState::Running);
 }
 
+/// A project with a job that may run for an hour and runs, and one that has ended.
+async fn two_that_time_matters_to(desk: &node::Running) {
+    desk.project("a", "1");
+    desk.submit(wish("a", "ended", "0.5", "true")).unwrap();
+    desk.until("a", "ended", JobState::Succeeded).await;
+    let most = Some(Duration::from_hours(1));
+    desk.submit(Wish { max_runtime: most, ..wish("a", "runs", "0.5", "sleep 1000") }).unwrap();
+    desk.until("a", "runs", JobState::Running).await;
+}
+
+/// Returns when limits have been looked at.
+async fn limits_are_looked_at(desk: &node::Running) {
+    let most = Some(Duration::ZERO);
+    desk.submit(Wish { max_runtime: most, ..wish("a", "overdue", "0.5", "sleep 1000") }).unwrap();
+    desk.until("a", "overdue", JobState::Failed).await;
+    desk.delete("a", "overdue").unwrap();
+}
+
+#[tokio::test]
+async fn setting_the_clock_ends_no_job_and_forgets_none() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    two_that_time_matters_to(&desk).await;
+    for hours in [31 * 24, -31 * 24] {
+        node.set_clock(hours);
+        limits_are_looked_at(&desk).await;
+        assert_eq!(desk.view("a", "runs").unwrap().state, JobState::Running);
+        assert!(desk.view("a", "ended").is_some());
+    }
+}
+
+#[test]
+fn what_has_passed_counts_whatever_the_clock_says_and_whichever_daemon_saw_it() {
+    let node = Node::with_gpus(1);
+    node::daemon(async {
+        let desk = node.desk();
+        two_that_time_matters_to(&desk).await;
+        desk.dies();
+    });
+    node.set_clock(-31 * 24);
+    node.pass(2);
+    node::daemon(async {
+        let desk = node.desk();
+        let reason = desk.until("a", "runs", JobState::Failed).await.reason;
+        assert!(reason.contains("--max-runtime"), "{reason}");
+        assert!(desk.view("a", "ended").is_some());
+        node.pass(30 * 24);
+        desk.gone("a", "ended").await;
+    });
+}
+
 #[tokio::test]
 async fn only_so_many_ended_jobs_of_a_project_are_kept_and_what_they_printed() {
     let node = Node::with_gpus(1);

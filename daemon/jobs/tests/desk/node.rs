@@ -20,7 +20,9 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Asker, Desk, DeskError, Happened, JobSlice, Launcher, LogFrom, Owner, Retention, Site};
+use tranche_jobs::{
+    Asker, Desk, DeskError, Happened, JobSlice, Launcher, LogFrom, Owner, Reading, Retention, Site,
+};
 
 /// Whoever runs the tests, as whoever administers the node.
 pub(crate) const ADMIN: Asker = Asker { uid: 0, admin: true };
@@ -44,6 +46,14 @@ pub(crate) struct Slices {
     broken: Arc<AtomicBool>,
     /// The driver tells of no GPU.
     silent: Arc<AtomicBool>,
+    clocks: Arc<Mutex<Ahead>>,
+}
+
+/// How far the clocks are ahead of those of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead {
+    set_ms: i64,
+    passed: Duration,
 }
 
 impl Node {
@@ -61,6 +71,7 @@ impl Node {
             noted: Arc::default(),
             broken: Arc::default(),
             silent: Arc::default(),
+            clocks: Arc::default(),
         };
         Self { folder: tempfile::tempdir().unwrap(), site }
     }
@@ -96,6 +107,16 @@ impl Node {
     /// From now on the driver does not answer, or it does again.
     pub(crate) fn fall_silent(&self, silent: bool) {
         self.site.silent.store(silent, Relaxed);
+    }
+
+    /// Somebody sets the clock to so much later than it is, or earlier.
+    pub(crate) fn set_clock(&self, hours: i64) {
+        self.site.clocks.lock().unwrap().set_ms = hours * 3_600_000;
+    }
+
+    /// So much time passes.
+    pub(crate) fn pass(&self, hours: u64) {
+        self.site.clocks.lock().unwrap().passed += Duration::from_hours(hours);
     }
 
     pub(crate) fn slices(&self) -> BTreeSet<SliceName> {
@@ -170,6 +191,14 @@ impl Site for Slices {
 
     fn idle(&self, _: &SliceName) -> Duration {
         Duration::ZERO
+    }
+
+    fn clocks(&self) -> Reading {
+        let (now, ahead) = (Reading::now(), *self.clocks.lock().unwrap());
+        Reading {
+            unix_ms: now.unix_ms.saturating_add_signed(ahead.set_ms),
+            uptime: now.uptime + ahead.passed,
+        }
     }
 
     fn note(&self, note: String) {
