@@ -142,7 +142,10 @@ const fn desk_code(error: &DeskError) -> Code {
         DeskError::Project(ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. })
         | DeskError::Over(..) => Code::FailedPrecondition,
         DeskError::Job(JobRefusal::Exists(_)) | DeskError::ProjectExists(_) => Code::AlreadyExists,
-        DeskError::Job(JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. }) => Code::InvalidArgument,
+        DeskError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
+        DeskError::Job(
+            JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. } | JobRefusal::TooManyMembers(_),
+        ) => Code::InvalidArgument,
         DeskError::NotAMember { .. } | DeskError::OwnersLog { .. } => Code::PermissionDenied,
         DeskError::Store(_) | DeskError::Log { .. } => Code::Internal,
     }

@@ -31,7 +31,7 @@ pub use board::{Board, Left, Phase, Seat};
 pub use decide::Move;
 pub use floor::{Floor, Gpu};
 pub use job::{Job, JobId, JobRefusal, JobSpec, Kind, MemberId, Size};
-pub use limits::{Activity, Overdue};
+pub use limits::{Activity, MOST_JOBS_OF_A_USER, Overdue, permit_another};
 pub use name::{JobName, ProjectName};
 pub use project::{Affinity, Project, ProjectRefusal};
 pub use restore::Kept;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 use tranche_domain::jobs::{
-    Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission,
+    Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission, permit_another,
 };
 use tranche_shm::crash::point;
 
@@ -166,6 +166,7 @@ impl<S: Site> Desk<S> {
         let project =
             state.board.project(&spec.project).map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
         permit(asker, project, None)?;
+        permit_another(state.unended_of(owner.uid), asker.admin)?;
         if state.find(&spec.project, &spec.name).is_some() {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }

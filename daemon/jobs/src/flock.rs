@@ -32,6 +32,16 @@ pub struct Hail {
     pub attempt: PathBuf,
     /// Where the output goes.
     pub log: PathBuf,
+    /// So much of the end of that is kept, in bytes.
+    #[serde(default = "Hail::most_kept")]
+    pub kept: u64,
+}
+
+impl Hail {
+    /// Of no member more of what it prints is kept, in bytes.
+    pub const fn most_kept() -> u64 {
+        64 << 20
+    }
 }
 
 /// The shepherd's process.

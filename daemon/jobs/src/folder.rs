@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use tranche_domain::jobs::{JobId, MemberId};
 use tranche_domain::slice::ProcessId;
 
 use crate::entry::Run;
-use crate::flock::{Line, Outcome};
+use crate::flock::{Hail, Line, Outcome};
 
 /// The folders of all jobs.
 #[derive(Clone, Debug)]
@@ -127,6 +128,13 @@ pub(crate) fn is_deserted(path: &Path) -> bool {
     }
 }
 
+/// How much is kept of what each of so many members prints, in bytes: together they have room for a gibibyte.
+pub(crate) fn kept_of_each(members: NonZeroU32) -> u64 {
+    const OF_JOB: u64 = 1 << 30;
+    const LEAST: u64 = 64 << 10;
+    (OF_JOB / u64::from(members.get())).clamp(LEAST, Hail::most_kept())
+}
+
 /// A part of what a member printed, and where it ends; what was printed long ago may be gone.
 pub(crate) fn read_log(path: &Path, from: u64, most: usize) -> io::Result<(Vec<u8>, u64)> {
     let mut file = match File::open(path) {
@@ -165,6 +173,8 @@ pub(crate) fn last_lines(path: &Path, lines: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tranche_domain::jobs::JobSpec;
+
     use super::*;
 
     #[test]
@@ -189,6 +199,14 @@ mod tests {
         assert_eq!(read_log(&path, 8, 100).unwrap(), (b"three\n".to_vec(), 14));
         assert_eq!(read_log(&path, 14, 100).unwrap(), (Vec::new(), 14));
         assert_eq!(last_lines(&directory.path().join("none"), 3), 0);
+    }
+
+    #[test]
+    fn members_of_a_large_job_have_a_gibibyte_together_for_what_they_print() {
+        let mib = |members| kept_of_each(NonZeroU32::new(members).unwrap()) as f64 / f64::from(1 << 20);
+        assert_eq!([1, 16, 32, 1024].map(mib), [64.0, 64.0, 32.0, 1.0]);
+        assert!(mib(JobSpec::MOST_MEMBERS) * f64::from(JobSpec::MOST_MEMBERS) <= 1024.0);
+        assert!(mib(u32::MAX) > 0.0, "an earlier daemon took such a job on");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tranche_shm::crash::point;
 use crate::desk::Desk;
 use crate::entry::{Entry, Run};
 use crate::flock::{Hail, Order};
-use crate::folder::{Attempt, Written, is_deserted};
+use crate::folder::{Attempt, Written, is_deserted, kept_of_each};
 use crate::site::{JobSlice, Site, What};
 use crate::state::Tended;
 
@@ -110,6 +110,7 @@ fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<Pro
         gid: entry.owner.gid,
         attempt: desk.folders.attempt(*attempt),
         log: desk.folders.log(attempt.member),
+        kept: kept_of_each(entry.spec.completions),
     })?;
     point("jobs: hailed");
     let environment = launch.environment.into_iter().chain(own_environment(entry, attempt.member)).collect();

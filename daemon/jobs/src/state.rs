@@ -83,6 +83,12 @@ impl State {
         self.names.get(&(project.clone(), name.clone())).copied()
     }
 
+    /// How many jobs of a user have not ended.
+    pub(crate) fn unended_of(&self, uid: u32) -> usize {
+        let has_not = |entry: &&Entry| entry.owner.uid == uid && entry.ended_unix_ms.is_none();
+        self.entries.values().filter(has_not).count()
+    }
+
     pub(crate) fn insert(&mut self, id: JobId, entry: Entry) {
         self.names.insert((entry.spec.project.clone(), entry.spec.name.clone()), id);
         self.entries.insert(id, entry);

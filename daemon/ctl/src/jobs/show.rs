@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tranche_domain::jobs::{JobState, JobView, MemberView, MilliGpus};
+use tranche_domain::jobs::{JobState, JobView, MemberView};
 
 use super::project::user;
 use crate::table::{Side, draw, or_dash, printable};
@@ -62,7 +62,7 @@ fn whole(text: &str) -> String {
 /// What it has of what all its members together could have at once.
 fn gpus(job: &JobView) -> String {
     let has = job.allocated();
-    let wants: MilliGpus = (0..job.parallelism).map(|_| job.gpus_of_member).sum();
+    let wants = job.gpus_of_member.times(job.parallelism);
     if has == wants || job.parallelism == 1 { wants.to_string() } else { format!("{has}/{wants}") }
 }
 

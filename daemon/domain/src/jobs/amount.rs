@@ -41,6 +41,12 @@ impl MilliGpus {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// `self`, so often, at most the end of the range.
+    #[must_use]
+    pub const fn times(self, count: u32) -> Self {
+        Self(self.0.saturating_mul(count))
+    }
+
     /// `self - other`, at least nothing.
     #[must_use]
     pub const fn less(self, other: Self) -> Self {

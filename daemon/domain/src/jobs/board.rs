@@ -197,8 +197,9 @@ impl Board {
             return Err(JobRefusal::Exists(spec.name.clone()));
         }
         let (size, quota) = (spec.size, account.project.quota);
-        let most = self.most_gpus(account, spec);
+        let (most, members) = (self.most_gpus(account, spec), spec.parallelism.max(spec.completions));
         match () {
+            () if members.get() > JobSpec::MOST_MEMBERS => Err(JobRefusal::TooManyMembers(members)),
             () if size.gpus() > most => Err(JobRefusal::NeverFits { size, most }),
             () if spec.is_lasting() && size.total() > quota => Err(JobRefusal::AboveQuota { size, quota }),
             () => Ok(()),

@@ -7,6 +7,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
+use super::limits::MOST_JOBS_OF_A_USER;
 use super::name::{JobName, ProjectName};
 use super::project::Shape;
 use crate::compute::Priority;
@@ -74,7 +75,7 @@ impl Size {
 
     /// What it takes altogether.
     pub const fn total(self) -> MilliGpus {
-        MilliGpus::new(self.of_each().get().saturating_mul(self.gpus()))
+        self.of_each().times(self.gpus())
     }
 }
 
@@ -115,6 +116,9 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// No job has more members: with the start and the end of each, what is known of all of them is written to the disk.
+    pub const MOST_MEMBERS: u32 = 2000;
+
     /// Whether it stays until it ends by itself, and so has to stay within the quota.
     pub fn is_lasting(&self) -> bool {
         self.kind == Kind::Interactive && !self.preemptible
@@ -183,6 +187,10 @@ pub enum JobRefusal {
     Exists(JobName),
     /// No job has that name in the project.
     Unknown(ProjectName, JobName),
+    /// It has more members, or would have more at once, than a job may.
+    TooManyMembers(NonZeroU32),
+    /// Whoever submits it has as many that have not ended as one user may.
+    TooManyOfUser(usize),
     /// It could not run even on an empty node.
     NeverFits {
         /// What a member takes.
@@ -219,6 +227,16 @@ impl fmt::Display for JobRefusal {
                     "there is no job {name} in project {project}; `tranche list -p {project}` shows them"
                 )
             }
+            Self::TooManyMembers(count) => write!(
+                f,
+                "it asks for {count} members, and a job has at most {}: submit several jobs, or let each member do more",
+                JobSpec::MOST_MEMBERS
+            ),
+            Self::TooManyOfUser(has) => write!(
+                f,
+                "you have {has} jobs that have not ended, and a user has at most {MOST_JOBS_OF_A_USER}: wait for some to \
+                 end, delete some (`tranche list -A` shows them), or submit one with many members (--completions)"
+            ),
             Self::NeverFits { size, most } => write!(
                 f,
                 "a member takes {size} GPUs of one island, and there are at most {most} that it may use: it \

@@ -1,10 +1,22 @@
-//! How long jobs may run and be idle.
+//! How long jobs may run and be idle, and how many a user may have.
 
 use core::fmt;
 use core::time::Duration;
 
-use super::job::Kind;
+use super::job::{JobRefusal, Kind};
 use super::project::Project;
+
+/// A user has no more jobs that have not ended, unless they administer the node: each is looked at whenever somebody lists
+/// jobs, and is kept with its command and its environment.
+pub const MOST_JOBS_OF_A_USER: usize = 2000;
+
+/// Whether a user with so many jobs that have not ended may submit another.
+///
+/// # Errors
+/// If they have as many as one may.
+pub const fn permit_another(has: usize, administers: bool) -> Result<(), JobRefusal> {
+    if has < MOST_JOBS_OF_A_USER || administers { Ok(()) } else { Err(JobRefusal::TooManyOfUser(has)) }
+}
 
 /// What a member has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ fn shepherd() -> io::Result<()> {
     let mut stream = BufReader::new(daemon.try_clone()?);
     let hail: Hail = hear(&mut stream)?;
     let mut book = Book::open(&hail.attempt)?;
-    let log = append_to(&hail.log)?;
+    let log = log::Log { to: append_to(&hail.log)?, kept: hail.kept };
     let shepherd = identity::own()?;
     book.write(&Line::Shepherd(shepherd))?;
     identity::become_user(hail.uid, hail.gid)?;

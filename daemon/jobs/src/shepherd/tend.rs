@@ -1,6 +1,5 @@
 //! The command itself: started, waited for, and stopped when told to.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -16,7 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use tranche_domain::jobs::{Farewell, Warning};
 use tranche_jobs::flock::{Order, Outcome};
 
-use crate::{kin, log};
+use crate::kin;
+use crate::log::{Log, keep};
 
 /// Where the command is looked after.
 pub(crate) struct Pen {
@@ -36,12 +36,12 @@ impl Pen {
     }
 
     /// Runs the command to its end; `on_told` is called if it is told to stop before that.
-    pub(crate) fn run(mut self, order: Order, log: File, on_told: impl FnOnce()) -> io::Result<Outcome> {
+    pub(crate) fn run(mut self, order: Order, log: Log, on_told: impl FnOnce()) -> io::Result<Outcome> {
         self.runtime.block_on(tend(order, log, &mut self.told, on_told))
     }
 }
 
-async fn tend(order: Order, log: File, told: &mut Signals, on_told: impl FnOnce()) -> io::Result<Outcome> {
+async fn tend(order: Order, log: Log, told: &mut Signals, on_told: impl FnOnce()) -> io::Result<Outcome> {
     let (printed, printing) = io::pipe()?;
     let mut command = command(&order, printing)?;
     let mut child = match command.spawn() {
@@ -50,7 +50,7 @@ async fn tend(order: Order, log: File, told: &mut Signals, on_told: impl FnOnce(
     };
     // The command holds our ends of the pipe as well.
     drop(command);
-    let keeping = log::keep(printed, log);
+    let keeping = keep(printed, log);
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
     let (mut leaving, mut on_told) = (Leaving::default(), Some(on_told));

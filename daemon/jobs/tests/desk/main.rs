@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use node::{ADMIN, Node, Wish, wish};
-use tranche_domain::jobs::{JobState, Kind, ProjectChange, Warning};
+use tranche_domain::jobs::{JobState, Kind, MOST_JOBS_OF_A_USER, ProjectChange, Warning};
 use tranche_jobs::{Asker, DeskError, LogFrom, Retention};
 
 #[tokio::test]
@@ -410,6 +410,25 @@ async fn what_cannot_be_is_refused_and_leaves_nothing() {
     let in_use = desk.desk.delete_project(&"a".parse().unwrap()).unwrap_err().to_string();
     assert!(in_use.contains("1 job(s)"), "{in_use}");
     assert_eq!(desk.desk.jobs(None, None, ADMIN).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn one_user_cannot_fill_the_desk() {
+    let node = Node::with_gpus(1);
+    let desk = node.desk();
+    desk.project("a", "0");
+    let user = Asker { uid: 4242, admin: false };
+    desk.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
+    for number in 0..MOST_JOBS_OF_A_USER {
+        desk.submit_as(wish("a", &format!("j-{number}"), "1", "true"), user).unwrap();
+    }
+    let refused = desk.submit_as(wish("a", "more", "1", "true"), user).unwrap_err().to_string();
+    assert!(refused.contains("have not ended") && refused.contains("at most 2000"), "{refused}");
+    desk.submit(wish("a", "more", "1", "true")).unwrap();
+    for name in ["j-0", "more"] {
+        desk.delete("a", name).unwrap();
+    }
+    desk.submit_as(wish("a", "more", "1", "true"), user).unwrap();
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::*;
-use crate::jobs::{Activity, JobRefusal, Overdue, ProjectRefusal, Wait};
+use crate::jobs::{Activity, JobRefusal, MOST_JOBS_OF_A_USER, Overdue, ProjectRefusal, Wait, permit_another};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -296,4 +296,29 @@ fn a_decision_looks_at_the_first_job_of_each_size_however_many_wait_behind_it() 
         world.board.guaranteed().len() + world.board.surplus().len()
     };
     assert_eq!((looked_at(3), looked_at(60)), (6, 6), "three of each of two projects");
+}
+
+#[test]
+fn a_job_has_no_more_members_than_can_be_looked_after() {
+    let mut world = World::new(islands(1, 1), &[("a", "1")]);
+    let members = |at_once: u32, all: u32| JobSpec {
+        parallelism: NonZeroU32::new(at_once).unwrap(),
+        completions: NonZeroU32::new(all).unwrap(),
+        ..spec("a", "j", "1", Kind::Training)
+    };
+    let most = JobSpec::MOST_MEMBERS;
+    for (at_once, all) in [(1, most + 1), (most + 1, 1), (u32::MAX, u32::MAX)] {
+        let refused = world.board.submit(members(at_once, all)).unwrap_err();
+        assert_eq!(refused, JobRefusal::TooManyMembers(NonZeroU32::new(at_once.max(all)).unwrap()));
+        assert!(refused.to_string().contains("at most 2000: submit several"), "{refused}");
+    }
+    world.take_on(members(most, most));
+}
+
+#[test]
+fn a_user_has_no_more_jobs_than_others_can_bear_and_who_administers_the_node_has() {
+    assert_eq!(permit_another(MOST_JOBS_OF_A_USER - 1, false), Ok(()));
+    assert_eq!(permit_another(MOST_JOBS_OF_A_USER, true), Ok(()));
+    let refused = permit_another(MOST_JOBS_OF_A_USER, false).unwrap_err().to_string();
+    assert!(refused.contains("you have 2000 jobs") && refused.contains("delete some"), "{refused}");
 }
