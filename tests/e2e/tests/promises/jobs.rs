@@ -117,6 +117,25 @@ fn a_killed_daemon_takes_no_job_with_it_and_loses_none() {
 }
 
 #[test]
+fn a_job_whose_gpu_the_next_daemon_does_not_see_goes_on_and_is_begun_again_elsewhere() {
+    let mut node = node("v100x8", "8");
+    submit(&node, &["runs", "-g", "1", "--", "sleep", "1000"]).success();
+    let before = until(&node, "runs", "running").members.remove(0);
+    let gpu = *before.gpus.first().unwrap();
+    node.kill_daemon();
+    node.set_gpu(gpu as usize, &["--lost", "on"]);
+    node.start_daemon();
+    let blind = until(&node, "runs", "running").members.remove(0);
+    assert_eq!((blind.pid, blind.starts, blind.gpus), (before.pid, 1, BTreeSet::new()));
+    node.tranche(&["suspend", "runs"]).success();
+    until(&node, "runs", "pending");
+    node.tranche(&["resume", "runs"]).success();
+    let again = until(&node, "runs", "running").members.remove(0);
+    assert!(again.starts == 2 && !again.gpus.contains(&gpu), "{again:?}");
+    node.tranche(&["delete", "runs"]).success();
+}
+
+#[test]
 fn a_sweep_runs_two_members_at_a_time_to_four_completions() {
     let node = node("v100x8", "8");
     // Each counts who is there beside it, once there was time for whoever may come.
