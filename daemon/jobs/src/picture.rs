@@ -294,10 +294,14 @@ fn member(
 
 fn reason(state: &State, id: MemberId, known: &Member, sight: Sight) -> String {
     let refused = || state.refused.get(&id).map(ToString::to_string);
+    let unseen = || state.board.is_unseen(id).then(|| "the driver does not tell of its GPU now".into());
     match &known.end {
         Some(end) if sight >= Sight::Project => end.why.clone(),
         Some(end) => end.public().into(),
-        None => known.farewell.as_ref().map(ToString::to_string).or_else(refused).unwrap_or_default(),
+        None => {
+            let farewell = known.farewell.as_ref().map(ToString::to_string);
+            farewell.or_else(refused).or_else(unseen).unwrap_or_default()
+        }
     }
 }
 

@@ -84,6 +84,7 @@ impl<S: Site> Desk<S> {
     fn keep_moves(&self, state: &mut State) -> Vec<Move> {
         match self.keep(state) {
             Ok(()) => {
+                state.trouble.take().iter().for_each(|note| self.site.withdraw(note));
                 let moves = std::mem::take(&mut state.moves);
                 for one in &moves {
                     if let Move::Start { member, .. } = one {
@@ -94,7 +95,11 @@ impl<S: Site> Desk<S> {
             }
             Err(error) => {
                 // They are made when they can be kept; it is tried again with the next round.
-                self.site.note(format!("jobs stay as they are: {error}"));
+                let note = format!("jobs stay as they are: {error}");
+                if state.trouble.as_ref() != Some(&note) {
+                    state.trouble.replace(note.clone()).iter().for_each(|note| self.site.withdraw(note));
+                    self.site.note(note);
+                }
                 Vec::new()
             }
         }

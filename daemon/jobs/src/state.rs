@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) dirty: BTreeSet<JobId>,
     /// Jobs that nobody has looked at yet.
     pub(crate) fresh: BTreeSet<JobId>,
+    /// What was noted because the last changes could not be kept.
+    pub(crate) trouble: Option<String>,
     /// Moves that are made once they are kept.
     pub(crate) moves: Vec<Move>,
     /// Places, as they were when moves were made last.

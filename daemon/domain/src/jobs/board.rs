@@ -163,6 +163,11 @@ impl Board {
         Some((seat.phase, self.gpus_of(seat)))
     }
 
+    /// Whether a member has a place on a GPU that is not seen now.
+    pub fn is_unseen(&self, member: MemberId) -> bool {
+        self.seats.get(&member).is_some_and(|seat| !seat.unseen.is_empty())
+    }
+
     pub(super) fn gpus_of(&self, seat: &Seat) -> Vec<GpuUuid> {
         let mut gpus = self.floor.uuids(&seat.spots);
         gpus.extend(&seat.unseen);
