@@ -146,7 +146,8 @@ impl Failure {
     }
 }
 
-fn projects(names: &[String]) -> String {
+/// Which projects there are, as the end of a sentence.
+pub(crate) fn projects(names: &[String]) -> String {
     if names.is_empty() {
         return "there are no projects: `tranche project create NAME --quota N` makes one".into();
     }

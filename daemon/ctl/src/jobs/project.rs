@@ -12,7 +12,7 @@ use tranche_rpc::ProjectWish;
 
 use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
 use crate::client::Daemon;
-use crate::errors::Failure;
+use crate::errors::{self, Failure};
 use crate::out;
 use crate::table::{Side, draw, or_dash};
 
@@ -73,8 +73,8 @@ pub(super) fn user(uid: u32) -> String {
 
 fn find(daemon: &mut Daemon, name: &ProjectName) -> Result<ProjectView, Failure> {
     let projects = daemon.projects()?;
-    let there_are = projects.iter().map(|view| view.project.name.to_string()).collect::<Vec<_>>().join(", ");
-    let missing = format!("there is no project {name}; there are: {there_are}");
+    let there_are: Vec<_> = projects.iter().map(|view| view.project.name.to_string()).collect();
+    let missing = format!("there is no project {name}; {}", errors::projects(&there_are));
     let found = projects.into_iter().find(|view| view.project.name == *name);
     found.ok_or_else(|| Failure::Refused(tonic::Status::not_found(missing)))
 }
