@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::request::Share;
@@ -76,11 +77,42 @@ fn on_gpu(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin, since: &mut
 fn users(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin) -> Option<Vec<User>> {
     let members = Members::of(parties);
     let listed = agent.driver.processes(gpu).ok()?;
-    let users: Vec<User> = listed.iter().filter_map(|listed| user(listed, parties, &members, kin)).collect();
+    let mut users: Vec<User> =
+        listed.iter().filter_map(|listed| user(listed, parties, &members, kin)).collect();
+    hear_again(&mut users, &members);
     for Party { tenancy, device, .. } in parties {
         tenancy.saw(*device, held(tenancy, *device, &users));
     }
     Some(users)
+}
+
+/// How often whoever seems to hold more than it says is heard again, and how long after the last time.
+const AGAIN: usize = 24;
+const AFTER: Duration = Duration::from_millis(1);
+
+/// Whoever charges and frees all the time may have said less just before the driver was asked and just after, and more
+/// then. What it says again and again tells how much that is; no more than it was granted is believed.
+fn hear_again(users: &mut [User], members: &Members<'_>) {
+    let is_more = |holds: Option<Bytes>, its: &Charged| {
+        holds > Some(its.used.saturating_add(its.shared).saturating_add(its.reserve))
+    };
+    let mut moving: Vec<(&mut Charged, &Member<'_>)> = users
+        .iter_mut()
+        .filter_map(|user| match &mut user.whose {
+            Whose::Member { charged, .. } if is_more(user.holds, charged) => {
+                Some((charged, members.0.get(&user.id.pid)?))
+            }
+            _ => None,
+        })
+        .collect();
+    let times = if moving.is_empty() { 0 } else { AGAIN };
+    for _ in 0..times {
+        std::thread::sleep(AFTER);
+        for (charged, member) in &mut moving {
+            let said = member.party.tenancy.claimed(member.seat, member.party.device);
+            charged.used = charged.used.max(said.min(charged.granted));
+        }
+    }
 }
 
 /// What a slice's members hold together, at the least: what they share may be counted with any of them.
