@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::unistd::{Gid, Group};
 use tonic::{Code, Status};
 use tranche_domain::id::SliceName;
+use tranche_domain::jobs::JobState;
 use tranche_rpc::{BadMessage, ConnectError};
 
 use crate::doctor::Found;
@@ -77,12 +78,12 @@ pub enum Failure {
     #[error("there is no user {0} on this node; give a name that `getent passwd` knows, or a uid")]
     NoSuchUser(String),
     /// A job has no slice to go into.
-    #[error("job {job} is {state}: there is nothing to enter {}{}", when(.state), because(.reason))]
+    #[error("job {job} is {state}: there is nothing to enter {}{}", when(*.state), because(.reason))]
     NotRunning {
         /// The job.
         job: String,
         /// How far it is.
-        state: String,
+        state: JobState,
         /// Why.
         reason: String,
     },
@@ -154,8 +155,8 @@ pub(crate) fn projects(names: &[String]) -> String {
     format!("there are: {}", names.join(", "))
 }
 
-fn when(state: &str) -> &'static str {
-    if matches!(state, "Succeeded" | "Failed") { "any more; submit it again" } else { "before it runs" }
+const fn when(state: JobState) -> &'static str {
+    if state.is_final() { "any more; submit it again" } else { "before it runs" }
 }
 
 fn because(reason: &str) -> String {

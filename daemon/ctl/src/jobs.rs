@@ -39,19 +39,19 @@ pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     if args.output.json {
         return out::json(&job);
     }
-    warnings(args).iter().for_each(|warning| eprintln!("tranche: {warning}"));
+    warning(args).iter().for_each(|warning| eprintln!("tranche: {warning}"));
     let JobView { name, project, state, .. } = &job;
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
     out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
 }
 
 /// What will keep it from starting, unless that changes until then.
-fn warnings(args: &SubmitArgs) -> Vec<String> {
-    let missing = args.workdir.as_ref().filter(|folder| !folder.is_dir());
-    let folder = missing.map(|folder| {
-        format!("there is no folder {} now: if there is none when it is to start, it fails", folder.display())
-    });
-    folder.into_iter().collect()
+fn warning(args: &SubmitArgs) -> Option<String> {
+    let missing = args.workdir.as_ref().filter(|folder| !folder.is_dir())?;
+    Some(format!(
+        "there is no folder {} now: if there is none when it is to start, it fails",
+        missing.display()
+    ))
 }
 
 fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
@@ -177,7 +177,7 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
     let running = job.members.iter().find(|member| member.state == JobState::Running);
     let slice = running.and_then(|member| member.slice.clone()).ok_or_else(|| Failure::NotRunning {
         job: job.name.to_string(),
-        state: job.state.to_string(),
+        state: job.state,
         reason: job.reason.clone(),
     })?;
     let inside =
