@@ -100,7 +100,8 @@ impl<'a> Control<'a> {
         self.words[header::GENERATION].load(Acquire)
     }
 
-    /// When the daemon last looked after this slice, by CLOCK_MONOTONIC in nanoseconds.
+    /// When the daemon last looked after this slice, by its CLOCK_MONOTONIC in nanoseconds. The clock of a process in
+    /// another time namespace shows something else.
     pub fn heartbeat_ns(self) -> u64 {
         self.words[HEARTBEAT_NS].load(Acquire)
     }
@@ -127,8 +128,8 @@ impl<'a> Control<'a> {
         self.words[DAEMON].load(Acquire)
     }
 
-    /// Until when memory of a process that has ended may come free at any moment, by CLOCK_MONOTONIC in nanoseconds:
-    /// before that, what does not fit now may fit if the daemon is asked. 0 where nobody has just ended.
+    /// Until when memory of a process that has ended may come free at any moment, by the daemon's clock as
+    /// [`Control::heartbeat_ns`]: before that, what does not fit now may fit if the daemon is asked. 0 where no process has just ended.
     #[inline]
     pub fn departing_until_ns(self) -> u64 {
         self.words[DEPARTING_UNTIL_NS].load(Acquire)

@@ -142,6 +142,7 @@ impl<'a> CreditWord<'a> {
     }
 
     /// The process gives back `units` and keeps the credit for later.
+    #[inline(always)]
     pub fn release(self, units: Units) {
         let less = |credit: Credit| Credit { used: credit.used.saturating_sub(units), ..credit };
         let _ = self.change(|credit| Some(less(credit)));
@@ -164,9 +165,9 @@ impl<'a> CreditWord<'a> {
         let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
             let granted = credit.granted.saturating_add(units).min(Credit::MOST);
             given = granted.saturating_sub(credit.granted);
-            Some(Credit { granted, ..credit })
+            Credit { granted, ..credit }
         });
-        if done.is_ok() { given } else { Units::ZERO }
+        if done { given } else { Units::ZERO }
     }
 
     /// The daemon takes back up to `most` of the unused credit and learns how much it got: nothing, too, from a
@@ -175,9 +176,9 @@ impl<'a> CreditWord<'a> {
         let mut got = Units::ZERO;
         let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
             got = credit.unused().min(most);
-            Some(Credit { granted: credit.granted.saturating_sub(got), ..credit })
+            Credit { granted: credit.granted.saturating_sub(got), ..credit }
         });
-        if done.is_ok() { got } else { Units::ZERO }
+        if done { got } else { Units::ZERO }
     }
 
     /// The daemon takes over the charge for `units` that the process is using, together with the credit for
@@ -207,46 +208,36 @@ impl<'a> CreditWord<'a> {
 
     /// Replaces the word by what `next` makes of it, again until nobody interferes; `Err` holds the credit
     /// at which `next` declined.
+    #[inline(always)]
     fn change(self, mut next: impl FnMut(Credit) -> Option<Credit>) -> Result<Credit, Credit> {
-        loop {
-            match self.change_against(u32::MAX, &mut next) {
-                Ok(before) => return Ok(before),
-                Err(Unchanged::Declined(credit)) => return Err(credit),
-                Err(Unchanged::Contested) => {}
-            }
-        }
-    }
-
-    /// The same, for somebody who must not be kept busy by whoever else writes the word.
-    fn change_against(
-        self,
-        attempts: u32,
-        mut next: impl FnMut(Credit) -> Option<Credit>,
-    ) -> Result<Credit, Unchanged> {
         let mut word = self.0.load(SeqCst);
-        for _ in 0..attempts {
+        loop {
             let credit = Credit::unpack(word);
-            let after = next(credit).ok_or(Unchanged::Declined(credit))?;
+            let after = next(credit).ok_or(credit)?;
             match self.0.compare_exchange(word, after.pack(), SeqCst, SeqCst) {
                 Ok(_) => return Ok(credit),
                 Err(other) => word = other,
             }
         }
-        Err(Unchanged::Contested)
+    }
+
+    /// Replaces the word likewise, in a bounded number of attempts, as other processes may write it without end. Returns
+    /// whether it did.
+    fn change_against(self, attempts: u32, mut next: impl FnMut(Credit) -> Credit) -> bool {
+        let mut word = self.0.load(SeqCst);
+        for _ in 0..attempts {
+            match self.0.compare_exchange(word, next(Credit::unpack(word)).pack(), SeqCst, SeqCst) {
+                Ok(_) => return true,
+                Err(other) => word = other,
+            }
+        }
+        false
     }
 }
 
 /// How often the daemon tries to change a word that its process changes all the time. A process that charges and
 /// releases as fast as it can loses this race a few times in a row; one that means to, always.
 const DAEMON_ATTEMPTS: u32 = 10_000;
-
-/// Why a word stays as it is.
-enum Unchanged {
-    /// What was to be done cannot be done with this credit.
-    Declined(Credit),
-    /// Somebody else changed it first, each time.
-    Contested,
-}
 
 #[cfg(test)]
 mod tests {

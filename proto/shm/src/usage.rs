@@ -81,6 +81,7 @@ impl<'a> Usage<'a> {
     }
 
     /// The credit word of a process on a device.
+    #[inline(always)]
     pub fn credit(self, slot: Slot, device: DeviceSlot) -> CreditWord<'a> {
         CreditWord::at(&self.words[record(slot) + device.index()], self.total(device))
     }

@@ -62,6 +62,9 @@ fn attach(root: Root) -> Result<Ours, Outside> {
 fn keep(root: Root) -> Option<Ours> {
     if root.ledger().is_none() {
         let ledger = Ledger::over(tenant(root)?, root.ledger_words(), sys::pause)?;
+        let ledger = ledger
+            .with_growth(sys::open_private)
+            .with_barrier(sys::can_order_threads().then_some(sys::order_threads));
         // SAFETY: we have the turn, and there is none.
         unsafe { root.keep(ledger) };
     }
@@ -82,6 +85,11 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
         return Err(Failure::Refused);
     }
     point("attach: mapped");
+    // The next daemon has the usage region from the processes that map it. One that came before this process mapped it
+    // may have found none, and made another.
+    if connection::is_lost(root) {
+        return Err(Failure::Away);
+    }
     root.word(Word::Control).store(control.as_ptr() as u64, Relaxed);
     root.word(Word::Usage).store(usage.as_ptr() as u64, Relaxed);
     root.word(Word::Slot).store(welcome.slot.index() as u64, Relaxed);

@@ -91,6 +91,11 @@ fn socket(root: Root) -> Option<i32> {
     ((id.device, id.inode) == known).then_some(raw)
 }
 
+/// Whether the daemon that let this process in is there no more.
+pub(crate) fn is_lost(root: Root) -> bool {
+    socket(root).is_none_or(sys::has_ended)
+}
+
 fn close(root: Root) {
     if let Some(raw) = socket(root) {
         drop(Fd::from_raw(raw));

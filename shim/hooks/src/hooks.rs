@@ -6,13 +6,13 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::cuda::{
     array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
-    physical, pool, shared, transfer, wait,
+    physical, placement, pool, shared, transfer, wait,
 };
 use crate::libraries::{Library, Symbol};
 use crate::nvml::{self, process, topology, usage};
 
 /// The newest CUDA version whose functions were compared with the rows below.
-const KNOWN_VERSION: c_int = 13_050;
+pub(crate) const KNOWN_VERSION: c_int = 13_050;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
 const PER_THREAD: u64 = 2;
 
@@ -135,7 +135,13 @@ hooks! {
         2000 cuModuleUnload(module: u64) => module::unload;
         12000 cuLibraryLoadData(library: *mut u64, image: *const c_void, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => module::load_library;
         12000 cuLibraryLoadFromFile(library: *mut u64, name: *const c_char, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => module::load_library_file;
-        12000 cuLibraryUnload(library: u64) => module::unload;
+        12000 cuLibraryUnload(library: u64) => module::unload_library;
+        2000 cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) => module::function;
+        12040 cuModuleEnumerateFunctions(functions: *mut u64, count: u32, module: u64) => module::functions;
+        12000 cuLibraryGetKernel(kernel: *mut u64, library: u64, name: *const c_char) => module::kernel;
+        12040 cuLibraryEnumerateKernels(kernels: *mut u64, count: u32, library: u64) => module::kernels;
+        12000 cuLibraryGetModule(module: *mut u64, library: u64) => module::library_module;
+        12000 cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: u64, name: *const c_char) => module::unified_function;
 
         2000 cuMemAlloc(pointer: *mut u32, bytes: u32) => memory::allocate;
         3020 cuMemAlloc_v2(pointer: *mut u64, bytes: usize) => memory::allocate;
@@ -151,7 +157,9 @@ hooks! {
         11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from_ptsz;
         11020 cuMemFreeAsync(pointer: u64, stream: u64) => pool::free;
         11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free_ptsz;
-        11020 cuMemPoolCreate(pool: *mut u64, properties: *const pool::Properties) => pool::create;
+        11020 cuMemPoolCreate(pool: *mut u64, properties: *const placement::Properties) => pool::create;
+        13000 cuMemGetDefaultMemPool(pool: *mut u64, at: *mut placement::Place, allocation_type: u32) => pool::look_up;
+        13000 cuMemGetMemPool(pool: *mut u64, at: *mut placement::Place, allocation_type: u32) => pool::look_up;
         11020 cuMemPoolDestroy(pool: u64) => pool::destroy;
         11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer;
         11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => shared::import_pointer;
@@ -179,6 +187,51 @@ hooks! {
         2000 cuLaunchGrid(f: u64, width: c_int, height: c_int) => [jump] launch::grid;
         2000 cuLaunchGridAsync(f: u64, width: c_int, height: c_int, stream: u64) => [jump] launch::grid_async;
 
+        4000 cuMemcpy(to: u64, from: u64, bytes: usize) => [transfer] transfer::default_stream::unified;
+        7000 cuMemcpy_ptds(to: u64, from: u64, bytes: usize) => [transfer] transfer::thread_stream::unified;
+        4000 cuMemcpyPeer(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) => [transfer] transfer::default_stream::peer;
+        7000 cuMemcpyPeer_ptds(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) => [transfer] transfer::thread_stream::peer;
+        2000 cuMemcpyDtoD(to: u32, from: u32, bytes: u32) => [transfer] transfer::default_stream::inside;
+        3020 cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) => [transfer] transfer::default_stream::inside;
+        7000 cuMemcpyDtoD_v2_ptds(to: u64, from: u64, bytes: usize) => [transfer] transfer::thread_stream::inside;
+        2000 cuMemcpyDtoA(to: u64, offset: u32, from: u32, bytes: u32) => [transfer] transfer::default_stream::into_array;
+        3020 cuMemcpyDtoA_v2(to: u64, offset: usize, from: u64, bytes: usize) => [transfer] transfer::default_stream::into_array;
+        7000 cuMemcpyDtoA_v2_ptds(to: u64, offset: usize, from: u64, bytes: usize) => [transfer] transfer::thread_stream::into_array;
+        2000 cuMemcpyAtoD(to: u32, from: u64, offset: u32, bytes: u32) => [transfer] transfer::default_stream::out_of_array;
+        3020 cuMemcpyAtoD_v2(to: u64, from: u64, offset: usize, bytes: usize) => [transfer] transfer::default_stream::out_of_array;
+        7000 cuMemcpyAtoD_v2_ptds(to: u64, from: u64, offset: usize, bytes: usize) => [transfer] transfer::thread_stream::out_of_array;
+        2000 cuMemcpyAtoA(to: u64, to_offset: u32, from: u64, from_offset: u32, bytes: u32) => [transfer] transfer::default_stream::arrays;
+        3020 cuMemcpyAtoA_v2(to: u64, to_offset: usize, from: u64, from_offset: usize, bytes: usize) => [transfer] transfer::default_stream::arrays;
+        7000 cuMemcpyAtoA_v2_ptds(to: u64, to_offset: usize, from: u64, from_offset: usize, bytes: usize) => [transfer] transfer::thread_stream::arrays;
+        2000 cuMemcpy2D(copy: *const transfer::Flat<u32>) => [transfer] transfer::default_stream::flat;
+        3020 cuMemcpy2D_v2(copy: *const transfer::Flat<usize>) => [transfer] transfer::default_stream::flat;
+        7000 cuMemcpy2D_v2_ptds(copy: *const transfer::Flat<usize>) => [transfer] transfer::thread_stream::flat;
+        2000 cuMemcpy2DUnaligned(copy: *const transfer::Flat<u32>) => [transfer] transfer::default_stream::flat;
+        3020 cuMemcpy2DUnaligned_v2(copy: *const transfer::Flat<usize>) => [transfer] transfer::default_stream::flat;
+        7000 cuMemcpy2DUnaligned_v2_ptds(copy: *const transfer::Flat<usize>) => [transfer] transfer::thread_stream::flat;
+        2000 cuMemcpy3D(copy: *const transfer::Solid<u32>) => [transfer] transfer::default_stream::solid;
+        3020 cuMemcpy3D_v2(copy: *const transfer::Solid<usize>) => [transfer] transfer::default_stream::solid;
+        7000 cuMemcpy3D_v2_ptds(copy: *const transfer::Solid<usize>) => [transfer] transfer::thread_stream::solid;
+        4000 cuMemcpy3DPeer(copy: *const transfer::Solid<usize>) => [transfer] transfer::default_stream::solid;
+        7000 cuMemcpy3DPeer_ptds(copy: *const transfer::Solid<usize>) => [transfer] transfer::thread_stream::solid;
+        2000 cuMemsetD8(to: u32, value: u8, count: u32) => [transfer] transfer::default_stream::fill;
+        3020 cuMemsetD8_v2(to: u64, value: u8, count: usize) => [transfer] transfer::default_stream::fill;
+        7000 cuMemsetD8_v2_ptds(to: u64, value: u8, count: usize) => [transfer] transfer::thread_stream::fill;
+        2000 cuMemsetD16(to: u32, value: u16, count: u32) => [transfer] transfer::default_stream::fill;
+        3020 cuMemsetD16_v2(to: u64, value: u16, count: usize) => [transfer] transfer::default_stream::fill;
+        7000 cuMemsetD16_v2_ptds(to: u64, value: u16, count: usize) => [transfer] transfer::thread_stream::fill;
+        2000 cuMemsetD32(to: u32, value: u32, count: u32) => [transfer] transfer::default_stream::fill;
+        3020 cuMemsetD32_v2(to: u64, value: u32, count: usize) => [transfer] transfer::default_stream::fill;
+        7000 cuMemsetD32_v2_ptds(to: u64, value: u32, count: usize) => [transfer] transfer::thread_stream::fill;
+        2000 cuMemsetD2D8(to: u32, pitch: u32, value: u8, width: u32, height: u32) => [transfer] transfer::default_stream::fill_rows;
+        3020 cuMemsetD2D8_v2(to: u64, pitch: usize, value: u8, width: usize, height: usize) => [transfer] transfer::default_stream::fill_rows;
+        7000 cuMemsetD2D8_v2_ptds(to: u64, pitch: usize, value: u8, width: usize, height: usize) => [transfer] transfer::thread_stream::fill_rows;
+        2000 cuMemsetD2D16(to: u32, pitch: u32, value: u16, width: u32, height: u32) => [transfer] transfer::default_stream::fill_rows;
+        3020 cuMemsetD2D16_v2(to: u64, pitch: usize, value: u16, width: usize, height: usize) => [transfer] transfer::default_stream::fill_rows;
+        7000 cuMemsetD2D16_v2_ptds(to: u64, pitch: usize, value: u16, width: usize, height: usize) => [transfer] transfer::thread_stream::fill_rows;
+        2000 cuMemsetD2D32(to: u32, pitch: u32, value: u32, width: u32, height: u32) => [transfer] transfer::default_stream::fill_rows;
+        3020 cuMemsetD2D32_v2(to: u64, pitch: usize, value: u32, width: usize, height: usize) => [transfer] transfer::default_stream::fill_rows;
+        7000 cuMemsetD2D32_v2_ptds(to: u64, pitch: usize, value: u32, width: usize, height: usize) => [transfer] transfer::thread_stream::fill_rows;
         4000 cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) => [transfer] transfer::unified;
         7000 cuMemcpyAsync_ptsz(to: u64, from: u64, bytes: usize, stream: u64) => [transfer] transfer::per_thread::unified;
         4000 cuMemcpyPeerAsync(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) => [transfer] transfer::peer;
@@ -237,6 +290,8 @@ hooks! {
         10010 cuStreamBeginCapture_v2_ptsz(stream: u64, mode: c_int) => capture::begin_in_mode;
         12030 cuStreamBeginCaptureToGraph(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin_to_graph;
         12030 cuStreamBeginCaptureToGraph_ptsz(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin_to_graph;
+        2000 cuStreamDestroy(stream: u64) => capture::destroy_stream;
+        4000 cuStreamDestroy_v2(stream: u64) => capture::destroy_stream;
         10000 cuStreamEndCapture(stream: u64, graph: *mut u64) => capture::end;
         10000 cuStreamEndCapture_ptsz(stream: u64, graph: *mut u64) => capture::end;
 
@@ -249,7 +304,7 @@ hooks! {
         2000 cuEventSynchronize(event: u64) => wait::for_event;
         2000 cuEventQuery(event: u64) => wait::ask_event;
 
-        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const physical::Properties, flags: u64) => physical::create;
+        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const placement::Properties, flags: u64) => physical::create;
         10020 cuMemRelease(handle: u64) => physical::release;
         11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain;
         10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map;
@@ -331,18 +386,40 @@ impl Hook {
         Self::all().find(|hook| hook.symbol().name == name)
     }
 
-    /// The hook for what `cuGetProcAddress` gives to whoever asks for this name, version and flags: needed where
-    /// a driver answers with addresses other than its exported ones. Nothing for versions newer than we know.
-    pub(crate) fn for_request(name: &CStr, version: c_int, flags: u64) -> Option<Self> {
+    /// The forms of a function of the driver that a request can mean, each with the version since when there is one.
+    pub(crate) fn forms(name: &CStr, version: c_int, flags: u64) -> impl Iterator<Item = (Self, c_int)> {
         let per_thread = flags & PER_THREAD != 0;
-        let rows = ROWS.iter().filter(|(hook, since)| {
+        let meant = move |(hook, since): &&(Self, c_int)| {
             hook.symbol().library == Library::Cuda
                 && base(hook.name()) == name.to_bytes()
                 && *since <= version
-                && version <= KNOWN_VERSION
-                && (per_thread || !is_per_thread(hook.name()))
-        });
-        rows.max_by_key(|(hook, since)| (*since, is_per_thread(hook.name()))).map(|(hook, _)| *hook)
+                && (per_thread || !hook.is_per_thread())
+        };
+        ROWS.iter().filter(meant).copied()
+    }
+
+    /// Whether this is the name, without what variants append, of functions that are governed.
+    pub(crate) fn is_base(name: &CStr) -> bool {
+        let name = name.to_bytes();
+        base(name) == name && Self::all().any(|hook| base(hook.name()) == name)
+    }
+
+    /// Whether this names a form of a governed function that has no hook, such as one that is newer than this release.
+    pub(crate) fn is_unknown_form(name: &CStr) -> bool {
+        let name_bytes = name.to_bytes();
+        // NVML has forms whose name ends in a letter instead of a number.
+        let named = match name_bytes {
+            [b'n', b'v', b'm', b'l', .., _, b'V'] => &name_bytes[..name_bytes.len() - 1],
+            _ => base(name_bytes),
+        };
+        named != name_bytes
+            && Self::all().any(|hook| base(hook.name()) == named)
+            && Self::named(name).is_none()
+    }
+
+    /// Whether its stream 0 is the calling thread's own.
+    pub(crate) fn is_per_thread(self) -> bool {
+        is_per_thread(self.name())
     }
 
     /// All of them.
@@ -372,8 +449,9 @@ fn is_per_thread(name: &[u8]) -> bool {
 /// A name without what its variants append.
 fn base(name: &[u8]) -> &[u8] {
     let name = if is_per_thread(name) { &name[..name.len() - 5] } else { name };
-    match name {
-        [base @ .., b'_', b'v', b'0'..=b'9'] => base,
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    match name.split_at_checked(name.len() - digits) {
+        Some(([base @ .., b'_', b'v'], [_, ..])) => base,
         _ => name,
     }
 }
@@ -393,16 +471,50 @@ mod tests {
         assert_eq!(Hook::named(c"cuFuncGetAttribute"), None);
     }
 
+    /// The newest form that a request can mean.
+    pub(super) fn newest(name: &CStr, version: c_int, flags: u64) -> Option<Hook> {
+        let forms = Hook::forms(name, version, flags);
+        forms.max_by_key(|(hook, since)| (*since, hook.is_per_thread())).map(|(hook, _)| hook)
+    }
+
     #[test]
-    fn a_request_by_version_gets_the_variant_that_drivers_give() {
-        let request = |name, version, flags| Hook::for_request(name, version, flags);
-        assert_eq!(request(c"cuMemAlloc", 2000, 0), Some(Hook::cuMemAlloc));
-        assert_eq!(request(c"cuMemAlloc", 12000, 2), Some(Hook::cuMemAlloc_v2));
-        assert_eq!(request(c"cuMemAllocAsync", 11020, 2), Some(Hook::cuMemAllocAsync_ptsz));
-        assert_eq!(request(c"cuMemAllocAsync", 11020, 0), Some(Hook::cuMemAllocAsync));
-        assert_eq!(request(c"cuMemAllocAsync", 11010, 0), None);
-        assert_eq!(request(c"cuCtxCreate", 11040, 0), Some(Hook::cuCtxCreate_v3));
-        assert_eq!(request(c"cuMemAlloc", 99_000, 0), None);
-        assert_eq!(request(c"cuMemAlloc_v2", 12000, 0), None);
+    fn request_by_version_means_the_variant_that_drivers_give() {
+        assert_eq!(newest(c"cuMemAlloc", 2000, 0), Some(Hook::cuMemAlloc));
+        assert_eq!(newest(c"cuMemAlloc", 12000, 2), Some(Hook::cuMemAlloc_v2));
+        assert_eq!(newest(c"cuMemAllocAsync", 11020, 2), Some(Hook::cuMemAllocAsync_ptsz));
+        assert_eq!(newest(c"cuMemAllocAsync", 11020, 0), Some(Hook::cuMemAllocAsync));
+        assert_eq!(newest(c"cuMemAllocAsync", 11010, 0), None);
+        assert_eq!(newest(c"cuCtxCreate", 11040, 0), Some(Hook::cuCtxCreate_v3));
+        assert_eq!(newest(c"cuMemAlloc_v2", 12000, 0), None);
+    }
+
+    #[test]
+    fn unknown_forms_are_those_of_governed_functions_without_a_hook() {
+        for name in [
+            c"cuMemAlloc_v3",
+            c"cuMemCreate_v2",
+            c"cuMemAllocAsync_v12_ptsz",
+            c"cuMemAlloc_ptds",
+            c"nvmlDeviceGetMemoryInfo_v3",
+            c"nvmlDeviceGetHandleByUUIDV",
+        ] {
+            assert!(Hook::is_unknown_form(name), "{name:?}");
+        }
+        for name in [
+            c"cuMemAlloc",
+            c"cuMemAlloc_v2",
+            c"cuNews_v9",
+            c"cuMemAlloc_view",
+            c"nvmlDeviceGetC2cModeInfoV",
+            c"_v2",
+            c"cu",
+            c"",
+        ] {
+            assert!(!Hook::is_unknown_form(name), "{name:?}");
+        }
+        for row in tranche_symbols::cuda().chain(tranche_symbols::nvml()) {
+            let name = std::ffi::CString::new(row.name).expect("names hold no zero byte");
+            assert!(!Hook::is_unknown_form(&name), "{name:?} is in the table");
+        }
     }
 }

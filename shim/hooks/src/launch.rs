@@ -10,7 +10,7 @@ use tranche_shm::control::Control;
 
 use crate::attach::{self, Inside};
 use crate::connection;
-use crate::cuda::{SUCCESS, device, driver, mark, pool};
+use crate::cuda::{SUCCESS, capture, device, driver, mark, placement, pool};
 use crate::progress;
 use crate::root::Word;
 use crate::{bell, sys, thread};
@@ -182,6 +182,7 @@ pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>)
 pub(crate) fn context_ended(context: u64) {
     let Some(inside) = attach::inside() else { return };
     progress::forget(inside.root, context);
+    capture::context_gone(context);
     if let Some(gate) = gate(&inside) {
         gate.context_gone(context);
     }
@@ -189,10 +190,9 @@ pub(crate) fn context_ended(context: u64) {
 
 /// A device's primary context has ended.
 pub(crate) fn primary_ended(device: c_int) {
-    let root = attach::inside().map(|inside| inside.root);
-    if let Some(context) = root.and_then(|root| progress::context_on(root, device)) {
-        context_ended(context);
-    }
+    let (Some(inside), Ok(ledger)) = (attach::inside(), attach::ledger()) else { return };
+    let primary = |context: &u64| ledger.may_be_primary(*context);
+    progress::contexts_on(inside.root, device).filter(primary).for_each(context_ended);
 }
 
 /// An executable graph is no more.
@@ -213,18 +213,31 @@ pub(crate) fn capture_ends() {
     let _ = CAPTURES.fetch_update(Relaxed, Relaxed, |captures| captures.checked_sub(1));
 }
 
+/// Captures under way, as far as the program has said so.
+#[cfg(test)]
+pub(crate) fn captures() -> u32 {
+    CAPTURES.load(Relaxed)
+}
+
 /// Calls into the driver that are ours and not the program's, and must not disturb its captures.
 pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
     if CAPTURES.load(Relaxed) == 0 { call() } else { mark::unnoticed(call) }
 }
 
-/// Where the calling thread's work runs, if it is put into this stream. In a slice of one device it can run on no other,
-/// so that the driver need not be asked which it is.
+/// Where work runs that is put into this stream: in the stream's context, on the stream's device. In a slice of one device
+/// it can run on no other, so that the driver need not be asked unless the calling thread has no context.
 fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
-    let context = driver::context().ok().filter(|context| *context != 0)?;
-    let device = match inside.control.device_count() {
-        1 => DeviceSlot::new(0)?,
-        _ => device::slot(&*attach::ledger().ok()?, driver::device().ok()?).ok()?,
+    let current = driver::context().ok().filter(|context| *context != 0);
+    let own = || stream.and_then(|stream| placement::context_of(stream.0));
+    let (device, context) = match inside.control.device_count() {
+        1 => (DeviceSlot::new(0)?, current.or_else(own)?),
+        _ => {
+            let device = match stream {
+                Some(stream) => placement::device_of(stream.0).ok()?,
+                None => driver::device().ok()?,
+            };
+            (device::slot(&*attach::ledger().ok()?, device).ok()?, own().or(current)?)
+        }
     };
     Some(Place { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
 }
@@ -256,8 +269,8 @@ impl Host for Machine<'_> {
         bell::ring();
     }
 
-    fn refresh(&self) {
-        progress::refresh(self.inside, self.gate.pending_marks());
+    fn refresh(&self) -> bool {
+        progress::refresh(self.inside, self.gate.pending_marks())
     }
 }
 
@@ -287,6 +300,10 @@ impl<F: Fn() -> c_int> Launch for One<'_, F> {
 
     fn mark(&self, sequence: u32) -> bool {
         let (Some(Stream(stream)), Some(place)) = (self.stream, self.place.get()) else { return false };
-        undisturbed(|| progress::place(self.inside, place.context, stream, sequence))
+        let mark = || progress::place(self.inside, place.context, stream, sequence);
+        undisturbed(|| match driver::context() {
+            Ok(current) if current == place.context => mark(),
+            _ => placement::within(place.context, mark).unwrap_or(false),
+        })
     }
 }

@@ -12,7 +12,7 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
 use crate::elf;
-use crate::hooks::Hook;
+use crate::hooks::{Hook, KNOWN_VERSION};
 use crate::libraries::{Library, Provider, provider};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -20,6 +20,9 @@ type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) ->
 
 static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static REAL_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// The name that is asked for instead of a governed function's form which this release does not know.
+const UNKNOWN_FORM: &CStr = c"a form of a governed function that this release does not know";
 
 /// What the filter wants done, in the two registers that a pair is returned in.
 #[repr(C)]
@@ -85,7 +88,7 @@ unsafe extern "C" fn filter_dlsym(handle: *mut c_void, name: *const c_char) -> V
     let Some(real) = real(&REAL_DLSYM, c"dlsym") else { return give(null_mut()) };
     // SAFETY: `real` is libc's dlsym; handle and name are what the program passed it.
     unsafe {
-        filter(handle, name, real, || {
+        filter(handle, name, real, |name| {
             let real: Dlsym = transmute(real);
             real(handle, name)
         })
@@ -100,7 +103,7 @@ unsafe extern "C" fn filter_dlvsym(
     let Some(real) = real(&REAL_DLVSYM, c"dlvsym") else { return give(null_mut()) };
     // SAFETY: `real` is libc's dlvsym; the arguments are what the program passed it.
     unsafe {
-        filter(handle, name, real, || {
+        filter(handle, name, real, |name| {
             let real: Dlvsym = transmute(real);
             real(handle, name, version)
         })
@@ -113,7 +116,7 @@ unsafe fn filter(
     handle: *mut c_void,
     name: *const c_char,
     real: *mut c_void,
-    ask: impl FnOnce() -> *mut c_void,
+    ask: impl Fn(*const c_char) -> *mut c_void,
 ) -> Verdict {
     let pass = Verdict { address: real, jump: 1 };
     if name.is_null() {
@@ -121,13 +124,19 @@ unsafe fn filter(
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
+    let find = || ask(name.as_ptr());
     match name.to_bytes() {
         // The doors are in libc, so which of its copies is meant does not hang on who asks; a request for one
         // version of them finds libc's even though ours comes first.
-        b"dlsym" | b"dlvsym" => own_door(ask()).map_or(pass, give),
+        b"dlsym" | b"dlvsym" => own_door(find()).map_or(pass, give),
+        // Asked for by a name that no library has, so that `dlerror` has something to report.
+        [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] if Hook::is_unknown_form(name) => {
+            ask(UNKNOWN_FORM.as_ptr());
+            give(null_mut())
+        }
         _ if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT => pass,
         [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] => match Hook::named(name) {
-            Some(hook) => replace(hook, ask()).map_or(pass, give),
+            Some(hook) => replace(hook, find()).map_or(pass, give),
             None => pass,
         },
         _ => pass,
@@ -191,26 +200,196 @@ fn in_any_other(name: &CStr) -> Option<*mut c_void> {
     elf::search(|object| object.function(name).filter(|found| !ours.contains(found)))
 }
 
-/// `cuGetProcAddress` and its successors: the driver answers first; what it answered is replaced by the hook of
-/// the same function, so that versions and per-thread streams keep their ABI.
+/// What becomes of an answer of `cuGetProcAddress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The driver's own.
+    Pass,
+    /// The hook of the function that the driver answered.
+    Give(Hook),
+    /// None: the driver's is a governed function in a form that has no hook.
+    Withhold,
+}
+
+/// The hook for what the driver answered to a request, by which function it is and not by what was asked: a driver may
+/// answer with addresses other than its exported ones, and with forms that are newer than the hooks.
+///
+/// `ask` is the driver's answer to the same name and flags at another version. A form's first version names it: the answer
+/// to that is the form itself in each driver that has it, and an older form's address in all others.
+pub(crate) fn resolve(
+    name: &CStr,
+    (version, flags): (c_int, u64),
+    found: *mut c_void,
+    exported: impl Fn(Hook) -> Option<*mut c_void>,
+    ask: impl Fn(c_int) -> Option<*mut c_void>,
+) -> Answer {
+    let mut hooks = Hook::all().filter(|hook| hook.symbol().library == Library::Cuda);
+    if let Some(hook) = hooks.find(|hook| exported(*hook) == Some(found)) {
+        return Answer::Give(hook);
+    }
+    if Hook::is_unknown_form(name) {
+        return Answer::Withhold;
+    }
+    if !Hook::is_base(name) {
+        return Hook::named(name).map_or(Answer::Pass, Answer::Give);
+    }
+    let forms = || Hook::forms(name, version, flags);
+    let same = forms().filter(|(_, since)| ask(*since) == Some(found));
+    if let Some((hook, _)) = same.min_by_key(|(hook, since)| (*since, !hook.is_per_thread())) {
+        return Answer::Give(hook);
+    }
+    // Drivers of known versions have the forms of the table and no others, wherever they lie.
+    let there = forms().filter(|(hook, _)| version <= KNOWN_VERSION && exported(*hook).is_some());
+    let newest = there.max_by_key(|(hook, since)| (*since, hook.is_per_thread()));
+    newest.map_or(Answer::Withhold, |(hook, _)| Answer::Give(hook))
+}
+
+/// Puts the right answer in the place of what the driver has written to `slot`; false if there is none, which the program
+/// is to be told in the way of its look-up function.
 ///
 /// # Safety
 /// `name` must be null or end with a zero, and `slot` valid for writes if the driver was content with it.
-pub(crate) unsafe fn replace_answer(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64) {
+pub(crate) unsafe fn replace_answer(
+    name: *const c_char,
+    slot: *mut *mut c_void,
+    request: (c_int, u64),
+    ask: impl Fn(c_int) -> Option<*mut c_void>,
+) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         if slot.is_null() || name.is_null() || (*slot).is_null() {
-            return;
+            return true;
         }
-        let found = *slot;
-        let hook = Hook::all()
-            .filter(|hook| hook.symbol().library == Library::Cuda)
-            .find(|hook| hook.symbol().real() == Some(found))
-            .or_else(|| Hook::for_request(CStr::from_ptr(name), version, flags));
-        if let Some(hook) = hook {
-            ptr::write(slot, hook.address());
+        let exported = |hook: Hook| hook.symbol().real();
+        match resolve(CStr::from_ptr(name), request, *slot, exported, ask) {
+            Answer::Pass => true,
+            Answer::Give(hook) => {
+                ptr::write(slot, hook.address());
+                true
+            }
+            Answer::Withhold => {
+                ptr::write(slot, null_mut());
+                false
+            }
         }
     }
 }
 
 const _: () = assert!(size_of::<Verdict>() == 16, "a verdict comes back in two registers");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+
+    /// A driver whose functions lie where the test wants them, and its table of forms: base name, version, flags, symbol.
+    struct Driver {
+        rows: Vec<(String, c_int, u64, String)>,
+        /// Whether its answers are its exported addresses.
+        plain: bool,
+    }
+
+    impl Driver {
+        /// All forms of the table up to a version.
+        fn of(newest: u32) -> Self {
+            let rows = tranche_symbols::versions().filter(|row| row.since <= newest);
+            let since = |since: u32| c_int::try_from(since).expect("versions are small");
+            let rows =
+                rows.map(|row| (row.base.to_string(), since(row.since), row.flags, row.symbol.to_string()));
+            Self { rows: rows.collect(), plain: false }
+        }
+
+        fn with(mut self, base: &str, since: c_int, flags: u64, symbol: &str) -> Self {
+            self.rows.push((base.to_string(), since, flags, symbol.to_string()));
+            self
+        }
+
+        fn number(&self, symbol: &str) -> Option<usize> {
+            self.rows.iter().position(|row| row.3 == symbol)
+        }
+
+        fn exported(&self, hook: Hook) -> Option<*mut c_void> {
+            let symbol = hook.symbol().name.to_str().ok()?;
+            self.number(symbol).map(|number| (0x10_000 + number * 16) as *mut c_void)
+        }
+
+        fn answer(&self, name: &str, version: c_int, flags: u64) -> Option<*mut c_void> {
+            let rows = self.rows.iter().filter(|row| row.0 == name && row.1 <= version && row.2 == flags);
+            let symbol = &rows.max_by_key(|row| row.1)?.3;
+            let base = if self.plain { 0x10_000 } else { 0x90_000 };
+            self.number(symbol).map(|number| (base + number * 16) as *mut c_void)
+        }
+
+        fn resolve(&self, name: &str, version: c_int, flags: u64) -> Option<Answer> {
+            let found = self.answer(name, version, flags)?;
+            let named = std::ffi::CString::new(name).ok()?;
+            let exported = |hook| self.exported(hook);
+            let ask = |version| self.answer(name, version, flags);
+            Some(resolve(&named, (version, flags), found, exported, ask))
+        }
+    }
+
+    fn governed() -> BTreeMap<(String, u64), Vec<(c_int, Hook)>> {
+        let mut forms: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for row in tranche_symbols::versions() {
+            let symbol = std::ffi::CString::new(row.symbol).expect("names hold no zero byte");
+            if let Some(hook) = Hook::named(&symbol) {
+                let since = c_int::try_from(row.since).expect("versions are small");
+                forms.entry((row.base.to_string(), row.flags)).or_default().push((since, hook));
+            }
+        }
+        forms
+    }
+
+    #[test]
+    fn every_governed_request_gets_its_form_at_any_version() {
+        for plain in [true, false] {
+            let driver = Driver { plain, ..Driver::of(13_050) };
+            for ((name, flags), forms) in governed() {
+                for version in [2000, 3020, 7000, 11_040, 12_040, 13_050, 13_060, 14_000, c_int::MAX] {
+                    let right = forms.iter().filter(|(since, _)| *since <= version).max_by_key(|form| form.0);
+                    let answer = driver.resolve(&name, version, flags);
+                    let right = right.map(|(_, hook)| Answer::Give(*hook));
+                    assert_eq!(answer, right, "{name} {version} {flags} {plain}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn older_driver_gives_its_own_form() {
+        let driver = Driver::of(11_030);
+        let answer = driver.resolve("cuCtxCreate", 12_050, 0);
+        assert_eq!(answer, Some(Answer::Give(Hook::cuCtxCreate_v2)));
+    }
+
+    #[test]
+    fn form_newer_than_known_is_withheld() {
+        for plain in [true, false] {
+            for flags in [0, 2] {
+                let newer = Driver::of(13_050).with("cuMemAlloc", 14_000, flags, "cuMemAlloc_v3");
+                let driver = Driver { plain, ..newer };
+                assert_eq!(driver.resolve("cuMemAlloc", 14_000, flags), Some(Answer::Withhold));
+                let before = driver.resolve("cuMemAlloc", 13_050, flags);
+                assert_eq!(before, Some(Answer::Give(Hook::cuMemAlloc_v2)));
+                let driver = driver.with("cuMemAlloc_v3", 14_000, flags, "cuMemAlloc_v3");
+                assert_eq!(driver.resolve("cuMemAlloc_v3", 14_000, flags), Some(Answer::Withhold));
+            }
+        }
+    }
+
+    #[test]
+    fn names_with_their_suffix_get_the_hook() {
+        let driver = Driver::of(13_050).with("cuMemAlloc_v2", 3020, 0, "cuMemAlloc_v2");
+        assert_eq!(driver.resolve("cuMemAlloc_v2", 99_000, 0), Some(Answer::Give(Hook::cuMemAlloc_v2)));
+    }
+
+    #[test]
+    fn names_that_are_not_governed_pass() {
+        let driver = Driver::of(13_050).with("cuNews", 14_000, 0, "cuNews_v7");
+        assert_eq!(driver.resolve("cuNews", 14_000, 0), Some(Answer::Pass));
+        assert_eq!(driver.resolve("cuDriverGetVersion", 14_000, 0), Some(Answer::Pass));
+    }
+}

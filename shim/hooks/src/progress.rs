@@ -1,8 +1,8 @@
-//! How the GPU says that it has come so far: it writes the number of a mark into the process's record, in the order of
-//! the stream. Where it cannot, an event stands there, and we ask.
+//! Completion of marks: the GPU writes the number of a mark into the process's record, in the order of the stream.
+//! Where it cannot, an event stands there, and the driver is asked about it.
 //!
-//! The record's page is given to the driver once, in the first context that places a mark. Other contexts have to
-//! do with events: the page is theirs no longer than the first one lives.
+//! The record's page is mapped once more for each context that places a mark, and that mapping is given to the driver in
+//! that context alone. So no context writes through what belongs to another, whichever ends first.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -18,12 +18,15 @@ use crate::sys;
 
 const FIRST_EVENT: usize = 8;
 const EVENT_WORDS: usize = 4;
+const FIRST_CONTEXT: usize = FIRST_EVENT + MARKS * EVENT_WORDS;
+const CONTEXT_WORDS: usize = 4;
+/// Contexts of a process that have mappings at a time. Further ones have events.
+const CONTEXTS: usize = 28;
+const _: () = assert!(FIRST_CONTEXT + CONTEXTS * CONTEXT_WORDS <= crate::root::MARK_WORDS);
 
 const PAGE: usize = 4096;
 /// `CU_MEMHOSTREGISTER_DEVICEMAP`
 const DEVICE_MAP: u32 = 2;
-/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`
-const ALREADY_REGISTERED: c_int = 712;
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: c_int = 600;
 /// `CU_EVENT_DISABLE_TIMING`
@@ -34,17 +37,25 @@ const NO_TIMING: u32 = 2;
 enum Of {
     /// The lock over these.
     Turn,
-    /// The context that the page was given to; 0 while none has it.
-    Context,
-    /// One more than the number of that context's device.
-    Device,
-    /// Where the record is for the GPU.
-    Address,
-    /// 1 once a driver has refused to write.
-    Refused,
     /// 1 once an event was used.
     Events,
 }
+
+/// What is known of a context. Order is layout.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// Its handle; 0 where there is none.
+    Handle,
+    /// The record's address for the GPU, or [`REFUSED`].
+    Address,
+    /// Address of the page that was mapped for it; 0 if the driver refused that.
+    Page,
+    /// One more than the number of its device.
+    Device,
+}
+
+/// The address in a context in which the driver does not write.
+const REFUSED: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -77,59 +88,81 @@ pub(crate) fn place(inside: &Inside, context: u64, stream: u64, sequence: u32) -
         // SAFETY: the address is the GPU's for a word of our record, whose page the driver keeps; stream and context
         // are those of the program's launch.
         let written = unsafe { driver::cuStreamWriteValue32_v2(stream, address, sequence, 0) };
-        let refused = checked(written).inspect_err(|_| word(inside.root, Of::Refused).store(1, Relaxed));
-        refused.ok()
+        checked(written).inspect_err(|_| refuse(inside.root, context)).ok()
     };
     write().is_some() || record(inside.root, stream, context, sequence)
 }
 
-/// Where the record is for the GPU, in a context that the page was given to.
-fn address_in(inside: &Inside, context: u64) -> Option<u64> {
-    if word(inside.root, Of::Refused).load(Relaxed) != 0 {
-        return None;
-    }
-    match word(inside.root, Of::Context).load(Acquire) {
-        0 => give_page(inside, context),
-        known if known == context => Some(word(inside.root, Of::Address).load(Relaxed)),
-        _ => None,
+/// From now on events tell in this context.
+#[cold]
+fn refuse(root: Root, context: u64) {
+    if let Some(known) = all_known(root).find(|known| known(Known::Handle).load(Acquire) == context) {
+        known(Known::Address).store(REFUSED, Relaxed);
     }
 }
 
+/// The record's address for the GPU in a context; nothing where it cannot write.
+fn address_in(inside: &Inside, context: u64) -> Option<u64> {
+    let known = all_known(inside.root).find(|known| known(Known::Handle).load(Acquire) == context);
+    match known {
+        Some(known) => Some(known(Known::Address).load(Relaxed)).filter(|address| *address != REFUSED),
+        None => give_page(inside, context),
+    }
+}
+
+fn all_known(root: Root) -> impl Iterator<Item = impl Fn(Known) -> &'static AtomicU64> {
+    (0..CONTEXTS)
+        .map(move |at| move |known| &root.marks()[FIRST_CONTEXT + at * CONTEXT_WORDS + known as usize])
+}
+
+/// Enters the current context, with a mapping of the record's page of its own if the driver takes one.
 #[cold]
 fn give_page(inside: &Inside, context: u64) -> Option<u64> {
     let _turn = turn(inside.root)?;
+    let free = all_known(inside.root).find(|known| known(Known::Handle).load(Relaxed) == 0)?;
     let record = inside.record.address() as usize;
-    let page = record & !(PAGE - 1);
-    let mut address = 0;
-    // SAFETY: the page lies in a mapping that is never unmapped; the driver writes one value into a local.
-    let given = undisturbed(|| unsafe {
-        match driver::cuMemHostRegister_v2(page as *mut _, PAGE, DEVICE_MAP) {
-            SUCCESS | ALREADY_REGISTERED => {}
-            error => return Err(error),
-        }
-        checked(driver::cuMemHostGetDevicePointer_v2(&mut address, page as *mut _, 0))
+    let page = sys::map_again(record & !(PAGE - 1), PAGE).ok();
+    let address = page.and_then(|page| {
+        let address = register(page).inspect_err(|_| sys::unmap_again(page, PAGE)).ok()?;
+        Some((page, address + (record % PAGE) as u64))
     });
-    if given.is_err() {
-        word(inside.root, Of::Refused).store(1, Relaxed);
-        return None;
-    }
-    let address = address + (record - page) as u64;
-    let device = driver::device().map_or(0, |device| device as u64 + 1);
-    word(inside.root, Of::Device).store(device, Relaxed);
-    word(inside.root, Of::Address).store(address, Relaxed);
-    word(inside.root, Of::Context).store(context, Release);
-    Some(address)
+    let (page, address) = address.unwrap_or((0, REFUSED));
+    free(Known::Page).store(page as u64, Relaxed);
+    free(Known::Address).store(address, Relaxed);
+    free(Known::Device).store(driver::device().map_or(0, |device| device as u64 + 1), Relaxed);
+    free(Known::Handle).store(context, Release);
+    Some(address).filter(|address| *address != REFUSED)
 }
 
-/// The context on a device that the page was given to.
-pub(crate) fn context_on(root: Root, device: c_int) -> Option<u64> {
-    let there = word(root, Of::Device).load(Relaxed) == device as u64 + 1;
-    Some(word(root, Of::Context).load(Acquire)).filter(|context| there && *context != 0)
+/// Gives a page to the driver in the current context; its address for the GPU.
+fn register(page: usize) -> Result<u64, c_int> {
+    let mut address = 0;
+    // SAFETY: the page is mapped until its context has ended, see `forget`; the driver writes one value into a local.
+    undisturbed(|| unsafe {
+        checked(driver::cuMemHostRegister_v2(page as *mut _, PAGE, DEVICE_MAP))?;
+        checked(driver::cuMemHostGetDevicePointer_v2(&mut address, page as *mut _, 0))
+            .inspect_err(|_| _ = driver::cuMemHostUnregister(page as *mut _))
+    })?;
+    Ok(address)
 }
 
-/// A context has ended, and what it was given with it.
+/// Contexts on a device that have placed marks.
+pub(crate) fn contexts_on(root: Root, device: c_int) -> impl Iterator<Item = u64> {
+    all_known(root)
+        .filter(move |known| known(Known::Device).load(Relaxed) == device as u64 + 1)
+        .map(|known| known(Known::Handle).load(Acquire))
+        .filter(|context| *context != 0)
+}
+
+/// A context has ended, and with it what the driver was given there.
 pub(crate) fn forget(root: Root, context: u64) {
-    let _ = word(root, Of::Context).compare_exchange(context, 0, Relaxed, Relaxed);
+    let Some(known) = all_known(root).find(|known| known(Known::Handle).load(Acquire) == context) else {
+        return;
+    };
+    let page = known(Known::Page).swap(0, Relaxed) as usize;
+    if known(Known::Handle).compare_exchange(context, 0, Release, Relaxed).is_ok() && page != 0 {
+        sys::unmap_again(page, PAGE);
+    }
 }
 
 /// Puts an event where the mark stands.
@@ -160,19 +193,26 @@ fn record(root: Root, stream: u64, context: u64, sequence: u32) -> bool {
     true
 }
 
-/// Finishes the marks whose events have come.
-pub(crate) fn refresh(inside: &Inside, pending: impl Iterator<Item = u32>) {
+/// Finishes the marks whose events have come. Returns whether there are others.
+pub(crate) fn refresh(inside: &Inside, pending: impl Iterator<Item = u32>) -> bool {
     if word(inside.root, Of::Events).load(Relaxed) == 0 {
-        return;
+        return false;
     }
     undisturbed(|| {
+        let mut others = false;
         for sequence in pending {
             let stands = event(inside.root, sequence, Event::Sequence).load(Acquire);
-            if stands == u64::from(sequence) + 1 && has_come(inside.root, sequence) {
+            if stands != u64::from(sequence) + 1 {
+                continue;
+            }
+            if has_come(inside.root, sequence) {
                 inside.record.marks().finish(sequence);
+            } else {
+                others = true;
             }
         }
-    });
+        others
+    })
 }
 
 /// Whether an event has come; one that cannot be asked any more never will, and nor will what it stood for.

@@ -12,18 +12,22 @@ use tranche_policy::{GATE_WORDS, Guard, Ledger, Lock};
 
 use crate::sys;
 
-/// 256 MiB of addresses, touched only where used: about a million entries.
+/// Words that can be used from the beginning, touched only where they are: 256 MiB, for about a million entries.
 const WORDS: usize = 32 << 20;
+/// Words that there are addresses for, in the order in which they are asked for: 128 GiB, for some hundred million
+/// entries, and less where the program may not have as many.
+const EXTENTS: [usize; 4] = [16 << 30, 2 << 30, 256 << 20, WORDS];
 const ROOT_WORDS: usize = 128;
 /// Where our ledger lies: first whose it is, then the ledger. Each library has a place, as what it holds of the
 /// library's own is gone when a program unloads that.
 const LEDGER: usize = if cfg!(feature = "libnvml") { 44 } else { 24 };
 /// Words that a ledger may take.
-const LEDGER_WORDS: usize = 16;
+const LEDGER_WORDS: usize = 18;
 const FIRST_DEVICE: usize = 64;
 const FIRST_MARK: usize = ROOT_WORDS + GATE_WORDS;
 const FIRST_OF_LEDGER: usize = (FIRST_MARK + MARK_WORDS).next_multiple_of(8);
-const MARK_WORDS: usize = 256;
+/// Words about marks and contexts, see [`crate::progress`].
+pub(crate) const MARK_WORDS: usize = 256;
 
 /// Words of the root, by what they hold.
 #[derive(Clone, Copy, Debug)]
@@ -54,20 +58,29 @@ pub(crate) enum Word {
     OwnEntry,
     /// Which daemon let us in, as the control region counts them.
     Daemon,
+    /// How many words the mapping has addresses for; 0 in a forked child.
+    Extent,
 }
 
 /// The name under which the library in the place of the driver and the one in the place of NVML find each
 /// other's mapping: they are one tenant. The preloaded one knows them by it.
-pub(crate) const SHARED: &CStr = c"tranche_root";
+///
+/// It changes with the layout: after an upgrade, a program may have one of them of each release.
+pub(crate) const SHARED: &CStr = c"tranche_root_2";
 
 /// Our mapping; `make` says whether to make one if there is none yet.
 #[cfg(not(feature = "preload"))]
 #[cfg_attr(all(panic = "abort", any(feature = "libcuda", feature = "libnvml")), unsafe(no_mangle))]
-extern "C" fn tranche_root(make: bool) -> *mut AtomicU64 {
+extern "C" fn tranche_root_2(make: bool) -> *mut AtomicU64 {
     if make {
         Root::get();
     }
-    ROOT.load(Acquire)
+    let root = ROOT.load(Acquire);
+    if !root.is_null() {
+        // A forked child has lost it.
+        Root::of(root).word(Word::Extent).store(EXTENT.load(Acquire), Release);
+    }
+    root
 }
 
 /// The other library's mapping. NVML's has the driver's make one, so that which was first does not matter.
@@ -89,6 +102,8 @@ fn sibling() -> Option<*mut AtomicU64> {
 pub(crate) struct Root(&'static [AtomicU64; WORDS]);
 
 static ROOT: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// How many words the mapping has addresses for, if this library made it or has asked.
+static EXTENT: AtomicU64 = AtomicU64::new(WORDS as u64);
 
 impl Root {
     /// The mapping, made on first use.
@@ -105,13 +120,18 @@ impl Root {
     fn make() -> Option<Self> {
         #[cfg(not(feature = "preload"))]
         if let Some(shared) = sibling() {
+            EXTENT.fetch_max(Self::of(shared).word(Word::Extent).load(Acquire), AcqRel);
             ROOT.store(shared, Release);
             return Some(Self::of(shared));
         }
-        let fresh = sys::map_private(WORDS).ok()?;
+        let fresh = EXTENTS.iter().find_map(|words| sys::map_private(*words, WORDS).ok())?;
         let first = fresh.as_ptr().cast_mut();
+        Self::of(first).word(Word::Extent).store(fresh.len() as u64, Release);
         match ROOT.compare_exchange(ptr::null_mut(), first, AcqRel, Acquire) {
-            Ok(_) => Some(Self::of(first)),
+            Ok(_) => {
+                EXTENT.fetch_max(fresh.len() as u64, AcqRel);
+                Some(Self::of(first))
+            }
             Err(other) => {
                 sys::unmap_unseen(fresh);
                 Some(Self::of(other))
@@ -149,15 +169,21 @@ impl Root {
             if sys::now_ns() >= deadline_ns {
                 break;
             }
-            // A daemon answers in microseconds; one that does not is worth sleeping for.
-            if tries < 100 { sys::pause() } else { sys::sleep_ms(1) }
+            // A daemon answers in microseconds; for one that does not, this sleeps.
+            sys::pause(tries);
         }
         None
     }
 
-    /// Words for the ledger.
+    /// Words for the ledger. Those beyond the first [`WORDS`] are to be [opened](sys::open_private) before use.
     pub(crate) fn ledger_words(self) -> &'static [AtomicU64] {
-        &self.0[FIRST_OF_LEDGER..]
+        let extent = EXTENT.load(Acquire).max(self.word(Word::Extent).load(Acquire)) as usize;
+        // SAFETY: the mapping that starts with the root has addresses for so many words, as its maker says, and
+        // is never unmapped. What is not open yet is not read: the tables open what they carve out.
+        unsafe {
+            let start = ROOT.load(Acquire).cast_const().add(FIRST_OF_LEDGER);
+            core::slice::from_raw_parts(start, extent.max(WORDS) - FIRST_OF_LEDGER)
+        }
     }
 
     /// Words for the gate.

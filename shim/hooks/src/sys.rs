@@ -165,6 +165,16 @@ pub(crate) fn receive(fd: c_int) -> Result<(Frame, [Option<Fd>; 3]), Errno> {
     Ok((frame, fds))
 }
 
+/// Whether the other end of a connection is gone.
+pub(crate) fn has_ended(fd: c_int) -> bool {
+    let mut byte = 0u8;
+    let flags = (libc::MSG_PEEK | libc::MSG_DONTWAIT) as c_long;
+    // SAFETY: the kernel writes at most one byte, into a live local.
+    let peeked =
+        unsafe { call(libc::SYS_recvfrom, [fd as c_long, (&raw mut byte) as c_long, 1, flags, 0, 0]) };
+    !matches!(peeked, Ok(1) | Err(Errno(libc::EAGAIN | libc::EINTR)))
+}
+
 /// A control message with room for three descriptors, in the kernel's layout.
 #[repr(C)]
 struct Rights {
@@ -219,11 +229,42 @@ pub(crate) fn map_shared(fd: &Fd, words: usize, access: Access) -> Result<&'stat
     Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
 }
 
+/// Maps pages of a shared mapping of ours at a second address, which a forked child does not have.
+pub(crate) fn map_again(start: usize, bytes: usize) -> Result<usize, Errno> {
+    // SAFETY: of a shared mapping, no old bytes to move means a second mapping at a place that the kernel chooses; the
+    // first stays as it is.
+    let again = unsafe {
+        let flags = c_long::from(libc::MREMAP_MAYMOVE);
+        call(libc::SYS_mremap, [start as c_long, 0, bytes as c_long, flags, 0, 0])
+    }?;
+    // SAFETY: the range is the mapping just made.
+    let hidden = unsafe {
+        call(libc::SYS_madvise, [again, bytes as c_long, c_long::from(libc::MADV_DONTFORK), 0, 0, 0])
+    };
+    if let Err(error) = hidden {
+        unmap(again as *mut c_void, bytes);
+        return Err(error);
+    }
+    Ok(again as usize)
+}
+
+/// Ends a mapping that [`map_again`] made, through which no thread reads or writes any more.
+pub(crate) fn unmap_again(start: usize, bytes: usize) {
+    unmap(start as *mut c_void, bytes);
+}
+
 /// Maps zeroed private words that a forked child finds zeroed again.
-pub(crate) fn map_private(words: usize) -> Result<&'static [AtomicU64], Errno> {
+///
+/// Only the first `open` of them can be used before [`open_private`]: the rest are addresses, which count for nothing
+/// but a limit on those, and which no `mlockall` fills.
+pub(crate) fn map_private(words: usize, open: usize) -> Result<&'static [AtomicU64], Errno> {
     let bytes = words * size_of::<AtomicU64>();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let address = map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+    let address = map(bytes, libc::PROT_NONE, flags, -1)?;
+    if !open_pages(address as usize, open * size_of::<AtomicU64>()) {
+        unmap(address, bytes);
+        return Err(Errno(libc::ENOMEM));
+    }
     // SAFETY: the range is the mapping just made.
     let wiped = unsafe {
         call(
@@ -237,6 +278,20 @@ pub(crate) fn map_private(words: usize) -> Result<&'static [AtomicU64], Errno> {
     }
     // SAFETY: as in `map_shared`; the memory is anonymous and zero.
     Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
+}
+
+/// Makes words of a private mapping usable, and at most those of the same pages besides.
+pub(crate) fn open_private(words: &[AtomicU64]) -> bool {
+    open_pages(words.as_ptr() as usize, size_of_val(words))
+}
+
+fn open_pages(start: usize, bytes: usize) -> bool {
+    const PAGE: usize = 4096;
+    let first = start & !(PAGE - 1);
+    let end = (start + bytes).next_multiple_of(PAGE);
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
+    // SAFETY: both callers name pages of a mapping of ours, to which access is added and never taken away.
+    unsafe { call(libc::SYS_mprotect, [first as c_long, (end - first) as c_long, access, 0, 0, 0]) }.is_ok()
 }
 
 /// Gives back private words that nobody has seen yet.
@@ -346,10 +401,35 @@ pub(crate) fn quick_now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Lets another thread run.
-pub(crate) fn pause() {
-    // SAFETY: sched_yield takes nothing and touches nothing.
-    let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+/// Times that [`pause`] yields before it sleeps.
+const YIELDS: u32 = 100;
+/// Longest sleep of [`pause`] in nanoseconds.
+const NAP_NS: u64 = 1_000_000;
+
+/// Lets another thread run, `before` times after the first: sleeps where yielding did not help, twice as long each time.
+/// Yielding never lets run what has a lower priority, such as the holder of a lock beside a real-time thread.
+pub(crate) fn pause(before: u32) {
+    match before.checked_sub(YIELDS) {
+        // SAFETY: sched_yield takes nothing and touches nothing.
+        None => _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) },
+        Some(naps) => sleep_ns((1_000 << naps.min(10)).min(NAP_NS)),
+    }
+}
+
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and what asks for it once per process.
+const ORDER_THREADS: c_long = 1 << 3;
+const MAY_ORDER_THREADS: c_long = 1 << 4;
+
+/// Whether [`order_threads`] will work in this process: kernels before 4.14 and some sandboxes have none.
+pub(crate) fn can_order_threads() -> bool {
+    // SAFETY: membarrier takes numbers and touches no memory.
+    unsafe { call(libc::SYS_membarrier, [MAY_ORDER_THREADS, 0, 0, 0, 0, 0]) }.is_ok()
+}
+
+/// Makes every other thread of the process pass a full memory barrier.
+pub(crate) fn order_threads() {
+    // SAFETY: as above. It fails only where it was not asked for, and was found to work before.
+    let _ = unsafe { call(libc::SYS_membarrier, [ORDER_THREADS, 0, 0, 0, 0, 0]) };
 }
 
 /// A variable of the environment, copied into `buffer` with its final zero.

@@ -119,7 +119,7 @@ impl<'a> Tenant<'a> {
         if units == Units::ZERO {
             return Ok(());
         }
-        if self.excluded(device, units, daemon) {
+        if self.excluded(device, units) {
             point("charge: excluded");
             return Err(Refused);
         }
@@ -131,7 +131,7 @@ impl<'a> Tenant<'a> {
             if self.credit(device).charge(units).is_ok() {
                 return Ok(());
             }
-            if self.excluded(device, units, daemon) {
+            if self.excluded(device, units) {
                 break;
             }
         }
@@ -190,15 +190,17 @@ impl<'a> Tenant<'a> {
 
     /// Whether what the slice's processes hold leaves no room, so that asking would be in vain. Of what the dead held
     /// the daemon knows better.
-    fn excluded(self, device: DeviceSlot, units: Units, daemon: &impl Daemon) -> bool {
+    fn excluded(self, device: DeviceSlot, units: Units) -> bool {
         let cap = Units::within(self.control.cap_bytes(device));
         let full = self.usage.used(self.control, device).checked_add(units).is_none_or(|sum| sum > cap);
-        full && !self.is_anybody_departing(daemon)
+        full && !self.is_any_departing()
     }
 
-    fn is_anybody_departing(self, daemon: &impl Daemon) -> bool {
+    /// By the daemon's clock alone: this process may be in another time namespace. Where the daemon has died it stays as it
+    /// was, and the next one puts it right.
+    fn is_any_departing(self) -> bool {
         let until_ns = self.control.departing_until_ns();
-        until_ns != 0 && daemon.now_ns() < until_ns
+        until_ns != 0 && self.control.heartbeat_ns() < until_ns
     }
 
     /// Asks until there is an answer or patience ends, which began with the charge; says whether to try the charge
@@ -242,6 +244,11 @@ impl Reservation<'_> {
         self.device
     }
 
+    /// How much it is.
+    pub fn units(&self) -> Units {
+        self.units
+    }
+
     /// Makes the reservation at least `units`. When that is refused, it stays as it was, for as long as the driver may
     /// hold what it is for.
     #[inline(always)]
@@ -260,6 +267,10 @@ impl Reservation<'_> {
     pub fn keep(mut self, units: Units) {
         point("reservation: keep");
         self.units = self.units.saturating_sub(units);
+        // Mostly there is none, and then dropping is not worth a call.
+        if self.units == Units::ZERO {
+            core::mem::forget(self);
+        }
     }
 }
 

@@ -38,7 +38,9 @@ impl Ledger<'_> {
             return Ok(());
         }
         let units = self.context_units(device);
-        self.tenant.charge(device, units, daemon)?.keep(units);
+        let reserved = self.tenant.charge(device, units, daemon)?;
+        self.enter_primary(device, daemon)?;
+        reserved.keep(units);
         point("context: charged");
         self.show_more(device, units);
         point("context: noted");
@@ -93,11 +95,18 @@ impl Ledger<'_> {
     ) -> Result<u64, Denied<E>> {
         let units = self.context_units(device);
         let reserved = self.tenant.charge(device, units, daemon)?;
+        let present = self.enter_present(device, daemon)?;
         let context = driver().map_err(Denied::Driver)?;
-        let entry = Entry { detail: Made::Created as u64, ..self.entry(device, units) };
+        let entry = Entry {
+            detail: Made::Created as u64,
+            link: present.place(),
+            serial: present.serial(),
+            ..self.entry(device, units)
+        };
         match self.few.put(Kind::Context, context, entry) {
             Ok(before) => {
                 reserved.keep(units);
+                present.keep();
                 self.show_more(device, units);
                 before.into_iter().for_each(|gone| self.context_gone(gone));
                 Ok(context)
@@ -113,47 +122,79 @@ impl Ledger<'_> {
     pub fn context_alias(&self, context: u64, alias: u64) {
         let Some(entry) = self.few.find(Kind::Context, context) else { return };
         let _ = self.few.change(Kind::Context, alias, |known| {
-            Some(
-                known
-                    .filter(|known| known.serial == entry.serial)
-                    .unwrap_or(Entry { units: Units::ZERO, ..entry }),
-            )
+            let alias = Entry { units: Units::ZERO, link: 0, ..entry };
+            Some(known.filter(|known| known.serial == entry.serial).unwrap_or(alias))
         });
     }
 
-    /// Lets `driver` destroy a context, then gives back what went with it.
-    pub fn close<E>(&self, context: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    /// Lets `driver` destroy a context while no call is under way in it, then gives back what went with it.
+    pub fn close<E>(
+        &self,
+        thread: u64,
+        context: u64,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let stamp = self.table.stamp();
-        let _hush = self.hush();
+        let end = self.begin_end(thread, context, daemon);
         driver()?;
         self.work_gone(context);
         if let Some(entry) = self.few.take(Kind::Context, context, stamp) {
             self.context_gone(entry);
-            if entry.detail == Made::Primary as u64 {
+            if entry.detail == Made::Primary as u64 && end.is_alone {
                 self.end_reserve(entry.device);
             }
         }
         Ok(())
     }
 
-    /// The primary context of `device` is no more.
-    pub fn primary_closed(&self, device: DeviceSlot) {
-        let primary = self.primary_of(device);
-        let mut cursor = Cursor::default();
-        while let Some((_, context, entry)) = self.few.take_next(&mut cursor, primary) {
-            self.work_gone(context);
-            self.forget_owner(Owner(entry.serial));
+    /// Lets `driver` do what may end the primary context of `device` while no call is under way in that, and gives
+    /// back what went with it if `is_gone` afterwards.
+    pub fn close_primary<E>(
+        &self,
+        thread: u64,
+        device: DeviceSlot,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<(), E>,
+        is_gone: impl FnOnce() -> bool,
+    ) -> Result<(), E> {
+        let end = self.begin_device_end(thread, device, daemon);
+        let done = driver();
+        if is_gone() {
+            let primary =
+                |kind: Kind, entry: &Entry| kind == Kind::Context && self.is_primary_of(device, entry);
+            let mut cursor = Cursor::default();
+            while let Some((_, context, entry)) = self.few.take_next(&mut cursor, primary) {
+                self.work_gone(context);
+                self.forget_owner(Owner(entry.serial));
+            }
+            // A call that was not waited for may be about to make a context: that is charged already.
+            if end.is_alone {
+                self.end_reserve(device);
+            }
         }
-        self.end_reserve(device);
+        done
+    }
+
+    /// Whether a context may be a device's primary one: the program has created no such context.
+    pub fn may_be_primary(&self, context: u64) -> bool {
+        self.few.find(Kind::Context, context).is_none_or(|entry| entry.detail == Made::Primary as u64)
+    }
+
+    /// The device of a context that we know.
+    pub fn context_device(&self, context: u64) -> Option<DeviceSlot> {
+        self.few.find(Kind::Context, context).map(|entry| entry.device)
     }
 
     /// Gives the reserve of the primary context back if there is none on the device.
-    pub fn end_reserve(&self, device: DeviceSlot) {
+    fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
-        if self.few.next(&mut Cursor::default(), self.primary_of(device)).is_some() {
+        let primary = |kind: Kind, entry: &Entry| kind == Kind::Context && self.is_primary_of(device, entry);
+        if self.few.next(&mut Cursor::default(), primary).is_some() {
             return;
         }
         if let Some(units) = self.context_charge(device).swap(0, AcqRel).checked_sub(1) {
+            self.leave_primary(device);
             let units = Units::new(units as u32);
             self.show_less(device, units);
             point("context: ended");
@@ -161,19 +202,24 @@ impl Ledger<'_> {
         }
     }
 
-    fn primary_of(&self, device: DeviceSlot) -> impl Fn(Kind, &Entry) -> bool + Copy + use<> {
-        move |kind, entry| {
-            kind == Kind::Context && entry.device == device && entry.detail == Made::Primary as u64
-        }
+    /// Whether an entry of [`Kind::Context`] is the primary one of `device`.
+    pub(crate) fn is_primary_of(&self, device: DeviceSlot, entry: &Entry) -> bool {
+        entry.device == device && entry.detail == Made::Primary as u64
     }
 
     fn context_gone(&self, gone: Entry) {
         self.forget_owner(Owner(gone.serial));
+        if gone.link != 0 {
+            self.leave_present(gone.link, gone.serial);
+        }
         let same = |kind: Kind, entry: &Entry| kind == Kind::Context && entry.serial == gone.serial;
         let mut cursor = Cursor::default();
         let mut units = gone.units;
         while let Some((_, context, other)) = self.few.take_next(&mut cursor, same) {
             self.work_gone(context);
+            if other.link != 0 {
+                self.leave_present(other.link, other.serial);
+            }
             units = units.saturating_add(other.units);
         }
         if units > Units::ZERO {

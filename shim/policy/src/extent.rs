@@ -110,17 +110,20 @@ impl ArrayShape {
         let halved = |length: u64| length.checked_shr(level).unwrap_or(0).max(1);
         let layers = self.flags & (Self::LAYERED | Self::CUBEMAP) != 0;
         let depth = if layers { self.depth.max(1) } else { halved(self.depth) };
-        let element = channel_bytes(self.format).checked_mul(u64::from(self.channels.max(1)))?;
+        let element = element_bytes(self.format, self.channels)?;
         halved(self.width).checked_mul(halved(self.height))?.checked_mul(depth)?.checked_mul(element)
     }
 }
 
-/// Bytes in a channel; formats that pack or compress are counted as the widest plain one.
-const fn channel_bytes(format: u32) -> u64 {
+/// Bytes in an element. Of formats that pack, compress or name their channels, and of unknown ones, at least the widest:
+/// four channels of two bytes in one element, whatever number of channels is stated.
+fn element_bytes(format: u32, channels: u32) -> Option<u64> {
+    let channels = u64::from(channels.max(1));
     match format {
-        0x01 | 0x08 => 1,
-        0x02 | 0x09 | 0x10 => 2,
-        _ => 4,
+        0x01 | 0x08 => Some(channels),
+        0x02 | 0x09 | 0x10 => channels.checked_mul(2),
+        0x03 | 0x0a | 0x20 => channels.checked_mul(4),
+        _ => channels.checked_mul(4).map(|bytes| bytes.max(8)),
     }
 }
 
@@ -153,5 +156,13 @@ mod tests {
         let layers = ArrayShape { depth: 10, flags: ArrayShape::LAYERED, ..flat };
         assert_eq!(layers.bytes(2), Some(640 + 160));
         assert_eq!(ArrayShape { flags: ArrayShape::SPARSE, ..flat }.bytes(1), Some(0));
+    }
+
+    #[test]
+    fn formats_without_a_plain_channel_count_as_the_widest() {
+        let one =
+            |format, channels| ArrayShape { width: 1, format, channels, ..ArrayShape::default() }.bytes(1);
+        assert_eq!([0x01, 0x09, 0x20].map(|format| one(format, 2)), [Some(2), Some(4), Some(8)]);
+        assert_eq!((one(0xc5, 1), one(0xc5, 4), one(0x7777, 1)), (Some(8), Some(16), Some(8)));
     }
 }

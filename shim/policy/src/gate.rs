@@ -51,8 +51,11 @@ pub trait Host {
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64);
     /// Rings the slice's bell.
     fn ring(&self);
-    /// Where the GPU does not write its marks, finds out which are reached and finishes them.
-    fn refresh(&self) {}
+    /// Where the GPU does not write its marks, finds out which are reached and finishes them. Returns whether there are
+    /// others, about which it is to be asked again.
+    fn refresh(&self) -> bool {
+        false
+    }
 }
 
 /// One launch, and the driver that does it.

@@ -9,6 +9,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused};
+use crate::extent::BLOCK;
 use crate::ledger::{Denied, Ledger};
 use crate::mark::{Mark, Marks};
 use crate::table::{Cursor, Entry, Full, Kind};
@@ -26,6 +27,10 @@ pub trait GraphUse: Marks {
     fn reserved(&self, device: DeviceSlot) -> Option<u64>;
     /// What of that graphs have allocated.
     fn used(&self, device: DeviceSlot) -> Option<u64>;
+    /// The step in which it grows, at least a block.
+    fn step(&self, _device: DeviceSlot) -> Units {
+        BLOCK
+    }
 }
 
 impl Ledger<'_> {
@@ -188,7 +193,9 @@ impl Ledger<'_> {
         let used = keeps.used(device).map_or(u64::MAX, in_units);
         let kept = keeps.reserved(device).map_or(0, in_units);
         let live = running.saturating_add(ended.saturating_add(orphans).min(used));
-        Units::new(u32::try_from(live.max(kept)).unwrap_or(u32::MAX))
+        let step = u64::from(keeps.step(device).max(BLOCK).get());
+        let whole = live.checked_next_multiple_of(step).unwrap_or(u64::MAX);
+        Units::new(u32::try_from(whole.max(kept)).unwrap_or(u32::MAX))
     }
 
     fn graph_gone(&self, graph: u64, device: DeviceSlot) {

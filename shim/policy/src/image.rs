@@ -2,11 +2,12 @@
 //!
 //! PTX, ELF and fat binaries are read just far enough to find their global variables; where a member of a fat
 //! binary is compressed, its variables are not seen. An image comes from the program and may be anything: what
-//! makes no sense counts as it is, and the driver will refuse it.
+//! makes no sense has no bound, and does not fit.
 
 use tranche_shm::credit::Units;
 
 use crate::extent::{BLOCK, BLOCK_BYTES};
+use crate::ptx;
 
 /// `\x7fELF`
 pub const ELF: u32 = 0x464c_457f;
@@ -33,21 +34,29 @@ pub struct ImageSize {
     pub small: u64,
     /// Bytes of variables that have blocks to themselves, rounded up to blocks.
     pub large: u64,
+    /// Bytes of code that are loaded when a function of it is first needed.
+    pub deferred: u64,
 }
 
 impl ImageSize {
     /// Of a whole image.
     pub fn of(image: &[u8]) -> Self {
         match word32(image, 0) {
-            Some(ELF) => elf(image).unwrap_or(Self { code: image.len() as u64, ..Self::default() }),
+            Some(ELF) => elf(image).unwrap_or(Self::UNBOUNDED),
             Some(FAT) => fat(image),
             _ => ptx(image),
         }
     }
 
-    /// The same with the code in one block: for a driver that loads code when it is first used.
+    /// The same with the code in one block until a function is needed: for a driver that loads functions lazily.
     pub const fn lazily(self) -> Self {
-        Self { code: 0, ..self }
+        Self { code: 0, deferred: self.code, ..self }
+    }
+
+    /// As credit, what comes to [`ImageSize::units`] when a function is needed. Nothing on overflow.
+    pub fn later(self) -> Option<Units> {
+        let all = Self { code: self.code.max(self.deferred), deferred: 0, ..self };
+        Some(all.units()?.saturating_sub(self.units()?))
     }
 
     /// As credit: at least a block. Variables that share blocks leave none but the last less than half full.
@@ -62,10 +71,21 @@ impl ImageSize {
         Some(units.max(BLOCK))
     }
 
+    /// More than any device has.
+    const UNBOUNDED: Self = Self { code: 0, small: 0, large: u64::MAX, deferred: 0 };
+
     fn add_variable(&mut self, bytes: u64) {
+        self.add_variables(bytes, 1, 1);
+    }
+
+    /// So many variables, each of which begins at a multiple of `own_align`.
+    fn add_variables(&mut self, bytes: u64, own_align: u64, count: u64) {
+        // Up to as much may be left out before it.
+        let bytes = if own_align > ALIGN { bytes.saturating_add(own_align) } else { bytes };
         let (sum, align) =
             if bytes < SMALL { (&mut self.small, ALIGN) } else { (&mut self.large, BLOCK_BYTES) };
-        *sum = sum.saturating_add(bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX));
+        let each = bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+        *sum = sum.saturating_add(each.saturating_mul(count));
     }
 
     fn max(self, other: Self) -> Self {
@@ -73,6 +93,7 @@ impl ImageSize {
             code: self.code.max(other.code),
             small: self.small.max(other.small),
             large: self.large.max(other.large),
+            deferred: self.deferred.max(other.deferred),
         }
     }
 }
@@ -102,7 +123,12 @@ fn elf(file: &[u8]) -> Option<ImageSize> {
     let plain = ImageSize { code: file.len() as u64, ..ImageSize::default() };
     // Both tell of the same variables: a section of them all together, a table of each by name.
     let (mut whole, mut named) = (plain, plain);
-    for index in 0..u64::from(word16(file, 0x3c)?) {
+    // Where there are more sections than the field can say, the first one says how many.
+    let count = match (word16(file, 0x3c)?, word64(file, 0x28)?) {
+        (0, 1..) => word64(section(0)?, 0x20)?,
+        (count, _) => count.into(),
+    };
+    for index in 0..count {
         let header = section(index)?;
         let (kind, flags, bytes) = (word32(header, 4)?, word64(header, 8)?, word64(header, 0x20)?);
         if kind == NO_BITS && flags & ALLOCATED != 0 {
@@ -151,43 +177,13 @@ fn next_member(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((rest.get(header..end)?, rest.get(..header)?, rest.get(end..)?))
 }
 
-/// PTX is longer than the code that is made of it. Every declaration in the state spaces of variables counts,
-/// wherever it stands.
+/// PTX is longer than the code that is made of it. What cannot be read has no bound.
 fn ptx(text: &[u8]) -> ImageSize {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     let mut size = ImageSize { code: end as u64, ..ImageSize::default() };
-    for statement in text[..end].split(|byte| matches!(byte, b';' | b'{' | b'}')) {
-        if let Some(bytes) = variable(statement) {
-            size.add_variable(bytes);
-        }
-    }
-    size
-}
-
-/// Bytes of `.global .align 4 .v2 .f32 name[3][16]` and its like; an initialiser does not matter.
-fn variable(statement: &[u8]) -> Option<u64> {
-    let words = || statement.split(|byte| byte.is_ascii_whitespace() || *byte == b'[');
-    let start = words().position(|word| matches!(word, b".global" | b".const"))?;
-    let declared = statement.split(|byte| *byte == b'=').next()?;
-    let element = words().skip(start).filter_map(type_bytes).fold(1u64, u64::saturating_mul);
-    let lengths = declared.split(|byte| *byte == b'[').skip(1).map(|rest| {
-        let digits = rest.split(|byte| *byte == b']').next().unwrap_or_default();
-        digits
-            .iter()
-            .filter(|byte| byte.is_ascii_digit())
-            .fold(0u64, |number, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
-    });
-    Some(lengths.fold(element, u64::saturating_mul))
-}
-
-/// `.b8` is one byte, `.v4` four times what follows.
-fn type_bytes(word: &[u8]) -> Option<u64> {
-    let (letter, digits) = word.strip_prefix(b".")?.split_first()?;
-    let number = || core::str::from_utf8(digits).ok()?.parse::<u64>().ok();
-    match letter {
-        b'v' => number(),
-        b'b' | b'u' | b's' | b'f' => number().map(|bits| bits.div_ceil(8)),
-        _ => None,
+    match ptx::variables(text, |one| size.add_variables(one.bytes, one.align, one.count)) {
+        Ok(()) => size,
+        Err(ptx::Unreadable) => ImageSize::UNBOUNDED,
     }
 }
 
@@ -222,6 +218,14 @@ mod tests {
         assert_eq!(ImageSize::of(b"").units(), Some(BLOCK));
         let absurd = b".global .b8 x[99999999999999999999999];";
         assert_eq!(ImageSize::of(absurd).units(), None);
+    }
+
+    #[test]
+    fn code_that_is_loaded_lazily_is_a_block_at_first_and_the_rest_later() {
+        let size = ImageSize { code: 5 << 20, large: 4 << 20, ..ImageSize::default() };
+        assert_eq!((size.units(), size.later()), (Units::covering(10 << 20), Some(Units::ZERO)));
+        let lazy = size.lazily();
+        assert_eq!((lazy.units(), lazy.later()), (Units::covering(6 << 20), Units::covering(4 << 20)));
     }
 
     #[test]

@@ -5,20 +5,30 @@ use core::sync::atomic::AtomicU64;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
+use crate::calls::{self, Barrier, Order};
 use crate::charge::{Refused, Tenant};
 use crate::extent::Extent;
+use crate::library::List;
 use crate::lock::{Lock, Pause};
+use crate::module::is_allowed;
 use crate::share::SHARED;
-use crate::table::{Entry, Full, Kind, Table};
+use crate::table::{Entry, Full, Kind, Open, Table};
 
 /// Words in front of the table: one lock and one charge for contexts per device, then the lock about shares and
 /// the number of shares to tell the daemon of, then the lock about marks, how many there are, and how many contexts
-/// are about to end.
-const HEAD: usize = (MARKING + 3).next_multiple_of(8);
+/// are about to end; then how many places the lists of libraries and contexts have, the lock about code that is loaded
+/// lazily, and the order of calls and ends.
+const HEAD: usize = (ORDER + calls::WORDS).next_multiple_of(8);
 const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 const MARKING: usize = SHARING + 2;
-/// Words for contexts and pools.
+const LISTS: usize = MARKING + 3;
+const LOADING: usize = LISTS + 2;
+/// At the beginning of a line of the processor's, for the lines in it.
+const ORDER: usize = (LOADING + 1).next_multiple_of(8);
+/// Words for contexts and pools, at least; and where there are many words.
 const FEW: usize = 4 * Table::LEAST_WORDS;
+const FEW_OF_MANY: usize = 4 << 20;
+const MANY: usize = 16 << 20;
 
 /// The context that an allocation goes with: it ends when the context does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,8 +79,9 @@ pub struct Ledger<'a> {
     pub(crate) table: Table<'a>,
     /// Contexts and pools: few, and walked through often.
     pub(crate) few: Table<'a>,
-    head: &'a [AtomicU64],
+    head: &'a [AtomicU64; HEAD],
     pause: Pause,
+    barrier: Option<Barrier>,
 }
 
 impl<'a> Ledger<'a> {
@@ -80,10 +91,21 @@ impl<'a> Ledger<'a> {
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]
     pub fn over(tenant: Tenant<'a>, words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
-        let (head, rest) = words.split_at_checked(HEAD)?;
-        let (few, many) = rest.split_at_checked(FEW)?;
+        let (head, rest) = words.split_first_chunk()?;
+        let (few, many) = rest.split_at_checked(if rest.len() < MANY { FEW } else { FEW_OF_MANY })?;
         let (few, table) = (Table::over(few, pause)?, Table::over(many, pause)?);
-        Some(Self { tenant, table, few, head, pause })
+        Some(Self { tenant, table, few, head, pause, barrier: None })
+    }
+
+    /// The same over words of which the later ones are opened when a table grows into them.
+    pub const fn with_growth(self, open: Open) -> Self {
+        Self { table: self.table.with_growth(open), ..self }
+    }
+
+    /// The same in a process whose threads can be made to pass a barrier, so that calls need none of their own.
+    /// All ledgers over the same words are to agree on that.
+    pub const fn with_barrier(self, barrier: Option<Barrier>) -> Self {
+        Self { barrier, ..self }
     }
 
     /// Whose ledger it is.
@@ -129,6 +151,30 @@ impl<'a> Ledger<'a> {
         &self.head[MARKING + 2]
     }
 
+    /// How many places the list of contexts and that of libraries have.
+    pub(crate) fn places(&self, list: List) -> &'a AtomicU64 {
+        &self.head[LISTS + list as usize]
+    }
+
+    /// One thread at a time charges code that was deferred.
+    pub(crate) fn loading(&self) -> Lock<'a> {
+        Lock::at(&self.head[LOADING], self.pause)
+    }
+
+    /// Who of calls and ends of contexts goes first.
+    #[inline(always)]
+    pub(crate) fn order(&self) -> Order<'a> {
+        match self.head[ORDER..].first_chunk() {
+            Some(words) => Order::over(words, self.barrier),
+            None => unreachable!("the head was laid out for it"),
+        }
+    }
+
+    /// Lets other threads run, so many times after the first: see [`Pause`].
+    pub(crate) fn pause(&self, before: u32) {
+        (self.pause)(before);
+    }
+
     pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {
         Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
     }
@@ -146,7 +192,8 @@ impl<'a> Ledger<'a> {
             Kind::Mapping => self.drop_mapping(entry),
             // It has no memory of its own, but may have others'.
             Kind::Array if entry.units == Units::ZERO => self.unbind_all(key),
-            Kind::Module if entry.detail != 0 => self.return_allowance(entry.device),
+            Kind::Module if is_allowed(&entry) => self.return_allowance(entry.device),
+            Kind::Copy => self.copy_gone(entry),
             _ => {}
         }
         match kind {

@@ -5,7 +5,8 @@
 //!   than its credit word says is used.
 //! - Every charge is held by exactly one of: a [`Reservation`] on somebody's stack, or an entry of the
 //!   [`Ledger`]. So nothing is charged twice and nothing is forgotten, whatever the driver answers.
-//! - No lock of ours is held while the driver runs.
+//! - No lock of ours is held while the driver runs. Only the end of a context keeps calls that allocate in it
+//!   waiting, and waits for them, see [`Ledger::begin_call`].
 //! - All state lies in words that the caller owns and that are zero at the beginning, because the shim keeps
 //!   them in memory which a forked child finds zeroed: the child starts with nothing, as it should.
 #![no_std]
@@ -15,6 +16,7 @@
 extern crate std;
 
 mod binding;
+mod calls;
 mod charge;
 mod context;
 mod extent;
@@ -23,19 +25,23 @@ mod graph;
 mod image;
 mod ledger;
 mod lend;
+mod library;
 mod limit;
+mod location;
 mod lock;
 mod mark;
 mod memory;
 mod module;
 mod physical;
 mod pool;
+mod ptx;
 mod share;
 mod table;
 pub mod uuid;
 mod visible;
 
 pub use binding::{Bound, Tile};
+pub use calls::{Barrier, Call, End, ORDER_PATIENCE_NS};
 pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
 pub use gate::{
@@ -45,8 +51,9 @@ pub use graph::GraphUse;
 pub use image::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, elf_length, fat_length};
 pub use ledger::{Claim, Denied, Ledger, Owner};
 pub use limit::limit_cost;
+pub use location::Location;
 pub use lock::{Guard, Lock, Pause};
 pub use mark::{Hush, Mark, Marks};
-pub use pool::PoolUse;
-pub use table::{Entry, Full, Kind, Table};
+pub use pool::{PoolPlace, PoolUse};
+pub use table::{Entry, Full, Kind, Open, Table};
 pub use visible::{ENTRY_BYTES, VARIABLE, Visible};

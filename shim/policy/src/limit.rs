@@ -4,12 +4,13 @@
 //! The calibrated reserve covers the defaults. What a program asks for beyond them is charged before the driver
 //! hears of it, and stays charged until the context ends: a driver does not say when it lets such memory go.
 
+use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use crate::charge::Daemon;
 use crate::extent::Extent;
-use crate::ledger::{Claim, Denied, Ledger};
-use crate::table::{Entry, Kind};
+use crate::ledger::{Claim, Denied, Ledger, Owner};
+use crate::table::{Entry, Full, Kind};
 
 /// What a limit costs when it is `value`, which counts `each` times: stacks once per thread that can be
 /// resident, the others once. Nothing on overflow.
@@ -21,9 +22,27 @@ pub const fn limit_cost(value: u64, default: u64, each: u64) -> Option<Extent> {
 }
 
 impl Ledger<'_> {
-    /// The default of a limit, as it was before the program first changed it; `now` is what the driver says.
-    pub fn limit_default(&self, context: u64, limit: u32, now: u64) -> u64 {
-        self.table.find(Kind::Limit, key(context, limit)).map_or(now, |entry| entry.detail)
+    /// The default of a limit in a context, as it was before the program first changed it; `now` is what the driver says.
+    /// It is entered before the driver is called, so that a thread which asks the driver after another has changed the limit
+    /// does not take that for the default.
+    pub fn limit_default(
+        &self,
+        context: u64,
+        limit: u32,
+        (device, owner): (DeviceSlot, Owner),
+        now: u64,
+    ) -> Result<u64, Full> {
+        let key = key(context, limit);
+        let mine = |entry: &Entry| entry.link == owner.0;
+        let fresh = Entry { detail: now, link: owner.0, ..self.entry(device, Units::ZERO) };
+        let enter = |known: Option<Entry>| Some(known.filter(mine).unwrap_or(fresh));
+        match self.table.change(Kind::Limit, key, enter)? {
+            Some(known) if mine(&known) => Ok(known.detail),
+            before => {
+                before.into_iter().for_each(|gone| self.forget(Kind::Limit, key, gone));
+                Ok(now)
+            }
+        }
     }
 
     /// Charges what the limit costs above what was charged for it already, and lets `driver` set it.

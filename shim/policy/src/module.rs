@@ -1,4 +1,8 @@
-//! Modules and libraries: device code and its global variables.
+//! Modules: device code and its global variables, in one context.
+//!
+//! A driver that loads functions lazily takes their memory when the first handle of one is asked for (`cuModuleGetFunction`).
+//! Until then a module is charged a block of code; before such a question it is charged all of it, because no driver says
+//! what one function takes with it.
 //!
 //! The calibrated reserve of a context covers one small module. The first of a process on a device is therefore
 //! charged only for what it has beyond one block of code; each further one in full.
@@ -6,14 +10,29 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::Daemon;
+use crate::charge::{Daemon, Refused};
 use crate::extent::BLOCK;
 use crate::image::ImageSize;
 use crate::ledger::{Denied, Ledger, Owner};
 use crate::table::{Entry, Kind};
 
-/// An entry of [`Kind::Module`] with this detail uses the allowance.
+/// Set in the detail of an entry of [`Kind::Module`] that uses the allowance.
 const ALLOWED: u64 = 1;
+
+/// What an entry will be charged when a function of it is needed: the upper half of its detail.
+pub(crate) const fn deferred(entry: &Entry) -> Units {
+    Units::new((entry.detail >> 32) as u32)
+}
+
+/// The upper half of a detail that says so.
+pub(crate) const fn deferring(units: Units) -> u64 {
+    (units.get() as u64) << 32
+}
+
+/// Whether an entry of [`Kind::Module`] uses the allowance.
+pub(crate) const fn is_allowed(entry: &Entry) -> bool {
+    entry.detail & ALLOWED != 0
+}
 
 impl Ledger<'_> {
     /// Charges a module and lets `driver` load it; `undo` unloads it again.
@@ -26,11 +45,12 @@ impl Ledger<'_> {
         undo: impl FnOnce(u64),
     ) -> Result<u64, Denied<E>> {
         let all = size.units().ok_or(Denied::OutOfMemory)?;
+        let later = size.later().ok_or(Denied::OutOfMemory)?;
         let allowance = Allowance::take(self, device);
         let units = if allowance.is_some() { all.saturating_sub(BLOCK) } else { all };
         let reserved = self.tenant.charge(device, units, daemon)?;
         let module = driver().map_err(Denied::Driver)?;
-        let detail = if allowance.is_some() { ALLOWED } else { 0 };
+        let detail = deferring(later) | if allowance.is_some() { ALLOWED } else { 0 };
         let entry = Entry { detail, link: owner.0, ..self.entry(device, units) };
         match self.table.add(Kind::Module, module, entry) {
             Ok(before) => {
@@ -46,6 +66,33 @@ impl Ledger<'_> {
         }
     }
 
+    /// Charges what was deferred of a module, a function of which is about to be loaded.
+    pub fn need_module(&self, module: u64, daemon: &impl Daemon) -> Result<(), Refused> {
+        let due = || self.table.find(Kind::Module, module).filter(|entry| deferred(entry) > Units::ZERO);
+        if due().is_none() {
+            return Ok(());
+        }
+        // Another thread that needs it has to wait until it is charged.
+        let _turn = self.loading().acquire();
+        let Some(seen) = due() else { return Ok(()) };
+        let units = deferred(&seen);
+        let reserved = self.tenant.charge(seen.device, units, daemon)?;
+        let mut is_there = false;
+        let _ = self.table.change(Kind::Module, module, |known| {
+            is_there = known.is_some_and(|known| known.serial == seen.serial);
+            let paid = |known: Entry| Entry {
+                units: known.units.saturating_add(units),
+                detail: known.detail & ALLOWED,
+                ..known
+            };
+            if is_there { known.map(paid) } else { known }
+        });
+        if is_there {
+            reserved.keep(units);
+        }
+        Ok(())
+    }
+
     /// Another module may be loaded without charge.
     pub(crate) fn return_allowance(&self, device: DeviceSlot) {
         self.few.take(Kind::Allowance, device.index() as u64, u64::MAX);
@@ -53,19 +100,19 @@ impl Ledger<'_> {
 }
 
 /// The one small module that a context's reserve covers, in use: given back when dropped.
-struct Allowance<'a> {
+pub(crate) struct Allowance<'a> {
     ledger: Ledger<'a>,
     device: DeviceSlot,
 }
 
 impl<'a> Allowance<'a> {
-    fn take(ledger: &Ledger<'a>, device: DeviceSlot) -> Option<Self> {
+    pub(crate) fn take(ledger: &Ledger<'a>, device: DeviceSlot) -> Option<Self> {
         let taken = |before: Option<Entry>| Some(before.unwrap_or(ledger.entry(device, Units::ZERO)));
         let before = ledger.few.change(Kind::Allowance, device.index() as u64, taken);
         (before == Ok(None)).then(|| Self { ledger: *ledger, device })
     }
 
-    fn keep(self) {
+    pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
 }

@@ -4,19 +4,45 @@
 //! allocation that caused it returns; what the pool let go is given back when somebody looks: at a
 //! synchronisation, at the next allocation, before a refusal. Where the driver cannot say, a pool counts as
 //! keeping exactly what the program holds.
+//!
+//! A pool grows in steps of the driver's choice, and a step may be larger than the request that caused it. So a request
+//! is charged up to whole steps before the driver is called, and what the pool did not grow goes back at once.
+//!
+//! Memory that any device of the slice may come to hold is charged on each of them: such a pool has one entry for each
+//! device, under names of their own.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Refused, Reservation};
-use crate::ledger::{Claim, Denied, Ledger};
+use crate::extent::{BLOCK, Extent};
+use crate::ledger::{Claim, Denied, Ledger, Owner};
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// What the driver says a pool keeps, in bytes; nothing when it cannot say.
+/// What the driver says of its pools.
 pub trait PoolUse {
-    /// Of the pool with this handle.
+    /// Bytes that the pool with this handle keeps; nothing when the driver cannot say.
     fn reserved(&self, pool: u64) -> Option<u64>;
+    /// The step in which pools of a device grow, at least a block.
+    fn step(&self, _device: DeviceSlot) -> Units {
+        BLOCK
+    }
+    /// Makes a pool let go of what it keeps unused.
+    fn shrink(&self, _pool: u64) {}
+    /// One allocation made a pool of this device grow by so much, which is more than its steps covered.
+    fn grew(&self, _device: DeviceSlot, _by: Units) {}
+}
+
+/// Where a pool's memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolPlace {
+    /// In memory of the host, which is not charged.
+    Host,
+    /// On this device.
+    On(DeviceSlot),
+    /// On any device of the slice.
+    Anywhere,
 }
 
 impl<F: Fn(u64) -> Option<u64>> PoolUse for F {
@@ -62,12 +88,19 @@ impl<'a> Ledger<'a> {
         undo: impl Fn(u64),
     ) -> Result<u64, Denied<E>> {
         let units = claim.extent.worst();
-        let mut reserved = self.tenant.charge(claim.device, units, daemon)?;
+        let worst = whole_steps(units, keeps.step(claim.device));
+        let reserved = self.tenant.charge(claim.device, worst, daemon)?;
         self.begin(pool, claim.device)?;
         let pointer = match driver() {
             Ok(pointer) => pointer,
             Err(error) => {
+                // A driver that has no room for the request may have made the pool grow all the same.
+                let paid = self.pay(pool, Units::ZERO, keeps, reserved, daemon);
                 self.end(pool);
+                if paid.is_err() {
+                    keeps.shrink(of_driver(pool));
+                }
+                self.settle_pool(pool, keeps);
                 return Err(Denied::Driver(error));
             }
         };
@@ -77,18 +110,10 @@ impl<'a> Ledger<'a> {
         if let Ok(Some(gone)) = put {
             self.shrink_live(gone.link, gone.detail);
         }
-        let paid = self.pay(pool, units, keeps.reserved(pool), &mut reserved, daemon);
-        // What was refused goes back when the driver has it back.
-        let refused = match paid {
-            Ok(owed) => {
-                reserved.keep(owed);
-                None
-            }
-            Err(Refused) => Some(reserved),
-        };
+        let paid = self.pay(pool, units, keeps, reserved, daemon);
         point("pool: paid");
         self.end(pool);
-        if put.is_err() || refused.is_some() {
+        if put.is_err() || paid.is_err() {
             self.table.take(Kind::Streamed, pointer, u64::MAX);
             self.shrink_live(pool, u64::from(units.get()));
             undo(pointer);
@@ -98,9 +123,69 @@ impl<'a> Ledger<'a> {
         Ok(pointer)
     }
 
+    /// The same for a pool whose memory any device of the slice may come to hold: charged on each of them.
+    pub fn allocate_from_pool_anywhere<E>(
+        &self,
+        pool: u64,
+        extent: Extent,
+        daemon: &impl Daemon,
+        keeps: &impl PoolUse,
+        mut driver: impl FnMut() -> Result<u64, E>,
+        undo: impl Fn(u64),
+    ) -> Result<u64, Denied<E>> {
+        self.allocate_on_each(0, (pool, extent), daemon, keeps, (&mut driver, &undo))
+    }
+
+    /// Charges on the devices from the one with this index on, then lets the driver allocate.
+    fn allocate_on_each<E>(
+        &self,
+        index: usize,
+        (pool, extent): (u64, Extent),
+        daemon: &impl Daemon,
+        keeps: &impl PoolUse,
+        (driver, undo): Calls<'_, E>,
+    ) -> Result<u64, Denied<E>> {
+        let Some(device) = self.device(index) else { return driver().map_err(Denied::Driver) };
+        let claim = Claim { device, extent, owner: Owner::NOBODY };
+        let on_others = || {
+            let made = self.allocate_on_each(index + 1, (pool, extent), daemon, keeps, (driver, undo));
+            made.map(|pointer| on_device(pointer, device))
+        };
+        let drop_others = |named| {
+            let pointer = of_driver(named);
+            undo(pointer);
+            self.drop_on_each(index + 1, pointer, keeps);
+        };
+        let name = on_device(pool, device);
+        match self.allocate_from_pool(name, claim, daemon, keeps, on_others, drop_others) {
+            Ok(named) => Ok(of_driver(named)),
+            Err(Denied::OutOfMemory) => Err(Denied::OutOfMemory),
+            Err(Denied::Driver(denied)) => Err(denied),
+        }
+    }
+
+    /// A pointer is free that was charged on the devices from the one with this index on.
+    fn drop_on_each(&self, index: usize, pointer: u64, keeps: &impl PoolUse) {
+        for device in (index..).map_while(|index| self.device(index)) {
+            self.free_one(on_device(pointer, device), u64::MAX, keeps);
+        }
+    }
+
+    fn device(&self, index: usize) -> Option<DeviceSlot> {
+        DeviceSlot::new(index).filter(|_| index < self.tenant.control.device_count())
+    }
+
     /// Whether the pointer came from a pool.
     pub fn is_streamed(&self, pointer: u64) -> bool {
-        self.table.find(Kind::Streamed, pointer).is_some()
+        self.table.find(Kind::Streamed, pointer).is_some() || self.is_anywhere(pointer)
+    }
+
+    /// Whether the pointer came from a pool whose memory any device may hold: it is entered with each, the first too.
+    fn is_anywhere(&self, pointer: u64) -> bool {
+        self.tenant.control.device_count() > 1
+            && self
+                .device(0)
+                .is_some_and(|first| self.table.find(Kind::Streamed, on_device(pointer, first)).is_some())
     }
 
     /// Lets `driver` free a pointer in stream order.
@@ -110,8 +195,20 @@ impl<'a> Ledger<'a> {
         keeps: &impl PoolUse,
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
+        let anywhere = self.is_anywhere(pointer);
         let stamp = self.table.stamp();
         driver()?;
+        if anywhere {
+            for device in (0..).map_while(|index| self.device(index)) {
+                self.free_one(on_device(pointer, device), stamp, keeps);
+            }
+        }
+        self.free_one(pointer, stamp, keeps);
+        Ok(())
+    }
+
+    /// An entry of a pointer that the driver has freed, if it was made by `stamp`.
+    fn free_one(&self, pointer: u64, stamp: u64, keeps: &impl PoolUse) {
         if let Some(entry) = self.table.take(Kind::Streamed, pointer, stamp) {
             match self.few.find(Kind::Pool, entry.link).filter(|pool| pool.serial < entry.serial) {
                 Some(pool) => {
@@ -124,41 +221,50 @@ impl<'a> Ledger<'a> {
                 None => self.shrink_gone(entry.link, entry.detail),
             }
         }
-        Ok(())
     }
 
     /// Looks at every pool and gives back what they let go; `trim` may first ask a pool to let go.
     pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
         let mut cursor = Cursor::default();
         while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Pool) {
-            trim(pool);
+            trim(of_driver(pool));
             self.settle_pool(pool, keeps);
         }
     }
 
-    /// The program made a pool, on a device or, with none, in host memory, which is nobody's cap.
-    pub fn pool_made(&self, pool: u64, device: Option<DeviceSlot>) {
-        let (kind, other) = match device {
-            Some(_) => (Kind::Pool, Kind::HostPool),
-            None => (Kind::HostPool, Kind::Pool),
-        };
-        self.pool_gone(other, pool, u64::MAX);
-        let Some(device) = device.or(DeviceSlot::new(0)) else { return };
-        if let Ok(Some(gone)) = self.few.put(kind, pool, self.entry(device, Units::ZERO)) {
-            self.forget(kind, pool, gone);
+    /// The program made a pool.
+    pub fn pool_made(&self, pool: u64, place: PoolPlace) {
+        self.forget_pool(pool, u64::MAX);
+        self.enter_pool(pool, place);
+    }
+
+    /// A pool that was there already, such as a default pool, lies here. One that is charged as lying elsewhere stays so.
+    pub fn pool_seen(&self, pool: u64, place: PoolPlace) {
+        if self.pool_place(pool).is_none() {
+            self.enter_pool(pool, place);
         }
     }
 
-    /// Where a pool has its memory: nothing in host memory, where `unseen` finds it if we did not see it made.
-    pub fn pool_device<E>(
-        &self,
-        pool: u64,
-        unseen: impl FnOnce() -> Result<DeviceSlot, E>,
-    ) -> Result<Option<DeviceSlot>, E> {
-        if self.few.find(Kind::HostPool, pool).is_some() {
-            return Ok(None);
+    fn enter_pool(&self, pool: u64, place: PoolPlace) {
+        let (kind, device, detail) = match place {
+            PoolPlace::On(device) => (Kind::Pool, Some(device), 0),
+            PoolPlace::Host => (Kind::ForeignPool, DeviceSlot::new(0), IN_HOST),
+            PoolPlace::Anywhere => (Kind::ForeignPool, DeviceSlot::new(0), ANYWHERE),
+        };
+        let Some(device) = device else { return };
+        let entry = Entry { detail, ..self.entry(device, Units::ZERO) };
+        // Another thread may have seen it first, and have charged growth to it by now. A pool that finds no room in the
+        // table is looked for at its next use.
+        let _ = self.few.change(kind, pool, |known| known.or(Some(entry)));
+    }
+
+    /// Where a pool has its memory, if that is known.
+    pub fn pool_place(&self, pool: u64) -> Option<PoolPlace> {
+        match self.few.find(Kind::ForeignPool, pool) {
+            Some(entry) if entry.detail == IN_HOST => Some(PoolPlace::Host),
+            Some(_) => Some(PoolPlace::Anywhere),
+            None => self.few.find(Kind::Pool, pool).map(|entry| PoolPlace::On(entry.device)),
         }
-        self.few.find(Kind::Pool, pool).map_or_else(unseen, |entry| Ok(entry.device)).map(Some)
     }
 
     /// Lets `driver` destroy a pool. While something of it is in use the driver keeps what it has, and it stays
@@ -166,7 +272,16 @@ impl<'a> Ledger<'a> {
     pub fn destroy_pool<E>(&self, pool: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
-        self.pool_gone(Kind::HostPool, pool, stamp);
+        if self.pool_gone(Kind::ForeignPool, pool, stamp).is_some_and(|gone| gone.detail == ANYWHERE) {
+            for device in (0..).map_while(|index| self.device(index)) {
+                self.end_pool(on_device(pool, device), stamp);
+            }
+        }
+        self.end_pool(pool, stamp);
+        Ok(())
+    }
+
+    fn end_pool(&self, pool: u64, stamp: u64) {
         match self.few.take(Kind::Pool, pool, stamp) {
             Some(entry) if live(&entry) > 0 => self.keep_gone(pool, entry),
             Some(entry) => {
@@ -175,7 +290,17 @@ impl<'a> Ledger<'a> {
             }
             None => {}
         }
-        Ok(())
+    }
+
+    /// Another pool had this name, and is no more.
+    fn forget_pool(&self, pool: u64, stamp: u64) {
+        self.pool_gone(Kind::ForeignPool, pool, stamp);
+        self.pool_gone(Kind::Pool, pool, stamp);
+        if self.tenant.control.device_count() > 1 {
+            for device in (0..).map_while(|index| self.device(index)) {
+                self.pool_gone(Kind::Pool, on_device(pool, device), stamp);
+            }
+        }
     }
 
     /// Another pool may have had this name before and be in use still: then both end when neither is.
@@ -201,10 +326,10 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn pool_gone(&self, kind: Kind, pool: u64, stamp: u64) {
-        if let Some(entry) = self.few.take(kind, pool, stamp) {
-            self.forget(kind, pool, entry);
-        }
+    fn pool_gone(&self, kind: Kind, pool: u64, stamp: u64) -> Option<Entry> {
+        let gone = self.few.take(kind, pool, stamp)?;
+        self.forget(kind, pool, gone);
+        Some(gone)
     }
 
     fn streamed(&self, device: DeviceSlot, units: Units) -> Entry {
@@ -224,25 +349,32 @@ impl<'a> Ledger<'a> {
         let _ = self.few.change(Kind::Pool, pool, |entry| entry.map(over));
     }
 
-    /// Raises the pool's charge to what it keeps now and says how much of what is reserved that takes. One at a time: a charge that another
-    /// thread relies on must not be taken back because ours was refused.
+    /// Raises the pool's charge to what it keeps now, out of what the call has reserved, and gives back the rest of that.
+    /// Of several calls under way each pays what it has reserved at most: together they have reserved all that they can
+    /// make the pool grow by. The last one answers for what is missing all the same, which is refused if there is no room.
+    ///
+    /// What is paid for growth that is to be undone goes back when the driver says that it has it back.
     fn pay(
         &self,
         pool: u64,
         live: Units,
-        kept: Option<u64>,
-        reserved: &mut Reservation<'a>,
+        keeps: &impl PoolUse,
+        mut reserved: Reservation<'a>,
         daemon: &impl Daemon,
-    ) -> Result<Units, Refused> {
+    ) -> Result<(), Refused> {
         let _turn = self.device_lock(reserved.device()).acquire();
         let grown = |entry: Entry| entry.detail.saturating_add(u64::from(live.get()));
         let entry = self.few.find(Kind::Pool, pool).ok_or(Refused)?;
         let grown_entry = Entry { detail: grown(entry), ..entry };
-        let owed = target(&grown_entry, kept).saturating_sub(entry.units);
+        let owed = target(&grown_entry, keeps.reserved(of_driver(pool))).saturating_sub(entry.units);
+        let mut paid = Ok(());
+        if owed > reserved.units() && entry.link as u32 == UNDER_WAY as u32 {
+            keeps.grew(reserved.device(), owed);
+            paid = reserved.grow(owed, daemon);
+        }
         // Between looking and writing only `settle_pool` might lower the charge, and it leaves pools alone
         // whose calls are under way, as ours is.
-        let paid = reserved.grow(owed, daemon);
-        let owed = if paid.is_ok() { owed } else { Units::ZERO };
+        let owed = owed.min(reserved.units());
         let _ = self.few.change(Kind::Pool, pool, |entry| {
             entry.map(|entry| Entry {
                 units: entry.units.saturating_add(owed),
@@ -250,7 +382,8 @@ impl<'a> Ledger<'a> {
                 ..entry
             })
         });
-        paid.map(|()| owed)
+        reserved.keep(owed);
+        paid
     }
 
     fn shrink_live(&self, pool: u64, live: u64) {
@@ -266,7 +399,7 @@ impl<'a> Ledger<'a> {
     /// Lowers a pool's charge to what it keeps, unless a call came in between: then a later look does it.
     fn settle_pool(&self, pool: u64, keeps: &impl PoolUse) {
         let Some(seen) = self.few.find(Kind::Pool, pool) else { return };
-        let kept = keeps.reserved(pool);
+        let kept = keeps.reserved(of_driver(pool));
         let mut back = Units::ZERO;
         let _ = self.few.change(Kind::Pool, pool, |entry| {
             let entry = entry?;
@@ -281,6 +414,37 @@ impl<'a> Ledger<'a> {
             point("pool: settled");
             self.tenant.release(seen.device, back);
         }
+    }
+}
+
+/// The driver's allocation, and what frees it again.
+type Calls<'a, E> = (&'a mut dyn FnMut() -> Result<u64, E>, &'a dyn Fn(u64));
+
+/// Details of entries of [`Kind::ForeignPool`].
+const IN_HOST: u64 = 0;
+const ANYWHERE: u64 = 1;
+
+/// The lowest bit of a device in the name of a pointer or pool that is charged on each: no address or handle has it.
+const DEVICE_BIT: u32 = 57;
+
+/// The name of the part that one device is charged for, and not the driver's own.
+const fn on_device(name: u64, device: DeviceSlot) -> u64 {
+    name | (device.index() as u64 + 1) << DEVICE_BIT
+}
+
+/// The driver's name behind that of a part.
+const fn of_driver(name: u64) -> u64 {
+    name & ((1 << DEVICE_BIT) - 1)
+}
+
+/// The whole steps that hold `units`.
+const fn whole_steps(units: Units, step: Units) -> Units {
+    if step.get() <= BLOCK.get() {
+        return units;
+    }
+    match units.get().checked_next_multiple_of(step.get()) {
+        Some(whole) => Units::new(whole),
+        None => Units::MAX,
     }
 }
 

@@ -21,6 +21,7 @@ const SHARD_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 5;
 const FIRST_CAPACITY: usize = 32;
 
+/// How many entries have been given to shards.
 const NEXT_FREE: usize = 0;
 const SERIAL: usize = 1;
 /// Words in front of the shards' heads, which are in front of the entries.
@@ -45,8 +46,8 @@ pub enum Kind {
     Context,
     /// A memory pool.
     Pool,
-    /// A memory pool in host memory.
-    HostPool,
+    /// A memory pool in host memory, or one whose memory any device of the slice may hold.
+    ForeignPool,
     /// Memory that several processes hold, by the key it is known by among them.
     Shared,
     /// The key by which others know something of ours.
@@ -71,10 +72,18 @@ pub enum Kind {
     Mark,
     /// A pool that was destroyed while something of it was in use.
     GonePool,
+    /// A context that is there or being made, by its place in the list of contexts.
+    Present,
+    /// A library that is loaded or being loaded, by its place in the list of libraries.
+    Library,
+    /// The handle of a library, by which its place in the list is found.
+    Loaded,
+    /// What a library takes in one context.
+    Copy,
 }
 
 impl Kind {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 25] = [
         Self::Memory,
         Self::Streamed,
         Self::Block,
@@ -83,7 +92,7 @@ impl Kind {
         Self::Mapping,
         Self::Context,
         Self::Pool,
-        Self::HostPool,
+        Self::ForeignPool,
         Self::Shared,
         Self::Alias,
         Self::Opened,
@@ -96,6 +105,10 @@ impl Kind {
         Self::Leaving,
         Self::Mark,
         Self::GonePool,
+        Self::Present,
+        Self::Library,
+        Self::Loaded,
+        Self::Copy,
     ];
 }
 
@@ -118,13 +131,17 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// Makes words usable that a table is about to grow into; says whether they are.
+pub type Open = fn(&[AtomicU64]) -> bool;
+
 /// The table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     common: &'a [AtomicU64; COMMON],
     shards: &'a [[AtomicU64; SHARD_WORDS]; SHARDS],
-    heap: &'a [AtomicU64],
+    heap: &'a [[AtomicU64; ENTRY_WORDS]],
     pause: Pause,
+    open: Option<Open>,
 }
 
 impl<'a> Table<'a> {
@@ -137,7 +154,13 @@ impl<'a> Table<'a> {
         let (common, rest) = words.split_first_chunk()?;
         let (heads, heap) = rest.split_at_checked(SHARDS * SHARD_WORDS)?;
         let shards = heads.as_chunks().0.first_chunk()?;
-        (words.len() >= Self::LEAST_WORDS).then_some(Self { common, shards, heap, pause })
+        let heap = heap.as_chunks().0;
+        (words.len() >= Self::LEAST_WORDS).then_some(Self { common, shards, heap, pause, open: None })
+    }
+
+    /// The same over words that have to be opened before the table grows into them.
+    pub const fn with_growth(self, open: Open) -> Self {
+        Self { open: Some(open), ..self }
     }
 
     /// A number greater than any given before.
@@ -154,11 +177,14 @@ impl<'a> Table<'a> {
     #[inline(always)]
     pub fn serial(&self, kind: Kind, key: u64) -> Option<u64> {
         let shard = self.shard(kind, key);
-        match shard.door().unwatched(|| shard.glimpse(kind, key)) {
-            Some(Some(serial)) => Some(serial),
-            // Not where it would be first, or not at all, or somebody is at it.
-            _ => self.find(kind, key).map(|entry| entry.serial),
+        if let Some(glance) = shard.door().glance()
+            && let Some(serial) = shard.glimpse(kind, key)
+            && glance.was_undisturbed()
+        {
+            return Some(serial);
         }
+        // Not where it would be first, or not at all, or another thread is at it.
+        self.find(kind, key).map(|entry| entry.serial)
     }
 
     /// What is known of `key`.
@@ -183,8 +209,8 @@ impl<'a> Table<'a> {
         let place = shard.seek(kind, key);
         let before = place.entry();
         match (place, next(before)) {
-            (Place::Taken(_, cell), Some(entry)) => write(cell, kind, key, entry),
-            (Place::Taken(at, _), None) => shard.remove(at),
+            (Place::Taken(found), Some(entry)) => write(found.cell, kind, key, entry),
+            (Place::Taken(found), None) => shard.remove(found),
             (Place::Vacant(cell), Some(entry)) => shard.insert(cell, kind, key, entry)?,
             (Place::Vacant(_), None) => {}
         }
@@ -199,9 +225,9 @@ impl<'a> Table<'a> {
         let _guard = shard.lock();
         let entry = Entry { serial: shard.number(), ..entry };
         match shard.seek(kind, key) {
-            Place::Taken(_, cell) => {
-                let before = read(cell);
-                write(cell, kind, key, entry);
+            Place::Taken(found) => {
+                let before = read(found.cell);
+                write(found.cell, kind, key, entry);
                 Ok(before)
             }
             Place::Vacant(cell) => shard.insert(cell, kind, key, entry).map(|()| None),
@@ -224,10 +250,10 @@ impl<'a> Table<'a> {
     pub fn take(&self, kind: Kind, key: u64, stamp: u64) -> Option<Entry> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
-        let Place::Taken(at, cell) = shard.seek(kind, key) else { return None };
-        let taken = read(cell).filter(|entry| entry.serial <= stamp);
+        let Place::Taken(found) = shard.seek(kind, key) else { return None };
+        let taken = read(found.cell).filter(|entry| entry.serial <= stamp);
         if taken.is_some() {
-            shard.remove(at);
+            shard.remove(found);
         }
         taken
     }
@@ -262,11 +288,11 @@ impl<'a> Table<'a> {
             let guard = (shard.capacity() > 0).then(|| shard.lock());
             while guard.is_some() && cursor.at < shard.capacity() {
                 let at = cursor.at;
-                if let Some((kind, key, entry)) =
-                    shard.occupied(at).filter(|(kind, _, entry)| wanted(*kind, entry))
+                if let Some((found, (kind, key, entry))) =
+                    shard.occupied(at).filter(|(_, (kind, _, entry))| wanted(*kind, entry))
                 {
                     if remove {
-                        shard.remove(at);
+                        shard.remove(found);
                     } else {
                         cursor.at += 1;
                     }
@@ -284,14 +310,18 @@ impl<'a> Table<'a> {
         Shard::of(self, kind, key)
     }
 
-    /// Takes `count` zero words out of those never used.
+    /// Takes room for `count` entries, zero, out of what was never used.
     fn carve(&self, count: usize) -> Result<usize, Full> {
         let claim = |used: u64| {
             let after = (used as usize).checked_add(count)?;
             (after <= self.heap.len()).then_some(after as u64)
         };
         let used = self.common[NEXT_FREE].fetch_update(Relaxed, Relaxed, claim).map_err(|_| Full)?;
-        Ok(used as usize)
+        let used = used as usize;
+        let is_open = self.open.is_none_or(|open| {
+            self.heap.get(used..used + count).is_some_and(|room| open(room.as_flattened()))
+        });
+        if is_open { Ok(used) } else { Err(Full) }
     }
 }
 

@@ -4,6 +4,8 @@
 //! crate fails until somebody has. The hooks are compared with the rows in `tranche-hooks`.
 #![forbid(unsafe_code)]
 
+pub mod header;
+
 use std::collections::BTreeSet;
 
 use object::read::elf::ElfFile64;
@@ -59,6 +61,30 @@ pub struct Version {
     pub flags: u64,
     /// The function that is answered.
     pub symbol: &'static str,
+}
+
+/// An enumerator that decides about a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enumerator {
+    /// Its type.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// What the shim makes of it, as the table's head explains.
+    pub meaning: &'static str,
+}
+
+/// Meanings that an enumerator can have.
+pub const MEANINGS: [&str; 14] = [
+    "device", "host", "located", "worst", "charged", "nested", "mapped", "shared", "layers", "bytes1",
+    "bytes2", "bytes4", "free", "refused",
+];
+
+/// The enumerators of types that governed functions read.
+pub fn enumerators() -> impl Iterator<Item = Enumerator> {
+    lines(include_str!("../data/enumerators.tsv")).filter_map(enumerator)
 }
 
 /// The exports of `libcuda.so.1`. A line that is no row has no class, which a test notices.
@@ -124,6 +150,16 @@ fn version(line: &'static str) -> Option<Version> {
     })
 }
 
+fn enumerator(line: &'static str) -> Option<Enumerator> {
+    let mut words = line.split('\t');
+    Some(Enumerator {
+        kind: words.next()?,
+        name: words.next()?,
+        number: words.next()?.parse().ok()?,
+        meaning: words.next()?,
+    })
+}
+
 fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
@@ -144,12 +180,24 @@ mod tests {
         assert_eq!(count(include_str!("../data/nvml.tsv")), nvml().count());
         assert_eq!(count(include_str!("../data/versions.tsv")), versions().count());
         assert_eq!(count(include_str!("../data/reasons.tsv")), reasons().count());
+        assert_eq!(count(include_str!("../data/enumerators.tsv")), enumerators().count());
     }
 
     #[test]
     fn every_name_is_classified() {
         let open: Vec<_> = all().into_iter().filter(|row| row.class == Class::Unclassified).collect();
         assert!(open.is_empty(), "decide about these in shim/symbols/data: {open:#?}");
+    }
+
+    #[test]
+    fn every_enumerator_is_classified_once() {
+        let open: Vec<_> = enumerators().filter(|row| !MEANINGS.contains(&row.meaning)).collect();
+        assert!(open.is_empty(), "decide about these in shim/symbols/data/enumerators.tsv: {open:#?}");
+        let mut numbers = BTreeMap::new();
+        for row in enumerators() {
+            let before = *numbers.entry((row.kind, row.number)).or_insert(row.meaning);
+            assert_eq!(before, row.meaning, "{} has the number of another", row.name);
+        }
     }
 
     #[test]

@@ -37,3 +37,22 @@ fn program() -> PathBuf {
     let own = std::env::current_exe().expect("a test knows where it is");
     own.ancestors().nth(2).expect("tests lie in <target>/<profile>/deps").join("examples/refresh")
 }
+
+#[test]
+fn enumerators_that_the_table_does_not_know_are_entered() {
+    let folder = tempfile::tempdir().unwrap();
+    let [header, table] = ["cuda.h", "table.tsv"].map(|name| folder.path().join(name));
+    let declared = "typedef enum CUold_enum {\n CU_OLD_A = 1,\n CU_OLD_B = 0x2,\n CU_OLD_MAX = 0x7F\n} CUold;\n\
+                    typedef enum CUother_enum {\n CU_OTHER = 1\n} CUother;\n";
+    fs::write(&header, declared).unwrap();
+    fs::write(&table, "# head\nCUold\tCU_OLD_A\t1\thost\n").unwrap();
+    let program = program().with_file_name("refresh_enumerators");
+    for _ in 0..2 {
+        assert!(Command::new(&program).args([&header, &table]).status().unwrap().success());
+        let text = fs::read_to_string(&table).unwrap();
+        assert_eq!(text, "# head\nCUold\tCU_OLD_A\t1\thost\nCUold\tCU_OLD_B\t2\tunclassified\n");
+    }
+    fs::write(&header, "nothing").unwrap();
+    let outcome = Command::new(&program).args([&header, &table]).output().unwrap();
+    assert!(!outcome.status.success() && String::from_utf8_lossy(&outcome.stderr).contains("cannot refresh"));
+}

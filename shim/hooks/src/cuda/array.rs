@@ -6,7 +6,9 @@ use tranche_policy::{ArrayShape, Claim, Extent, Kind, Tile};
 
 use super::invalid::or_invalid;
 use super::mark::{self, Events};
-use super::{OUT_OF_MEMORY, Width, checked, code, current, driver, pool, refused, shared, with_reclaim};
+use super::{
+    INVALID_VALUE, OUT_OF_MEMORY, Width, checked, code, current, driver, pool, refused, shared, with_reclaim,
+};
 use crate::attach;
 use crate::connection::Line;
 
@@ -135,12 +137,18 @@ pub(crate) struct MapInfo {
     rest: [u64; 3],
 }
 
-/// `CU_MEM_OPERATION_TYPE_MAP`
-const MAP: c_int = 1;
+/// Whether an operation maps (`CU_MEM_OPERATION_TYPE_MAP`) or unmaps; nothing for one that is not known.
+pub(crate) const fn is_map(operation: c_int) -> Option<bool> {
+    match operation {
+        1 => Some(true),
+        2 => Some(false),
+        _ => None,
+    }
+}
 
 impl MapInfo {
     fn tile(&self) -> Tile {
-        let memory = (self.operation == MAP).then_some(self.memory);
+        let memory = (is_map(self.operation) == Some(true)).then_some(self.memory);
         Tile { array: self.array, region: self.region, memory }
     }
 }
@@ -177,6 +185,9 @@ unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: impl FnOnc
     }
     // SAFETY: not null, and the caller's promise.
     let list = unsafe { core::slice::from_raw_parts(list, count as usize) };
+    if list.iter().any(|info| is_map(info.operation).is_none()) {
+        return INVALID_VALUE;
+    }
     mark::used();
     let mapped = ledger.map_tiles(
         list.iter().map(MapInfo::tile),

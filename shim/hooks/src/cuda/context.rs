@@ -2,12 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use tranche_policy::Hush;
+use tranche_shm::DeviceSlot;
 
-use super::{INVALID_VALUE, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
-use crate::attach;
+use super::{SUCCESS, begin_device_call, checked, code, device, driver, ledger, with_reclaim};
+use crate::attach::{self, Ours};
 use crate::connection::Line;
-use crate::launch;
+use crate::{launch, thread};
 
 pub(crate) unsafe fn create(
     real: unsafe extern "C" fn(*mut u64, u32, c_int) -> c_int,
@@ -48,7 +48,8 @@ pub(crate) unsafe fn retain(
     device: c_int,
 ) -> c_int {
     if context.is_null() {
-        return INVALID_VALUE;
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(context, device) };
     }
     // SAFETY: the program's own call; `context` is not null and the program promises that it can be written.
     code(retained(device, || checked(unsafe { real(context, device) }).map(|()| unsafe { *context })))
@@ -58,18 +59,26 @@ pub(crate) unsafe fn retain(
 fn retained(device: c_int, driver: impl FnOnce() -> Result<u64, c_int>) -> Result<(), c_int> {
     let ledger = ledger()?;
     let slot = device::slot(&ledger, device)?;
-    ledger.reserve_context(slot, &Line).map_err(|_| refused(&ledger))?;
-    let context = driver().inspect_err(|_| ledger.end_reserve(slot))?;
-    ledger.primary_opened(context, slot);
-    // Another thread may have closed the last context before this one was entered, and given the reserve back.
-    let _ = ledger.reserve_context(slot, &Line);
-    Ok(())
+    let call = begin_device_call(&ledger, slot)?;
+    with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
+    match driver() {
+        Ok(context) => {
+            ledger.primary_opened(context, slot);
+            Ok(())
+        }
+        Err(error) => {
+            drop(call);
+            let _ = end_primary(&ledger, device, slot, || Ok(()));
+            Err(error)
+        }
+    }
 }
 
 /// Charges a reserve and lets `driver` create a context.
 fn created(context: *mut u64, device: c_int, driver: impl Fn(*mut u64) -> c_int) -> Result<(), c_int> {
     if context.is_null() {
-        return Err(INVALID_VALUE);
+        // The driver refuses a null pointer itself.
+        return checked(driver(context));
     }
     // SAFETY: destroys what the driver has just made and nobody has seen.
     let undo = |made| _ = unsafe { driver::cuCtxDestroy_v2(made) };
@@ -100,18 +109,21 @@ pub(crate) unsafe fn create_green(
     flags: u32,
 ) -> c_int {
     if green.is_null() {
-        return INVALID_VALUE;
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(green, resources, device, flags) };
     }
     let made = || {
         let ledger = ledger()?;
         let slot = device::slot(&ledger, device)?;
-        ledger.reserve_context(slot, &Line).map_err(|_| refused(&ledger))?;
+        let call = begin_device_call(&ledger, slot)?;
+        with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
         // SAFETY: the program's own call with a local for the answer; then what nobody has seen is destroyed.
         let made = unsafe {
             let undo = |made| _ = driver::cuGreenCtxDestroy(made);
             charged(device, |made| real(made, resources, device, flags), undo)
         };
-        end_if_inactive(device);
+        drop(call);
+        let _ = end_primary(&ledger, device, slot, || Ok(()));
         made
     };
     code(made().map(|made| {
@@ -121,13 +133,16 @@ pub(crate) unsafe fn create_green(
 }
 
 pub(crate) unsafe fn destroy_green(real: unsafe extern "C" fn(u64) -> c_int, green: u64) -> c_int {
-    let _hush = hush();
     // SAFETY: the program's own call.
-    let result = unsafe { destroy(real, green) };
-    if result == SUCCESS {
-        driver::devices().into_iter().flatten().for_each(end_if_inactive);
+    let destroy = || match unsafe { destroy(real, green) } {
+        SUCCESS => Ok(()),
+        error => Err(error),
+    };
+    let place = attach::ledger().ok().and_then(|ledger| Some((ledger, ledger.context_device(green)?)));
+    match place.and_then(|(ledger, slot)| Some((ledger, slot, device::number(slot)?))) {
+        Some((ledger, slot, device)) => code(end_primary(&ledger, device, slot, destroy)),
+        None => code(destroy()),
     }
-    result
 }
 
 pub(crate) unsafe fn from_green(
@@ -139,6 +154,7 @@ pub(crate) unsafe fn from_green(
     unsafe {
         let result = real(context, green);
         if result == SUCCESS
+            && !context.is_null()
             && let Ok(ledger) = attach::ledger()
         {
             ledger.context_alias(green, *context);
@@ -152,7 +168,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: 
     let driver = || checked(unsafe { real(context) });
     match attach::ledger() {
         Ok(ledger) => {
-            let closed = ledger.close(context, driver);
+            let closed = ledger.close(thread::number(), context, &Line, driver);
             if closed.is_ok() {
                 launch::context_ended(context);
             }
@@ -165,30 +181,35 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: 
 
 /// Releasing or resetting a primary context; both may or may not end it.
 pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device: c_int) -> c_int {
-    let _hush = hush();
     // SAFETY: the program's own call.
-    let result = unsafe { real(device) };
-    if result == SUCCESS {
-        end_if_inactive(device);
+    let driver = || checked(unsafe { real(device) });
+    match attach::ledger() {
+        Ok(ledger) => code(match device::slot(&ledger, device) {
+            Ok(slot) => end_primary(&ledger, device, slot, driver),
+            Err(_) => driver(),
+        }),
+        Err(attach::Outside) => code(driver()),
     }
-    result
 }
 
-/// A primary context may be about to end, and our marks with it.
-fn hush() -> Option<Hush<'static>> {
-    attach::ledger().ok().map(|ledger| ledger.hush())
-}
-
-/// Gives back what went with a device's primary context if that is no more.
-fn end_if_inactive(device: c_int) {
-    if let Ok(ledger) = attach::ledger()
-        && let Ok(slot) = device::slot(&ledger, device)
-        && !is_active(device)
-    {
-        launch::primary_ended(device);
-        ledger.primary_closed(slot);
-        ledger.flush_shares(&Line);
-    }
+/// Lets `driver` do what may end a device's primary context, while no call allocates in that and none makes it anew;
+/// gives back what went with it if it is no more.
+fn end_primary(
+    ledger: &Ours,
+    device: c_int,
+    slot: DeviceSlot,
+    driver: impl FnOnce() -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    let is_gone = || {
+        let is_gone = !is_active(device);
+        if is_gone {
+            launch::primary_ended(device);
+        }
+        is_gone
+    };
+    let done = ledger.close_primary(thread::number(), slot, &Line, driver, is_gone);
+    ledger.flush_shares(&Line);
+    done
 }
 
 /// Whether the primary context is there; believed to be if the driver does not say.

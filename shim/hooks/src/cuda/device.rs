@@ -7,8 +7,7 @@ use tranche_policy::Ledger;
 use tranche_shm::DeviceSlot;
 
 use super::{
-    INVALID_DEVICE, INVALID_VALUE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code, current, driver, ledger,
-    visible,
+    INVALID_DEVICE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code, current_device, driver, ledger, visible,
 };
 use crate::attach;
 use crate::root::Root;
@@ -89,9 +88,9 @@ pub(crate) unsafe fn get(
     ordinal: c_int,
 ) -> c_int {
     // Of the driver's devices only the slice's count, so it is not asked for the one of that ordinal.
-    let _ = real;
     if device.is_null() {
-        return INVALID_VALUE;
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(device, ordinal) };
     }
     let nth = |devices: &mut dyn Iterator<Item = c_int>| devices.nth(usize::try_from(ordinal).ok()?);
     let found = ledger().and_then(|ledger| nth(&mut shown(&ledger)?).ok_or(INVALID_DEVICE));
@@ -107,7 +106,8 @@ pub(crate) unsafe fn by_bus_id(
     id: *const c_char,
 ) -> c_int {
     if device.is_null() {
-        return INVALID_VALUE;
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(device, id) };
     }
     let mut found = 0;
     // SAFETY: the program's own call with a local for the answer; `device` is not null.
@@ -127,7 +127,8 @@ pub(crate) unsafe fn total_memory<W: Width>(
     device: c_int,
 ) -> c_int {
     if bytes.is_null() {
-        return INVALID_VALUE;
+        // SAFETY: the driver refuses a null pointer itself.
+        return unsafe { real(bytes, device) };
     }
     let mut whole = W::ZERO;
     // SAFETY: the program's own call with a local for the answer; `bytes` is not null.
@@ -146,19 +147,27 @@ pub(crate) unsafe fn memory_info<W: Width>(
     free: *mut W,
     total: *mut W,
 ) -> c_int {
-    if free.is_null() || total.is_null() {
-        return INVALID_VALUE;
-    }
     let (mut real_free, mut real_total) = (W::ZERO, W::ZERO);
-    // SAFETY: the program's own call with locals for the answers; the program's pointers are not null.
+    // Which of the two may be missing is the driver's to say.
+    let in_place = |program: *mut W, local: *mut W| if program.is_null() { program } else { local };
+    // SAFETY: the program's own call with locals for the answers it wants; only those pointers of the program's are
+    // written that are not null, and it promises that they can be.
     unsafe {
-        code(checked(real(&mut real_free, &mut real_total)).and_then(|()| {
-            let place = current()?;
-            super::settle(&place.ledger);
-            let view = place.ledger.tenant().view(place.device);
-            *free = W::narrow(view.free.min(real_free.wide()));
-            *total = W::narrow(view.total.min(real_total.wide()));
-            Ok(())
-        }))
+        code(
+            checked(real(in_place(free, &raw mut real_free), in_place(total, &raw mut real_total))).and_then(
+                |()| {
+                    let (ledger, device) = current_device()?;
+                    super::settle(&ledger);
+                    let view = ledger.tenant().view(device);
+                    if !free.is_null() {
+                        *free = W::narrow(view.free.min(real_free.wide()));
+                    }
+                    if !total.is_null() {
+                        *total = W::narrow(view.total.min(real_total.wide()));
+                    }
+                    Ok(())
+                },
+            ),
+        )
     }
 }

@@ -1,9 +1,13 @@
 //! `cuGetProcAddress` in its versions.
 
 use core::ffi::{c_char, c_int, c_void};
+use core::ptr::null_mut;
 
-use super::SUCCESS;
+use super::{NOT_FOUND, SUCCESS, checked};
 use crate::lookup;
+
+/// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`
+const SYMBOL_NOT_FOUND: c_int = 1;
 
 type LookUp = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> c_int;
 type LookUpV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
@@ -18,10 +22,14 @@ pub(crate) unsafe fn look_up(
     // SAFETY: the program's own call; the driver was content with its pointers before we use them.
     unsafe {
         let result = real(name, slot, version, flags);
-        if result == SUCCESS {
-            lookup::replace_answer(name, slot, version, flags);
+        if result != SUCCESS {
+            return result;
         }
-        result
+        let ask = |version| {
+            let mut found = null_mut();
+            checked(real(name, &mut found, version, flags)).ok().map(|()| found).filter(|it| !it.is_null())
+        };
+        if lookup::replace_answer(name, slot, (version, flags), ask) { SUCCESS } else { NOT_FOUND }
     }
 }
 
@@ -36,9 +44,17 @@ pub(crate) unsafe fn look_up_v2(
     // SAFETY: as in `look_up`.
     unsafe {
         let result = real(name, slot, version, flags, status);
-        if result == SUCCESS {
-            lookup::replace_answer(name, slot, version, flags);
+        if result != SUCCESS {
+            return result;
         }
-        result
+        let ask = |version| {
+            let (mut found, mut status) = (null_mut(), 0);
+            let asked = checked(real(name, &mut found, version, flags, &mut status));
+            asked.ok().map(|()| found).filter(|it| !it.is_null())
+        };
+        if !lookup::replace_answer(name, slot, (version, flags), ask) && !status.is_null() {
+            *status = SYMBOL_NOT_FOUND;
+        }
+        SUCCESS
     }
 }

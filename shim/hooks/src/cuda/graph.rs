@@ -4,12 +4,15 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{Extent, GraphUse, Ledger, Work};
+use tranche_policy::{Extent, GraphUse, Ledger, Location, Work};
 use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::mark::{self, Events};
-use super::{OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, ledger, pool, refused, with_reclaim};
+use super::{
+    NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, growth, ledger, placement, pool,
+    refused, with_reclaim,
+};
 use crate::attach;
 use crate::connection::Line;
 use crate::launch::{Stream, graph_gone, through};
@@ -19,10 +22,31 @@ use crate::sys;
 const USED_NOW: c_int = 0;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`
 const RESERVED_NOW: c_int = 2;
-/// `CU_GRAPH_NODE_TYPE_GRAPH`
-const CHILD: c_int = 4;
-/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`
-const ALLOCATION: c_int = 10;
+/// What a node of a graph does about memory, by `CUgraphNodeType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// It takes none.
+    Free,
+    /// It allocates.
+    Allocation,
+    /// There is a graph in it.
+    Child,
+    /// Not known: it may allocate by itself.
+    Unknown,
+}
+
+impl Node {
+    /// The meaning of an enumerator. Bodies of conditional nodes (13) cannot allocate.
+    pub(crate) const fn of(kind: c_int) -> Self {
+        match kind {
+            4 => Self::Child,
+            10 => Self::Allocation,
+            0..=13 => Self::Free,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`
 const UPLOAD: u64 = 2;
 /// Graphs in graphs in graphs: the driver has no limit, people do.
@@ -39,6 +63,10 @@ impl GraphUse for Events {
 
     fn used(&self, device: DeviceSlot) -> Option<u64> {
         ask(device, USED_NOW)
+    }
+
+    fn step(&self, device: DeviceSlot) -> Units {
+        Units::covering(growth::step(device)).unwrap_or(Units::MAX)
     }
 }
 
@@ -167,7 +195,7 @@ fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Allocation {
-    pool: pool::Properties,
+    pool: placement::Properties,
     rest_of_pool: [u64; 9],
     access: u64,
     access_count: usize,
@@ -185,7 +213,7 @@ fn add_up(ledger: &Ledger<'static>, graph: u64, needs: &mut [u64], depth: u32) -
     if count == 0 || depth == 0 {
         return Ok(());
     }
-    let words = sys::map_private(count).map_err(|_| OUT_OF_MEMORY)?;
+    let words = sys::map_private(count, count).map_err(|_| OUT_OF_MEMORY)?;
     // SAFETY: the mapping is ours alone and has room for `count` numbers, which is all that the driver writes.
     let nodes = unsafe { driver::cuGraphGetNodes(graph, words.as_ptr().cast_mut().cast(), &mut count) };
     let sum = checked(nodes).and_then(|()| {
@@ -200,21 +228,22 @@ fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) 
     let mut kind = 0;
     // SAFETY: writes one value into a local; the node is the graph's.
     checked(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
-    match kind {
-        ALLOCATION => add_allocation(ledger, node, needs),
-        CHILD => {
+    match Node::of(kind) {
+        Node::Allocation => add_allocation(ledger, node, needs),
+        Node::Child => {
             let mut child = 0;
             // SAFETY: as above.
             checked(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) })?;
             add_up(ledger, child, needs, depth - 1)
         }
-        _ => Ok(()),
+        Node::Free => Ok(()),
+        Node::Unknown => Err(NOT_SUPPORTED),
     }
 }
 
 fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Result<(), c_int> {
     let mut asked = Allocation {
-        pool: pool::Properties::NONE,
+        pool: placement::Properties::NONE,
         rest_of_pool: [0; 9],
         access: 0,
         access_count: 0,
@@ -224,10 +253,18 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
     };
     // SAFETY: writes a structure of which the local has at least the size.
     checked(unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut asked).cast::<c_void>()) })?;
-    let Some(number) = asked.pool.device() else { return Ok(()) };
-    let slot = device::slot(ledger, number)?;
     let blocks = Extent::blocks(asked.bytes as u64).ok_or(OUT_OF_MEMORY)?.worst().bytes();
-    needs[slot.index()] = needs[slot.index()].saturating_add(blocks);
+    let only = placement::only(ledger);
+    let mut add = |slot: DeviceSlot| needs[slot.index()] = needs[slot.index()].saturating_add(blocks);
+    match (asked.pool.location(), only) {
+        (Location::Host, _) => {}
+        (_, Some(slot)) => add(slot),
+        (Location::Device(number), None) => add(device::slot(ledger, number)?),
+        (Location::AnyDevice, None) => {
+            let count = ledger.tenant().control.device_count();
+            (0..count).filter_map(DeviceSlot::new).for_each(add);
+        }
+    }
     Ok(())
 }
 
@@ -271,7 +308,11 @@ fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
         return real();
     }
     code(ledger().and_then(|ledger| {
-        let (_, context) = driver::current()?;
+        let context = placement::context_of(stream).map_or_else(driver::context, Ok)?;
+        let _call = placement::enter(&ledger, stream)?;
+        let count = ledger.tenant().control.device_count();
+        let devices = (0..count).filter_map(DeviceSlot::new);
+        devices.for_each(|slot| growth::learn(&ledger, slot, stream));
         let (run, mark) = (|| checked(real()), || mark::behind(stream));
         with_reclaim(&ledger, || ledger.launch_graph(graph, context, &Line, &Events, run, mark))
     }))

@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::physical::Properties;
+use super::placement::Properties;
 use super::{INVALID_VALUE, OUT_OF_MEMORY, checked, driver};
 
 /// `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES`
@@ -43,7 +43,7 @@ pub(crate) fn pitched(element: u32) -> Result<(), c_int> {
 pub(crate) fn array(width: u64, format: u32, channels: u32) -> Result<(), c_int> {
     let channels = match format {
         0x01..=0x03 | 0x08..=0x0a | 0x10 | 0x20 => matches!(channels, 1 | 2 | 4),
-        0x50 | 0x91..=0xcb => (1..=4).contains(&channels),
+        0x50..=0x5e | 0x91..=0xcb => (1..=4).contains(&channels),
         _ => false,
     };
     unless(width > 0 && channels)

@@ -7,10 +7,37 @@ use tranche_policy::{Claim, limit_cost};
 use super::{checked, code, current, driver, refused, with_reclaim};
 use crate::connection::Line;
 
-/// `CU_LIMIT_STACK_SIZE`: per thread that can be resident.
-const STACK: c_int = 0;
-/// `CU_LIMIT_MALLOC_HEAP_SIZE`, the last of those that are memory; between them is the buffer of `printf`.
-const HEAP: c_int = 2;
+/// What raising a limit takes, by `CUlimit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// So many bytes for each thread that can be resident.
+    Threads,
+    /// So many times this many bytes.
+    Each(u64),
+    /// No memory.
+    Nothing,
+    /// Not known: it may be memory.
+    Unknown,
+}
+
+impl Effect {
+    /// The meaning of an enumerator: the stack, the buffer of `printf`, the heap; levels of synchronisation on the device and
+    /// launches that may be pending there, of which no driver states the cost, at more than is known of any; what is about
+    /// the L2 cache.
+    pub(crate) const fn of(limit: c_int) -> Self {
+        match limit {
+            0 => Self::Threads,
+            1 | 2 => Self::Each(1),
+            3 => Self::Each(150 << 20),
+            4 => Self::Each(16 << 10),
+            5 | 6 => Self::Nothing,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// `CUDA_ERROR_UNSUPPORTED_LIMIT`
+const UNSUPPORTED: c_int = 215;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`
 const MULTIPROCESSORS: c_int = 16;
 /// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`
@@ -23,16 +50,23 @@ pub(crate) unsafe fn set(
 ) -> c_int {
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(limit, value) });
-    if !(STACK..=HEAP).contains(&limit) {
-        return code(driver());
-    }
-    code(charged(limit, value as u64, driver))
+    let result = match Effect::of(limit) {
+        Effect::Nothing => driver(),
+        Effect::Threads => threads().and_then(|threads| charged(limit, value as u64, threads, driver)),
+        Effect::Each(bytes) => charged(limit, value as u64, bytes, driver),
+        Effect::Unknown => match now(limit) {
+            Ok(now) if value as u64 > now => Err(UNSUPPORTED),
+            _ => driver(),
+        },
+    };
+    code(result)
 }
 
-fn charged(limit: c_int, value: u64, driver: impl Fn() -> Result<(), c_int>) -> Result<(), c_int> {
+fn charged(limit: c_int, value: u64, each: u64, driver: impl Fn() -> Result<(), c_int>) -> Result<(), c_int> {
     let place = current()?;
-    let default = place.ledger.limit_default(place.context, limit as u32, now(limit)?);
-    let each = if limit == STACK { threads()? } else { 1 };
+    let home = (place.device, place.owner);
+    let default = place.ledger.limit_default(place.context, limit as u32, home, now(limit)?);
+    let default = default.map_err(|_| refused(&place.ledger))?;
     let Some(extent) = limit_cost(value, default, each) else { return Err(refused(&place.ledger)) };
     let claim = Claim { device: place.device, extent, owner: place.owner };
     with_reclaim(&place.ledger, || {

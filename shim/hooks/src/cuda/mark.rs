@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tranche_policy::{Ledger, Mark, Marks};
 
-use super::{SUCCESS, checked, driver, pool};
+use super::{SUCCESS, checked, driver, placement};
 use crate::connection::Line;
 
 /// `CU_EVENT_DISABLE_TIMING`
@@ -44,33 +44,17 @@ pub(crate) fn unnoticed<T>(call: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Puts a mark behind all that is in a stream. Without a context or an event there is none, and what was to be
-/// behind it stays charged until the context ends.
+/// Puts a mark behind all that is in a stream, in the stream's own context. Without a context or an event there is none,
+/// and what was to be behind it stays charged until the context ends.
 pub(crate) fn behind(stream: u64) -> Mark {
-    let Ok((_, current)) = driver::current() else { return Mark::default() };
-    let context = context_of(stream).unwrap_or(current);
-    let event = if context == current {
-        record(stream)
-    } else {
-        let mut popped = 0;
-        // SAFETY: the context is the stream's; the calling thread's own is current again afterwards.
-        unsafe {
-            checked(driver::cuCtxPushCurrent_v2(context)).ok().and_then(|()| {
-                let event = record(stream);
-                let _ = driver::cuCtxPopCurrent_v2(&mut popped);
-                event
-            })
-        }
+    let current = driver::context().unwrap_or(0);
+    let context = placement::context_of(stream).unwrap_or(current);
+    let event = match context {
+        0 => return Mark::default(),
+        context if context == current => record(stream),
+        context => placement::within(context, || record(stream)).flatten(),
     };
     Mark { event: event.unwrap_or(0), context }
-}
-
-/// The context of a stream that is not one of the current context's own.
-fn context_of(stream: u64) -> Option<u64> {
-    let mut context = 0;
-    let is_one = stream > pool::PER_THREAD;
-    // SAFETY: writes one value into a local; the stream is the program's.
-    (is_one && unsafe { driver::cuStreamGetCtx(stream, &mut context) } == SUCCESS).then_some(context)
 }
 
 fn record(stream: u64) -> Option<u64> {

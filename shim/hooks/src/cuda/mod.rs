@@ -6,7 +6,10 @@ pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod doors;
 pub(crate) mod driver;
+#[cfg(test)]
+mod enumerators;
 pub(crate) mod graph;
+pub(crate) mod growth;
 pub(crate) mod invalid;
 pub(crate) mod launch;
 pub(crate) mod limit;
@@ -15,6 +18,7 @@ pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod multicast;
 pub(crate) mod physical;
+pub(crate) mod placement;
 pub(crate) mod pool;
 pub(crate) mod shared;
 pub(crate) mod transfer;
@@ -23,12 +27,13 @@ pub(crate) mod wait;
 
 use core::ffi::c_int;
 
-use tranche_policy::{Denied, Ledger, Owner};
+use tranche_policy::{Call, Denied, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 use tranche_shm::usage::Counter;
 
 use crate::attach::{self, Ours};
 use crate::connection::Line;
+use crate::thread;
 
 /// `CUDA_SUCCESS`
 pub(crate) const SUCCESS: c_int = 0;
@@ -40,6 +45,8 @@ pub(crate) const OUT_OF_MEMORY: c_int = 2;
 pub(crate) const INVALID_DEVICE: c_int = 101;
 /// `CUDA_ERROR_NOT_FOUND`
 pub(crate) const NOT_FOUND: c_int = 500;
+/// `CUDA_ERROR_NOT_SUPPORTED`
+pub(crate) const NOT_SUPPORTED: c_int = 801;
 /// `CUDA_ERROR_SYSTEM_NOT_READY`
 pub(crate) const SYSTEM_NOT_READY: c_int = 802;
 
@@ -62,12 +69,13 @@ pub(crate) fn ledger() -> Result<Ours, c_int> {
     attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
 }
 
-/// Where the calling thread's current context is.
+/// Where the calling thread's current context is, which does not end before this is dropped.
 pub(crate) struct Place {
     pub(crate) ledger: Ours,
     pub(crate) device: DeviceSlot,
     pub(crate) context: u64,
     pub(crate) owner: Owner,
+    _call: Call<'static>,
 }
 
 /// The current context's place in the slice, its reserve charged.
@@ -80,22 +88,58 @@ pub(crate) fn current() -> Result<Place, c_int> {
     }
 }
 
-/// The same for a context that we know. In a slice of one device it can be on no other, so that the driver need not
+/// Where the calling thread's current context is, for a question about that device: it keeps no context from ending.
+pub(crate) fn current_device() -> Result<(Ours, DeviceSlot), c_int> {
+    let ledger = ledger()?;
+    let known = || {
+        let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
+        let context = driver::context().ok().filter(|context| *context != 0)?;
+        ledger.known_owner(context).map(|_| device)
+    };
+    match known() {
+        Some(device) => Ok((ledger, device)),
+        // One that is new to us is charged first.
+        None => any(ledger).map(|place| (ledger, place.device)),
+    }
+}
+
+/// The place of a context that we know. In a slice of one device it can be on no other, so that the driver need not
 /// be asked where it is.
 #[inline(always)]
 fn known(ledger: Ours) -> Option<Place> {
     let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
-    let context = driver::context().ok()?;
-    Some(Place { ledger, device, context, owner: ledger.known_owner(context)? })
+    let context = driver::context().ok().filter(|context| *context != 0)?;
+    let call = ledger.begin_call(thread::number(), context, &Line).ok()?;
+    Some(Place { ledger, device, context, owner: ledger.known_owner(context)?, _call: call })
 }
 
 /// The same for one that may be new to us, on any device; or for none.
 #[inline(never)]
 fn any(ledger: Ours) -> Result<Place, c_int> {
-    let (device, context) = driver::current()?;
-    let device = device::slot(&ledger, device)?;
-    let owner = ledger.owner(context, device, &Line).map_err(|_| refused(&ledger))?;
-    Ok(Place { ledger, device, context, owner })
+    loop {
+        let (number, context) = driver::current()?;
+        let device = device::slot(&ledger, number)?;
+        let known = |call| Place { ledger, device, context, owner: Owner::NOBODY, _call: call };
+        let call = ledger.begin_call(thread::number(), context, &Line).map_err(|_| refused(&ledger))?;
+        if let Some(owner) = ledger.known_owner(context) {
+            return Ok(Place { owner, ..known(call) });
+        }
+        drop(call);
+        // It may become known as a primary one, or have ended before that was announced.
+        let call = ledger.begin_device_call(thread::number(), device, &Line).map_err(|_| refused(&ledger))?;
+        if driver::current()? == (number, context) {
+            let owner = ledger.owner(context, device, &Line).map_err(|_| refused(&ledger))?;
+            return Ok(Place { owner, ..known(call) });
+        }
+    }
+}
+
+/// A call of this thread that concerns a device's primary context.
+pub(crate) fn begin_device_call(
+    ledger: &Ledger<'static>,
+    device: DeviceSlot,
+) -> Result<Call<'static>, c_int> {
+    ledger.begin_device_call(thread::number(), device, &Line).map_err(|_| refused(ledger))
 }
 
 /// Tries twice: before a refusal, pools and graphs give back what they keep unused.

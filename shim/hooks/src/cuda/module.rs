@@ -1,20 +1,23 @@
-//! Modules and libraries: charged before they are loaded, for what their image shows.
+//! Modules and libraries: charged before they are loaded, for what their image shows. Where the driver loads functions
+//! lazily, code beyond a block is charged before a handle of a function is given out.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::slice;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{
-    ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, Owner, elf_length, fat_length,
-};
-use tranche_shm::DeviceSlot;
+use tranche_policy::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, elf_length, fat_length};
 
-use super::{checked, code, current, driver, ledger, with_reclaim};
+use tranche_shm::credit::Units;
+
+use super::{SUCCESS, checked, code, current, driver, ledger, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;
 
 /// `CU_MODULE_LAZY_LOADING`
 const LAZY: c_int = 2;
+/// Whether the charge of any code was ever deferred: mostly code is a block at most, and then none is.
+static DEFERRED: AtomicBool = AtomicBool::new(false);
 /// No image is longer.
 const LONGEST: u64 = 1 << 32;
 
@@ -127,15 +130,27 @@ unsafe fn charged(
 ) -> c_int {
     let Some(size) = size.filter(|_| !handle.is_null()) else { return real(handle) };
     let load = || {
-        let (ledger, place) = place(form)?;
         let size = if is_lazy() { size.lazily() } else { size };
-        with_reclaim(&ledger, || {
-            let driver = || {
-                let mut made = 0;
-                checked(real(&mut made)).map(|()| made)
-            };
-            ledger.load_module(size, place, &Line, driver, |made| drop_unseen(form, made))
-        })
+        if size.later().is_some_and(|later| later > Units::ZERO) {
+            DEFERRED.store(true, Relaxed);
+        }
+        let driver = || {
+            let mut made = 0;
+            checked(real(&mut made)).map(|()| made)
+        };
+        let undo = |made| drop_unseen(form, made);
+        match form {
+            Form::Module => {
+                let place = current()?;
+                let where_to = (place.device, place.owner);
+                with_reclaim(&place.ledger, || place.ledger.load_module(size, where_to, &Line, driver, undo))
+            }
+            // It goes with no context, and into all of them.
+            Form::Library => {
+                let ledger = ledger()?;
+                with_reclaim(&ledger, || ledger.load_library(size, &Line, driver, undo))
+            }
+        }
     };
     code(load().map(|made| {
         // SAFETY: not null, and the program promises that it can be written.
@@ -153,19 +168,6 @@ fn drop_unseen(form: Form, made: u64) {
     };
 }
 
-/// Where it goes and what it goes with. A library outlives contexts; where there is none yet, the slice's first
-/// device is charged for it.
-fn place(form: Form) -> Result<(attach::Ours, (DeviceSlot, Owner)), c_int> {
-    match (current(), form) {
-        (Ok(place), Form::Module) => Ok((place.ledger, (place.device, place.owner))),
-        (Ok(place), Form::Library) => Ok((place.ledger, (place.device, Owner::NOBODY))),
-        (Err(error), Form::Library) if driver::current().is_err() => {
-            Ok((ledger()?, (DeviceSlot::new(0).ok_or(error)?, Owner::NOBODY)))
-        }
-        (Err(error), _) => Err(error),
-    }
-}
-
 /// Whether the driver loads code when it is first used; believed not to if it does not say.
 fn is_lazy() -> bool {
     let mut mode = 0;
@@ -173,11 +175,96 @@ fn is_lazy() -> bool {
     checked(unsafe { driver::cuModuleGetLoadingMode(&mut mode) }).is_ok() && mode == LAZY
 }
 
+/// Charges what was deferred of code whose functions are about to be given out.
+fn need(form: Form, handle: u64) -> c_int {
+    if !DEFERRED.load(Relaxed) {
+        return SUCCESS;
+    }
+    let Ok(ledger) = attach::ledger() else { return SUCCESS };
+    let needed = || match form {
+        Form::Module => Ok(ledger.need_module(handle, &Line)?),
+        Form::Library => Ok(ledger.need_library(handle, &Line)?),
+    };
+    code(with_reclaim(&ledger, needed))
+}
+
+/// What finds a function or kernel by its name.
+type Find = unsafe extern "C" fn(*mut u64, u64, *const c_char) -> c_int;
+/// What lists functions or kernels.
+type List = unsafe extern "C" fn(*mut u64, u32, u64) -> c_int;
+
+pub(crate) unsafe fn function(real: Find, function: *mut u64, module: u64, name: *const c_char) -> c_int {
+    match need(Form::Module, module) {
+        // SAFETY: the program's own call.
+        SUCCESS => unsafe { real(function, module, name) },
+        refused => refused,
+    }
+}
+
+pub(crate) unsafe fn functions(real: List, functions: *mut u64, count: u32, module: u64) -> c_int {
+    match need(Form::Module, module) {
+        // SAFETY: the program's own call.
+        SUCCESS => unsafe { real(functions, count, module) },
+        refused => refused,
+    }
+}
+
+pub(crate) unsafe fn kernel(real: Find, kernel: *mut u64, library: u64, name: *const c_char) -> c_int {
+    match need(Form::Library, library) {
+        // SAFETY: the program's own call.
+        SUCCESS => unsafe { real(kernel, library, name) },
+        refused => refused,
+    }
+}
+
+pub(crate) unsafe fn kernels(real: List, kernels: *mut u64, count: u32, library: u64) -> c_int {
+    match need(Form::Library, library) {
+        // SAFETY: the program's own call.
+        SUCCESS => unsafe { real(kernels, count, library) },
+        refused => refused,
+    }
+}
+
+/// The module's functions are not asked for by the library any more.
+pub(crate) unsafe fn library_module(
+    real: unsafe extern "C" fn(*mut u64, u64) -> c_int,
+    module: *mut u64,
+    library: u64,
+) -> c_int {
+    match need(Form::Library, library) {
+        // SAFETY: the program's own call.
+        SUCCESS => unsafe { real(module, library) },
+        refused => refused,
+    }
+}
+
+pub(crate) unsafe fn unified_function(
+    real: unsafe extern "C" fn(*mut *mut c_void, u64, *const c_char) -> c_int,
+    function: *mut *mut c_void,
+    library: u64,
+    name: *const c_char,
+) -> c_int {
+    match need(Form::Library, library) {
+        // SAFETY: the program's own call.
+        SUCCESS => unsafe { real(function, library, name) },
+        refused => refused,
+    }
+}
+
 pub(crate) unsafe fn unload(real: unsafe extern "C" fn(u64) -> c_int, module: u64) -> c_int {
     // SAFETY: the program's own call.
     let driver = || checked(unsafe { real(module) });
     match attach::ledger() {
         Ok(ledger) => code(ledger.free(tranche_policy::Kind::Module, module, driver)),
+        Err(attach::Outside) => code(driver()),
+    }
+}
+
+pub(crate) unsafe fn unload_library(real: unsafe extern "C" fn(u64) -> c_int, library: u64) -> c_int {
+    // SAFETY: the program's own call.
+    let driver = || checked(unsafe { real(library) });
+    match attach::ledger() {
+        Ok(ledger) => code(ledger.unload_library(library, driver)),
         Err(attach::Outside) => code(driver()),
     }
 }

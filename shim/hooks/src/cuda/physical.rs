@@ -2,24 +2,13 @@
 
 use core::ffi::c_int;
 
-use tranche_policy::{Claim, Extent, Owner};
+use tranche_policy::{Claim, Extent, Location, Owner};
 
 use super::invalid::{self, or_invalid};
-use super::{SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
+use super::placement::{self, Properties};
+use super::{NOT_SUPPORTED, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
-
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const ON_DEVICE: u32 = 1;
-
-/// The head of `CUmemAllocationProp`.
-#[repr(C)]
-pub(crate) struct Properties {
-    allocation_type: u32,
-    handle_types: u32,
-    location_type: u32,
-    location: c_int,
-}
 
 pub(crate) unsafe fn create(
     real: unsafe extern "C" fn(*mut u64, usize, *const Properties, u64) -> c_int,
@@ -30,19 +19,24 @@ pub(crate) unsafe fn create(
 ) -> c_int {
     // SAFETY: the program's own call; what is read of it was checked for null.
     unsafe {
-        if handle.is_null() || properties.is_null() || (*properties).location_type != ON_DEVICE {
+        if handle.is_null() || properties.is_null() || (*properties).location() == Location::Host {
             return real(handle, bytes, properties, flags);
         }
-        let on = (*properties).location;
-        let made = charged(on, bytes as u64, |made| real(made, bytes, properties, flags));
+        let at = (*properties).location();
+        let made = charged(at, bytes as u64, |made| real(made, bytes, properties, flags));
         let wrong = || invalid::physical(bytes as u64, &*properties, flags);
         code(or_invalid(made, wrong).map(|made| *handle = made))
     }
 }
 
-fn charged(on: c_int, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result<u64, c_int> {
+/// Charges where the memory lies. A handle is charged on one device: of several on which it may lie, none is right.
+fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result<u64, c_int> {
     let ledger = ledger()?;
-    let device = device::slot(&ledger, on)?;
+    let device = match at {
+        // A device that is there and is not the slice's is refused as one that is not there.
+        Location::Device(number) => device::slot(&ledger, number)?,
+        _ => placement::single(&ledger, at)?.ok_or(NOT_SUPPORTED)?,
+    };
     let Some(extent) = Extent::blocks(bytes) else { return Err(refused(&ledger)) };
     let claim = Claim { device, extent, owner: Owner::NOBODY };
     with_reclaim(&ledger, || {

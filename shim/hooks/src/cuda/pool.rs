@@ -3,23 +3,23 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{Claim, Extent, Ledger, Owner};
+use tranche_policy::{Claim, Extent, Ledger, Location, Owner, PoolPlace};
 use tranche_shm::DeviceSlot;
 
+use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
 use super::mark::{self, Events};
-use super::{SUCCESS, checked, code, current, device, driver, refused, shared, with_reclaim};
+use super::placement::{self, Place, Properties};
+use super::{SUCCESS, checked, code, current, device, driver, ledger, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`
 const RESERVED_NOW: c_int = 5;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const ON_DEVICE: u32 = 1;
+/// `CU_MEMPOOL_ATTR_ALLOCATION_TYPE`, `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`
+const MADE_AS: [c_int; 3] = [9, 12, 11];
 /// `CU_STREAM_PER_THREAD`
 pub(crate) const PER_THREAD: u64 = 2;
-/// The number above which a stream is a stream: the lower ones mean default streams.
-const FIRST_STREAM: u64 = 3;
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`
 const CAPTURING: c_int = 1;
 
@@ -28,26 +28,6 @@ static USED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a pointer of a pool was ever exported.
 static LENT: AtomicBool = AtomicBool::new(false);
-
-/// The head of `CUmemPoolProps`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Properties {
-    allocation_type: u32,
-    handle_types: u32,
-    location_type: u32,
-    location: c_int,
-}
-
-impl Properties {
-    /// Nowhere.
-    pub(crate) const NONE: Self = Self { allocation_type: 0, handle_types: 0, location_type: 0, location: 0 };
-
-    /// The driver's device it is on; nothing for memory of the host.
-    pub(crate) fn device(&self) -> Option<c_int> {
-        (self.location_type == ON_DEVICE).then_some(self.location)
-    }
-}
 
 /// What the driver says a pool keeps.
 pub(crate) fn kept(pool: u64) -> Option<u64> {
@@ -62,14 +42,14 @@ pub(crate) fn kept(pool: u64) -> Option<u64> {
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if USED.load(Relaxed) {
         return_lent(ledger);
-        ledger.settle_pools(&kept, |_| {});
+        ledger.settle_pools(&Pools, |_| {});
     }
 }
 
 /// Takes back into their pools' charge what other processes cannot open any more.
 fn return_lent(ledger: &Ledger<'static>) {
     if LENT.load(Relaxed) {
-        ledger.return_lent(&Line, &kept);
+        ledger.return_lent(&Line, &Pools);
         ledger.flush_shares(&Line);
     }
 }
@@ -80,7 +60,7 @@ pub(crate) fn free_one(
     pointer: u64,
     driver: impl FnOnce() -> Result<(), c_int>,
 ) -> Result<(), c_int> {
-    let freed = ledger.free_to_pool(pointer, &kept, driver);
+    let freed = ledger.free_to_pool(pointer, &Pools, driver);
     return_lent(ledger);
     freed
 }
@@ -101,7 +81,7 @@ pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
         return_lent(ledger);
-        ledger.settle_pools(&kept, |pool| {
+        ledger.settle_pools(&Pools, |pool| {
             // SAFETY: the pool is one that the program allocated from; it is told to keep nothing unused.
             let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
         });
@@ -191,64 +171,105 @@ fn allocated(
         let mut made = 0;
         checked(real(&mut made)).map(|()| made)
     };
-    let place = current()?;
-    let by_stream = || stream_device(&place.ledger, stream);
-    let (pool, device) = match pool {
-        Some(pool) => {
-            let by_device = || default_pool_device(&place.ledger, pool).map_or_else(by_stream, Ok);
-            (pool, place.ledger.pool_device(pool, by_device)?)
-        }
-        None => {
-            let pool = current_pool(stream)?;
-            (pool, place.ledger.pool_device(pool, by_stream)?)
+    let ledger = ledger()?;
+    // The stream's context does not end meanwhile: what a pool grows by too much could not be freed in it any more.
+    let _call = placement::enter(&ledger, stream)?;
+    let pool = match pool {
+        Some(pool) => pool,
+        None => current_pool(placement::of_stream(&ledger, stream)?.1)?,
+    };
+    let place = place_of(&ledger, pool);
+    if place == PoolPlace::Host {
+        return allocate();
+    }
+    let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&ledger)) };
+    USED.store(true, Relaxed);
+    // The pool has grown by more than the slice has room for: it shrinks again before the program goes on.
+    let undo = |made| {
+        // SAFETY: frees what the driver has just made and nothing else has seen; the stream is not being captured, and
+        // what is trimmed is unused.
+        unsafe {
+            let _ = driver::cuMemFreeAsync(made, stream);
+            let _ = mark::unnoticed(|| driver::cuStreamSynchronize(stream));
+            let _ = driver::cuMemPoolTrimTo(pool, 0);
         }
     };
-    let Some(device) = device else { return allocate() };
-    let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&place.ledger)) };
-    USED.store(true, Relaxed);
-    let claim = Claim { device, extent, owner: Owner::NOBODY };
-    with_reclaim(&place.ledger, || {
-        let undo = |made| {
-            // SAFETY: frees what the driver has just made and nobody has seen, in the order of its stream.
-            let _ = unsafe { driver::cuMemFreeAsync(made, stream) };
-        };
-        place.ledger.allocate_from_pool(pool, claim, &Line, &kept, allocate, undo)
+    let single = placement::only(&ledger).or(match place {
+        PoolPlace::On(device) => Some(device),
+        PoolPlace::Host | PoolPlace::Anywhere => None,
+    });
+    let count = ledger.tenant().control.device_count();
+    let devices = single.map_or(0..count, |device| device.index()..device.index() + 1);
+    devices.filter_map(DeviceSlot::new).for_each(|slot| growth::learn(&ledger, slot, stream));
+    with_reclaim(&ledger, || match single {
+        Some(device) => {
+            let claim = Claim { device, extent, owner: Owner::NOBODY };
+            ledger.allocate_from_pool(pool, claim, &Line, &Pools, allocate, undo)
+        }
+        None => ledger.allocate_from_pool_anywhere(pool, extent, &Line, &Pools, allocate, undo),
     })
 }
 
-/// The driver's device that the stream works on: the current one for default streams and old drivers.
-fn driver_device(stream: u64) -> Result<c_int, c_int> {
-    let mut device = 0;
-    // SAFETY: writes one value into a local; the stream is the program's.
-    if stream >= FIRST_STREAM && unsafe { driver::cuStreamGetDevice(stream, &mut device) } == SUCCESS {
+/// Where a pool has its memory. One that was neither made nor looked up through the hooks is asked for it; one that
+/// does not say it is a device's default pool, or may have it anywhere.
+fn place_of(ledger: &Ledger<'static>, pool: u64) -> PoolPlace {
+    ledger.pool_place(pool).unwrap_or_else(|| {
+        let location = stated(pool).or_else(|| default_of(pool)).unwrap_or(Location::AnyDevice);
+        let place = place(ledger, location);
+        ledger.pool_seen(pool, place);
+        place
+    })
+}
+
+/// The slice's device of a pool that another process made; the current one where the driver does not say.
+pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlot, c_int> {
+    if let Some(device) = placement::only(ledger) {
         return Ok(device);
     }
-    driver::current().map(|(device, _)| device)
-}
-
-fn stream_device(ledger: &Ledger<'static>, stream: u64) -> Result<DeviceSlot, c_int> {
-    device::slot(ledger, driver_device(stream)?)
-}
-
-/// The device whose default pool this is, where a slice has several: a program may use it from another's stream.
-fn default_pool_device(ledger: &Ledger<'static>, pool: u64) -> Option<DeviceSlot> {
-    if ledger.tenant().control.device_count() == 1 {
-        return None;
+    match stated(pool) {
+        Some(Location::Device(number)) => device::slot(ledger, number),
+        _ => current().map(|place| place.device),
     }
+}
+
+/// Where memory of a location is charged; that of a device which is not the slice's, anywhere.
+fn place(ledger: &Ledger<'static>, location: Location) -> PoolPlace {
+    match location {
+        Location::Host => PoolPlace::Host,
+        Location::Device(number) => device::slot(ledger, number).map_or(PoolPlace::Anywhere, PoolPlace::On),
+        Location::AnyDevice => PoolPlace::Anywhere,
+    }
+}
+
+/// What newer drivers state of a pool: how its memory is allocated, and where.
+fn stated(pool: u64) -> Option<Location> {
+    let ask = |attribute| {
+        let mut value = [0u32; 4];
+        let at = value.as_mut_ptr().cast::<c_void>();
+        // SAFETY: writes one number of at most 64 bits into a local with room for it; the driver checks the pool.
+        let asked = unsafe { driver::cuMemPoolGetAttribute(pool, attribute, at) };
+        checked(asked).ok().map(|()| value[0])
+    };
+    let [Some(allocation), Some(kind), Some(number)] = MADE_AS.map(ask) else { return None };
+    Some(Location::of(allocation, kind, number as c_int))
+}
+
+/// The device whose default pool this is.
+fn default_of(pool: u64) -> Option<Location> {
     let has_it = |device: &c_int| {
         let mut default = 0;
         // SAFETY: writes one value into a local.
         let result = unsafe { driver::cuDeviceGetDefaultMemPool(&mut default, *device) };
         result == SUCCESS && default == pool
     };
-    driver::devices().ok()?.find(has_it).and_then(|device| device::slot(ledger, device).ok())
+    driver::devices().ok()?.find(has_it).map(Location::Device)
 }
 
-/// The pool that plain stream-ordered allocations come from.
-fn current_pool(stream: u64) -> Result<u64, c_int> {
+/// The pool that plain stream-ordered allocations on a device come from.
+fn current_pool(device: c_int) -> Result<u64, c_int> {
     let mut pool = 0;
     // SAFETY: writes one value into a local.
-    checked(unsafe { driver::cuDeviceGetMemPool(&mut pool, driver_device(stream)?) })?;
+    checked(unsafe { driver::cuDeviceGetMemPool(&mut pool, device) })?;
     Ok(pool)
 }
 
@@ -301,12 +322,26 @@ pub(crate) unsafe fn create(
             && let Ok(ledger) = attach::ledger()
         {
             USED.store(true, Relaxed);
-            let properties = &*properties;
-            match properties.device().map(|device| device::slot(&ledger, device)) {
-                Some(Ok(device)) => ledger.pool_made(*pool, Some(device)),
-                None => ledger.pool_made(*pool, None),
-                Some(Err(_)) => {}
-            }
+            ledger.pool_made(*pool, place(&ledger, (*properties).location()));
+        }
+        result
+    }
+}
+
+/// A location's default or current pool: what it is asked for by is what it is.
+pub(crate) unsafe fn look_up(
+    real: unsafe extern "C" fn(*mut u64, *mut Place, u32) -> c_int,
+    pool: *mut u64,
+    at: *mut Place,
+    allocation_type: u32,
+) -> c_int {
+    // SAFETY: the program's own call; the driver was content with both pointers before they are read.
+    unsafe {
+        let result = real(pool, at, allocation_type);
+        if result == SUCCESS
+            && let Ok(ledger) = attach::ledger()
+        {
+            ledger.pool_seen(*pool, place(&ledger, (*at).of(allocation_type)));
         }
         result
     }

@@ -8,18 +8,27 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tranche_policy::{BLOCK_BYTES, Claim, Extent, Kind, Ledger, Owner};
+use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
-use super::{OUT_OF_MEMORY, SUCCESS, checked, code, current, driver, refused, with_reclaim};
+use super::{
+    OUT_OF_MEMORY, SUCCESS, checked, code, current, driver, ledger, placement, pool, refused, with_reclaim,
+};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
-const DESCRIPTOR: c_int = 1;
-/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`
-const OPAQUE_DESCRIPTOR: c_int = 1;
+/// Whether a handle of physical memory is a descriptor: `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const fn is_descriptor(kind: c_int) -> bool {
+    kind == 1
+}
+
+/// Whether a handle of external memory is one of this kind: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
+pub(crate) const fn is_opaque_descriptor(kind: c_int) -> bool {
+    kind == 1
+}
+
 /// Objects of other interfaces are told from handles of physical memory by this bit, which no address has.
 const EXTERNAL: u64 = 1 << 55;
 
@@ -73,7 +82,7 @@ pub(crate) unsafe fn export_physical(
     // SAFETY: the program's own call; for this kind the driver has written a descriptor's number.
     unsafe {
         let result = real(out, handle, kind, flags);
-        if result != SUCCESS || kind != DESCRIPTOR {
+        if result != SUCCESS || !is_descriptor(kind) {
             return result;
         }
         match key_behind(out.cast::<c_int>().read_unaligned()) {
@@ -144,9 +153,10 @@ pub(crate) unsafe fn import_pointer(
     let open = || {
         // SAFETY: not null, and the program promises that it can be read.
         let key = key_of(unsafe { &*shared });
-        let place = current()?;
+        let ledger = ledger()?;
+        let device = pool::device_of(&ledger, pool)?;
         IMPORTED.store(true, Relaxed);
-        with_reclaim(&place.ledger, || {
+        with_reclaim(&ledger, || {
             let driver = || {
                 let mut made = 0;
                 // SAFETY: the program's own call with a local for the answer.
@@ -155,7 +165,7 @@ pub(crate) unsafe fn import_pointer(
             };
             // SAFETY: frees what the driver has just opened and nobody has seen.
             let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
-            place.ledger.import(Kind::Opened, place.device, key, &Line, driver, undo)
+            ledger.import(Kind::Opened, device, key, &Line, driver, undo)
         })
     };
     code(open().map(|made| {
@@ -190,32 +200,54 @@ pub(crate) unsafe fn import_physical(
         // SAFETY: the driver refuses a null pointer itself.
         return unsafe { real(handle, shared, kind) };
     }
-    let key = if kind == DESCRIPTOR { key_behind(shared as usize as c_int) } else { None };
+    let key = if is_descriptor(kind) { key_behind(shared as usize as c_int) } else { None };
     let import = || {
-        let place = current()?;
+        let ledger = ledger()?;
         let driver = || {
             let mut made = 0;
             // SAFETY: the program's own call with a local for the answer.
             checked(unsafe { real(&mut made, shared, kind) }).map(|()| made)
         };
-        // SAFETY: releases what the driver has just made and nobody has seen.
+        // SAFETY: releases what the driver has just made and nothing else has seen.
         let undo = |made| _ = unsafe { driver::cuMemRelease(made) };
-        let Some((key, bytes)) = key else {
-            let made = driver()?;
-            return place.ledger.imported(made, place.device).map(|()| made).map_err(|_| {
+        // Opening allocates nothing, and only what is open shows where it lies.
+        let made = driver()?;
+        let device = match device_behind(&ledger, made) {
+            Ok(Some(device)) => device,
+            Ok(None) => return Ok(made),
+            Err(error) => {
                 undo(made);
-                refused(&place.ledger)
+                return Err(error);
+            }
+        };
+        let Some((key, bytes)) = key else {
+            return ledger.imported(made, device).map(|()| made).map_err(|_| {
+                undo(made);
+                refused(&ledger)
             });
         };
-        with_reclaim(&place.ledger, || {
+        undo(made);
+        with_reclaim(&ledger, || {
             let driver = || Ok((driver()?, whole_blocks(bytes)?));
-            place.ledger.import(Kind::Physical, place.device, key, &Line, driver, undo)
+            ledger.import(Kind::Physical, device, key, &Line, driver, undo)
         })
     };
     code(import().map(|made| {
         // SAFETY: not null, and the program promises that it can be written.
         unsafe { *handle = made }
     }))
+}
+
+/// The slice's device of the memory behind a handle that was just imported; nothing for memory of the host. Where the
+/// driver does not say, it is the slice's only device or the current one.
+fn device_behind(ledger: &Ledger<'static>, handle: u64) -> Result<Option<DeviceSlot>, c_int> {
+    match placement::of_handle(handle) {
+        Some(location) => placement::single(ledger, location),
+        None => match placement::only(ledger) {
+            Some(device) => Ok(Some(device)),
+            None => current().map(|place| Some(place.device)),
+        },
+    }
 }
 
 /// The head of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
@@ -240,7 +272,7 @@ pub(crate) unsafe fn import_external(
             return real(memory, import);
         }
         let Import { kind, handle, bytes, .. } = *import;
-        let key = if kind == OPAQUE_DESCRIPTOR { key_behind(handle[0] as c_int) } else { None };
+        let key = if is_opaque_descriptor(kind) { key_behind(handle[0] as c_int) } else { None };
         let driver = || {
             let mut made = 0;
             checked(real(&mut made, import)).map(|()| made | EXTERNAL)

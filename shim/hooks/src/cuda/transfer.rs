@@ -1,17 +1,18 @@
-//! Asynchronous copies and fills, where the daemon has them counted. The others are never held back: the program waits
-//! for their end.
+//! Copies and fills, where the daemon has them counted: asynchronous ones, and others inside devices, for whose end the
+//! driver does not wait either. Copies whose end the call waits for are never held back.
 
 use core::ffi::{c_int, c_void};
 
 use tranche_policy::{Route, Transfer};
 
-use super::Width;
+use super::{SUCCESS, Width, driver};
 use crate::launch::{Stream, transferred};
 
 /// A memory type of copies with a shape.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
+const UNIFIED: u32 = 4;
 
 /// `CUDA_MEMCPY2D`, in the oldest form with numbers of 32 bits.
 #[repr(C)]
@@ -66,13 +67,17 @@ trait Shape {
 
 impl<N: Width> Shape for Flat<N> {
     fn transfer(&self) -> Transfer {
-        Transfer { route: route(self.from, self.to), bytes: product(&self.extent) }
+        let end = |kind, address: N| if kind == UNIFIED { kind_at(address.wide()) } else { kind };
+        let route = route(end(self.from, self.from_device), end(self.to, self.to_device));
+        Transfer { route, bytes: product(&self.extent) }
     }
 }
 
 impl<N: Width> Shape for Solid<N> {
     fn transfer(&self) -> Transfer {
-        Transfer { route: route(self.from, self.to), bytes: product(&self.extent) }
+        let end = |kind, address: N| if kind == UNIFIED { kind_at(address.wide()) } else { kind };
+        let route = route(end(self.from, self.from_device), end(self.to, self.to_device));
+        Transfer { route, bytes: product(&self.extent) }
     }
 }
 
@@ -128,7 +133,7 @@ transfers! {
     from_array[N: Width] (to: *mut c_void, from: u64, offset: N, bytes: N) is of(Route::Download, bytes);
     flat[N: Width] (copy: *const Flat<N>) is shaped(copy);
     solid[N: Width] (copy: *const Solid<N>) is shaped(copy);
-    fill[V: Copy] (to: u64, value: V, count: usize) is rows::<V>(count, 1);
+    fill[V: Copy] (to: u64, value: V, count: usize) is rows::<V>(count, 1usize);
     fill_rows[V: Copy] (to: u64, pitch: usize, value: V, width: usize, height: usize) is rows::<V>(width, height);
     batch[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize) is sum(sizes, count);
     batch_v1[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize) is sum(sizes, count);
@@ -137,12 +142,66 @@ transfers! {
     solids_v1[] (count: usize, list: *const Part, failed: *mut usize, flags: u64) is parts(count, list);
 }
 
+/// The functions without a stream, each once for the legacy stream and once for the calling thread's own. Only what lies
+/// on devices with both ends counts.
+macro_rules! streamless {
+    ($($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {
+        /// For names without an ending.
+        pub(crate) mod default_stream {
+            use super::*;
+            streamless! { each Stream(0) => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
+        }
+
+        /// For names that end in `_ptds`.
+        pub(crate) mod thread_stream {
+            use super::*;
+            streamless! { each Stream::per_thread(0) => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
+        }
+    };
+    (each $stream:expr => $($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {$(
+        pub(crate) unsafe fn $name<$($generic: $bound),*>(
+            real: unsafe extern "C" fn($($type),*) -> c_int,
+            $($argument: $type),*
+        ) -> c_int {
+            // SAFETY: the arguments are those that the program passed for this very function.
+            let real = || unsafe { real($($argument),*) };
+            match $transfer {
+                inside if inside.is_inside() => transferred($stream, || inside, real),
+                _ => real(),
+            }
+        }
+    )*};
+}
+
+streamless! {
+    unified[] (to: u64, from: u64, bytes: usize) is of(route(kind_at(from), kind_at(to)), bytes);
+    peer[] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) is of(Route::Device, bytes);
+    inside[P: Width, N: Width] (to: P, from: P, bytes: N) is of(Route::Device, bytes);
+    into_array[P: Width, N: Width] (to: u64, offset: N, from: P, bytes: N) is of(Route::Device, bytes);
+    out_of_array[P: Width, N: Width] (to: P, from: u64, offset: N, bytes: N) is of(Route::Device, bytes);
+    arrays[N: Width] (to: u64, to_offset: N, from: u64, from_offset: N, bytes: N) is of(Route::Device, bytes);
+    flat[N: Width] (copy: *const Flat<N>) is shaped(copy);
+    solid[N: Width] (copy: *const Solid<N>) is shaped(copy);
+    fill[P: Width, V: Copy, N: Width] (to: P, value: V, count: N) is rows::<V>(count, N::narrow(1));
+    fill_rows[P: Width, V: Copy, N: Width] (to: P, pitch: N, value: V, width: N, height: N) is rows::<V>(width, height);
+}
+
+/// The memory type of what lies at an address; what the driver does not know is the host's.
+fn kind_at(address: u64) -> u32 {
+    /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
+    const MEMORY_TYPE: c_int = 2;
+    let mut kind = HOST;
+    // SAFETY: writes one value into a local, or none.
+    let asked = unsafe { driver::cuPointerGetAttribute((&raw mut kind).cast(), MEMORY_TYPE, address) };
+    if asked == SUCCESS { kind } else { HOST }
+}
+
 fn of(route: Route, bytes: impl Width) -> Transfer {
     Transfer { route, bytes: bytes.wide() }
 }
 
-fn rows<V>(width: usize, height: usize) -> Transfer {
-    of(Route::Fill, product(&[size_of::<V>(), width, height]))
+fn rows<V>(width: impl Width, height: impl Width) -> Transfer {
+    of(Route::Fill, product(&[size_of::<V>() as u64, width.wide(), height.wide()]))
 }
 
 /// Of a description, or of none: the driver refuses that.

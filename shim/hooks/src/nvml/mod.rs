@@ -48,6 +48,11 @@ pub(crate) struct MemoryV2 {
     used: u64,
 }
 
+impl MemoryV2 {
+    /// `nvmlMemory_v2`: the size of the structure and its version.
+    const VERSION: u32 = size_of::<Self>() as u32 | 2 << 24;
+}
+
 /// `nvmlUtilization_t`
 #[repr(C)]
 pub(crate) struct Rates {
@@ -72,6 +77,10 @@ pub(crate) unsafe fn init_with_flags(real: unsafe extern "C" fn(u32) -> c_int, f
 }
 
 pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut u32) -> c_int, count: *mut u32) -> c_int {
+    if count.is_null() {
+        // SAFETY: NVML refuses a null pointer itself.
+        return unsafe { real(count) };
+    }
     let mut all = 0;
     // SAFETY: the program's own call with a local for the answer.
     let result = unsafe { real(&mut all) };
@@ -79,9 +88,6 @@ pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut u32) -> c_int, count:
         return result;
     }
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-    if count.is_null() {
-        return INVALID_ARGUMENT;
-    }
     // SAFETY: not null, and the program promises that it can be written.
     unsafe { *count = ledger.tenant().control.device_count() as u32 };
     SUCCESS
@@ -111,6 +117,10 @@ pub(crate) unsafe fn by_name(
     name: *const c_char,
     device: *mut u64,
 ) -> c_int {
+    if device.is_null() {
+        // SAFETY: NVML refuses a null pointer itself.
+        return unsafe { real(name, device) };
+    }
     let mut found = 0;
     // SAFETY: the program's own call with a local for the answer.
     let result = unsafe { real(name, &mut found) };
@@ -118,9 +128,6 @@ pub(crate) unsafe fn by_name(
         return result;
     }
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-    if device.is_null() {
-        return INVALID_ARGUMENT;
-    }
     if slot(&ledger, found).is_none() {
         return NOT_FOUND;
     }
@@ -157,11 +164,15 @@ pub(crate) unsafe fn memory_v2(
     device: u64,
     memory: *mut MemoryV2,
 ) -> c_int {
-    // SAFETY: as in `index`.
+    // SAFETY: as in `index`; NVML reads the version itself before it writes anything.
     unsafe {
+        // A later version may have more to tell than is rewritten here.
+        if !memory.is_null() && (*memory).version != MemoryV2::VERSION {
+            return VERSION_MISMATCH;
+        }
         rewrite(real(device, memory), device, |ledger, slot| {
             let view = view(ledger, slot);
-            let version = (*memory).version;
+            let version = MemoryV2::VERSION;
             *memory = MemoryV2 { version, total: view.total, reserved: 0, free: view.free, used: view.used };
         })
     }

@@ -173,6 +173,10 @@ pub(crate) unsafe fn accounting_stats(
     statistics: *mut c_void,
 ) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
+    if statistics.is_null() {
+        // SAFETY: NVML refuses a null pointer itself.
+        return unsafe { real(device, pid, statistics) };
+    }
     match members(&ledger).find(|member| visible_pid(*member) == pid) {
         // SAFETY: the program's own call, with the pid by which NVML knows the process.
         Some(member) => unsafe { real(device, member.pid, statistics) },
@@ -188,7 +192,8 @@ pub(crate) unsafe fn accounting_stats_v2(
 ) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
     if statistics.is_null() {
-        return INVALID_ARGUMENT;
+        // SAFETY: NVML refuses a null pointer itself.
+        return unsafe { real(device, statistics) };
     }
     // SAFETY: the program's own call, with the pid by which NVML knows the process until it has answered; the
     // program promises that `statistics`, not null, is the structure.

@@ -1,6 +1,6 @@
 //! Letting launches through, one at a time or after a wait.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::compute::Tally;
@@ -11,13 +11,17 @@ use super::room::Waiting;
 use super::state::Of;
 use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 
-/// A daemon that has not been heard of for so long is taken to be away: then launches pass, and are counted. It beats
-/// each 200 ms; a program that waits when it dies stands still for hardly longer than this.
+/// A daemon whose heartbeat has not changed for so long, by the clock of this process, is taken to be away: then launches
+/// pass, and are counted. It beats each 200 ms; a program that waits when it dies stands still for hardly longer than
+/// this after it has seen the last beat.
 const AWAY_NS: u64 = 800_000_000;
 /// Work that makes no progress for so long may wait for a launch that waits for it.
 const STALLED_NS: u64 = 50_000_000;
 /// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
 const GLANCE_NS: u64 = 50_000_000;
+/// How often a thread that waits for a lease asks about work of which the GPU does not tell, in nanoseconds. The daemon
+/// hands the GPU over when that is done.
+const ASK_NS: u64 = 200_000;
 /// What may be outstanding while the daemon is away, should its last word have been nothing.
 const AWAY_DEPTH_US: u32 = 4_000;
 
@@ -47,10 +51,13 @@ impl Gate<'_> {
 
     /// The time, once it is known what had been done before it.
     pub(super) fn now(&self, host: &impl Host) -> u64 {
-        if self.state.pending().load(Relaxed) != 0 {
-            host.refresh();
-        }
+        self.has_to_ask(host);
         host.now_ns()
+    }
+
+    /// Learns what is done. Says whether there is more of which nothing but asking tells.
+    fn has_to_ask(&self, host: &impl Host) -> bool {
+        self.state.pending().load(Relaxed) != 0 && host.refresh()
     }
 
     /// Lets a launch begin if there is room; otherwise gives what there is instead.
@@ -152,21 +159,42 @@ impl Gate<'_> {
 
     /// In how long the daemon is taken to be away, if it is not heard of before; 0 if it is away.
     fn leaves_in(&self, now: u64) -> u64 {
-        AWAY_NS.saturating_sub(now.saturating_sub(self.control.heartbeat_ns()))
+        AWAY_NS.saturating_sub(now.saturating_sub(self.beat_seen_at(now)))
+    }
+
+    /// When the heartbeat was first seen to be what it is. It is a time by the daemon's clock, which may be of another
+    /// time namespace than this process's: only that it changes means anything here. A process that has just begun sees
+    /// it change, so that beginning anew lets nothing pass.
+    fn beat_seen_at(&self, now: u64) -> u64 {
+        let (beat, at) = self.state.beat();
+        let heard = self.control.heartbeat_ns();
+        if at.load(Acquire) != 0 && beat.load(Acquire) == heard {
+            // A clock that was set back has passed no time.
+            return at.load(Acquire).min(now);
+        }
+        // Two threads write nearly the same. The time first: the old beat with a new time is only patient for longer.
+        at.store(now.max(1), Release);
+        beat.store(heard, Release);
+        now
     }
 
     #[cold]
     fn wait_until_open(&self, host: &impl Host) -> Opened {
         let began = host.now_ns();
-        let mut now = began;
+        let (mut now, mut rung) = (began, None);
         let opened = loop {
             match self.look_up(now) {
                 Ok(opened) => break opened,
                 Err(word) => {
-                    host.ring();
+                    let turn = Lease::turn(word);
+                    if rung.is_none_or(|(at, of)| of != turn || now.saturating_sub(at) >= GLANCE_NS) {
+                        host.ring();
+                        rung = Some((now, turn));
+                    }
                     // What is frozen waits for longer than the daemon lives.
                     let patience = if self.leaves_in(now) == 0 { GLANCE_NS } else { self.leaves_in(now) };
-                    host.wait_for_turn(Lease::turn(word), patience.min(GLANCE_NS));
+                    let most = if self.has_to_ask(host) { ASK_NS } else { GLANCE_NS };
+                    host.wait_for_turn(turn, patience.min(most));
                     now = host.now_ns();
                 }
             }

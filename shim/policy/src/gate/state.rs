@@ -139,6 +139,12 @@ impl<'a> State<'a> {
         &self.words[3]
     }
 
+    /// The daemon's heartbeat as it was seen last, and when it was first seen to be that, by the process's clock; 0 if
+    /// never.
+    pub(super) fn beat(self) -> (&'a AtomicU64, &'a AtomicU64) {
+        (&self.words[4], &self.words[5])
+    }
+
     pub(super) fn device(self, device: DeviceSlot, of: Of) -> &'a AtomicU64 {
         &self.words[HEAD + device.index() * DEVICE_WORDS + of as usize]
     }

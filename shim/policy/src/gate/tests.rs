@@ -156,6 +156,42 @@ fn without_a_daemon_launches_pass_counted_and_bounded_until_it_is_back() {
     assert_eq!(world.tally(Tally::Degraded), 51);
 }
 
+/// `unshare --time --monotonic`, in either direction.
+#[test]
+fn gate_in_another_time_namespace_waits_while_daemon_lives() {
+    for ahead in [-900_000_000_000, -900_000_000, 3_000_000_000, 900_000_000_000_i64] {
+        let world = World::new(CLOSED);
+        world.daemon_ahead.set(ahead);
+        world.now.set(1_000_000 * MS);
+        world.pass(0);
+        let began = world.now.get();
+        world.orders.borrow_mut().push((began + 5_000 * MS, OPEN));
+        world.launch_after(0);
+        assert!(world.now.get() - began >= 5_000 * MS, "by {ahead}: {}", world.now.get() - began);
+        assert_eq!(world.tally(Tally::Degraded), 0, "by {ahead}");
+
+        world.daemon().set_lease(CLOSED);
+        world.daemon_lives.set(false);
+        let died = world.now.get();
+        world.launch_after(0);
+        let stood = world.now.get() - died;
+        assert!((750 * MS..=900 * MS).contains(&stood), "by {ahead}: {stood} after the daemon died");
+        assert_eq!(world.tally(Tally::Degraded), 1, "by {ahead}");
+    }
+}
+
+/// A process that begins anew each time has never seen the daemon away.
+#[test]
+fn new_process_under_an_old_heartbeat_waits_its_time_first() {
+    let world = World::new(CLOSED);
+    world.daemon_lives.set(false);
+    world.pass(60_000 * MS);
+    let began = world.now.get();
+    world.launch_after(0);
+    assert!(world.now.get() - began >= 800 * MS, "{}", world.now.get() - began);
+    assert_eq!(world.tally(Tally::Degraded), 1);
+}
+
 #[test]
 fn what_is_frozen_waits_until_it_is_thawed_with_or_without_a_daemon() {
     let world = World::new(Lease { frozen: true, ..OPEN });

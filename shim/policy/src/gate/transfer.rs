@@ -31,6 +31,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Whether both ends are known to lie on devices, so that no call waits for its end.
+    pub const fn is_inside(self) -> bool {
+        matches!(self.route, Route::Fill | Route::Device)
+    }
+
     /// What the costs of its like are found by, where those of graphs are: their handles are addresses of the program's
     /// and have no highest bit.
     pub(super) const fn key(self) -> u64 {

@@ -28,7 +28,7 @@ pub(super) struct Shard<'a> {
 /// The words of an entry: its key, what it is, then its serial, detail and link.
 type Cell<'a> = &'a [AtomicU64; ENTRY_WORDS];
 
-/// Words of a shard's head.
+/// Words of a shard's head; where it starts and how large it is are in entries.
 const LOCK: usize = 0;
 const START: usize = 1;
 const CAPACITY: usize = 2;
@@ -37,10 +37,18 @@ const NEWEST: usize = 4;
 /// The part of an entry's second word that says its kind; 0 where there is none.
 const KIND: u64 = 0xff;
 
+/// An entry that was found, with what it takes to remove it.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) cell: Cell<'a>,
+    at: usize,
+    cells: Cells<'a>,
+}
+
 /// Where a search ended.
 pub(super) enum Place<'a> {
     /// Here it is.
-    Taken(usize, Cell<'a>),
+    Taken(Found<'a>),
     /// It is not there, and would be put here if there is any place at all.
     Vacant(Option<Cell<'a>>),
 }
@@ -50,7 +58,7 @@ impl Place<'_> {
     #[inline(always)]
     pub(super) fn entry(&self) -> Option<Entry> {
         match self {
-            Self::Taken(_, cell) => read(cell),
+            Self::Taken(found) => read(found.cell),
             Self::Vacant(_) => None,
         }
     }
@@ -114,7 +122,7 @@ impl<'a> Shard<'a> {
         let mut at = cells.home(kind as u64, key);
         while let Some(cell) = cells.at(at) {
             if is(cell, kind, key) {
-                return Place::Taken(at, cell);
+                return Place::Taken(Found { cell, at, cells });
             }
             if get(&cell[1]) & KIND == 0 {
                 return Place::Vacant(Some(cell));
@@ -159,41 +167,22 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Closes the gap at `gap` with later entries of the same run.
+    /// Closes the gap with later entries of the same run.
     #[inline(always)]
-    pub(super) fn remove(self, gap: usize) {
-        if let Some(cell) = self.last_of_run(gap) {
+    pub(super) fn remove(self, gap: Found<'a>) {
+        if let Some(cell) = gap.last_of_run() {
             set(&cell[1], 0);
             set(&self.head[COUNT], get(&self.head[COUNT]).saturating_sub(1));
-        }
-    }
-
-    /// Moves entries of the same run up until nobody would miss the one in the place that it gives.
-    #[inline(always)]
-    fn last_of_run(self, mut gap: usize) -> Option<Cell<'a>> {
-        let cells = self.cells()?;
-        let (mut at, mut free) = (gap, cells.at(gap)?);
-        loop {
-            at = cells.after(at);
-            let cell = cells.at(at)?;
-            let (key, head) = (get(&cell[0]), get(&cell[1]));
-            if head & KIND == 0 {
-                return Some(free);
-            }
-            if cells.distance(cells.home(head & KIND, key), at) >= cells.distance(gap, at) {
-                free.iter().zip(cell).for_each(|(to, from)| set(to, get(from)));
-                (gap, free) = (at, cell);
-            }
         }
     }
 
     fn grow(self) -> Result<(), Full> {
         let (old_start, old_capacity) = (get(&self.head[START]) as usize, self.capacity());
         let capacity = (old_capacity * 2).max(FIRST_CAPACITY);
-        let start = self.table.carve(capacity * ENTRY_WORDS)?;
+        let start = self.table.carve(capacity)?;
         set(&self.head[START], start as u64);
         set(&self.head[CAPACITY], capacity as u64);
-        for cell in self.table.heap[old_start..][..old_capacity * ENTRY_WORDS].as_chunks().0 {
+        for cell in &self.table.heap[old_start..][..old_capacity] {
             if let Some((kind, key, entry)) = named(cell) {
                 self.place(kind, key, entry);
             }
@@ -202,8 +191,10 @@ impl<'a> Shard<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn occupied(self, at: usize) -> Option<(Kind, u64, Entry)> {
-        named(self.cells()?.at(at)?)
+    pub(super) fn occupied(self, at: usize) -> Option<(Found<'a>, (Kind, u64, Entry))> {
+        let cells = self.cells()?;
+        let cell = cells.at(at)?;
+        Some((Found { cell, at, cells }, named(cell)?))
     }
 
     /// The entries, if there is room for any.
@@ -217,7 +208,7 @@ impl<'a> Shard<'a> {
 /// The entries of a shard, which are a power of two.
 #[derive(Clone, Copy)]
 struct Cells<'a> {
-    heap: &'a [AtomicU64],
+    heap: &'a [[AtomicU64; ENTRY_WORDS]],
     start: usize,
     mask: usize,
 }
@@ -226,7 +217,7 @@ impl<'a> Cells<'a> {
     /// There is an entry at each place; for who has not locked the shard there may be nothing.
     #[inline(always)]
     fn at(self, at: usize) -> Option<Cell<'a>> {
-        self.heap.get(self.start.wrapping_add(at.wrapping_mul(ENTRY_WORDS))..)?.first_chunk()
+        self.heap.get(self.start.wrapping_add(at))
     }
 
     /// Where the entry of that name would be first.
@@ -244,6 +235,27 @@ impl<'a> Cells<'a> {
     #[inline(always)]
     const fn distance(self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & self.mask
+    }
+}
+
+impl<'a> Found<'a> {
+    /// Moves entries of the same run up until the entry in the place that it gives is needed there no more.
+    #[inline(always)]
+    fn last_of_run(self) -> Option<Cell<'a>> {
+        let Self { cells, at: mut gap, cell: mut free } = self;
+        let mut at = gap;
+        loop {
+            at = cells.after(at);
+            let cell = cells.at(at)?;
+            let (key, head) = (get(&cell[0]), get(&cell[1]));
+            if head & KIND == 0 {
+                return Some(free);
+            }
+            if cells.distance(cells.home(head & KIND, key), at) >= cells.distance(gap, at) {
+                free.iter().zip(cell).for_each(|(to, from)| set(to, get(from)));
+                (gap, free) = (at, cell);
+            }
+        }
     }
 }
 

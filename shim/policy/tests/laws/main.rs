@@ -1,6 +1,8 @@
 //! The laws of charging, against a driver and a daemon of the test's own.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod ends;
+mod growth;
 mod lending;
 mod routes;
 mod sharing;
@@ -8,11 +10,14 @@ mod slice;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use slice::{Mourning, Silent, Slice, device, slot};
-use tranche_policy::{BLOCK, BLOCK_BYTES, Claim, Daemon, Denied, Extent, Kind, Owner, PATIENCE_NS, Refused};
+use tranche_policy::{
+    BLOCK, BLOCK_BYTES, Claim, Daemon, Denied, Extent, Kind, Owner, PATIENCE_NS, PoolPlace, Refused,
+};
 use tranche_shm::control::DEPARTURE_PATIENCE_NS;
 use tranche_shm::credit::Units;
 
@@ -108,10 +113,14 @@ fn what_turns_out_too_large_stays_charged_until_the_driver_has_it_back() {
     let driver = || Ok::<_, i32>((2 * BLOCK_BYTES - 256, claim.extent));
     let packed = slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, at_least_a_block);
     assert_eq!((packed, slice.used()), (Err(Denied::OutOfMemory), 0));
-    let keeps = |_: u64| Some(32 * MIB);
+    let kept = Cell::new(32 * MIB);
+    let keeps = |_: u64| Some(kept.get());
     let driver = || Ok::<_, i32>(1 << 40);
-    let pooled =
-        slice.ledger().allocate_from_pool(5, claim, &slice.daemon(), &keeps, driver, at_least_a_block);
+    let undo = |pointer| {
+        at_least_a_block(pointer);
+        kept.set(0);
+    };
+    let pooled = slice.ledger().allocate_from_pool(5, claim, &slice.daemon(), &keeps, driver, undo);
     assert_eq!((pooled, slice.used()), (Err(Denied::OutOfMemory), 0));
 }
 
@@ -129,11 +138,18 @@ fn what_does_not_fit_is_refused_without_asking_unless_somebody_has_just_ended() 
     let daemon = Mourning::default();
     let charge = || slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop);
     assert_eq!((charge(), daemon.asked.get()), (Err(Refused), 0));
-    slice.writer().set_departing_until(daemon.now_ns() + 1);
-    assert_eq!(charge(), Err(Refused));
-    assert!(daemon.asked.get() > 0, "the daemon may know better");
-    let asked = daemon.asked.get();
-    assert_eq!((charge(), daemon.asked.get()), (Err(Refused), asked), "that was long ago");
+    // By the daemon's clock: this process's may be a day ahead or behind.
+    for (beat, ahead) in [(5_000, 86_400_000_000_000), (86_400_000_000_000, 0)] {
+        let daemon = Mourning::default();
+        let asked = || (slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), daemon.asked.get());
+        daemon.clock_ns.set(ahead);
+        slice.writer().set_departing_until(beat + 1);
+        slice.writer().beat(beat);
+        assert!(matches!(asked(), (Err(Refused), 1..)), "the daemon may know better");
+        slice.writer().beat(beat + 1);
+        let before = daemon.asked.get();
+        assert_eq!(asked(), (Err(Refused), before), "that was long ago");
+    }
 }
 
 #[test]
@@ -258,7 +274,7 @@ fn a_pool_that_is_destroyed_in_use_stays_charged_until_it_is_not() {
     ledger.destroy_pool(5, || Ok::<_, i32>(())).unwrap();
     free(1 << 40);
     assert_eq!(slice.used(), 64 * MIB, "nobody knows how much of it the driver has let go");
-    ledger.pool_made(5, Some(device()));
+    ledger.pool_made(5, PoolPlace::On(device()));
     take(3 << 40);
     assert_eq!(slice.used(), 128 * MIB, "another pool has its name");
     free(2 << 40);
@@ -282,9 +298,9 @@ fn a_context_takes_its_allocations_and_its_reserve_with_it() {
     let driver = || Ok::<_, i32>((1 << 40, owned.extent));
     ledger.allocate(Kind::Memory, owned, &slice.daemon(), driver, |_| {}).unwrap();
     assert_eq!(slice.used(), 20 * MIB);
-    ledger.close(77, || Ok::<_, i32>(())).unwrap();
+    ledger.close(1, 77, &slice.daemon(), || Ok::<_, i32>(())).unwrap();
     assert_eq!(slice.used(), 8 * MIB);
-    ledger.close(78, || Ok::<_, i32>(())).unwrap();
+    ledger.close(1, 78, &slice.daemon(), || Ok::<_, i32>(())).unwrap();
     assert_eq!(slice.used(), 0);
 }
 
@@ -393,4 +409,23 @@ fn many_threads_leave_nothing_behind_and_never_exceed_the_cap() {
         }
     });
     assert_eq!(slice.used(), 0);
+}
+
+#[test]
+fn table_opens_the_words_that_it_grows_into() {
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+    fn open(words: &[AtomicU64]) -> bool {
+        OPENED.fetch_add(words.len(), SeqCst) < 200_000
+    }
+    let slice = Slice::of(1 << 40, Units::ZERO);
+    let ledger = slice.ledger().with_growth(open);
+    let allocate = |index: u64| {
+        let claim = claim(BLOCK_BYTES);
+        let driver = || Ok::<_, i32>(((1 << 44) + index * BLOCK_BYTES, claim.extent));
+        ledger.allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {})
+    };
+    let made = (0..).take_while(|index| allocate(*index).is_ok()).count() as u64;
+    assert!(made > 4000, "{made}");
+    assert!((200_000..400_000).contains(&OPENED.load(SeqCst)));
+    assert_eq!(slice.used(), made * BLOCK_BYTES, "what found no room is not charged");
 }

@@ -158,7 +158,7 @@ fn a_graph_without_a_mark_is_believed_to_run_until_its_context_ends() {
         assert_eq!(slice.used(), 40 * MIB);
     }
     ledger
-        .close(CONTEXT, || {
+        .close(1, CONTEXT, &slice.daemon(), || {
             behind.marks.borrow_mut().clear(); // asking for it now would be an error
             ok()
         })
@@ -213,7 +213,7 @@ fn what_leaves_in_a_stream_has_left_when_the_context_ends() {
     plain(&slice, 1 << 40, 20 * MIB).unwrap();
     ledger.free_in_order(1 << 40, &behind, || behind.mark(), ok).unwrap();
     ledger
-        .close(CONTEXT, || {
+        .close(1, CONTEXT, &slice.daemon(), || {
             behind.marks.borrow_mut().clear(); // asking for it now would be an error
             ledger.settle_marks(&behind);
             ok()
@@ -231,7 +231,7 @@ fn load(ledger: &Ledger<'_>, slice: &Slice, module: u64, size: ImageSize) -> Res
 fn one_small_module_is_in_the_reserve_and_each_further_one_is_charged() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
-    let size = ImageSize { code: 100, small: 0, large: 4 * MIB };
+    let size = ImageSize { code: 100, large: 4 * MIB, ..ImageSize::default() };
     for (module, used) in [(1, 4 * MIB), (2, 10 * MIB), (3, 16 * MIB), (4, 22 * MIB)] {
         load(&ledger, &slice, module, size).unwrap();
         assert_eq!(slice.used(), used);
@@ -241,7 +241,7 @@ fn one_small_module_is_in_the_reserve_and_each_further_one_is_charged() {
     assert_eq!(slice.used(), 22 * MIB, "the reserve serves the next one");
     (2..6).for_each(|module| ledger.free(Kind::Module, module, ok).unwrap());
     assert_eq!(slice.used(), 0);
-    let huge = ImageSize { code: 1, small: 0, large: 100 * MIB };
+    let huge = ImageSize { code: 1, large: 100 * MIB, ..ImageSize::default() };
     assert_eq!(load(&ledger, &slice, 6, huge), Err(Denied::OutOfMemory));
     load(&ledger, &slice, 7, ImageSize::default()).unwrap();
     assert_eq!(slice.used(), 0, "a refusal does not use up the reserve");
@@ -253,7 +253,7 @@ fn a_raised_limit_is_charged_above_its_default_until_the_context_ends() {
     let ledger = slice.ledger();
     let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
     let set = |value: u64, driver: fn() -> Result<(), i32>| {
-        let default = ledger.limit_default(CONTEXT, 2, 8 * MIB);
+        let default = ledger.limit_default(CONTEXT, 2, (device(), owner), 8 * MIB)?;
         let claim = Claim { device: device(), extent: limit_cost(value, default, 1).unwrap(), owner };
         ledger.set_limit(CONTEXT, (2, default), claim, &slice.daemon(), driver)
     };
@@ -264,9 +264,24 @@ fn a_raised_limit_is_charged_above_its_default_until_the_context_ends() {
     assert_eq!(set(80 * MIB, || panic!("the driver was called")), Err(Denied::OutOfMemory));
     assert_eq!(set(50 * MIB, || Err(7)), Err(Denied::Driver(7)));
     assert_eq!(slice.used(), 32 * MIB);
-    ledger.close(CONTEXT, ok).unwrap();
+    ledger.close(1, CONTEXT, &slice.daemon(), ok).unwrap();
     assert_eq!(slice.used(), 0);
     assert_eq!(limit_cost(u64::MAX, 0, 1 << 20), None);
+}
+
+#[test]
+fn default_of_a_limit_is_what_the_driver_said_before_anybody_changed_it() {
+    let slice = Slice::of(64 * MIB, Units::ZERO);
+    let ledger = slice.ledger();
+    let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
+    let default = |now| ledger.limit_default(CONTEXT, 2, (device(), owner), now);
+    assert_eq!(default(8 * MIB), Ok(8 * MIB));
+    // One thread has had the driver change it and is not done; another one asks the driver.
+    assert_eq!(default(40 * MIB), Ok(8 * MIB));
+    ledger.close(1, CONTEXT, &slice.daemon(), ok).unwrap();
+    let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
+    let again = ledger.limit_default(CONTEXT, 2, (device(), owner), 9 * MIB);
+    assert_eq!((again, slice.used()), (Ok(9 * MIB), 0), "a context of the same name has its own");
 }
 
 #[test]
@@ -280,7 +295,7 @@ fn a_green_context_and_its_other_name_end_together() {
     let driver = || Ok::<_, i32>((1 << 40, claim.extent));
     ledger.allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {}).unwrap();
     assert_eq!(slice.used(), 12 * MIB);
-    ledger.close(80, ok).unwrap();
+    ledger.close(1, 80, &slice.daemon(), ok).unwrap();
     assert_eq!(slice.used(), 0);
 }
 
@@ -414,7 +429,7 @@ fn a_tile_that_is_replaced_leaves_in_its_turn() {
     ledger.settle_marks(&behind);
     assert_eq!(slice.used(), 4 * MIB);
     ledger
-        .close(CONTEXT, || {
+        .close(1, CONTEXT, &slice.daemon(), || {
             behind.marks.borrow_mut().clear();
             ok()
         })

@@ -36,14 +36,22 @@ fn zeroed(words: usize) -> Vec<AtomicU64> {
 impl Slice {
     /// Two processes, of which ours is in slot 0.
     pub(crate) fn of(cap_bytes: u64, context: Units) -> Self {
+        Self::on(1, cap_bytes, context)
+    }
+
+    /// The same with several devices that are alike.
+    pub(crate) fn on(devices: usize, cap_bytes: u64, context: Units) -> Self {
         let slice = Self {
             control: zeroed(control::WORDS),
             usage: zeroed(usage::WORDS),
             ledgers: [0, 1].map(|_| zeroed(Ledger::LEAST_WORDS + (1 << 20))),
             shares: Mutex::default(),
         };
-        let writer = ControlWriter::init(&slice.control, 1, 1).unwrap();
-        writer.set_limits(device(), DeviceLimits { uuid: [1; 16], cap_bytes, context });
+        let writer = ControlWriter::init(&slice.control, 1, devices).unwrap();
+        for (index, uuid) in (0..devices).zip(1..) {
+            let limits = DeviceLimits { uuid: [uuid; 16], cap_bytes, context };
+            writer.set_limits(DeviceSlot::new(index).unwrap(), limits);
+        }
         for index in 0..2 {
             writer.occupy(slot(index), Identity { pid: index as u32 + 1, ..Identity::default() });
         }
@@ -65,7 +73,7 @@ impl Slice {
     }
 
     pub(crate) fn ledger_of(&self, index: usize) -> Ledger<'_> {
-        Ledger::over(self.tenant(index), &self.ledgers[index], std::thread::yield_now).unwrap()
+        Ledger::over(self.tenant(index), &self.ledgers[index], |_| std::thread::yield_now()).unwrap()
     }
 
     /// What the whole slice is charged.
@@ -96,7 +104,12 @@ impl Slice {
 
     /// What our process is charged.
     pub(crate) fn used(&self) -> u64 {
-        self.tenant(0).used_by(slot(0), device())
+        self.used_on(0)
+    }
+
+    /// What it is charged on a device.
+    pub(crate) fn used_on(&self, index: usize) -> u64 {
+        self.tenant(0).used_by(slot(0), DeviceSlot::new(index).unwrap())
     }
 
     /// A daemon that grants what the cap leaves.

@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) seen_waiting: Cell<u64>,
     pub(super) captured: Cell<bool>,
     pub(super) daemon_lives: Cell<bool>,
+    /// How far the daemon's clock is ahead of the process's, which may be in a time namespace of its own.
+    pub(super) daemon_ahead: Cell<i64>,
     pub(super) can_mark: Cell<bool>,
     pub(super) orders: RefCell<Vec<(u64, Lease)>>,
 }
@@ -65,6 +67,7 @@ impl World {
             seen_waiting: Cell::new(0),
             captured: Cell::new(false),
             daemon_lives: Cell::new(true),
+            daemon_ahead: Cell::new(0),
             can_mark: Cell::new(true),
             orders: RefCell::default(),
         };
@@ -82,7 +85,7 @@ impl World {
     }
 
     pub(super) fn gate(&self) -> Gate<'_> {
-        Gate::over(self.daemon().reader(), self.record(), &self.words, || {}).unwrap()
+        Gate::over(self.daemon().reader(), self.record(), &self.words, |_| {}).unwrap()
     }
 
     pub(super) fn tally(&self, tally: Tally) -> u64 {
@@ -106,7 +109,7 @@ impl World {
             !due
         });
         if self.daemon_lives.get() {
-            self.daemon().beat(now);
+            self.daemon().beat(now.saturating_add_signed(self.daemon_ahead.get()));
         }
     }
 

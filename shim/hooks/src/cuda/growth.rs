@@ -1,0 +1,134 @@
+//! The step in which the driver lets its pools grow.
+//!
+//! No function of the driver states it, and a pool that has grown by too much has done so before that can be seen. So it
+//! is measured once per process and device, with a pool and a stream of the shim's own and with room charged for it, before
+//! the program's first allocation from a pool. A pool that grows by more later raises it.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tranche_policy::{BLOCK_BYTES, Ledger, PoolUse};
+use tranche_shm::credit::Units;
+use tranche_shm::{DeviceSlot, MAX_DEVICES};
+
+use super::placement::{self, Properties};
+use super::{checked, device, driver, mark, pool};
+use crate::connection::Line;
+
+/// The step in bytes by device; 0 while it is not known.
+static STEPS: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
+
+/// What is charged while the step is measured: the largest of these for which there is room.
+const ROOM: [u64; 3] = [128 << 20, 64 << 20, 32 << 20];
+/// The step of pools while it could not be measured.
+const ASSUMED: u64 = 32 << 20;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+
+/// The driver's pools.
+pub(crate) struct Pools;
+
+impl PoolUse for Pools {
+    fn reserved(&self, pool: u64) -> Option<u64> {
+        pool::kept(pool)
+    }
+
+    fn step(&self, device: DeviceSlot) -> Units {
+        Units::covering(step(device)).unwrap_or(Units::MAX)
+    }
+
+    fn shrink(&self, pool: u64) {
+        // SAFETY: the driver checks the pool; what it lets go is unused.
+        let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
+    }
+
+    fn grew(&self, device: DeviceSlot, by: Units) {
+        let step = by.bytes().checked_next_power_of_two().unwrap_or(u64::MAX);
+        STEPS[device.index()].fetch_max(step, Relaxed);
+    }
+}
+
+/// The step of pools on a device, in bytes.
+pub(crate) fn step(device: DeviceSlot) -> u64 {
+    match STEPS[device.index()].load(Relaxed) {
+        0 => ASSUMED,
+        step => step,
+    }
+}
+
+/// Measures the step of pools on a device unless it is known, in the context of `stream` or in the current one.
+pub(crate) fn learn(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
+    if STEPS[device.index()].load(Relaxed) == 0 {
+        measure(ledger, device, stream);
+    }
+}
+
+#[cold]
+fn measure(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
+    let Some(number) = device::number(device) else { return };
+    let tenant = ledger.tenant();
+    let charged = |bytes| tenant.charge(device, Units::within(bytes), &Line).ok();
+    let context = placement::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
+    // Without room it stays unknown; then what the program asks for is charged by what is assumed.
+    let Some(room) = ROOM.into_iter().find_map(charged) else { return };
+    let grown = match context {
+        0 => None,
+        _ => placement::within(context, || mark::unnoticed(|| grown_by_one_byte(number))).flatten(),
+    };
+    if let Some(step) = grown {
+        STEPS[device.index()].fetch_max(step.next_multiple_of(BLOCK_BYTES), Relaxed);
+    }
+    drop(room);
+}
+
+/// What a new pool on the current context's device keeps for one byte. All that is made for it is gone afterwards.
+fn grown_by_one_byte(number: c_int) -> Option<u64> {
+    let (mut stream, mut pool, mut pointer) = (0, 0, 0);
+    let properties = Whole { head: Properties::on(number), rest: [0; 9] };
+    // SAFETY: pool, stream and pointer are of the shim's own making and known to nothing else; each is ended after the
+    // last use, and each place that is written to is a local.
+    unsafe {
+        checked(driver::cuStreamCreate(&mut stream, NON_BLOCKING)).ok()?;
+        let made = driver::cuMemPoolCreate(&mut pool, (&raw const properties).cast::<c_void>());
+        let kept = checked(made).ok().and_then(|()| {
+            let allocated = driver::cuMemAllocFromPoolAsync(&mut pointer, 1, pool, stream);
+            let kept = checked(allocated).ok().and_then(|()| {
+                let kept = pool::kept(pool);
+                let _ = driver::cuMemFreeAsync(pointer, stream);
+                kept
+            });
+            let _ = driver::cuStreamSynchronize(stream);
+            let _ = driver::cuMemPoolDestroy(pool);
+            kept
+        });
+        let _ = driver::cuStreamDestroy_v2(stream);
+        kept.filter(|kept| *kept > 0)
+    }
+}
+
+/// `CUmemPoolProps`
+#[repr(C)]
+struct Whole {
+    head: Properties,
+    rest: [u64; 9],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_lie_in_memory_as_the_driver_has_them() {
+        assert_eq!((size_of::<Properties>(), size_of::<Whole>()), (16, 88));
+    }
+
+    #[test]
+    fn unknown_step_is_assumed_and_growth_raises_it() {
+        let device = DeviceSlot::new(MAX_DEVICES - 1).expect("the last device");
+        assert_eq!(step(device), ASSUMED);
+        Pools.grew(device, Units::within(48 << 20));
+        assert_eq!(step(device), 64 << 20);
+        Pools.grew(device, Units::within(4 << 20));
+        assert_eq!(step(device), 64 << 20, "it never falls");
+    }
+}

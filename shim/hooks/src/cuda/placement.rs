@@ -1,0 +1,207 @@
+//! Where work and memory lie, by the object that decides about it: a stream, a pool, a handle. The calling thread's
+//! current context counts only where there is no such object, or where that is a default stream.
+
+use core::ffi::{c_int, c_void};
+
+use tranche_policy::{Call, Ledger, Location};
+use tranche_shm::DeviceSlot;
+
+use super::{NOT_SUPPORTED, SUCCESS, begin_device_call, checked, device, driver, pool, refused};
+use crate::connection::Line;
+use crate::thread;
+
+/// The head of `CUmemPoolProps` and of `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Properties {
+    allocation_type: u32,
+    handle_types: u32,
+    location: Place,
+}
+
+/// `CUmemLocation`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    kind: u32,
+    number: c_int,
+}
+
+impl Properties {
+    /// Properties of nothing.
+    pub(crate) const NONE: Self =
+        Self { allocation_type: 0, handle_types: 0, location: Place { kind: 0, number: 0 } };
+
+    /// Properties of plain memory on the driver's device of this number.
+    pub(crate) const fn on(device: c_int) -> Self {
+        Self { allocation_type: 1, handle_types: 0, location: Place { kind: 1, number: device } }
+    }
+
+    /// Where such memory can lie.
+    pub(crate) fn location(&self) -> Location {
+        self.location.of(self.allocation_type)
+    }
+}
+
+impl Place {
+    /// Where memory of this allocation type can lie that is asked for here.
+    pub(crate) fn of(self, allocation_type: u32) -> Location {
+        Location::of(allocation_type, self.kind, self.number)
+    }
+}
+
+/// The one device of a slice that has no other.
+pub(crate) fn only(ledger: &Ledger<'static>) -> Option<DeviceSlot> {
+    DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)
+}
+
+/// Whether a number is a stream's handle, and not one of the names of default streams.
+pub(crate) const fn is_handle(stream: u64) -> bool {
+    stream > pool::PER_THREAD
+}
+
+/// The context of a stream that has a handle.
+pub(crate) fn context_of(stream: u64) -> Option<u64> {
+    if !is_handle(stream) {
+        return None;
+    }
+    let (mut context, mut green) = (0, 0);
+    // SAFETY: each function writes into locals alone; the driver checks the stream, which is the program's.
+    unsafe {
+        if driver::cuStreamGetCtx(stream, &mut context) == SUCCESS && context != 0 {
+            return Some(context);
+        }
+        // Of a stream of a green context older forms may know no context.
+        if driver::cuStreamGetCtx_v2(stream, &mut context, &mut green) == SUCCESS {
+            if context != 0 {
+                return Some(context);
+            }
+        } else if driver::cuStreamGetGreenCtx(stream, &mut green) != SUCCESS {
+            return None;
+        }
+        let found = green != 0 && driver::cuCtxFromGreenCtx(&mut context, green) == SUCCESS;
+        (found && context != 0).then_some(context)
+    }
+}
+
+/// Calls with a context current, and makes current again what was before.
+pub(crate) fn within<T>(context: u64, call: impl FnOnce() -> T) -> Option<T> {
+    let mut popped = 0;
+    // SAFETY: the driver checks the context; what is pushed here is popped here.
+    unsafe {
+        checked(driver::cuCtxPushCurrent_v2(context)).ok()?;
+        let answer = call();
+        let _ = driver::cuCtxPopCurrent_v2(&mut popped);
+        Some(answer)
+    }
+}
+
+/// The driver's device that a stream works on: for default streams the current one.
+///
+/// # Errors
+/// The driver's answer, where it has none. The current device is no substitute for that of another stream.
+pub(crate) fn device_of(stream: u64) -> Result<c_int, c_int> {
+    if !is_handle(stream) {
+        return driver::device();
+    }
+    let mut device = 0;
+    // SAFETY: writes one value into a local; the driver checks the stream, which is the program's.
+    let asked = unsafe { driver::cuStreamGetDevice(stream, &mut device) };
+    if asked == SUCCESS {
+        return Ok(device);
+    }
+    let context = context_of(stream).ok_or(asked)?;
+    match driver::context() {
+        Ok(current) if current == context => driver::device(),
+        _ => within(context, driver::device).unwrap_or(Err(asked)),
+    }
+}
+
+/// Which of the slice's devices a stream works on, with the driver's number for it. A slice of one device needs no
+/// answer from the driver.
+pub(crate) fn of_stream(ledger: &Ledger<'static>, stream: u64) -> Result<(DeviceSlot, c_int), c_int> {
+    if let Some(slot) = only(ledger)
+        && let Some(number) = device::number(slot)
+    {
+        return Ok((slot, number));
+    }
+    let number = device_of(stream)?;
+    Ok((device::slot(ledger, number)?, number))
+}
+
+/// Begins a call in the context that a stream is in, which does not end before what comes back is dropped. Its reserve is
+/// charged, should nothing have shown that context before. Nothing for a stream without a context: that is the driver's
+/// to refuse.
+pub(crate) fn enter(ledger: &Ledger<'static>, stream: u64) -> Result<Option<Call<'static>>, c_int> {
+    loop {
+        let context = context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
+        if context == 0 {
+            return Ok(None);
+        }
+        let begun = ledger.begin_call(thread::number(), context, &Line);
+        let call = begun.map_err(|_| refused(ledger))?;
+        if ledger.known_owner(context).is_some() {
+            return Ok(Some(call));
+        }
+        drop(call);
+        if let Entered::Settled(call) = unseen(ledger, stream, context)? {
+            return Ok(call);
+        }
+    }
+}
+
+/// What came of a call in a context that is new.
+enum Entered {
+    /// It has begun, or there is no such context.
+    Settled(Option<Call<'static>>),
+    /// The stream is in another context by now.
+    Again,
+}
+
+#[cold]
+fn unseen(ledger: &Ledger<'static>, stream: u64, context: u64) -> Result<Entered, c_int> {
+    let (slot, _) = of_stream(ledger, stream)?;
+    let call = begin_device_call(ledger, slot)?;
+    // It may have ended before the call was announced.
+    let now = match context_of(stream) {
+        Some(now) => now,
+        // A context that has ended stays current, and has no device.
+        None => match driver::current() {
+            Ok((_, now)) => now,
+            Err(_) => return Ok(Entered::Settled(None)),
+        },
+    };
+    if now != context {
+        return Ok(Entered::Again);
+    }
+    ledger.owner(context, slot, &Line).map_err(|_| refused(ledger))?;
+    Ok(Entered::Settled(Some(call)))
+}
+
+/// The slice's device of memory that can lie in one place only.
+///
+/// # Errors
+/// That there is no such device: of memory that may lie on several, or on one that is not the slice's.
+pub(crate) fn single(ledger: &Ledger<'static>, location: Location) -> Result<Option<DeviceSlot>, c_int> {
+    match (location, only(ledger)) {
+        (Location::Host, _) => Ok(None),
+        (_, Some(slot)) => Ok(Some(slot)),
+        (Location::Device(number), None) => device::slot(ledger, number).map(Some),
+        (Location::AnyDevice, None) => Err(NOT_SUPPORTED),
+    }
+}
+
+/// Where the memory behind a handle can lie, if the driver says that.
+pub(crate) fn of_handle(handle: u64) -> Option<Location> {
+    /// `CUmemAllocationProp`, with room for what newer drivers append.
+    #[repr(C)]
+    struct Answer {
+        head: Properties,
+        rest: [u64; 30],
+    }
+    let mut answer = Answer { head: Properties::NONE, rest: [0; 30] };
+    let at = (&raw mut answer).cast::<c_void>();
+    // SAFETY: writes a structure of which the local has at least the size; the driver checks the handle.
+    let asked = unsafe { driver::cuMemGetAllocationPropertiesFromHandle(at, handle) };
+    checked(asked).ok().map(|()| answer.head.location())
+}

@@ -1,0 +1,316 @@
+//! Calls under way and ends of contexts, ordered: neither happens while the other does.
+//!
+//! An allocation belongs to a context. Were that to end between the charge and the entry in the ledger, the charge
+//! would go back while the driver still allocates, or stay when the driver holds nothing any more. Therefore a call
+//! announces its context before it looks up whose the allocation is, and an end of a context announces itself, waits
+//! for the calls announced before it, and only then has the driver end the context. A call that comes meanwhile waits
+//! until the end is over. Frees, queries and synchronisation announce nothing and wait for nothing.
+//!
+//! Laws:
+//! - Both announce first and look second, with a full barrier between. On the side of the calls, of which there are
+//!   many, that is a plain store to a line of the thread's own; the end, which is rare, makes all threads of the
+//!   process pass a barrier (`membarrier`). Where the kernel has none, calls pay for a barrier of their own.
+//! - Both wait a bounded time. A call is then refused. An end goes on, and what it gives back leaves out whatever a
+//!   call could still be using: charged too much, never too little.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU64, compiler_fence, fence};
+
+use tranche_shm::DeviceSlot;
+
+use crate::charge::{Daemon, Refused};
+use crate::ledger::Ledger;
+use crate::mark::Hush;
+use crate::table::Kind;
+
+/// Makes every other thread of the process pass a full barrier.
+pub type Barrier = fn();
+
+/// How long a call waits for the end of a context, and an end for calls, in nanoseconds: longer than a call may wait
+/// for the daemon.
+pub const ORDER_PATIENCE_NS: u64 = 10_000_000_000;
+
+/// Lines for threads. More threads than lines share a count instead.
+const LINES: usize = 512;
+const LINE_WORDS: usize = 8;
+/// Lines that are looked at for a thread.
+const PROBES: usize = 16;
+/// Ends of contexts at a time; further ones wait.
+const ENDS: usize = 15;
+/// Words that the order takes: the ends, the count of calls without a line, the lines.
+pub(crate) const WORDS: usize = ENDS + 1 + LINES * LINE_WORDS;
+
+/// Words of a line: the thread it belongs to, and what that thread has announced.
+const THREAD: usize = 0;
+const ANNOUNCED: usize = 1;
+
+/// Set in the announcement of a whole device, below which is its number.
+const DEVICE: u64 = 1 << 63;
+
+/// What a call or an end announces: a context, or a device for all that concerns its primary context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Announced(u64);
+
+impl Announced {
+    const fn device(device: DeviceSlot) -> Self {
+        Self(DEVICE | device.index() as u64)
+    }
+
+    fn as_device(self) -> Option<DeviceSlot> {
+        (self.0 & DEVICE != 0).then(|| DeviceSlot::new((self.0 & !DEVICE) as usize)).flatten()
+    }
+}
+
+/// The words of the order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order<'a> {
+    words: &'a [AtomicU64; WORDS],
+    barrier: Option<Barrier>,
+}
+
+impl<'a> Order<'a> {
+    #[inline(always)]
+    pub(crate) const fn over(words: &'a [AtomicU64; WORDS], barrier: Option<Barrier>) -> Self {
+        Self { words, barrier }
+    }
+
+    fn ends(self) -> &'a [AtomicU64] {
+        &self.words[..ENDS]
+    }
+
+    /// How many calls are under way whose thread has no line.
+    fn others(self) -> &'a AtomicU64 {
+        &self.words[ENDS]
+    }
+
+    #[inline(always)]
+    fn lines(self) -> &'a [[AtomicU64; LINE_WORDS]] {
+        self.words[ENDS + 1..].as_chunks().0
+    }
+
+    /// The word in which a thread announces.
+    #[inline(always)]
+    fn line(self, thread: u64) -> Option<&'a AtomicU64> {
+        let first = (thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize % LINES;
+        let line = &self.lines()[first];
+        if line[THREAD].load(Relaxed) == thread { Some(&line[ANNOUNCED]) } else { self.find(thread, first) }
+    }
+
+    /// Lines are never given back. A thread that has the number of one that is gone has its line as well.
+    #[cold]
+    #[inline(never)]
+    fn find(self, thread: u64, first: usize) -> Option<&'a AtomicU64> {
+        for probe in 0..PROBES {
+            let line = &self.lines()[(first + probe) % LINES];
+            let owner = match line[THREAD].load(Relaxed) {
+                0 => line[THREAD]
+                    .compare_exchange(0, thread, SeqCst, SeqCst)
+                    .map_or_else(|now| now, |_| thread),
+                owner => owner,
+            };
+            if owner == thread {
+                return Some(&line[ANNOUNCED]);
+            }
+        }
+        None
+    }
+
+    /// Between what a call announces and what it looks at.
+    #[inline(always)]
+    fn call_barrier(self) {
+        match self.barrier {
+            Some(_) => compiler_fence(SeqCst),
+            None => fence(SeqCst),
+        }
+    }
+
+    /// Between what an end announces and what it looks at.
+    fn end_barrier(self) {
+        fence(SeqCst);
+        if let Some(barrier) = self.barrier {
+            barrier();
+        }
+    }
+}
+
+/// A call under way: contexts that it concerns do not end while it lives.
+#[must_use = "the call is over when it is dropped"]
+#[derive(Debug)]
+pub struct Call<'a> {
+    word: &'a AtomicU64,
+    /// Whether the word counts calls rather than belonging to the thread.
+    counted: bool,
+}
+
+impl Drop for Call<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.counted {
+            self.word.fetch_sub(1, Release);
+        } else {
+            self.word.store(0, Release);
+        }
+    }
+}
+
+/// The end of a context, while the driver ends it and the ledger follows.
+#[must_use = "calls in the context go on when it is dropped"]
+#[derive(Debug)]
+pub struct End<'a> {
+    place: Option<&'a AtomicU64>,
+    /// Whether no call is under way that it concerns.
+    pub(crate) is_alone: bool,
+    _hush: Hush<'a>,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            place.store(0, SeqCst);
+        }
+    }
+}
+
+impl<'a> Ledger<'a> {
+    /// Begins a call of `thread` in `context`. To be kept until what the call made is entered.
+    #[inline(always)]
+    pub fn begin_call(&self, thread: u64, context: u64, daemon: &impl Daemon) -> Result<Call<'a>, Refused> {
+        self.announce(thread, Announced(context & !DEVICE), daemon)
+    }
+
+    /// Begins a call that concerns a device's primary context, whether or not there is one.
+    pub fn begin_device_call(
+        &self,
+        thread: u64,
+        device: DeviceSlot,
+        daemon: &impl Daemon,
+    ) -> Result<Call<'a>, Refused> {
+        self.announce(thread, Announced::device(device), daemon)
+    }
+
+    #[inline(always)]
+    fn announce(&self, thread: u64, what: Announced, daemon: &impl Daemon) -> Result<Call<'a>, Refused> {
+        let order = self.order();
+        let call = match order.line(thread) {
+            Some(word) if word.load(Relaxed) == 0 => {
+                word.store(what.0, Relaxed);
+                Call { word, counted: false }
+            }
+            // The driver has called the program back, which calls again; or there are too many threads.
+            _ => count(order.others()),
+        };
+        order.call_barrier();
+        // As long as contexts end nowhere, that is all.
+        if self.hushes().load(Acquire) == 0 { Ok(call) } else { self.wait_for_ends(call, what, daemon) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for_ends(
+        &self,
+        call: Call<'a>,
+        what: Announced,
+        daemon: &impl Daemon,
+    ) -> Result<Call<'a>, Refused> {
+        let mut call = call;
+        let began_ns = daemon.now_ns();
+        while self.is_ending(what) {
+            let (word, counted) = (call.word, call.counted);
+            drop(call);
+            let mut pauses = 0u32;
+            while self.is_ending(what) {
+                if daemon.now_ns().saturating_sub(began_ns) > ORDER_PATIENCE_NS {
+                    return Err(Refused);
+                }
+                self.pause(pauses);
+                pauses = pauses.saturating_add(1);
+            }
+            call = if counted {
+                count(word)
+            } else {
+                word.store(what.0, SeqCst);
+                Call { word, counted }
+            };
+            fence(SeqCst);
+        }
+        Ok(call)
+    }
+
+    fn is_ending(&self, what: Announced) -> bool {
+        let concerns = |end: &AtomicU64| {
+            let end = end.load(SeqCst);
+            end != 0 && self.concerns(Announced(end), what)
+        };
+        self.order().ends().iter().any(concerns)
+    }
+
+    /// Whether the end of one concerns calls in the other.
+    fn concerns(&self, end: Announced, call: Announced) -> bool {
+        if end == call {
+            return true;
+        }
+        let known = |what: Announced| self.few.find(Kind::Context, what.0);
+        match (end.as_device(), call.as_device()) {
+            (Some(_), Some(_)) => false,
+            (Some(device), None) => known(call).is_some_and(|call| self.is_primary_of(device, &call)),
+            (None, Some(device)) => known(end).is_some_and(|end| self.is_primary_of(device, &end)),
+            // Two names of one context.
+            (None, None) => {
+                known(end).is_some_and(|end| known(call).is_some_and(|call| call.serial == end.serial))
+            }
+        }
+    }
+
+    /// Begins the end of a context: afterwards no call is under way in it, and none begins.
+    pub(crate) fn begin_end(&self, thread: u64, context: u64, daemon: &impl Daemon) -> End<'a> {
+        self.announce_end(thread, Announced(context & !DEVICE), daemon)
+    }
+
+    /// Begins what may be the end of a device's primary context.
+    pub(crate) fn begin_device_end(&self, thread: u64, device: DeviceSlot, daemon: &impl Daemon) -> End<'a> {
+        self.announce_end(thread, Announced::device(device), daemon)
+    }
+
+    fn announce_end(&self, thread: u64, what: Announced, daemon: &impl Daemon) -> End<'a> {
+        let hush = self.hush();
+        let deadline_ns = daemon.now_ns().saturating_add(ORDER_PATIENCE_NS);
+        let mut pauses = 0u32;
+        let mut in_time = || {
+            self.pause(pauses);
+            pauses = pauses.saturating_add(1);
+            daemon.now_ns() < deadline_ns
+        };
+        let order = self.order();
+        // The destruction of nothing is the driver's to refuse.
+        let free = || {
+            let claim = |place: &&AtomicU64| place.compare_exchange(0, what.0, SeqCst, SeqCst).is_ok();
+            order.ends().iter().find(claim)
+        };
+        let mut place = free();
+        while place.is_none() && in_time() {
+            place = free();
+        }
+        order.end_barrier();
+        let mut is_alone = place.is_some();
+        let mine = order.line(thread).map(core::ptr::from_ref);
+        for line in order.lines().iter().filter(|line| Some(core::ptr::from_ref(&line[ANNOUNCED])) != mine) {
+            let is_under_way = || {
+                let call = line[ANNOUNCED].load(Acquire);
+                call != 0 && self.concerns(what, Announced(call))
+            };
+            while is_alone && is_under_way() {
+                is_alone = in_time();
+            }
+        }
+        // What these concern is not known.
+        while is_alone && order.others().load(Acquire) > 0 {
+            is_alone = in_time();
+        }
+        End { place, is_alone, _hush: hush }
+    }
+}
+
+fn count(word: &AtomicU64) -> Call<'_> {
+    word.fetch_add(1, SeqCst);
+    Call { word, counted: true }
+}

@@ -1,0 +1,322 @@
+//! Libraries: code that the driver keeps in every context of the process, on all devices, present and future.
+//!
+//! A library is charged once for each context: when it is loaded, for those that are there or being made; when a
+//! context is made, for the libraries that are loaded or being loaded. Each enters its list before it reads the other,
+//! so that of two at the same time at least one sees the other. Both may: what a library takes in a context has a
+//! name, under which it is charged once.
+//!
+//! Of a library that the driver loads lazily, the code that is deferred enters the list as a library of its own when a
+//! function of it is first needed: from then on it is charged in every context.
+//!
+//! Laws:
+//! - A list is left only after the driver has let go, and what goes with the place is given back after that.
+//! - A charge that is entered is looked at again: if the library or the context has left meanwhile, it is given back
+//!   by whichever of the two finds it.
+
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::fence;
+
+use tranche_shm::credit::Units;
+use tranche_shm::{DeviceSlot, MAX_DEVICES};
+
+use crate::charge::{Daemon, Refused};
+use crate::extent::BLOCK;
+use crate::image::ImageSize;
+use crate::ledger::{Denied, Ledger};
+use crate::module::{Allowance, deferred, deferring};
+use crate::table::{Entry, Full, Kind};
+
+/// The two lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    /// Of contexts. The primary one of each device has a place of its own at the beginning.
+    Contexts,
+    /// Of libraries.
+    Libraries,
+}
+
+impl List {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Contexts => Kind::Present,
+            Self::Libraries => Kind::Library,
+        }
+    }
+
+    /// The first place that is not reserved.
+    const fn first(self) -> u64 {
+        match self {
+            Self::Contexts => MAX_DEVICES as u64 + 1,
+            Self::Libraries => 1,
+        }
+    }
+}
+
+/// A place in a list has fewer bits than this.
+const PLACE_BITS: u32 = 32;
+/// Set in the detail of a [`Kind::Copy`], which is the library's serial, if it uses the allowance of its device.
+const ALLOWED: u64 = 1 << 63;
+
+/// Something in a list, which leaves it when dropped.
+pub(crate) struct Enlisted<'a> {
+    ledger: Ledger<'a>,
+    list: List,
+    place: u64,
+    entry: Entry,
+}
+
+impl Enlisted<'_> {
+    pub(crate) const fn place(&self) -> u64 {
+        self.place
+    }
+
+    pub(crate) const fn serial(&self) -> u64 {
+        self.entry.serial
+    }
+
+    /// It stays.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        match self.list {
+            List::Contexts => self.ledger.leave_present(self.place, self.entry.serial),
+            List::Libraries => self.ledger.leave_library(self.place, self.entry.serial),
+        }
+    }
+}
+
+impl<'a> Ledger<'a> {
+    /// Charges a library for every context and lets `driver` load it; `undo` unloads it again.
+    pub fn load_library<E>(
+        &self,
+        size: ImageSize,
+        daemon: &impl Daemon,
+        driver: impl FnOnce() -> Result<u64, E>,
+        undo: impl FnOnce(u64),
+    ) -> Result<u64, Denied<E>> {
+        let units = size.units().ok_or(Denied::OutOfMemory)?;
+        let later = size.later().ok_or(Denied::OutOfMemory)?;
+        let anywhere = DeviceSlot::new(0).ok_or(Denied::OutOfMemory)?;
+        let library = self.enlist(List::Libraries, self.entry(anywhere, units))?;
+        for (place, context) in self.listed(List::Contexts) {
+            self.charge_copy((library.place, library.entry), (place, context), daemon)?;
+        }
+        let handle = driver().map_err(Denied::Driver)?;
+        let loaded =
+            Entry { units: Units::ZERO, detail: deferring(later), link: library.place, ..library.entry };
+        match self.table.put(Kind::Loaded, handle, loaded) {
+            Ok(before) => {
+                library.keep();
+                before.into_iter().for_each(|gone| self.unloaded(&gone));
+                Ok(handle)
+            }
+            Err(full) => {
+                undo(handle);
+                Err(full.into())
+            }
+        }
+    }
+
+    /// Lets `driver` unload a library, then gives back what it took in every context.
+    pub fn unload_library<E>(&self, handle: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let stamp = self.table.stamp();
+        driver()?;
+        if let Some(loaded) = self.table.take(Kind::Loaded, handle, stamp) {
+            self.unloaded(&loaded);
+        }
+        Ok(())
+    }
+
+    /// Charges what was deferred of a library in every context, a function of which is about to be loaded in one.
+    pub fn need_library(&self, handle: u64, daemon: &impl Daemon) -> Result<(), Refused> {
+        let due = || self.table.find(Kind::Loaded, handle).filter(|loaded| deferred(loaded) > Units::ZERO);
+        if due().is_none() {
+            return Ok(());
+        }
+        // Another thread that needs it has to wait until it is charged.
+        let _turn = self.loading().acquire();
+        let Some(seen) = due() else { return Ok(()) };
+        let entry = self.entry(seen.device, deferred(&seen));
+        let code = self.enlist(List::Libraries, entry).map_err(|Full| Refused)?;
+        for (place, context) in self.listed(List::Contexts) {
+            self.charge_copy((code.place, code.entry), (place, context), daemon)?;
+        }
+        let mut is_there = false;
+        let _ = self.table.change(Kind::Loaded, handle, |known| {
+            is_there = known.is_some_and(|known| known.serial == seen.serial);
+            let paid = |known: Entry| Entry { detail: code.place, ..known };
+            if is_there { known.map(paid) } else { known }
+        });
+        if is_there {
+            code.keep();
+        }
+        Ok(())
+    }
+
+    /// A library that was known by this entry is no more.
+    fn unloaded(&self, loaded: &Entry) {
+        self.leave_library(loaded.link, loaded.serial);
+        // The place of its code, should that have been needed.
+        let code = loaded.detail & ((1 << PLACE_BITS) - 1);
+        if let Some(entry) = self.table.find(Kind::Library, code) {
+            self.leave_library(code, entry.serial);
+        }
+    }
+
+    /// Enters a context that is about to be made and charges what the libraries will take in it.
+    pub(crate) fn enter_present(
+        &self,
+        device: DeviceSlot,
+        daemon: &impl Daemon,
+    ) -> Result<Enlisted<'a>, Refused> {
+        let context = self.enlist(List::Contexts, self.entry(device, Units::ZERO)).map_err(|Full| Refused)?;
+        self.charge_copies(&context, daemon)?;
+        Ok(context)
+    }
+
+    /// The same for the primary context of a device, until it [leaves](Self::leave_primary).
+    pub(crate) fn enter_primary(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
+        let (place, entry) = (primary_place(device), self.entry(device, Units::ZERO));
+        self.table.put(Kind::Present, place, entry).map_err(|Full| Refused)?;
+        fence(SeqCst);
+        let context = Enlisted { ledger: *self, list: List::Contexts, place, entry };
+        self.charge_copies(&context, daemon)?;
+        context.keep();
+        Ok(())
+    }
+
+    pub(crate) fn leave_primary(&self, device: DeviceSlot) {
+        if let Some(entry) = self.table.find(Kind::Present, primary_place(device)) {
+            self.leave_present(primary_place(device), entry.serial);
+        }
+    }
+
+    /// A context is no more: gives back what libraries took in it.
+    pub(crate) fn leave_present(&self, place: u64, serial: u64) {
+        self.delist(List::Contexts, place, serial);
+        for library in List::Libraries.first()..self.end_of(List::Libraries) {
+            self.drop_copy(library, place, |copy| copy.link == serial);
+        }
+    }
+
+    fn leave_library(&self, place: u64, serial: u64) {
+        self.delist(List::Libraries, place, serial);
+        for context in 1..self.end_of(List::Contexts) {
+            self.drop_copy(place, context, |copy| copy.detail & !ALLOWED == serial);
+        }
+    }
+
+    fn charge_copies(&self, context: &Enlisted<'a>, daemon: &impl Daemon) -> Result<(), Refused> {
+        for library in self.listed(List::Libraries) {
+            self.charge_copy(library, (context.place, context.entry), daemon)?;
+        }
+        Ok(())
+    }
+
+    /// Charges what a library takes in a context, unless that is charged already or one of them has left.
+    fn charge_copy(
+        &self,
+        (library_place, library): (u64, Entry),
+        (context_place, context): (u64, Entry),
+        daemon: &impl Daemon,
+    ) -> Result<(), Refused> {
+        let key = copy_key(library_place, context_place);
+        let of_both = |copy: &Entry| copy.detail & !ALLOWED == library.serial && copy.link == context.serial;
+        if self.table.find(Kind::Copy, key).is_some_and(|copy| of_both(&copy)) {
+            return Ok(());
+        }
+        let allowance = Allowance::take(self, context.device);
+        let units = if allowance.is_some() { library.units.saturating_sub(BLOCK) } else { library.units };
+        let allowed = if allowance.is_some() { ALLOWED } else { 0 };
+        let reserved = self.tenant.charge(context.device, units, daemon)?;
+        let copy = Entry { units, detail: library.serial | allowed, link: context.serial, ..context };
+        // Places are used again: of two of the same name that of the newer library or context counts.
+        let mut is_entered = false;
+        let before = self.table.change(Kind::Copy, key, |known| {
+            let newer = |known: &Entry| {
+                of_both(known) || known.detail & !ALLOWED > library.serial || known.link > context.serial
+            };
+            is_entered = !known.as_ref().is_some_and(newer);
+            if is_entered { Some(copy) } else { known }
+        });
+        let before = before.map_err(|Full| Refused)?;
+        if is_entered {
+            reserved.keep(units);
+            allowance.into_iter().for_each(Allowance::keep);
+            before.into_iter().for_each(|gone| self.forget(Kind::Copy, key, gone));
+        }
+        fence(SeqCst);
+        let are_there = self.is_listed(List::Libraries, library_place, library.serial)
+            && self.is_listed(List::Contexts, context_place, context.serial);
+        if !are_there {
+            self.drop_copy(library_place, context_place, of_both);
+        }
+        Ok(())
+    }
+
+    fn drop_copy(&self, library: u64, context: u64, which: impl Fn(&Entry) -> bool) {
+        let key = copy_key(library, context);
+        let mut gone = None;
+        let _ = self.table.change(Kind::Copy, key, |copy| {
+            gone = copy.filter(&which);
+            copy.filter(|_| gone.is_none())
+        });
+        gone.into_iter().for_each(|gone| self.forget(Kind::Copy, key, gone));
+    }
+
+    /// What a library took in a context has been given back.
+    pub(crate) fn copy_gone(&self, copy: Entry) {
+        if copy.detail & ALLOWED != 0 {
+            self.return_allowance(copy.device);
+        }
+    }
+
+    /// Enters something in the first free place of a list, before anything else is done about it.
+    fn enlist(&self, list: List, entry: Entry) -> Result<Enlisted<'a>, Full> {
+        for place in list.first()..1 << PLACE_BITS {
+            let mut is_mine = false;
+            self.table.change(list.kind(), place, |known| {
+                is_mine = known.is_none();
+                known.or(Some(entry))
+            })?;
+            if is_mine {
+                self.places(list).fetch_max(place + 1, SeqCst);
+                fence(SeqCst);
+                return Ok(Enlisted { ledger: *self, list, place, entry });
+            }
+        }
+        Err(Full)
+    }
+
+    fn delist(&self, list: List, place: u64, serial: u64) {
+        let _ = self.table.change(list.kind(), place, |known| known.filter(|known| known.serial != serial));
+        fence(SeqCst);
+    }
+
+    fn is_listed(&self, list: List, place: u64, serial: u64) -> bool {
+        self.table.find(list.kind(), place).is_some_and(|entry| entry.serial == serial)
+    }
+
+    /// One more than the last place of a list that was ever taken.
+    fn end_of(&self, list: List) -> u64 {
+        self.places(list).load(SeqCst).max(list.first())
+    }
+
+    /// What is in a list. Whatever enters it during the walk finds in the other list what this one is walked for.
+    fn listed(&self, list: List) -> impl Iterator<Item = (u64, Entry)> {
+        (1..self.end_of(list)).filter_map(move |place| Some((place, self.table.find(list.kind(), place)?)))
+    }
+}
+
+const fn primary_place(device: DeviceSlot) -> u64 {
+    device.index() as u64 + 1
+}
+
+/// Places have fewer than 32 bits, so that no two pairs have the same name.
+const fn copy_key(library: u64, context: u64) -> u64 {
+    library << PLACE_BITS | context
+}
