@@ -9,6 +9,8 @@ use serde::Serialize;
 /// The daemon: what it may do and how it was set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DaemonView {
+    /// User that its main process runs as; nothing from a daemon that does not say.
+    pub uid: Option<u32>,
     /// The capabilities that any of its threads holds, as the kernel says.
     pub capabilities: Vec<CapabilityView>,
     /// Those that it, or what it starts, could ever hold.
@@ -17,6 +19,21 @@ pub struct DaemonView {
     pub no_new_privs: bool,
     /// Each key of its configuration, as it is in force.
     pub settings: Vec<SettingView>,
+    /// Its privileged helper, if it has one.
+    pub helper: Option<PrivilegesView>,
+}
+
+/// Privileges of one process, as the kernel says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PrivilegesView {
+    /// User that it runs as.
+    pub uid: u32,
+    /// Capabilities that any of its threads holds.
+    pub capabilities: Vec<CapabilityView>,
+    /// Those that it, or what it starts, could ever hold.
+    pub bounding: Vec<String>,
+    /// Whether nothing that it starts can gain more than it has.
+    pub no_new_privs: bool,
 }
 
 /// A capability that is held.

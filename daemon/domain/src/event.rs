@@ -17,6 +17,7 @@ pub use history::History;
 pub use throttle::{Pass, Throttle};
 
 use crate::id::{GpuUuid, HostPid, SliceName};
+use crate::text::{LONGEST_NAME, visible_within};
 
 /// How much an operator has to care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -147,6 +148,22 @@ kinds! {
     GpuCordoned = "gpu-cordoned", Info;
     /// It does again.
     GpuUncordoned = "gpu-uncordoned", Info;
+    /// The configuration was read again.
+    ConfigurationReloaded = "configuration-reloaded", Info;
+    /// An operator had it forgotten what contexts were seen and measured to take.
+    ReservesForgotten = "reserves-forgotten", Info;
+    /// A project was made, or has other terms.
+    ProjectChanged = "project-changed", Info;
+    /// A project is gone.
+    ProjectDeleted = "project-deleted", Info;
+    /// A job was submitted.
+    JobSubmitted = "job-submitted", Info;
+    /// A job is to pause.
+    JobSuspended = "job-suspended", Info;
+    /// It is to go on.
+    JobResumed = "job-resumed", Info;
+    /// A job is gone.
+    JobDeleted = "job-deleted", Info;
     /// Nobody is left on a GPU that an operator drained.
     GpuDrained = "gpu-drained", Info;
     /// A process that is in no slice uses a GPU that slices are on.
@@ -155,6 +172,8 @@ kinds! {
     UnderReported = "under-reported", Warning;
     /// A process used a GPU while its slice was not to.
     GateBypassed = "gate-bypassed", Warning;
+    /// A slice keeps a GPU from others, and none of its processes computes there.
+    GpuHeldIdle = "gpu-held-idle", Warning;
     /// What a slice's processes say of themselves is not what the library in them writes.
     UsageTampered = "usage-tampered", Warning;
     /// A process that belongs to a slice uses its GPU without the library that keeps it to the slice.
@@ -206,6 +225,49 @@ impl FromStr for Kind {
 /// The longest evidence, in characters: some of it may be a stranger's words.
 const LONGEST: usize = 400;
 
+/// The user and the process that had something done, as the kernel says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// The user.
+    pub uid: u32,
+    /// The user's name, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The process, where one asked for it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<HostPid>,
+    /// The kernel's short name of what it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Actor {
+    /// A user on whose behalf the daemon acts.
+    pub fn of_user(uid: u32, user: Option<&str>) -> Self {
+        let user = user.map(|user| visible_within(user, LONGEST_NAME));
+        Self { uid, user, pid: None, command: None }
+    }
+
+    /// A process of that user, and what it runs.
+    #[must_use]
+    pub fn by(self, pid: HostPid, command: &str) -> Self {
+        let command = Some(visible_within(command, LONGEST_NAME)).filter(|command| !command.is_empty());
+        Self { pid: Some(pid), command, ..self }
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.user {
+            Some(user) => write!(f, "{user} (uid {})", self.uid)?,
+            None => write!(f, "uid {}", self.uid)?,
+        }
+        let Some(pid) = self.pid else { return Ok(()) };
+        write!(f, ", process {pid}")?;
+        self.command.as_ref().map_or(Ok(()), |command| write!(f, " ({command})"))
+    }
+}
+
 /// Something that happened, not yet entered in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
@@ -217,16 +279,17 @@ pub struct Happening {
     pub gpu: Option<GpuUuid>,
     /// By or to which process.
     pub pid: Option<HostPid>,
+    /// At whose request.
+    pub actor: Option<Actor>,
     /// What shows it, in a sentence.
     pub evidence: String,
 }
 
 impl Happening {
-    /// This, shown by that. Control characters and what is too long are taken out of the evidence.
+    /// This, shown by that. What does not show as itself is escaped in the evidence, and what is too long is cut.
     pub fn new(kind: Kind, evidence: impl fmt::Display) -> Self {
-        let clean = |c: char| if c.is_control() { '?' } else { c };
-        let evidence = evidence.to_string().chars().take(LONGEST).map(clean).collect();
-        Self { kind, slice: None, gpu: None, pid: None, evidence }
+        let evidence = visible_within(&evidence.to_string(), LONGEST);
+        Self { kind, slice: None, gpu: None, pid: None, actor: None, evidence }
     }
 
     /// To or in this slice.
@@ -239,6 +302,12 @@ impl Happening {
     #[must_use]
     pub fn on(self, gpu: GpuUuid) -> Self {
         Self { gpu: Some(gpu), ..self }
+    }
+
+    /// At the request of this user and process.
+    #[must_use]
+    pub fn asked_by(self, actor: Actor) -> Self {
+        Self { actor: Some(actor), ..self }
     }
 
     /// By or to this process.
@@ -268,6 +337,9 @@ pub struct Event {
     /// By or to which process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<HostPid>,
+    /// At whose request, where a user's process asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
     /// What shows it, in a sentence.
     pub evidence: String,
 }
@@ -296,7 +368,18 @@ mod tests {
     #[test]
     fn a_strangers_words_are_cut_and_cleaned() {
         let event = Happening::new(Kind::ForeignProcess, "\x1b[2J".to_string() + &"x".repeat(9999));
-        assert!(event.evidence.len() == LONGEST && event.evidence.starts_with("?[2J"), "{}", event.evidence);
+        assert!(
+            event.evidence.len() == LONGEST && event.evidence.starts_with("\\u{1b}[2J"),
+            "{}",
+            event.evidence
+        );
+    }
+
+    #[test]
+    fn actor_is_told_in_words() {
+        let actor = Actor::of_user(7, Some("ann\x1b")).by(HostPid::new(9), "tranche\n");
+        assert_eq!(actor.to_string(), "ann\\u{1b} (uid 7), process 9 (tranche\\n)");
+        assert_eq!(Actor::of_user(8, None).to_string(), "uid 8");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod project;
 mod reclaim;
 mod restore;
 mod submission;
+mod ticket;
 mod view;
 mod wait;
 
@@ -36,6 +37,7 @@ pub use name::{JobName, ProjectName};
 pub use project::{Affinity, Project, ProjectRefusal};
 pub use restore::Kept;
 pub use submission::{BadWarning, Farewell, Launch, ProjectChange, Submission, Terms, Warning};
+pub use ticket::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
 pub use view::{JobState, JobView, MemberView, ProjectView};
 pub use wait::Wait;
 

@@ -41,6 +41,8 @@ type Id = (u64, u64);
 pub struct Sharing {
     shares: BTreeMap<Id, Shared>,
     held: BTreeMap<Seat, BTreeSet<Id>>,
+    /// Holders of all shares together.
+    holders: usize,
     serial: u64,
 }
 
@@ -96,6 +98,16 @@ impl Sharing {
         self.shares.iter().map(|((key, _), shared)| (*key, shared))
     }
 
+    /// Number of shares.
+    pub fn count(&self) -> usize {
+        self.shares.len()
+    }
+
+    /// Number of holders of all shares together.
+    pub const fn count_holders(&self) -> usize {
+        self.holders
+    }
+
     /// Whether anything of that name is shared.
     pub fn is_known(&self, key: u64) -> bool {
         self.named(key).next().is_some()
@@ -127,7 +139,7 @@ impl Sharing {
 
     fn hold(&mut self, seat: Seat, id: Id) {
         if let Some(shared) = self.shares.get_mut(&id) {
-            shared.holders.insert(seat);
+            self.holders += usize::from(shared.holders.insert(seat));
             self.held.entry(seat).or_default().insert(id);
         }
     }
@@ -140,7 +152,7 @@ impl Sharing {
             }
         }
         let shared = self.shares.get_mut(&id)?;
-        shared.holders.remove(&seat);
+        self.holders -= usize::from(shared.holders.remove(&seat));
         if !shared.holders.is_empty() {
             return None;
         }

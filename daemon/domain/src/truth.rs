@@ -9,6 +9,7 @@
 //! ever killed who is not known by pid *and* start time to belong to a slice.
 
 mod picture;
+mod record;
 mod rules;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ use crate::event::{Happening, Kind};
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::Bytes;
+
+use record::{Offender, Records};
 
 pub use picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
 
@@ -81,6 +84,16 @@ impl Finding {
         self.happening(Kind::Cleared, alloc::format!("{} no more: {}", self.subject.kind, self.evidence))
     }
 
+    /// That all processes of a slice were killed for it, as an event.
+    pub fn told_ended(&self) -> Happening {
+        let why = alloc::format!(
+            "all its processes, as one after the other commits the same and `violations` says so: {}, {}",
+            self.subject.kind,
+            self.evidence
+        );
+        Happening { pid: None, ..self.happening(Kind::Killed, why) }
+    }
+
     /// That somebody was killed for it, as an event.
     pub fn told_killed(&self) -> Happening {
         let why = alloc::format!("{}, and `violations` says so: {}", self.subject.kind, self.evidence);
@@ -105,8 +118,12 @@ pub struct Outcome {
     /// Which slices use more of a GPU's time than they say, or did a moment ago, and how much more until that was found:
     /// zero if it was found before.
     pub hiding: BTreeMap<SliceName, Duration>,
+    /// Which slices keep their GPUs from others and compute nothing.
+    pub hollow: BTreeSet<SliceName>,
     /// Whom to kill, and for what.
     pub kill: Vec<Finding>,
+    /// Slices to end, of which one process after the other was to be killed, and the offence of the last.
+    pub end: BTreeMap<SliceName, Finding>,
     /// How long until the next look.
     pub again: Duration,
 }
@@ -119,6 +136,7 @@ pub struct Truth {
     /// Which slices were found to use more of a GPU's time than they say, and when last.
     hid: BTreeMap<SliceName, Duration>,
     watched: BTreeMap<Subject, Watched>,
+    records: Records,
 }
 
 #[derive(Clone, Debug)]
@@ -145,49 +163,57 @@ impl Watched {
 impl Truth {
     /// Nothing is known yet.
     pub const fn new(violations: Violations) -> Self {
-        Self { violations, looked: Duration::ZERO, hid: BTreeMap::new(), watched: BTreeMap::new() }
+        Self {
+            violations,
+            looked: Duration::ZERO,
+            hid: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            records: Records::new(),
+        }
     }
 
     /// Looks at a picture that was drawn now, at a time on a clock that is never set back.
     pub fn look(&mut self, picture: &Picture, now: Duration) -> Outcome {
         let seen = rules::doubts(picture);
+        self.records.enter(&seen, now);
+        let amounts = self.records.amount(|offender| stands(&self.watched, &offender.subject()));
+        let visible: Vec<Finding> = seen.iter().map(|(subject, doubt)| doubt.finding(subject)).collect();
         let unsure: BTreeSet<Subject> = rules::unsure(picture).collect();
-        let over = self.forget(&seen, &unsure, now);
+        let is_seen = |subject: &Subject| seen.contains_key(subject) || amounts.contains_key(subject);
+        let over = forget(&mut self.watched, is_seen, &unsure, now);
         let mut news = Vec::new();
         for (subject, doubt) in seen {
             news.extend(self.take(subject, doubt, now));
         }
-        let in_doubt = self.watched.values().any(Watched::is_in_doubt);
+        for (subject, doubt) in amounts {
+            if self.watched.contains_key(&subject) || !self.is_known(&Offender::of(&subject)) {
+                news.extend(self.take(subject, doubt, now));
+            }
+        }
+        for watched in self.watched.values().filter(|watched| watched.found.is_some() && watched.last == now)
+        {
+            self.records.found(&watched.finding.subject, now);
+        }
+        let in_doubt = self.records.is_alert() || self.watched.values().any(Watched::is_in_doubt);
         let again = if in_doubt { DOUBT } else { CALM };
         self.looked = now;
-        let (charge, hiding, kill) = (self.owed(now), self.hiding(picture, now), self.condemned(now));
-        Outcome { news, over, charge, hiding, kill, again }
+        let (charge, hiding) = (self.owed(now), self.hiding(picture, now));
+        let (kill, end) = self.condemned(&visible, now);
+        let found = self.standing().filter(|finding| finding.subject.kind == Kind::GpuHeldIdle);
+        let hollow = found.filter_map(|finding| finding.subject.slice.clone()).collect();
+        Outcome { news, over, charge, hiding, hollow, kill, end, again }
+    }
+
+    /// Whether a process of the offender is found by itself.
+    fn is_known(&self, offender: &Offender) -> bool {
+        self.watched
+            .values()
+            .any(|watched| watched.found.is_some() && Offender::of(&watched.finding.subject) == *offender)
     }
 
     /// What is found to be so now.
     pub fn standing(&self) -> impl Iterator<Item = &Finding> + '_ {
         self.watched.values().filter(|watched| watched.found.is_some()).map(|watched| &watched.finding)
-    }
-
-    /// Drops what was not seen again; returns what of it had been found.
-    fn forget(
-        &mut self,
-        seen: &BTreeMap<Subject, rules::Doubt>,
-        unsure: &BTreeSet<Subject>,
-        now: Duration,
-    ) -> Vec<Finding> {
-        let mut over = Vec::new();
-        self.watched.retain(|subject, watched| {
-            let remembered = if subject.kind == Kind::UsageTampered { REMEMBERED } else { Duration::ZERO };
-            let kept = seen.contains_key(subject)
-                || unsure.contains(subject)
-                || watched.found.is_some() && now.saturating_sub(watched.last) < remembered;
-            if !kept && watched.found.is_some() {
-                over.push(watched.finding.clone());
-            }
-            kept
-        });
-        over
     }
 
     /// Something was seen; returns it if that makes it a finding.
@@ -244,15 +270,70 @@ impl Truth {
         hiding
     }
 
-    fn condemned(&self, now: Duration) -> Vec<Finding> {
-        let Violations::Kill { grace } = self.violations else { return Vec::new() };
-        let condemned = self.watched.values().filter(|watched| {
-            let Finding { subject, who, .. } = &watched.finding;
-            let expired = watched.found.is_some_and(|found| now.saturating_sub(found) >= grace);
-            expired && who.is_some() && subject.slice.is_some()
-        });
-        condemned.map(|watched| watched.finding.clone()).collect()
+    /// Whom to kill, and which slices to end. The grace is the slice's: it runs on while one offending process follows
+    /// the other, and ends only when none was seen for long.
+    fn condemned(
+        &mut self,
+        visible: &[Finding],
+        now: Duration,
+    ) -> (Vec<Finding>, BTreeMap<SliceName, Finding>) {
+        let Violations::Kill { grace } = self.violations else { return Default::default() };
+        let is_due = |finding: &Finding| {
+            let known = self.records.known_for(&Offender::of(&finding.subject), now);
+            finding.who.is_some()
+                && finding.subject.slice.is_some()
+                && known.is_some_and(|time| time >= grace)
+        };
+        let found = self.watched.values().filter(|watched| watched.found.is_some());
+        let mut kill: Vec<Finding> =
+            found.map(|watched| watched.finding.clone()).filter(|finding| is_due(finding)).collect();
+        // Those that are seen for the first time, where that is enough or processes of their slice come and go.
+        let is_enough = |finding: &Finding| match finding.subject.kind {
+            Kind::UnshimmedProcess => true,
+            Kind::UnderReported => stands(&self.watched, &Offender::of(&finding.subject).subject()),
+            _ => false,
+        };
+        let first = visible.iter().filter(|finding| is_due(finding) && is_enough(finding));
+        let first: Vec<Finding> =
+            first.filter(|new| !kill.iter().any(|known| known.subject == new.subject)).cloned().collect();
+        kill.extend(first);
+        let mut end = BTreeMap::new();
+        for finding in &kill {
+            let is_visible = visible.iter().any(|seen| seen.subject == finding.subject);
+            if let (Some(slice), true) = (&finding.subject.slice, is_visible)
+                && self.records.condemn(finding)
+            {
+                end.insert(slice.clone(), finding.clone());
+            }
+        }
+        (kill, end)
     }
+}
+
+/// Whether that is a finding now.
+fn stands(watched: &BTreeMap<Subject, Watched>, subject: &Subject) -> bool {
+    watched.get(subject).is_some_and(|watched| watched.found.is_some())
+}
+
+/// Drops what was not seen again; returns what of it had been found.
+fn forget(
+    watched: &mut BTreeMap<Subject, Watched>,
+    is_seen: impl Fn(&Subject) -> bool,
+    unsure: &BTreeSet<Subject>,
+    now: Duration,
+) -> Vec<Finding> {
+    let mut over = Vec::new();
+    watched.retain(|subject, watched| {
+        let remembered = if subject.kind == Kind::UsageTampered { REMEMBERED } else { Duration::ZERO };
+        let kept = is_seen(subject)
+            || unsure.contains(subject)
+            || watched.found.is_some() && now.saturating_sub(watched.last) < remembered;
+        if !kept && watched.found.is_some() {
+            over.push(watched.finding.clone());
+        }
+        kept
+    });
+    over
 }
 
 #[cfg(test)]

@@ -34,11 +34,67 @@ fn running(busy: Option<u32>, counted: u32) -> Picture {
     let served = Served {
         slice: name("a"),
         busy: busy.map(share),
+        worked: busy.map(share),
         counted: share(counted),
+        kept: Permille::ZERO,
         moved: Permille::ZERO,
         busiest: busy.map(id), // another each time: what is found is the slice's
     };
     Picture { gpus: vec![OnGpu { gpu: GPU, users: Vec::new(), slices: vec![served] }], found: Vec::new() }
+}
+
+/// Others wait because of a slice for so much of the time.
+fn keeping(busy: Option<u32>, kept: u32) -> Picture {
+    let mut picture = running(busy, 0);
+    picture.gpus[0].slices[0].kept = Permille::try_from(kept).unwrap();
+    picture
+}
+
+#[test]
+fn slice_that_keeps_others_waiting_and_moves_memory_is_not_named() {
+    let mut truth = Truth::new(Violations::Report);
+    let mut now = Duration::from_secs(100);
+    let mut picture = keeping(Some(0), 900);
+    picture.gpus[0].slices[0].worked = Permille::try_from(900).ok();
+    for _ in 0..20 {
+        let outcome = truth.look(&picture, now);
+        assert!(outcome.news.is_empty() && outcome.hollow.is_empty(), "{:?}", outcome.news);
+        now += outcome.again;
+    }
+}
+
+#[test]
+fn slice_that_keeps_others_waiting_and_computes_nothing_is_named_and_not_killed() {
+    let mut truth = Truth::new(Violations::Kill { grace: Duration::ZERO });
+    let mut now = Duration::from_secs(100);
+    let (mut news, mut hollow) = (Vec::new(), BTreeSet::new());
+    for _ in 0..20 {
+        let outcome = truth.look(&keeping(Some(0), 400), now);
+        assert!(outcome.kill.is_empty() && outcome.end.is_empty() && outcome.hiding.is_empty());
+        now += outcome.again;
+        news.extend(outcome.news);
+        hollow = outcome.hollow;
+    }
+    assert_eq!(news.len(), 1);
+    assert_eq!((&news[0].subject.kind, &news[0].subject.slice), (&Kind::GpuHeldIdle, &Some(name("a"))));
+    assert_eq!(hollow, BTreeSet::from([name("a")]));
+    let computes = truth.look(&keeping(Some(50), 400), now);
+    assert!(computes.hollow.is_empty() && computes.over.len() == 1);
+}
+
+#[test]
+fn slice_that_computes_or_keeps_little_or_of_which_the_driver_says_nothing_is_not_named() {
+    for picture in [keeping(Some(10), 900), keeping(Some(0), 90), keeping(None, 900)] {
+        let mut truth = calm(Violations::Report);
+        assert_eq!(time_to_news(&mut truth, &picture), None);
+    }
+    // It has just begun, and the driver's samples are of before.
+    let mut truth = calm(Violations::Report);
+    for look in 0..6 {
+        let at = Duration::from_secs(100) + DOUBT * look;
+        assert!(truth.look(&keeping(Some(0), 900), at).news.is_empty());
+    }
+    assert!(truth.look(&keeping(Some(300), 900), Duration::from_secs(102)).news.is_empty());
 }
 
 fn deceit(pid: u32) -> Picture {
@@ -106,7 +162,8 @@ fn what_is_found_is_told_once_and_that_it_is_over_once() {
 
 #[test]
 fn a_race_between_two_clocks_is_no_finding() {
-    for (kind, picture) in each_violation().into_iter().filter(|(kind, _)| *kind != Kind::UsageTampered) {
+    let never = [Kind::UsageTampered, Kind::UnshimmedProcess, Kind::ForeignProcess];
+    for (kind, picture) in each_violation().into_iter().filter(|(kind, _)| !never.contains(kind)) {
         let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
         for turn in 0..50 {
             // Every other time the driver lags behind, or is ahead.
@@ -178,6 +235,81 @@ fn whoever_stops_within_the_grace_lives_but_a_deceit_is_not_undone() {
     let killed = truth.look(&picture(Vec::new()), at + grace).kill;
     assert_eq!(killed[0].who, Some(id(8)));
     assert!(killed[0].told_killed().evidence.contains("usage-tampered, and `violations` says so"));
+}
+
+/// Processes of 200 ms that do the same one after the other, of which each is seen in one look at most.
+fn short_lives(now: Duration, every_ms: u64, picture: impl Fn(u32) -> Picture) -> Picture {
+    let (life, at) = (now.as_millis() as u64 / every_ms, now.as_millis() as u64 % every_ms);
+    if at < 200 { picture(1000 + life as u32) } else { self::picture(Vec::new()) }
+}
+
+/// The picture that a process with this pid makes.
+type PictureOf = fn(u32) -> Picture;
+
+fn each_short_violation() -> Vec<(Kind, PictureOf)> {
+    vec![
+        (Kind::ForeignProcess, |pid| picture(vec![user(pid, 100, Whose::Nobody)])),
+        (Kind::UnshimmedProcess, |pid| picture(vec![user(pid, 100, Whose::Relative { slice: name("a") })])),
+        (Kind::UnderReported, |pid| picture(vec![member(pid, 1400, 1000)])),
+    ]
+}
+
+#[test]
+fn lives_too_short_to_be_found_alone_add_up() {
+    for (kind, violation) in each_short_violation() {
+        let (mut truth, mut now) = (calm(Violations::Report), Duration::from_millis(100_037));
+        let mut news = Vec::new();
+        while news.is_empty() && now < Duration::from_secs(110) {
+            let outcome = truth.look(&short_lives(now, 307, violation), now);
+            news = outcome.news;
+            now += outcome.again;
+        }
+        assert!(news.len() == 1 && news[0].subject.kind == kind, "{kind} until {now:?}: {news:?}");
+        assert!(news[0].subject.whose.is_none() && news[0].evidence.contains("come and go"), "{news:?}");
+        let mut over = 0;
+        for second in 0..100 {
+            over += truth.look(&picture(Vec::new()), now + Duration::from_secs(second)).over.len();
+        }
+        assert_eq!((over, truth.standing().count()), (1, 0), "{kind}");
+    }
+}
+
+#[test]
+fn grace_runs_on_while_processes_follow_each_other() {
+    let grace = Duration::from_secs(10);
+    for (kind, violation) in each_short_violation().into_iter().skip(1) {
+        let (mut truth, mut now) = (calm(Violations::Kill { grace }), Duration::from_secs(100));
+        let (mut found, mut killed, mut ended) = (None, BTreeMap::new(), None);
+        while ended.is_none() && now < Duration::from_secs(130) {
+            let outcome = truth.look(&short_lives(now, 307, violation), now);
+            found = found.or_else(|| outcome.news.first().map(|_| now));
+            killed.extend(outcome.kill.iter().map(|finding| (finding.who, now)));
+            ended = outcome.end.contains_key(&name("a")).then_some(now);
+            now += outcome.again;
+        }
+        let first = *killed.values().min().unwrap_or(&now);
+        assert!(
+            found.is_some_and(|found| first >= found + grace && first < found + grace * 2),
+            "{kind}: {first:?}"
+        );
+        assert_eq!(killed.len(), 4, "{kind}: three by themselves, and the slice with the next");
+        assert!(ended.is_some(), "{kind}");
+        let later = now + Duration::from_secs(100);
+        assert!(
+            truth.look(&short_lives(later, 1, violation), later).kill.is_empty(),
+            "{kind}: it begins anew"
+        );
+    }
+}
+
+#[test]
+fn process_that_stays_is_killed_alone() {
+    let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+    for second in 0..100 {
+        let stays = picture(vec![user(9, 100, Whose::Relative { slice: name("a") })]);
+        let outcome = truth.look(&stays, Duration::from_secs(100 + second));
+        assert!(outcome.end.is_empty() && outcome.kill.iter().all(|finding| finding.who == Some(id(9))));
+    }
 }
 
 #[test]
@@ -283,6 +415,7 @@ proptest! {
         let violations = if kill { Violations::Kill { grace } } else { Violations::Report };
         let (mut truth, mut now) = (Truth::new(violations), Duration::ZERO);
         let mut found: BTreeMap<Subject, Duration> = BTreeMap::new();
+        let mut first: BTreeMap<(Kind, Option<SliceName>), Duration> = BTreeMap::new();
         for (picture, millis) in pictures {
             now += Duration::from_millis(millis);
             let outcome = truth.look(&picture, now);
@@ -291,11 +424,16 @@ proptest! {
             }
             for news in &outcome.news {
                 prop_assert!(found.insert(news.subject.clone(), now).is_none(), "told twice: {:?}", news);
+                first.entry((news.subject.kind.clone(), news.subject.slice.clone())).or_insert(now);
             }
             for killed in &outcome.kill {
                 prop_assert!(kill && killed.who.is_some() && killed.subject.slice.is_some());
                 prop_assert!(killed.subject.kind != Kind::ForeignProcess);
-                prop_assert!(now - found[&killed.subject] >= grace);
+                let offender = (killed.subject.kind.clone(), killed.subject.slice.clone());
+                prop_assert!(first.get(&offender).is_some_and(|first| now - *first >= grace));
+            }
+            for (slice, last) in &outcome.end {
+                prop_assert!(last.subject.slice.as_ref() == Some(slice) && outcome.kill.contains(last));
             }
             let standing: BTreeSet<_> = truth.standing().map(|finding| &finding.subject).collect();
             prop_assert_eq!(standing, found.keys().collect::<BTreeSet<_>>());

@@ -120,6 +120,10 @@ pub struct GpuView {
     pub committed_compute: Permille,
     /// Charged for a process's context before it is made.
     pub context_reserve: Bytes,
+    /// When that was measured, in Unix milliseconds, 0 if an earlier release did; nothing where it is assumed, as
+    /// `context_reserve_mib` of the configuration says.
+    #[serde(default)]
+    pub context_measured_unix_ms: Option<u64>,
     /// Utilisation in percent, where NVML tells.
     pub utilization_percent: Option<u32>,
     /// Memory interface utilisation in percent, where NVML tells.

@@ -38,6 +38,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long the child may take to leave before it is killed.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 
+/// Difference between two figures of the same context that its driver may make.
+const SAME: Bytes = Bytes::mib(16);
+
+/// More than a context takes on any GPU.
+const MOST: Bytes = Bytes::mib(2048);
+
 /// The driver hands out memory in blocks of this size.
 const BLOCK: u64 = 2 << 20;
 
@@ -54,7 +60,28 @@ pub fn context_cost(driver: &dyn Driver, gpu: &GpuFacts) -> Result<Bytes, Invent
     let mut command = Command::new(program);
     command.arg(ARGUMENT).arg(gpu.uuid.to_string());
     let child = ContextHolder::spawn(&mut command, gpu.uuid)?;
-    measure(driver, gpu.uuid, child.pid(), before).map(whole_blocks)
+    if let Some(cost) = measure(driver, gpu.uuid, child.pid())? {
+        return Ok(whole_blocks(cost));
+    }
+    let with = driver.state(gpu.uuid)?.used;
+    drop(child);
+    growth(gpu.uuid, before, with, driver.state(gpu.uuid)?.used).map(whole_blocks)
+}
+
+/// Cost of a context by what the whole GPU's use grew by with it and fell by without it. Other programs change that,
+/// too, and one figure is charged to all: where the two differ, or are more than any context takes, neither is believed.
+fn growth(gpu: GpuUuid, before: Bytes, with: Bytes, after: Bytes) -> Result<Bytes, InventoryError> {
+    let (grew, fell) = (with.saturating_sub(before), with.saturating_sub(after));
+    let apart = grew.saturating_sub(fell).max(fell.saturating_sub(grew));
+    if grew == Bytes::ZERO {
+        return Err(failure(gpu, "a context was made, but NVML shows no memory for it"));
+    }
+    if apart > SAME || grew > MOST {
+        let cause =
+            format!("the GPU's use grew by {grew} with a context and fell by {fell} without: others use it");
+        return Err(failure(gpu, cause));
+    }
+    Ok(grew)
 }
 
 fn failure(gpu: GpuUuid, cause: impl Into<String>) -> InventoryError {
@@ -65,28 +92,20 @@ fn whole_blocks(bytes: Bytes) -> Bytes {
     Bytes::new(bytes.get().div_ceil(BLOCK).saturating_mul(BLOCK))
 }
 
-/// Waits until two looks in a row agree on what the child holds. Where NVML does not tell that by process
-/// (another pid namespace, WDDM), what the whole GPU's use grew by has to do.
-fn measure(
-    driver: &dyn Driver,
-    gpu: GpuUuid,
-    child: HostPid,
-    before: Bytes,
-) -> Result<Bytes, InventoryError> {
+/// Waits until two looks in a row agree on what the child holds; nothing where NVML does not tell that by process
+/// (another pid namespace, WDDM).
+fn measure(driver: &dyn Driver, gpu: GpuUuid, child: HostPid) -> Result<Option<Bytes>, InventoryError> {
     let end = Instant::now() + NVML_DEADLINE;
     let mut last = None;
     while Instant::now() < end {
         let now = held(driver, gpu, child)?;
         if now.is_some() && now == last {
-            return Ok(now.unwrap_or_default());
+            return Ok(now);
         }
         last = now;
         thread::sleep(LOOK);
     }
-    match driver.state(gpu)?.used.saturating_sub(before) {
-        Bytes::ZERO => Err(failure(gpu, "a context was made, but NVML shows no memory for it")),
-        growth => Ok(growth),
-    }
+    Ok(None)
 }
 
 /// What NVML says the process holds, where it says so and it is not nothing.
@@ -181,14 +200,29 @@ mod tests {
     fn what_nvml_says_of_the_child_is_the_cost() {
         let driver = ScriptedDriver::new(vec![v100(0)]);
         driver.set_process(v100(0).uuid, HostPid::new(5), Bytes::mib(307));
-        let cost = measure(&driver, v100(0).uuid, HostPid::new(5), Bytes::ZERO);
-        assert_eq!(cost.map(whole_blocks), Ok(Bytes::mib(308)));
+        let cost = measure(&driver, v100(0).uuid, HostPid::new(5)).unwrap();
+        assert_eq!(cost.map(whole_blocks), Some(Bytes::mib(308)));
     }
 
     #[test]
-    fn where_nvml_names_another_pid_the_growth_is_the_cost() {
+    fn growth_is_the_cost_where_nvml_names_another_pid() {
         let driver = ScriptedDriver::new(vec![v100(0)]);
         driver.set_process(v100(0).uuid, HostPid::new(5), Bytes::mib(408));
-        assert_eq!(measure(&driver, v100(0).uuid, HostPid::new(6), Bytes::mib(100)), Ok(Bytes::mib(308)));
+        assert_eq!(measure(&driver, v100(0).uuid, HostPid::new(6)), Ok(None));
+        let grown = |before, with, after| {
+            growth(v100(0).uuid, Bytes::mib(before), Bytes::mib(with), Bytes::mib(after))
+        };
+        assert_eq!(grown(100, 408, 102), Ok(Bytes::mib(308)));
+        assert!(grown(100, 100, 100).is_err());
+    }
+
+    #[test]
+    fn growth_that_others_changed_is_not_the_cost() {
+        let grown = |before, with, after| {
+            growth(v100(0).uuid, Bytes::mib(before), Bytes::mib(with), Bytes::mib(after))
+        };
+        assert!(grown(100, 1408, 1100).is_err(), "a program allocated meanwhile");
+        assert!(grown(100, 8408, 100).is_err(), "a program allocated and freed meanwhile");
+        assert!(grown(500, 708, 400).is_err(), "a program freed meanwhile");
     }
 }

@@ -81,6 +81,31 @@ impl Arbiter {
         }
     }
 
+    /// What part of the time the driver saw a slice's processes compute on a GPU lately, if it can say. Nothing happens if
+    /// the slice is not known or not on that GPU.
+    pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
+        let now = self.pass(now);
+        self.charge(now);
+        if let Ok(at) = self.find(name) {
+            self.slices[at].1.confirm(now, gpu, busy, &self.rules);
+        }
+    }
+
+    /// From now on a slice is known to keep the GPU from others and to compute nothing, or no more: as long as it is, its
+    /// work is not waited for. Nothing happens if the slice is not known.
+    pub fn expect_nothing(&mut self, now: Instant, name: &SliceName, hollow: bool) {
+        self.pass(now);
+        if let Ok(at) = self.find(name) {
+            self.slices[at].1.set_hollow(hollow);
+        }
+    }
+
+    /// What part of the last second others waited because of a slice. Nothing if it is not known.
+    pub fn kept(&self, now: Instant, name: &SliceName) -> Permille {
+        let kept = self.member(name).map(|member| member.kept.share(now.max(self.now), Window::Second));
+        kept.unwrap_or(Permille::ZERO)
+    }
+
     /// A slice ends.
     pub fn leave(&mut self, now: Instant, name: &SliceName) {
         self.pass(now);
@@ -96,8 +121,9 @@ impl Arbiter {
         let Ok(at) = self.find(name) else { return };
         let member = &mut self.slices[at].1;
         let idled = member.has_idled(now, &seen, &self.rules);
-        member.observe(now, seen);
-        member.rejoins |= idled && member.wants();
+        let stood = member.beside;
+        member.observe(now, seen, &self.rules);
+        member.rejoins |= (idled || stood && !member.is_stalled(now, &self.rules)) && member.wants();
     }
 
     /// Decides. What it says is taken as done: the next decision names only what changes after that.
@@ -109,10 +135,16 @@ impl Arbiter {
         let sheet = core::mem::take(&mut self.sheet);
         let (sheet, look_again) = Round::new(now, &self.rules, &self.slices, &self.gpus, sheet).decide();
         let mut decision = Decision { leases: Vec::new(), look_again };
-        for ((name, member), verdict) in self.slices.iter_mut().zip(&sheet.verdicts) {
-            if member.obey(now, *verdict) {
+        for (((name, member), verdict), keeps) in
+            self.slices.iter_mut().zip(&sheet.verdicts).zip(&sheet.keeps)
+        {
+            member.keeps = *keeps;
+            if member.obey(now, *verdict, &self.rules) {
                 decision.leases.push((name.clone(), verdict.lease));
             }
+        }
+        for at in &sheet.interrupts {
+            self.slices[*at].1.interrupt(&self.rules);
         }
         decision.leases.sort_by_key(|(_, lease)| lease.open);
         self.sheet = sheet;
@@ -196,8 +228,15 @@ impl Arbiter {
         self.charged = now;
         self.slices.iter_mut().for_each(|(_, member)| member.take_busy(passed));
         self.gpus.iter_mut().for_each(|gpu| gpu.charge(passed, &mut self.slices));
-        self.slices.iter_mut().for_each(|(_, member)| member.charge(now, passed, &self.rules));
-        self.gpus.iter_mut().for_each(|gpu| gpu.weigh(now, &mut self.slices, &self.rules));
+        for at in 0..self.slices.len() {
+            let mut beside = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
+            let hidden = beside.any(|other| other.hides);
+            self.slices[at].1.charge(now, passed, hidden, &self.rules);
+        }
+        for gpu in &mut self.gpus {
+            gpu.bound_lags(now, &mut self.slices, &self.rules);
+            gpu.weigh(now, &mut self.slices, &self.rules);
+        }
     }
 
     /// Those who were idle begin not far behind the least served of those who were not, now that these are charged.
@@ -219,10 +258,13 @@ impl Arbiter {
                 (core::mem::take(&mut member.launched), core::mem::take(&mut member.ended))
             };
             if launched {
-                let before = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
-                let busy = before.filter(|other| other.seen.outstanding > Nanos::ZERO);
-                let (tail, most) = busy.fold((now, Nanos::ZERO), |(tail, most), other| {
-                    (tail.max(other.ends), most + other.seen.outstanding)
+                let mine = &self.slices[at].1;
+                let before = mine.neighbours.iter().filter_map(|other| {
+                    let other = &self.slices[*other].1;
+                    Some((other.delays_until(now, &self.rules)?, other.seen.outstanding))
+                });
+                let (tail, most) = before.fold((now, Nanos::ZERO), |(tail, most), (until, outstanding)| {
+                    (tail.max(until), most + outstanding)
                 });
                 let member = &mut self.slices[at].1;
                 // Two that are open at once come after each other in turn: not later than all that is there.

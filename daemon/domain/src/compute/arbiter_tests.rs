@@ -289,6 +289,29 @@ fn who_had_the_gpu_alone_owes_nothing_to_one_that_comes() {
     panic!("it never had the GPU again");
 }
 
+/// After how many milliseconds one of two may launch, whose other never makes progress with its work.
+fn comes_beside_a_stuck_one(hollow: bool) -> u64 {
+    let (mut arbiter, first, second) = (Arbiter::new(Rules::default()), name(0), name(1));
+    let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+    arbiter.admit(at(0), first.clone(), fair(500));
+    arbiter.admit(at(0), second.clone(), fair(500));
+    arbiter.expect_nothing(at(0), &first, hollow);
+    let came = (1..1000).find(|ms| {
+        let stuck = Observed { waiting: false, progress: 1, ..busy_for(Nanos::millis(*ms), true, 1) };
+        arbiter.observe(at(*ms), &first, stuck);
+        arbiter.observe(at(*ms), &second, Observed { waiting: true, ..Observed::default() });
+        arbiter.decide(at(*ms));
+        arbiter.lease(&second).is_some_and(|lease| lease.open)
+    });
+    came.expect("it comes in the end")
+}
+
+#[test]
+fn work_of_a_slice_that_computes_nothing_is_not_waited_for() {
+    let (waited, not) = (comes_beside_a_stuck_one(false), comes_beside_a_stuck_one(true));
+    assert!(not <= 15 && waited > 30, "{not} and {waited} ms");
+}
+
 #[test]
 fn nobody_waits_longer_for_one_that_stands_still_because_it_says_that_it_always_did() {
     let (mut arbiter, first, second) = (Arbiter::new(Rules::default()), name(0), name(1));

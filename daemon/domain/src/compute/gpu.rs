@@ -37,6 +37,8 @@ pub(super) struct Gpu {
     not_before: Instant,
     /// What each of its slices is charged at the moment.
     charged: Vec<Nanos>,
+    /// How far each of its slices was behind the others when it had the GPU, in virtual time.
+    lags: Vec<u128>,
 }
 
 impl Gpu {
@@ -50,6 +52,7 @@ impl Gpu {
             relaxed: false,
             not_before: now,
             charged: Vec::new(),
+            lags: Vec::new(),
         }
     }
 
@@ -62,6 +65,7 @@ impl Gpu {
     /// Nobody has it any more, until they are entered anew.
     pub(super) fn vacate(&mut self, now: Instant) {
         self.places.clear();
+        self.lags.clear();
         self.begin_watch(now);
     }
 
@@ -84,6 +88,42 @@ impl Gpu {
         }
     }
 
+    /// Bounds how far each slice is behind the others that want the GPU: by no more than [`Rules::lag`], or by what it was
+    /// while it had a turn for which it had waited. What it did not want meanwhile, or wanted until it was to have it, is not
+    /// owed to it.
+    pub(super) fn bound_lags(&mut self, now: Instant, slices: &mut Slices, rules: &Rules) {
+        let least = self.two_least(now, slices, rules);
+        self.lags.resize(self.places.len(), 0);
+        for ((at, _), kept) in self.places.iter().zip(&mut self.lags) {
+            let member = &mut slices[*at].1;
+            let behind = lag(*at, member, least);
+            if member.has_turn() && member.wants() && member.had_waited {
+                *kept = behind;
+            } else if !member.seen.waiting {
+                member.clock += behind.saturating_sub(member.paces(rules.lag).max(*kept));
+                *kept = (*kept).min(behind);
+            }
+        }
+    }
+
+    /// The slices with the least virtual time among those that want the GPU, and that time.
+    fn two_least(&self, now: Instant, slices: &Slices, rules: &Rules) -> [Option<(u128, usize)>; 2] {
+        let mut least: [Option<(u128, usize)>; 2] = [None, None];
+        for (at, _) in &self.places {
+            let member = &slices[*at].1;
+            if !member.counts(now, rules) || !member.wants() {
+                continue;
+            }
+            let own = (member.clock, *at);
+            least = match least {
+                [first, _] if first.is_none_or(|first| own < first) => [Some(own), first],
+                [first, second] if second.is_none_or(|second| own < second) => [first, Some(own)],
+                both => both,
+            };
+        }
+        least
+    }
+
     /// Takes in what was charged: from where newcomers begin, and whether there is time to spare.
     pub(super) fn weigh(&mut self, now: Instant, slices: &mut Slices, rules: &Rules) {
         self.raise_floor(now, slices, rules);
@@ -100,10 +140,7 @@ impl Gpu {
 
     fn raise_floor(&mut self, now: Instant, slices: &Slices, rules: &Rules) {
         let active = self.members(slices).filter(|member| {
-            member.terms.request > Permille::ZERO
-                && !member.terms.frozen
-                && !member.rejoins
-                && member.wanted_within(now, rules.hysteresis)
+            member.counts(now, rules) && !member.rejoins && member.wanted_within(now, rules.hysteresis)
         });
         let least = active.map(|member| member.clock).min().unwrap_or(0);
         self.floor = self.floor.max(least);
@@ -145,6 +182,12 @@ impl Gpu {
     fn demand_beside(&self, active: u64, watched: Nanos) -> u64 {
         self.busy.iter().map(|busy| part_of(*busy, (watched - *busy).scaled(active, 1))).sum()
     }
+}
+
+/// How far a slice is behind the first of two that is another.
+fn lag(at: usize, member: &Member, least: [Option<(u128, usize)>; 2]) -> u128 {
+    let other = least.into_iter().flatten().find(|(_, other)| *other != at);
+    other.map_or(0, |(clock, _)| clock.saturating_sub(member.clock))
 }
 
 /// How many thousandths one length is of it and another.

@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 use crate::compute::history::History;
 use crate::compute::rules::Rules;
-use crate::compute::terms::{Lease, Observed, Terms};
+use crate::compute::terms::{Lease, Observed, Terms, Window};
 use crate::compute::time::{Instant, Nanos};
 use crate::compute::verdict::{Reason, Verdict};
+use crate::id::GpuUuid;
+use crate::units::Permille;
 
 /// One slice.
 #[derive(Clone, Debug)]
@@ -47,7 +49,28 @@ pub(super) struct Member {
     pub(super) progressed_at: Instant,
     /// When it was closed last.
     pub(super) closed_at: Instant,
-    /// What it used since it was opened.
+    /// When it was opened last.
+    opened_at: Instant,
+    /// By when what it had outstanding when it was closed is over, whatever is seen of it later.
+    drained_by: Instant,
+    /// By when that should be over, if it takes twice what it was granted.
+    tail_ends: Instant,
+    /// What part of the time the driver saw its processes compute on each of its GPUs, and when that was said last; nothing
+    /// if it cannot say.
+    confirmed: Vec<(Option<Permille>, Instant)>,
+    /// It keeps the GPU from others and computes nothing, as the driver saw: its work is not waited for.
+    hollow: bool,
+    /// Another slice waits because of it: all the time that passes is charged to it.
+    pub(super) keeps: bool,
+    /// It was opened beside others without a turn, as it had work and made no progress.
+    pub(super) beside: bool,
+    /// Time that it may keep from others without using it before that is charged.
+    slack: Nanos,
+    /// It has used the GPU since it was opened last.
+    worked: bool,
+    /// What it has still to use of the least that an interrupted turn of another costs.
+    toll: Nanos,
+    /// What it was charged since it was opened.
     pub(super) turn: Nanos,
     /// When what it has outstanding should be done.
     pub(super) ends: Instant,
@@ -72,10 +95,16 @@ pub(super) struct Member {
     pub(super) fills: bool,
     /// It was opened because it waited too long, until it has launched once.
     pub(super) spared: bool,
+    /// It was opened last because it waited too long.
+    was_spared: bool,
+    /// A thread of it waited at the gate when it was opened last.
+    pub(super) had_waited: bool,
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,
     /// One for each of its GPUs.
     pub(super) history: Vec<History>,
+    /// Time in which others waited because of it.
+    pub(super) kept: History,
     pub(super) reason: Reason,
 }
 
@@ -102,6 +131,16 @@ impl Member {
             waits_since: None,
             progressed_at: now,
             closed_at: now,
+            opened_at: now,
+            drained_by: now + rules.stall + rules.longest + rules.lone_depth.scaled(2, 1),
+            tail_ends: now,
+            confirmed: vec![(None, now); gpus],
+            hollow: false,
+            keeps: false,
+            beside: false,
+            slack: Nanos::ZERO,
+            worked: false,
+            toll: Nanos::ZERO,
             turn: Nanos::ZERO,
             ends: now,
             busy_since: now,
@@ -114,8 +153,11 @@ impl Member {
             admits: 0,
             fills: false,
             spared: false,
+            was_spared: false,
+            had_waited: false,
             woke: false,
             history: vec![History::new(); gpus],
+            kept: History::new(),
             reason: Reason::NoWork,
         }
     }
@@ -125,11 +167,14 @@ impl Member {
             self.counted = None;
             self.used = vec![Nanos::ZERO; terms.gpus.len()];
             self.history = vec![History::new(); terms.gpus.len()];
+            self.confirmed = vec![(None, self.progressed_at); terms.gpus.len()];
         }
         self.terms = terms;
     }
 
-    pub(super) fn observe(&mut self, now: Instant, seen: Observed) {
+    pub(super) fn observe(&mut self, now: Instant, mut seen: Observed, rules: &Rules) {
+        // Others reckon with its end: what a record shows beyond all that a lease grants does not put that off.
+        seen.outstanding = seen.outstanding.min(rules.lone_depth + rules.longest);
         let (was_idle, idle) = (self.seen.outstanding == Nanos::ZERO, seen.outstanding == Nanos::ZERO);
         let progress = seen.progress != self.seen.progress;
         if self.counted.is_none() {
@@ -150,6 +195,10 @@ impl Member {
         self.ended |= idle && !was_idle;
         if was_idle && !idle {
             self.busy_since = now;
+        }
+        if idle && !self.is_open() && now.since(self.closed_at) >= rules.drained {
+            // Closed, it launches nothing more.
+            self.drained_by = self.drained_by.min(now);
         }
         let (wanted, wants) = (self.wants(), seen.waiting || !idle);
         if wanted && !wants {
@@ -175,9 +224,12 @@ impl Member {
     }
 
     /// It is told what was decided. Says whether that is another lease than before.
-    pub(super) fn obey(&mut self, now: Instant, verdict: Verdict) -> bool {
+    pub(super) fn obey(&mut self, now: Instant, verdict: Verdict, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
+            (self.opened_at, self.was_spared) = (now, verdict.spared);
+            self.had_waited = self.seen.waiting;
+            self.worked = false;
             self.turn = Nanos::ZERO;
             self.woke = false;
             if self.seen.outstanding == Nanos::ZERO {
@@ -186,11 +238,21 @@ impl Member {
         }
         if was && !is {
             self.closed_at = now;
+            if !self.beside {
+                let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
+                let tail = self.seen.outstanding.min(granted).scaled(2, 1);
+                let patience = rules.stall + self.longest(rules).scaled(5, 2);
+                self.drained_by = now + if self.hollow { Nanos::ZERO } else { patience + tail };
+                let kernel = self.seen.kernel.min(rules.longest);
+                let tail = self.seen.outstanding.min(granted.max(kernel)).scaled(2, 1);
+                self.tail_ends = now + tail + rules.overlap;
+            }
             if self.seen.outstanding > self.seen.kernel {
                 self.dries = self.dries.saturating_sub(1);
             }
         }
         (self.fills, self.spared, self.reason) = (verdict.fills, verdict.spared, verdict.reason);
+        self.beside = verdict.beside;
         self.waits_since = if self.wants() && !is { self.waits_since.or(Some(now)) } else { None };
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }
@@ -211,23 +273,90 @@ impl Member {
         }
     }
 
-    /// It is charged what it used up to now, and as much time went by.
-    pub(super) fn charge(&mut self, now: Instant, passed: Nanos, rules: &Rules) {
+    /// It is charged what it used up to now, and as much time went by; `hidden` use of another slice is known to be in
+    /// that.
+    pub(super) fn charge(&mut self, now: Instant, passed: Nanos, hidden: bool, rules: &Rules) {
         let used = most(&self.used);
+        // What a record shows of use at the same time relieves no other slice; what the driver shows does.
+        let had = if hidden { most(&self.said).min(passed) } else { used };
+        let charged = used + self.beyond_slack(now, had, passed, rules);
+        self.worked |= used > Nanos::ZERO;
+        let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
+        self.kept.add(from, now, if self.keeps { passed } else { Nanos::ZERO });
         if used > Nanos::ZERO {
-            let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
             for ((history, used), said) in self.history.iter_mut().zip(&self.used).zip(&self.said) {
                 history.add(from, now, *used.min(said));
             }
             // Whatever it looked like when it was looked at, it had work.
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
-            self.turn += used;
-            self.clock += self.paces(used);
         }
+        self.turn += charged;
+        let toll = if self.wants() { Nanos::ZERO } else { core::mem::take(&mut self.toll) };
+        let unpaid = if self.worked { Nanos::ZERO } else { toll - charged };
+        self.clock += self.paces(charged + unpaid);
         self.pass_limit(passed, used, rules);
         let bound = i128::from(rules.burst.get());
-        self.owed = (self.owed + part(passed, self.terms.request.get()) - i128::from(used.get()))
+        self.owed = (self.owed + part(passed, self.terms.request.get()) - i128::from(charged.get()))
             .clamp(-4 * bound, 4 * bound);
+    }
+
+    /// What is kept from others costs as much as what is used, less the slack that hand-overs and the gaps of a program
+    /// that waits for its own work take. A little of it comes by request: all slices of a GPU together have
+    /// [`Rules::slack`] of the time. More comes with use that the driver has seen: what a record shows earns none, but where
+    /// the driver cannot say.
+    fn beyond_slack(&mut self, now: Instant, used: Nanos, passed: Nanos, rules: &Rules) -> Nanos {
+        let by_request =
+            passed.scaled(u64::from(rules.slack) * u64::from(self.terms.request.get()), 1_000_000);
+        let computed = match self.computed(now, rules) {
+            Some(seen) => passed.scaled(u64::from(seen.get()), 1000),
+            None => used,
+        };
+        let by_use = computed.scaled(u64::from(rules.gaps), 1000);
+        self.slack = (self.slack + by_request + by_use).min(rules.most_slack);
+        if !self.keeps {
+            return Nanos::ZERO;
+        }
+        let unused = passed - used;
+        let forgiven = unused.min(self.slack);
+        self.slack = self.slack - forgiven;
+        unused - forgiven
+    }
+
+    /// What part of the time the driver saw its processes compute lately, on the GPU where that was most; nothing if it
+    /// cannot say.
+    fn computed(&self, now: Instant, rules: &Rules) -> Option<Permille> {
+        let lately = |(seen, at): &(Option<Permille>, Instant)| {
+            let is_late = now.since(*at) > rules.confirmed;
+            seen.map(|seen| if is_late { Permille::ZERO } else { seen })
+        };
+        self.confirmed.iter().map(lately).try_fold(Permille::ZERO, |most, seen| Some(most.max(seen?)))
+    }
+
+    /// Whether the GPU may be kept for it while it is away: the driver saw its processes compute, or cannot say.
+    pub(super) fn is_worth_keeping_for(&self, now: Instant, rules: &Rules) -> bool {
+        self.computed(now, rules) != Some(Permille::ZERO)
+    }
+
+    /// So much of the time the driver saw its processes compute on a GPU lately; nothing if it cannot say. That it saw none
+    /// says something only of a slice because of which others waited meanwhile.
+    pub(super) fn confirm(&mut self, now: Instant, gpu: GpuUuid, busy: Option<Permille>, rules: &Rules) {
+        let was_idle =
+            busy == Some(Permille::ZERO) && self.kept.share(now, Window::Second).get() < rules.held;
+        let own = self.terms.gpus.iter().zip(&mut self.confirmed).find(|(own, _)| **own == gpu);
+        if let Some((_, confirmed)) = own {
+            *confirmed = (busy.filter(|_| !was_idle), now);
+        }
+    }
+
+    /// From now on its work is not waited for, or is again.
+    pub(super) const fn set_hollow(&mut self, hollow: bool) {
+        self.hollow = hollow;
+    }
+
+    /// It has ended another's turn before its time, which costs that one a hand-over: one that asks for the GPU and does
+    /// nothing with it pays for it nevertheless.
+    pub(super) fn interrupt(&mut self, rules: &Rules) {
+        self.toll = self.toll.max(rules.overlap);
     }
 
     /// It is known to use its GPUs without saying so, or no more, and charged for what it used until now and did not say.
@@ -240,7 +369,7 @@ impl Member {
     }
 
     /// By how much its virtual time goes on while it uses so much.
-    fn paces(&self, used: Nanos) -> u128 {
+    pub(super) fn paces(&self, used: Nanos) -> u128 {
         u128::from(used.get()) * 1000 / u128::from(self.weight())
     }
 
@@ -287,8 +416,21 @@ impl Member {
         self.owed > 0
     }
 
+    /// Whether the virtual time of others is measured by its own: it was promised some of the GPU, and may use it.
+    pub(super) fn counts(&self, now: Instant, rules: &Rules) -> bool {
+        self.terms.request > Permille::ZERO
+            && !self.terms.frozen
+            && !self.limited
+            && !self.is_stalled(now, rules)
+    }
+
     pub(super) fn wants(&self) -> bool {
         self.seen.waiting || self.seen.outstanding > Nanos::ZERO
+    }
+
+    /// Whether it is open, and others wait for it.
+    pub(super) fn has_turn(&self) -> bool {
+        self.is_open() && !self.beside
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -308,10 +450,39 @@ impl Member {
         self.wants() && (self.is_open() || !idle) && now.since(self.progressed_at) > bound
     }
 
+    /// Whether it still shows work outstanding when all that it was granted must be over. Closed, it can launch nothing,
+    /// so that no other slice waits for the end of that.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        !self.is_open() && now > self.drained_by
+    }
+
+    /// Until when what another launches now comes after the work of this one; nothing if it need not. What a closed record
+    /// shows beyond what it was granted puts off nothing.
+    pub(super) fn delays_until(&self, now: Instant, rules: &Rules) -> Option<Instant> {
+        if self.seen.outstanding == Nanos::ZERO || self.is_stalled(now, rules) || self.is_overdue(now) {
+            return None;
+        }
+        Some(if self.is_open() { self.ends } else { self.ends.min(self.tail_ends) })
+    }
+
+    /// Whether it was opened for one launch and has not made it in time.
+    pub(super) fn dawdles(&self, now: Instant, rules: &Rules) -> bool {
+        now.since(self.opened_at) > rules.hysteresis
+    }
+
     /// Its longest kernel, as far as others wait for it. What takes longer may be waiting for something else, and the
     /// longer it is waited for the longer it takes.
     pub(super) fn longest(&self, rules: &Rules) -> Nanos {
         self.seen.longest.min(rules.longest)
+    }
+
+    /// Whether it has waited so long that it goes first for one launch, whatever it is owed. It waits the longer the more
+    /// that costs others: by what it says of its launches, and by what the last one that was let through so kept from
+    /// them.
+    pub(super) fn is_starved(&self, now: Instant, rules: &Rules) -> bool {
+        let cost = if self.was_spared { self.turn } else { Nanos::ZERO };
+        let patience = rules.starved + self.longest(rules).max(cost).scaled(20, 1);
+        self.waits_since.is_some_and(|since| now.since(since) >= patience)
     }
 
     /// Whether it wants the GPU, or did not longer ago than `time`.

@@ -30,10 +30,14 @@ pub struct Rules {
     pub preempt: Nanos,
     /// How much GPU time an idle slice may save up.
     pub memory: Nanos,
+    /// How far a slice may fall behind others in GPU time while it wants nothing, between two kernels.
+    pub lag: Nanos,
     /// The next slice is opened when the former has no more than this outstanding.
     pub overlap: Nanos,
     /// A slice with work that makes no progress for so long, and its longest kernel besides, is waited for no more.
     pub stall: Nanos,
+    /// A slice that is seen with nothing outstanding so long after it was closed has nothing outstanding until it is opened.
+    pub drained: Nanos,
     /// Kernels that take longer than this are not waited for in full.
     pub longest: Nanos,
     /// A slice that waited so long goes first, for one launch, whatever it is owed.
@@ -42,6 +46,17 @@ pub struct Rules {
     pub burst: Nanos,
     /// How long a slice of higher priority counts as being about after it wanted the GPU.
     pub about: Nanos,
+    /// Time that all slices of a GPU may keep from others beyond what they use before that is charged, in permille of
+    /// the time; each has its request of that.
+    pub slack: u32,
+    /// The same in permille of the time for which the driver saw a slice's processes compute.
+    pub gaps: u32,
+    /// For which part of the time others may wait because of a slice of which the driver sees nothing compute.
+    pub held: u32,
+    /// For how long that holds which the driver saw.
+    pub confirmed: Nanos,
+    /// The most of both that a slice saves up.
+    pub most_slack: Nanos,
     /// The next slice is opened only when the former has nothing outstanding.
     pub strict_drain: bool,
 }
@@ -61,12 +76,19 @@ impl Default for Rules {
             lead: Nanos::millis(10),
             preempt: Nanos::millis(1),
             memory: Nanos::millis(10),
+            lag: Nanos::millis(40),
             overlap: Nanos::micros(250),
             stall: Nanos::millis(30),
+            drained: Nanos::millis(1),
             longest: Nanos::millis(40),
             starved: Nanos::millis(500),
             burst: Nanos::millis(15),
             about: Nanos::millis(1000),
+            slack: 30,
+            gaps: 350,
+            held: 100,
+            confirmed: Nanos::millis(3000),
+            most_slack: Nanos::millis(2),
             strict_drain: false,
         }
     }

@@ -97,6 +97,11 @@ impl Instant {
         self.0
     }
 
+    /// What a clock shows at this moment that is so many nanoseconds ahead.
+    pub const fn ahead_by(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add_signed(nanos))
+    }
+
     /// How long ago `earlier` was; nothing if it is yet to come.
     pub fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))

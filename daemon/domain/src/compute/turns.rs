@@ -34,6 +34,10 @@ pub(super) struct Sheet {
     keepers: Vec<usize>,
     /// Who has one, and nothing more to do with it.
     leavers: Vec<usize>,
+    /// Slices for which another's turn ends before its time.
+    pub(super) interrupts: Vec<usize>,
+    /// For each slice, in their order: another that may run waits because of it.
+    pub(super) keeps: Vec<bool>,
     /// What is decided on each slice, in their order.
     pub(super) verdicts: Vec<Verdict>,
 }
@@ -45,6 +49,8 @@ impl Sheet {
             chosen: Vec::new(),
             keepers: Vec::new(),
             leavers: Vec::new(),
+            interrupts: Vec::new(),
+            keeps: Vec::new(),
             verdicts: Vec::new(),
         }
     }
@@ -53,6 +59,8 @@ impl Sheet {
         for list in [&mut self.order, &mut self.chosen, &mut self.keepers, &mut self.leavers] {
             list.clear();
         }
+        self.interrupts.clear();
+        self.keeps.clear();
         self.verdicts.clear();
         self
     }
@@ -83,12 +91,14 @@ impl<'a> Round<'a> {
 
     /// What is decided, and when to decide again if nothing happens until then.
     pub(super) fn decide(mut self) -> (Sheet, Option<Instant>) {
+        self.sheet.keeps.resize(self.slices.len(), false);
         self.rank();
         self.choose();
         for at in 0..self.slices.len() {
             let verdict = self.judge(at);
             self.sheet.verdicts.push(verdict);
         }
+        self.find_keepers();
         self.watch_tails();
         (self.sheet, self.look_again)
     }
@@ -143,10 +153,7 @@ impl Round<'_> {
     }
 
     fn is_starved(&self, at: usize) -> bool {
-        let member = self.at(at);
-        member.waits_since.is_some_and(|since| {
-            self.now.since(since) >= self.rules.starved + member.longest(self.rules).scaled(20, 1)
-        })
+        self.at(at).is_starved(self.now, self.rules)
     }
 
     /// The first in order that wants a GPU of this slice and is not open.
@@ -190,7 +197,11 @@ impl Round<'_> {
                 continue;
             }
             match self.challenger(at) {
-                Some(challenger) if self.turn_ends(at, challenger) => {}
+                Some(challenger) if self.turn_ends(at, challenger) => {
+                    if member.turn < self.quantum(at) {
+                        self.sheet.interrupts.push(challenger);
+                    }
+                }
                 Some(_) if self.rules.width > 1 && idle => {}
                 Some(_) if self.rules.width <= 1 && member.is_drying(self.now, self.rules) => {
                     self.sheet.leavers.push(at);
@@ -233,7 +244,8 @@ impl Round<'_> {
         let mut held = false;
         for other in self.others(at) {
             let other_is = self.at(other);
-            if !self.is_away(other) || other_is.terms.frozen || other_is.limited {
+            let worth_it = other_is.is_worth_keeping_for(self.now, self.rules);
+            if !self.is_away(other) || other_is.terms.frozen || other_is.limited || !worth_it {
                 continue;
             }
             let first = if mine.terms.request > Permille::ZERO {
@@ -244,6 +256,7 @@ impl Round<'_> {
             let Some(left) = other_is.returns_in(self.now, self.rules) else { continue };
             if first && left + self.rules.overlap < mine.seen.kernel {
                 held = true;
+                self.sheet.keeps[other] = true;
                 self.look_in(self.rules.grace + left);
             }
         }
@@ -259,10 +272,26 @@ impl Round<'_> {
         self.rules.round.scaled(1, wanting).min(most).max(self.rules.least_quantum)
     }
 
+    /// Marks the slices that have a turn while others that may run wait closed. Until the next decision they are charged
+    /// for all the time that passes, whatever their records show of it.
+    fn find_keepers(&mut self) {
+        for place in 0..self.sheet.chosen.len() {
+            let at = self.sheet.chosen[place];
+            let waits = |other: usize| {
+                !self.sheet.verdicts[other].lease.open
+                    && self.may_run(other)
+                    && !self.sheet.chosen.contains(&other)
+            };
+            if self.sheet.verdicts[at].lease.open && self.others(at).any(waits) {
+                self.sheet.keeps[at] = true;
+            }
+        }
+    }
+
     fn turn_ends(&self, at: usize, challenger: usize) -> bool {
         let (mine, rival) = (self.at(at), self.at(challenger));
         let (my_tier, its_tier) = (self.tier(at), self.tier(challenger));
-        if mine.spared && mine.seen.outstanding == Nanos::ZERO {
+        if mine.spared && mine.seen.outstanding == Nanos::ZERO && !mine.dawdles(self.now, self.rules) {
             return false;
         }
         if its_tier != my_tier {

@@ -8,6 +8,8 @@ pub(super) struct Verdict {
     pub(super) lease: Lease,
     pub(super) fills: bool,
     pub(super) spared: bool,
+    /// It is open without a turn, and no other slice waits for it.
+    pub(super) beside: bool,
     pub(super) reason: Reason,
 }
 

@@ -39,10 +39,10 @@ impl History {
 
     /// Enters what happened.
     pub fn enter(&mut self, happening: Happening, now_unix_ms: u64) -> &Event {
-        let Happening { kind, slice, gpu, pid, evidence } = happening;
+        let Happening { kind, slice, gpu, pid, actor, evidence } = happening;
         let (seq, severity) = (self.next, kind.severity());
         self.next = self.next.saturating_add(1);
-        self.keep(Event { seq, time_unix_ms: now_unix_ms, severity, kind, slice, gpu, pid, evidence })
+        self.keep(Event { seq, time_unix_ms: now_unix_ms, severity, kind, slice, gpu, pid, actor, evidence })
     }
 
     fn keep(&mut self, event: Event) -> &Event {

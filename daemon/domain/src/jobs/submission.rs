@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::amount::MilliGpus;
 use super::job::{JobSpec, Kind};
 use super::project::{Affinity, Project};
+use super::ticket::TicketId;
 
 /// A job as it is handed in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Submission {
     pub launch: Launch,
     /// How it is treated.
     pub terms: Terms,
+    /// The submitter's word to the job launcher; older clients have none, and a user's own daemon needs none.
+    pub ticket: Option<TicketId>,
 }
 
 /// What a job's members run.

@@ -81,11 +81,15 @@ pub struct Served {
     pub slice: SliceName,
     /// For which part of the time its processes ran on the GPU, as the driver says; nothing where it says nothing new.
     pub busy: Option<Permille>,
+    /// For which part of the time they ran there, or read or wrote its memory. Nothing where the driver says nothing new.
+    pub worked: Option<Permille>,
     /// For which part of the time they read or wrote memory, as the driver says, where copies and fills are not counted.
     /// Nothing where they are.
     pub moved: Permille,
     /// Which part of the time was counted for the slice.
     pub counted: Permille,
+    /// For which part of the time others waited because of it.
+    pub kept: Permille,
     /// Whoever ran most.
     pub busiest: Option<ProcessId>,
 }

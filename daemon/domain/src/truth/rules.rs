@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Charged, Deceit, Found, OnGpu, Picture, Served, Subject, User, Whose};
+use super::{Charged, Deceit, Finding, Found, OnGpu, Picture, Served, Subject, User, Whose};
 use crate::event::Kind;
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
@@ -23,6 +23,11 @@ const UNSEEN: u32 = 200;
 const STRANGERS: u32 = 2;
 const AMOUNTS: u32 = 3;
 const AT_ONCE: u32 = 1;
+/// The driver's samples may be of a second ago, and a slice may have begun since.
+const SAMPLES: u32 = 8;
+
+/// For so much of the time others may wait because of a slice whose processes the driver does not see compute.
+const HELD: u32 = 100;
 
 /// Something that does not fit, at one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +44,16 @@ pub(super) struct Doubt {
 
 impl Doubt {
     /// What counts once it was seen often enough; by nobody knows whom.
-    const fn new(evidence: String) -> Self {
+    pub(super) const fn new(evidence: String) -> Self {
         Self { evidence, who: None, excess: Bytes::ZERO, unsaid: Permille::ZERO, patience: AMOUNTS }
+    }
+}
+
+impl Doubt {
+    /// As a finding about this subject.
+    pub(super) fn finding(&self, subject: &Subject) -> Finding {
+        let Self { evidence, who, excess, .. } = self.clone();
+        Finding { subject: subject.clone(), who, evidence, excess }
     }
 }
 
@@ -49,7 +62,8 @@ pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
     let of_gpu = |on: &OnGpu| {
         let users = on.users.iter().filter_map(|user| of_user(on, user));
         let users = users.chain(on.slices.iter().filter_map(|served| of_crowd(on, &served.slice)));
-        users.chain(on.slices.iter().filter_map(|served| of_slice(on.gpu, served))).collect::<Vec<_>>()
+        let users = users.chain(on.slices.iter().filter_map(|served| of_slice(on.gpu, served)));
+        users.chain(on.slices.iter().filter_map(|served| of_holder(on.gpu, served))).collect::<Vec<_>>()
     };
     picture.gpus.iter().flat_map(of_gpu).chain(picture.found.iter().map(of_page)).collect()
 }
@@ -57,7 +71,10 @@ pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
 /// What cannot be told from this picture.
 pub(super) fn unsure(picture: &Picture) -> impl Iterator<Item = Subject> + '_ {
     let slices = picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| (on.gpu, served)));
-    slices.filter(|(_, served)| served.busy.is_none()).map(|(gpu, served)| bypass(gpu, served))
+    let unknown = slices.filter(|(_, served)| served.busy.is_none());
+    unknown.flat_map(|(gpu, served)| {
+        [Kind::GateBypassed, Kind::GpuHeldIdle].map(|kind| about(kind, gpu, served))
+    })
 }
 
 fn of_user(on: &OnGpu, user: &User) -> Option<(Subject, Doubt)> {
@@ -134,9 +151,20 @@ fn unsuspected(user: &User, of: &SliceName) -> Option<Held> {
     }
 }
 
-fn bypass(gpu: GpuUuid, served: &Served) -> Subject {
-    let (kind, slice) = (Kind::GateBypassed, Some(served.slice.clone()));
-    Subject { kind, slice, gpu: Some(gpu), whose: None }
+fn about(kind: Kind, gpu: GpuUuid, served: &Served) -> Subject {
+    Subject { kind, slice: Some(served.slice.clone()), gpu: Some(gpu), whose: None }
+}
+
+/// One that says that it uses the GPU, and keeps others from it.
+fn of_holder(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
+    let kept = served.kept;
+    (served.worked == Some(Permille::ZERO) && kept.get() >= HELD).then(|| {
+        let evidence = format!(
+            "others waited for {kept} of the time because of the slice, and the driver saw none of its processes \
+             compute or move memory: its work is not waited for until it does"
+        );
+        (about(Kind::GpuHeldIdle, gpu, served), Doubt { patience: SAMPLES, ..Doubt::new(evidence) })
+    })
 }
 
 fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
@@ -151,7 +179,7 @@ fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
              some launches do not wait for their turn, or are not told"
         );
         let unsaid = Permille::try_from(unexcused.saturating_sub(counted.get())).unwrap_or(Permille::WHOLE);
-        (bypass(gpu, served), Doubt { who: served.busiest, unsaid, ..Doubt::new(evidence) })
+        (about(Kind::GateBypassed, gpu, served), Doubt { who: served.busiest, unsaid, ..Doubt::new(evidence) })
     })
 }
 

@@ -31,7 +31,7 @@ impl Round<'_> {
         if self.is_relaxed(at) {
             self.look_in(self.rules.hysteresis);
             let lease = Lease { open: true, depth: self.rules.depth, least: 2, bell: false, frozen: false };
-            return Verdict { lease, fills: false, spared: false, reason: Reason::Running };
+            return Verdict { lease, fills: false, spared: false, beside: false, reason: Reason::Running };
         }
         if !member.wants() {
             return self.judge_idle(at, chosen, reason);
@@ -39,7 +39,7 @@ impl Round<'_> {
         if member.is_stalled(self.now, self.rules) {
             // It may go on whenever it can. Nobody waits for it.
             let lease = Lease { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
-            return Verdict { lease, fills: true, spared: false, reason };
+            return Verdict { lease, fills: true, spared: false, beside: true, reason };
         }
         if !chosen {
             self.look_in(LEISURE); // it may be starving
@@ -98,7 +98,7 @@ impl Round<'_> {
             bell: member.seen.outstanding > Nanos::ZERO,
             frozen: member.terms.frozen,
         };
-        Verdict { lease, fills: false, spared: false, reason }
+        Verdict { lease, fills: false, spared: false, beside: false, reason }
     }
 
     fn opened(&self, at: usize) -> Verdict {
@@ -119,6 +119,7 @@ impl Round<'_> {
             away && !other.terms.frozen
                 && !other.limited
                 && other.wanted_within(now, rules.hysteresis)
+                && other.is_worth_keeping_for(now, rules)
                 && other.clock < member.clock
         });
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
@@ -140,7 +141,7 @@ impl Round<'_> {
         let above = others().any(|other| other.terms.priority < member.terms.priority);
         let lease =
             Lease { open: true, depth, least, bell: contended || above || member.has_limit(), frozen: false };
-        Verdict { lease, fills, spared, reason: Reason::Running }
+        Verdict { lease, fills, spared, beside: false, reason: Reason::Running }
     }
 
     fn reason(&self, at: usize) -> Reason {
@@ -166,12 +167,13 @@ impl Round<'_> {
         for other in self.others(at) {
             let member = self.at(other);
             let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&other);
-            if !left || member.is_stalled(self.now, self.rules) {
+            if !left || member.is_stalled(self.now, self.rules) || member.is_overdue(self.now) {
                 continue;
             }
             let wait = self.still_busy(other);
             if wait > Nanos::ZERO {
                 clear = false;
+                self.sheet.keeps[other] = true;
                 let last = member.is_predictable() && member.seen.outstanding <= member.seen.kernel;
                 self.look_in(if last { wait } else { wait.scaled(1, 2) });
             }
@@ -220,7 +222,7 @@ impl Round<'_> {
         for at in 0..self.slices.len() {
             let member = self.at(at);
             let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&at);
-            if !left || member.is_stalled(self.now, self.rules) {
+            if !left || member.is_stalled(self.now, self.rules) || member.is_overdue(self.now) {
                 continue;
             }
             if !member.is_predictable() {
