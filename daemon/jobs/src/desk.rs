@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 use tranche_domain::jobs::{
-    Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission, permit_another,
+    Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission, TicketId,
+    permit_another,
 };
 use tranche_shm::crash::point;
 
@@ -17,6 +18,7 @@ use crate::folder::Folders;
 use crate::history::Point;
 use crate::launch::Launcher;
 use crate::recover;
+use crate::reserve;
 use crate::retain::Retention;
 use crate::site::Site;
 use crate::state::State;
@@ -64,6 +66,9 @@ impl<S: Site> Desk<S> {
         let clock = Clock::again(all.node.clock, all.node.boot != boot, site.clocks());
         let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
         recover::unmarked(&state).iter().for_each(|slice| site.claim(slice));
+        if let Err(error) = reserve::hold(folder) {
+            tracing::debug!(%error, "no room is held for what is kept of jobs");
+        }
         let (retention, bell) = (Retention::DEFAULT, Notify::new());
         let state = Mutex::new(state);
         Ok(Self { site, launcher, folders, store, boot, clock, retention, bell, state })
@@ -170,6 +175,7 @@ impl<S: Site> Desk<S> {
         if state.find(&spec.project, &spec.name).is_some() {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
+        self.check_ticket(submission.ticket.as_ref(), owner)?;
         let id = state.board.submit(spec.clone())?;
         state.insert(id, Entry::new(&submission, owner, self.now().unix_ms));
         state.fresh.insert(id);
@@ -181,6 +187,16 @@ impl<S: Site> Desk<S> {
         })?;
         self.bell.notify_one();
         Ok(())
+    }
+
+    /// A job that could never be started is refused at once.
+    fn check_ticket(&self, ticket: Option<&TicketId>, owner: Owner) -> Result<(), DeskError> {
+        let Owner { uid, .. } = owner;
+        match ticket {
+            Some(ticket) if !ticket.is_of(uid) => Err(DeskError::OthersTicket { uid }),
+            None if self.launcher.needs_ticket(owner) => Err(DeskError::NoTicket { uid }),
+            _ => Ok(()),
+        }
     }
 
     /// Ends a job and forgets it.
@@ -264,6 +280,18 @@ impl<S: Site> Desk<S> {
         Ok(self.store.history(since_unix_ms)?)
     }
 
+    /// Voids tickets of jobs that are over, while others go on.
+    fn revoke(&self, tickets: Vec<TicketId>) {
+        if tickets.is_empty() {
+            return;
+        }
+        let launcher = self.launcher.clone();
+        let revoking =
+            std::thread::Builder::new().name("revoke".into()).spawn(move || launcher.revoke(tickets));
+        // Without a thread they stay until they expire.
+        drop(revoking);
+    }
+
     /// Keeps all that has changed.
     pub(crate) fn keep(&self, state: &mut State) -> Result<(), DeskError> {
         let changes = state.changes(&self.boot, self.now().clock);
@@ -272,6 +300,7 @@ impl<S: Site> Desk<S> {
             Ok(()) => {
                 point("jobs: kept");
                 state.kept_now(changes);
+                self.revoke(std::mem::take(&mut state.revoked));
                 Ok(())
             }
             Err(error) => {

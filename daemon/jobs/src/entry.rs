@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::SliceName;
-use tranche_domain::jobs::{JobName, JobSpec, MemberId, ProjectName, Submission, Terms};
+use tranche_domain::jobs::{JobName, JobSpec, MemberId, ProjectName, Submission, Terms, TicketId};
 
 use crate::clock::Moment;
 use crate::flock::Outcome;
@@ -32,6 +32,9 @@ pub(crate) struct Entry {
     /// The same by the desk's clock. An earlier daemon had none: then it is when that began.
     #[serde(default)]
     pub(crate) ended: Moment,
+    /// The submitter's word to the job launcher; an earlier daemon asked for none.
+    #[serde(default)]
+    pub(crate) ticket: Option<TicketId>,
     /// Members that were started, by number.
     pub(crate) members: BTreeMap<u32, Member>,
 }
@@ -113,7 +116,7 @@ impl End {
     /// Of a command that could not be started, or ended badly.
     fn bad(outcome: &Outcome) -> Self {
         let private = matches!(outcome, Outcome::NotStarted(_));
-        let why = outcome.to_string().chars().take(LONGEST_REASON).collect();
+        let why = cut(&outcome.to_string());
         Self { success: false, why, private }
     }
 
@@ -123,6 +126,10 @@ impl End {
     }
 }
 
+fn cut(reason: &str) -> String {
+    reason.chars().take(LONGEST_REASON).collect()
+}
+
 /// What came of one start of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
@@ -130,13 +137,15 @@ pub(crate) enum Run {
     Never,
     /// Not even its slice could be made, or its shepherd started.
     Refused(String),
+    /// The job launcher refuses to run it, now and later.
+    Barred(String),
     /// It ended; `told` if only after it was told to.
     Ended { outcome: Outcome, told: bool },
 }
 
 impl Entry {
     pub(crate) fn new(submission: &Submission, owner: Owner, now_unix_ms: u64) -> Self {
-        let Submission { spec, terms, .. } = submission;
+        let Submission { spec, terms, ticket, .. } = submission;
         Self {
             spec: spec.clone(),
             terms: *terms,
@@ -144,6 +153,7 @@ impl Entry {
             submitted_unix_ms: now_unix_ms,
             ended_unix_ms: None,
             ended: Moment::default(),
+            ticket: ticket.clone(),
             members: BTreeMap::new(),
         }
     }
@@ -173,6 +183,7 @@ impl Member {
             }
             (_, Some(reason)) if reason.is_for_now() => None,
             (_, Some(reason)) => Some(End::new(false, reason.to_string())),
+            (Run::Barred(why), None) => Some(End { private: true, ..End::new(false, cut(&why)) }),
             // Somebody other than the daemon told its shepherd: the machine is going down.
             (Run::Never | Run::Refused(_) | Run::Ended { told: true, .. }, None) => None,
             (Run::Ended { outcome, .. }, None) => self.failed(&outcome, retries),
@@ -235,6 +246,12 @@ mod tests {
         assert!(
             Member::default().judge(ended(Outcome::Signal(15), false), 0).is_some_and(|end| !end.success)
         );
+    }
+
+    #[test]
+    fn a_member_that_the_launcher_bars_fails_with_a_private_reason() {
+        let end = Member::default().judge(Run::Barred("the account alice is locked".into()), 5).unwrap();
+        assert!(!end.success && end.why.contains("locked") && !end.public().contains("alice"), "{end:?}");
     }
 
     #[test]

@@ -31,6 +31,13 @@ pub enum DeskError {
     OwnersLog { project: ProjectName, job: JobName, uid: u32 },
     #[error("job {job} of project {project} has no member {index}: it has {count}, from 0")]
     NoSuchMember { project: ProjectName, job: JobName, index: u32, count: u32 },
+    #[error(
+        "user {uid} sent no ticket of this node's job launcher: the `tranche` that submits has to be of the daemon's \
+         release, and tranche-attest.socket has to run (`systemctl enable --now tranche-attest.socket`)"
+    )]
+    NoTicket { uid: u32 },
+    #[error("the ticket is not of user {uid}: a job is submitted by the user as whom it runs")]
+    OthersTicket { uid: u32 },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("cannot read what the job printed, in {path}: {cause}")]

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::HostPid;
-use tranche_domain::jobs::Farewell;
+use tranche_domain::jobs::{Farewell, TicketId};
 use tranche_domain::slice::ProcessId;
 
 /// No message is longer: the environment of a program is bounded by the kernel at a few times this.
@@ -42,6 +42,48 @@ impl Hail {
     pub const fn most_kept() -> u64 {
         64 << 20
     }
+}
+
+/// What a daemon asks of the job launcher. With a start come two files: that to lock and write down in, and the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchRequest {
+    /// A member is to be started.
+    Start(Start),
+    /// These tickets are void from now on.
+    Revoke(Vec<TicketId>),
+}
+
+/// One start of a member by its submitter's ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The submitter's word.
+    pub ticket: TicketId,
+    /// The member's number.
+    pub index: u32,
+    /// So much of the end of its log is kept, in bytes.
+    pub kept: u64,
+    /// What the daemon shows as the job's command; it has to be the ticket's.
+    pub command: Vec<String>,
+    /// And its folder.
+    pub workdir: String,
+}
+
+/// The launcher's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchAnswer {
+    /// The shepherd waits for its order.
+    Ready(Hello),
+    /// Nothing is started.
+    Refused {
+        /// The reason, for a person.
+        why: String,
+        /// No later start of this job would succeed.
+        for_good: bool,
+    },
+    /// The tickets are void.
+    Revoked,
 }
 
 /// The shepherd's process.

@@ -12,6 +12,7 @@ use tranche_domain::slice::ProcessId;
 
 use crate::entry::Run;
 use crate::flock::{Hail, Line, Outcome};
+use crate::reserve::disk_size;
 
 /// The folders of all jobs.
 #[derive(Clone, Debug)]
@@ -55,6 +56,11 @@ impl Folders {
         let before = Attempt { start: attempt.start.saturating_sub(1), ..attempt };
         let _ = fs::remove_file(self.attempt(before));
         Ok(())
+    }
+
+    /// The size of the disk that they are on, in bytes.
+    pub(crate) fn disk_size(&self) -> io::Result<u64> {
+        disk_size(&self.0)
     }
 
     /// Removes all of a job.

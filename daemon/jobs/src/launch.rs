@@ -1,18 +1,25 @@
-//! How a shepherd is started: by the daemon itself for its own user, and by systemd for everybody's.
+//! How a shepherd is started: by the daemon itself for its own user, and by the node's job launcher for all users.
+//!
+//! The launcher takes the daemon's word for when and where, never for who and what: that is in the ticket.
 
-use std::io::{self, BufReader};
-use std::os::fd::OwnedFd;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, IoSlice, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde::de::DeserializeOwned;
+use tranche_domain::jobs::{Launch, TicketId};
 use tranche_domain::slice::ProcessId;
 
 use crate::entry::Owner;
-use crate::flock::{Hail, Hello, Order, hear, tell};
+use crate::flock::{Hail, Hello, LaunchAnswer, LaunchRequest, Order, Start, hear, tell};
 
 /// How long a shepherd may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,9 +29,43 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Launcher {
     /// The program, for members that run as the daemon's own user.
     pub program: PathBuf,
-    /// Where systemd starts them as whoever they are to be; where there is no such socket, only the daemon's own user can
-    /// have jobs.
+    /// Where the node's job launcher takes tickets; without that socket only the daemon's own user can have jobs.
     pub socket: PathBuf,
+}
+
+/// A start of a member, as the daemon knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) hail: Hail,
+    pub(crate) index: u32,
+    pub(crate) ticket: Option<&'a TicketId>,
+    pub(crate) launch: &'a Launch,
+}
+
+/// Why there is no shepherd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) why: String,
+    /// No later start would succeed.
+    pub(crate) for_good: bool,
+}
+
+impl Refusal {
+    fn for_now(why: String) -> Self {
+        Self { why, for_good: false }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::for_now(why)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// A shepherd that waits for its order.
@@ -35,28 +76,43 @@ pub(crate) struct Shepherd {
 }
 
 impl Launcher {
-    /// Starts a shepherd; it waits for its order.
-    pub(crate) fn start(&self, hail: &Hail) -> Result<Shepherd, String> {
-        let stream = self.connect(Owner { uid: hail.uid, gid: hail.gid })?;
-        let hello = greet(&stream, hail);
-        let Hello { shepherd } =
-            hello.map_err(|error| format!("the process that is to look after it did not start: {error}"))?;
-        Ok(Shepherd { process: shepherd, stream })
+    /// Whether a user's jobs can be started without a ticket.
+    pub(crate) fn needs_ticket(&self, owner: Owner) -> bool {
+        !is_own(owner) || self.socket.exists()
     }
 
-    fn connect(&self, owner: Owner) -> Result<UnixStream, String> {
+    /// Starts a shepherd; it waits for its order.
+    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> Result<Shepherd, Refusal> {
+        let owner = Owner { uid: wanted.hail.uid, gid: wanted.hail.gid };
         match UnixStream::connect(&self.socket) {
-            Ok(stream) => return Ok(stream),
-            Err(_) if owner.uid == nix::unistd::geteuid().as_raw() => {}
+            Ok(stream) => by_ticket(stream, wanted),
+            Err(_) if is_own(owner) => self.by_itself(&wanted.hail).map_err(Refusal::for_now),
             Err(error) => {
                 let (socket, uid) = (self.socket.display(), owner.uid);
-                return Err(format!(
+                Err(Refusal::for_now(format!(
                     "cannot run anything as user {uid}: nobody answers at {socket} ({error}); jobs of others than the \
-                     daemon's own user are started by systemd: `systemctl enable --now tranche-job.socket`"
-                ));
+                     daemon's own user are started by systemd: `systemctl enable --now tranche-attest.socket \
+                     tranche-job.socket`"
+                )))
             }
         }
-        self.spawn().map_err(|error| format!("cannot start {}: {error}", self.program.display()))
+    }
+
+    /// Voids tickets of jobs that are over. One that cannot be reached keeps them until they expire: its members have
+    /// ended, and what has ended well is not started again.
+    pub(crate) fn revoke(&self, tickets: Vec<TicketId>) {
+        let revoked = UnixStream::connect(&self.socket)
+            .and_then(|stream| ask::<LaunchAnswer>(&stream, &LaunchRequest::Revoke(tickets), &[]));
+        if let Err(error) = revoked {
+            tracing::debug!(%error, "tickets of jobs that are over stay until they expire");
+        }
+    }
+
+    fn by_itself(&self, hail: &Hail) -> Result<Shepherd, String> {
+        let stream =
+            self.spawn().map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
+        let Hello { shepherd } = ask(&stream, hail, &[]).map_err(not_started)?;
+        Ok(Shepherd { process: shepherd, stream })
     }
 
     fn spawn(&self) -> io::Result<UnixStream> {
@@ -70,10 +126,65 @@ impl Launcher {
     }
 }
 
-fn greet(stream: &UnixStream, hail: &Hail) -> io::Result<Hello> {
+fn is_own(owner: Owner) -> bool {
+    owner.uid == nix::unistd::geteuid().as_raw()
+}
+
+fn not_started(error: io::Error) -> String {
+    format!("the process that is to look after it did not start: {error}")
+}
+
+fn by_ticket(stream: UnixStream, wanted: &Wanted<'_>) -> Result<Shepherd, Refusal> {
+    let Wanted { hail, index, ticket, launch } = wanted;
+    let Some(ticket) = ticket else {
+        return Err(Refusal { why: WITHOUT.into(), for_good: true });
+    };
+    let files = [append_to(&hail.attempt), append_to(&hail.log)];
+    let [Ok(attempt), Ok(log)] = files else {
+        return Err(Refusal::for_now("cannot open the files for what it prints".into()));
+    };
+    let start = LaunchRequest::Start(Start {
+        ticket: (*ticket).clone(),
+        index: *index,
+        kept: hail.kept,
+        command: launch.command.clone(),
+        workdir: launch.workdir.clone(),
+    });
+    match ask(&stream, &start, &[attempt, log]) {
+        Ok(LaunchAnswer::Ready(Hello { shepherd })) => Ok(Shepherd { process: shepherd, stream }),
+        Ok(LaunchAnswer::Refused { why, for_good }) => Err(Refusal { why, for_good }),
+        Ok(LaunchAnswer::Revoked) => Err(Refusal::for_now("the job launcher answered something else".into())),
+        Err(error) => Err(Refusal::for_now(not_started(error))),
+    }
+}
+
+/// Why a job without a ticket is not started where there is a launcher.
+pub(crate) const WITHOUT: &str = "it has no ticket of its submitter's: it was submitted by a `tranche` of an earlier \
+     release, or to a daemon of one; delete it and submit it again with this one";
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).open(path)
+}
+
+/// Sends a message with files, and reads the answer.
+fn ask<T: DeserializeOwned>(
+    stream: &UnixStream,
+    message: &impl serde::Serialize,
+    files: &[File],
+) -> io::Result<T> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    tell(&mut &*stream, hail)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    tell(&mut line, message)?;
+    let files: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    let sent = if files.is_empty() { 0 } else { send_with(stream, &line, &files)? };
+    (&mut &*stream).write_all(&line[sent..])?;
     hear(BufReader::new(stream))
+}
+
+fn send_with(stream: &UnixStream, line: &[u8], files: &[i32]) -> io::Result<usize> {
+    let rights = [ControlMessage::ScmRights(files)];
+    Ok(sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(line)], &rights, MsgFlags::MSG_NOSIGNAL, None)?)
 }
 
 impl Shepherd {

@@ -8,6 +8,7 @@
 //!   outlives the daemon, and writes down how it ended.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod clock;
 mod desk;
 mod entry;
@@ -19,6 +20,7 @@ mod launch;
 mod life;
 mod picture;
 mod recover;
+pub mod reserve;
 mod retain;
 mod round;
 mod site;

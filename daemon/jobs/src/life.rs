@@ -17,6 +17,7 @@ use crate::desk::Desk;
 use crate::entry::{Entry, Run};
 use crate::flock::{Hail, Order};
 use crate::folder::{Attempt, Written, is_deserted, kept_of_each};
+use crate::launch::{Refusal, Wanted};
 use crate::site::{JobSlice, Site, What};
 use crate::state::Tended;
 
@@ -52,7 +53,8 @@ pub(crate) async fn live<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: B
     };
     let run = match begun {
         Ok(shepherd) => watch(&desk, &known, shepherd).await,
-        Err(why) => Run::Refused(why),
+        Err(Refusal { why, for_good: true }) => Run::Barred(why),
+        Err(Refusal { why, .. }) => Run::Refused(why),
     };
     point("jobs: ended");
     desk.site.close(&known.slice).await;
@@ -88,29 +90,35 @@ async fn begin_fresh<S: Site>(
     desk: &Arc<Desk<S>>,
     known: &Known,
     gpus: Vec<GpuUuid>,
-) -> Result<Option<ProcessId>, String> {
+) -> Result<Option<ProcessId>, Refusal> {
     let (desk, known) = (Arc::clone(desk), known.clone());
     let started = tokio::task::spawn_blocking(move || start(&desk, &known, &gpus)).await;
     started.map_err(|error| error.to_string())?.map(Some)
 }
 
-fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<ProcessId, String> {
+fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<ProcessId, Refusal> {
     let Known { attempt, entry, slice, tended } = known;
     desk.site.open(slice, entry.spec.size, gpus, entry.owner)?;
     point("jobs: opened");
     let launch = desk.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
-    let launch =
-        launch.ok_or("what it is to run is not in the store any more; delete it and submit it again")?;
+    let launch = launch.ok_or_else(|| {
+        "what it is to run is not in the store any more; delete it and submit it again".to_owned()
+    })?;
     desk.folders
         .prepare(*attempt)
         .map_err(|error| format!("cannot make a file for what it prints: {error}"))?;
     point("jobs: prepared");
-    let shepherd = desk.launcher.start(&Hail {
-        uid: entry.owner.uid,
-        gid: entry.owner.gid,
-        attempt: desk.folders.attempt(*attempt),
-        log: desk.folders.log(attempt.member),
-        kept: kept_of_each(entry.spec.completions),
+    let shepherd = desk.launcher.start(&Wanted {
+        hail: Hail {
+            uid: entry.owner.uid,
+            gid: entry.owner.gid,
+            attempt: desk.folders.attempt(*attempt),
+            log: desk.folders.log(attempt.member),
+            kept: kept_of_each(entry.spec.completions),
+        },
+        index: attempt.member.index,
+        ticket: entry.ticket.as_ref(),
+        launch: &launch,
     })?;
     point("jobs: hailed");
     let environment = launch.environment.into_iter().chain(own_environment(entry, attempt.member)).collect();

@@ -175,6 +175,7 @@ mod tests {
             submitted_unix_ms: 0,
             ended_unix_ms: None,
             ended: Moment::default(),
+            ticket: None,
             members: BTreeMap::new(),
         }
     }

@@ -1,12 +1,14 @@
 //! The rounds of the desk: what has changed outside is looked at, moves are decided, kept, and made.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tranche_domain::jobs::{Activity, MemberId, MilliGpus, Move};
 use tranche_shm::crash::point;
 
+use crate::budget::{Budget, LogUse, cut, on_disk};
 use crate::clock::{Moment, Now};
 use crate::desk::Desk;
 use crate::entry::Reason;
@@ -17,6 +19,9 @@ use crate::state::State;
 /// How often limits are looked at, and what else nobody tells us of.
 const TURN: Duration = Duration::from_secs(1);
 
+/// How often it is looked how much logs take.
+const LOGS: Duration = Duration::from_secs(10);
+
 /// How often the clock is kept where nothing else is: so much of the age of ended jobs is lost by a reboot.
 const TICK: Duration = Duration::from_hours(1);
 
@@ -26,8 +31,60 @@ fn is_old(state: &State, now: Now) -> bool {
 }
 
 impl<S: Site> Desk<S> {
-    /// Goes on with those who were running, and then decides whenever something has changed. Never returns.
+    /// Goes on with those who were running, decides whenever something has changed, and keeps logs within their budgets.
+    /// Never returns.
     pub async fn run(self: Arc<Self>) {
+        tokio::join!(Arc::clone(&self).rounds(), self.logs());
+    }
+
+    async fn logs(self: Arc<Self>) {
+        let mut noted = None;
+        loop {
+            sleep(LOGS).await;
+            let desk = Arc::clone(&self);
+            let cut = tokio::task::spawn_blocking(move || desk.bound_logs()).await.unwrap_or_default();
+            if cut == noted {
+                continue;
+            }
+            noted.iter().for_each(|note: &String| self.site.withdraw(note));
+            cut.iter().for_each(|note| self.site.note(note.clone()));
+            noted = cut;
+        }
+    }
+
+    /// Cuts logs that take more than there is room for; returns what an operator should know of it.
+    fn bound_logs(&self) -> Option<String> {
+        let state = self.state();
+        let members = state.entries.iter().flat_map(|(id, entry)| {
+            entry.members.keys().map(|index| {
+                let ended = entry.ended_unix_ms.map(|_| entry.ended);
+                (MemberId { job: *id, index: *index }, entry.owner.uid, ended)
+            })
+        });
+        let members: Vec<_> = members.collect();
+        drop(state);
+        let log = |(member, uid, ended)| {
+            let path = self.folders.log(member);
+            LogUse { bytes: on_disk(&path), path, uid, ended }
+        };
+        let logs = members.into_iter().map(log).filter(|log| log.bytes > 0).collect();
+        let cuts = Budget::on_disk(self.folders.disk_size().ok()?).cuts(logs);
+        let uids: BTreeSet<u32> = cuts.iter().map(|cut| cut.uid).collect();
+        for one in &cuts {
+            if let Err(error) = cut(one) {
+                tracing::warn!(path = %one.path.display(), %error, "cannot give back what a log takes");
+            }
+        }
+        let uids: Vec<String> = uids.iter().map(u32::to_string).collect();
+        (!uids.is_empty()).then(|| {
+            format!(
+                "logs of jobs of user {} took more than there is room for: their beginnings are cut",
+                uids.join(", ")
+            )
+        })
+    }
+
+    async fn rounds(self: Arc<Self>) {
         let running: Vec<MemberId> = self.state().tended.keys().copied().collect();
         for member in running {
             tokio::spawn(life::live(Arc::clone(&self), member, Begin::Again));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tranche_domain::jobs::{
-    Board, JobId, JobName, Kept, Left, MemberId, MilliGpus, Move, Phase, ProjectName,
+    Board, JobId, JobName, Kept, Left, MemberId, MilliGpus, Move, Phase, ProjectName, TicketId,
 };
 use tranche_domain::slice::ProcessId;
 
@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) dirty: BTreeSet<JobId>,
     /// Jobs that nobody has looked at yet.
     pub(crate) fresh: BTreeSet<JobId>,
+    /// Tickets of jobs that are over, to be voided once that is kept.
+    pub(crate) revoked: Vec<TicketId>,
     /// What was noted because the last changes could not be kept.
     pub(crate) trouble: Option<String>,
     /// Moves that are made once they are kept.
@@ -100,6 +102,7 @@ impl State {
     pub(crate) fn remove(&mut self, id: JobId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.names.remove(&(entry.spec.project, entry.spec.name));
+            self.revoked.extend(entry.ticket);
         }
         self.dirty.remove(&id);
         self.fresh.remove(&id);
@@ -215,6 +218,7 @@ impl State {
             self.remove(member.job);
         } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
             (entry.ended_unix_ms, entry.ended) = (Some(now.unix_ms), now.moment());
+            self.revoked.extend(entry.ticket.take());
         }
         end
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
@@ -12,6 +13,7 @@ use tranche_domain::jobs::{Job, JobId, Kept, Launch, Project};
 use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::history::Point;
+use crate::reserve;
 
 const PROJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("projects");
 const JOBS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("jobs");
@@ -112,7 +114,8 @@ impl Changes {
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    database: Database,
+    /// Nothing after an error of the disk: such a database answers nothing else until it is opened again.
+    database: Mutex<Option<Database>>,
 }
 
 impl Store {
@@ -120,7 +123,7 @@ impl Store {
         let failed =
             |cause: redb::Error| StoreError { doing: "open", path: path.into(), cause: Box::new(cause) };
         let database = Database::create(path).map_err(|error| failed(error.into()))?;
-        let store = Self { path: path.into(), database };
+        let store = Self { path: path.into(), database: Mutex::new(Some(database)) };
         // So that every table is there to be read.
         store.keep(&Changes::default())?;
         Ok(store)
@@ -128,74 +131,95 @@ impl Store {
 
     /// Keeps what has changed: when this returns, it is on the disk.
     pub(crate) fn keep(&self, changes: &Changes) -> Result<(), StoreError> {
-        self.write(changes).map_err(|cause| self.failed("write to", cause))
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let kept = self.with(|database| write(database, changes)).or_else(|error| match error {
+            redb::Error::Io(cause) if reserve::is_full(&cause) && reserve::give_up(folder) => {
+                self.with(|database| write(database, changes))
+            }
+            error => Err(error),
+        });
+        kept.map_err(|cause| self.failed("write to", cause))
+    }
+
+    /// Does something with the database, opened again where that is needed.
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+        let mut held = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let database = match held.take() {
+            Some(database) => database,
+            None => Database::create(&self.path)?,
+        };
+        let done = work(&database);
+        if !matches!(done, Err(redb::Error::Io(_) | redb::Error::PreviousIo)) {
+            *held = Some(database);
+        }
+        done
     }
 
     fn failed(&self, doing: &'static str, cause: redb::Error) -> StoreError {
         StoreError { doing, path: self.path.clone(), cause: Box::new(cause) }
     }
 
-    fn write(&self, changes: &Changes) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        write_projects(&transaction, changes)?;
-        write_jobs(&transaction, changes)?;
-        write_points(&transaction, &changes.points)?;
-        let mut node = transaction.open_table(NODE)?;
-        if let Some(kept) = &changes.node {
-            node.insert("node", json(kept).as_slice())?;
-        }
-        drop(node);
-        Ok(transaction.commit()?)
-    }
-
     /// Reads everything but what jobs run and the history.
     pub(crate) fn read(&self) -> Result<Everything, StoreError> {
-        self.read_all().map_err(|cause| self.failed("read", cause))
-    }
-
-    fn read_all(&self) -> Result<Everything, redb::Error> {
-        let transaction = self.database.begin_read()?;
-        let mut all = Everything::default();
-        for row in transaction.open_table(PROJECTS)?.iter()? {
-            let (name, text) = row?;
-            all.projects.extend(understood(&mut all.complaints, "project", name.value(), text.value()));
-        }
-        for row in transaction.open_table(JOBS)?.iter()? {
-            let (id, text) = row?;
-            all.numbers.insert(JobId(id.value()));
-            let job = understood(&mut all.complaints, "job", id.value(), text.value());
-            all.jobs.extend(job.map(|job| (JobId(id.value()), job)));
-        }
-        if let Some(text) = transaction.open_table(NODE)?.get("node")? {
-            all.node = understood(&mut all.complaints, "the", "node", text.value()).unwrap_or_default();
-        }
-        Ok(all)
+        self.with(read_all).map_err(|cause| self.failed("read", cause))
     }
 
     /// What a job runs.
     pub(crate) fn launch(&self, id: JobId) -> Result<Option<Launch>, StoreError> {
-        let read = || {
-            let transaction = self.database.begin_read()?;
+        let read = |database: &Database| {
+            let transaction = database.begin_read()?;
             let text = transaction.open_table(LAUNCHES)?.get(id.0)?;
             Ok::<_, redb::Error>(text.and_then(|text| serde_json::from_slice(text.value()).ok()))
         };
-        read().map_err(|cause| self.failed("read", cause))
+        self.with(read).map_err(|cause| self.failed("read", cause))
     }
 
     /// What happened since then, in milliseconds since the Unix epoch.
     pub(crate) fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, StoreError> {
-        let read = || {
-            let transaction = self.database.begin_read()?;
+        let read = |database: &Database| {
+            let transaction = database.begin_read()?;
             let mut points = Vec::new();
             for row in transaction.open_table(HISTORY)?.iter()? {
                 points.extend(serde_json::from_slice::<Point>(row?.1.value()).ok());
             }
             Ok::<_, redb::Error>(points)
         };
-        let mut points = read().map_err(|cause| self.failed("read", cause))?;
+        let mut points = self.with(read).map_err(|cause| self.failed("read", cause))?;
         points.retain(|point| point.time_unix_ms >= since_unix_ms);
         Ok(points)
     }
+}
+
+fn write(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    write_projects(&transaction, changes)?;
+    write_jobs(&transaction, changes)?;
+    write_points(&transaction, &changes.points)?;
+    let mut node = transaction.open_table(NODE)?;
+    if let Some(kept) = &changes.node {
+        node.insert("node", json(kept).as_slice())?;
+    }
+    drop(node);
+    Ok(transaction.commit()?)
+}
+
+fn read_all(database: &Database) -> Result<Everything, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut all = Everything::default();
+    for row in transaction.open_table(PROJECTS)?.iter()? {
+        let (name, text) = row?;
+        all.projects.extend(understood(&mut all.complaints, "project", name.value(), text.value()));
+    }
+    for row in transaction.open_table(JOBS)?.iter()? {
+        let (id, text) = row?;
+        all.numbers.insert(JobId(id.value()));
+        let job = understood(&mut all.complaints, "job", id.value(), text.value());
+        all.jobs.extend(job.map(|job| (JobId(id.value()), job)));
+    }
+    if let Some(text) = transaction.open_table(NODE)?.get("node")? {
+        all.node = understood(&mut all.complaints, "the", "node", text.value()).unwrap_or_default();
+    }
+    Ok(all)
 }
 
 fn write_projects(transaction: &WriteTransaction, changes: &Changes) -> Result<(), redb::Error> {

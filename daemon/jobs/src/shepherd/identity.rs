@@ -1,18 +1,20 @@
-//! Who it listens to, who it is, and whom it becomes.
+//! Which process this is, which user it answers to, and which user it becomes.
 
 use std::ffi::CString;
 use std::io;
 use std::os::unix::net::UnixStream;
 
+use caps::CapSet;
+use nix::sys::prctl;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::{Gid, Uid, User, geteuid, getpid, initgroups, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, User, geteuid, getgrouplist, getpid, initgroups, setgid, setuid};
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::ProcessId;
 
-/// Only root, or the user whose it is, says what to run.
-pub(crate) fn is_trusted(daemon: &UnixStream) -> io::Result<()> {
+/// A daemon starts this program for its own user alone.
+pub(crate) fn is_own(daemon: &UnixStream) -> io::Result<()> {
     let peer = getsockopt(daemon, PeerCredentials)?.uid();
-    if peer == 0 || peer == geteuid().as_raw() {
+    if peer == geteuid().as_raw() {
         return Ok(());
     }
     Err(io::Error::other(format!("user {peer} may not say what is run here")))
@@ -28,17 +30,24 @@ pub(crate) fn own() -> io::Result<ProcessId> {
     Ok(ProcessId { pid: HostPid::new(getpid().as_raw().unsigned_abs()), start_time })
 }
 
-/// From here on it may do what the user may, and nothing else.
-pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    if geteuid().as_raw() == uid {
-        return Ok(());
-    }
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    match User::from_uid(uid)? {
-        Some(user) => initgroups(&CString::new(user.name)?, gid)?,
-        None => setgroups(&[gid])?,
-    }
+/// From here on it may do what the account may, with the groups that the system gives it now, and nothing else. Root's
+/// jobs have root's files and no capabilities.
+pub(crate) fn become_account(name: &str, uid: u32, gid: u32) -> io::Result<()> {
+    let name = CString::new(name)?;
+    let primary = User::from_uid(Uid::from_raw(uid))?.ok_or(io::ErrorKind::NotFound)?.gid;
+    let groups = getgrouplist(&name, primary)?;
+    // The group of the submitter's shell, unless the account has left it since.
+    let gid = Some(Gid::from_raw(gid)).filter(|gid| groups.contains(gid)).unwrap_or(primary);
+    initgroups(&name, gid)?;
     setgid(gid)?;
+    if uid == 0 {
+        let failed = |error: caps::errors::CapsError| io::Error::other(error.to_string());
+        for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+            caps::clear(None, set).map_err(failed)?;
+        }
+        // Nor does a program that it starts gain them for being root's.
+        return Ok(prctl::set_no_new_privs()?);
+    }
     // The kernel lets nobody trace a program that was root's, so the user's own programs cannot make it lie about them.
-    Ok(setuid(uid)?)
+    Ok(setuid(Uid::from_raw(uid))?)
 }

@@ -5,9 +5,16 @@ use std::io::{self, PipeReader, Read, Write};
 use std::thread::{self, JoinHandle};
 
 use nix::fcntl::{FallocateFlags, fallocate};
+use tranche_jobs::reserve::room_for_logs;
 
 /// What is beyond what is kept is cut off when it is this part of that.
 const SLACK: u64 = 8;
+
+/// So much room has to be there before a log goes on, in bytes.
+const AHEAD: usize = 1 << 20;
+/// What stands in a log where the disk was too full.
+const FULL: &[u8] =
+    b"\n[tranche: the disk is nearly full; what is printed from here on is not kept until there is room]\n";
 
 /// Where it goes.
 pub(crate) struct Log {
@@ -23,34 +30,71 @@ pub(crate) fn keep(from: PipeReader, log: Log) -> JoinHandle<()> {
     })
 }
 
-fn copy(mut from: PipeReader, Log { mut to, kept }: Log) -> io::Result<()> {
+fn copy(mut from: PipeReader, log: Log) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
-    let mut size = to.metadata()?.len();
-    let mut kept_from = 0;
+    let mut file = LogFile { size: log.to.metadata()?.len(), kept_from: 0, log, silent: false };
     loop {
-        let count = match from.read(&mut buffer) {
+        match from.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(count) => file.take(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-        };
-        // A full disk must not stop the program: what cannot be kept is lost.
-        if to.write_all(&buffer[..count]).is_ok() {
-            size += count as u64;
-        }
-        if size > kept_from + kept + kept / SLACK {
-            kept_from = size.saturating_sub(kept);
-            forget_before(&to, kept_from);
         }
     }
 }
 
-/// Gives back the disk under the beginning of a file; what stays keeps its place in it.
-fn forget_before(file: &File, offset: u64) {
-    let whole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    if let Ok(length) = i64::try_from(offset) {
-        // A file system that cannot do that keeps everything.
-        let _ = fallocate(file, whole, 0, length);
+/// The file, and what of it is kept.
+struct LogFile {
+    log: Log,
+    size: u64,
+    kept_from: u64,
+    /// The disk is too full for what is printed now.
+    silent: bool,
+}
+
+impl LogFile {
+    /// Keeps what was printed, or not: neither a full disk nor a full log stops the program.
+    fn take(&mut self, printed: &[u8]) {
+        let kept = self.log.kept;
+        if self.is_crowded(printed.len()) && !self.silent {
+            // First it gives back of its own.
+            self.forget_before(self.size.saturating_sub(kept / SLACK));
+            if self.is_crowded(printed.len()) {
+                self.silent = true;
+                self.write(FULL);
+            }
+        }
+        // It begins again with some room to spare, so that it does not stop and go.
+        if self.silent && !self.is_crowded(AHEAD) {
+            self.silent = false;
+        }
+        if !self.silent {
+            self.write(printed);
+        }
+        if self.size > self.kept_from + kept + kept / SLACK {
+            self.forget_before(self.size.saturating_sub(kept));
+        }
+    }
+
+    /// Whether logs may not take so much more of the disk: the rest of it is the state's.
+    fn is_crowded(&self, bytes: usize) -> bool {
+        room_for_logs(&self.log.to).is_some_and(|room| room < bytes as u64)
+    }
+
+    fn write(&mut self, text: &[u8]) {
+        if self.log.to.write_all(text).is_ok() {
+            self.size += text.len() as u64;
+        }
+    }
+
+    /// Gives back the disk under the beginning; what stays keeps its place in it.
+    fn forget_before(&mut self, offset: u64) {
+        self.kept_from = offset;
+        let whole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        if let Some(length) = i64::try_from(offset).ok().filter(|length| *length > 0) {
+            // A file system that cannot do that keeps everything.
+            let _ = fallocate(&self.log.to, whole, 0, length);
+        }
     }
 }
 

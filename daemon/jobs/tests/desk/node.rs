@@ -312,6 +312,7 @@ impl From<Wish> for Submission {
                 retries: wish.retries,
                 farewell: Farewell { warning: wish.warning, grace: Duration::from_millis(300) },
             },
+            ticket: None,
         }
     }
 }

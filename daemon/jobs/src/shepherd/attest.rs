@@ -1,0 +1,176 @@
+//! The submitters' side of the launcher: notes who asks for what, by the kernel's word, and hands out tickets.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tranche_domain::jobs::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
+use tranche_jobs::flock::tell;
+
+use crate::account::{Account, Barred};
+use crate::peer::Peer;
+use crate::tickets::{Ticket, Tickets};
+
+/// How long one connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections that are served at a time, root's aside.
+const MOST_CONNECTIONS: usize = 128;
+/// And of each user.
+const MOST_OF_USER: usize = 8;
+
+/// Connections by user.
+type Connections = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// Serves submitters; never returns unless the socket is gone.
+pub(crate) fn serve(listener: &UnixListener, tickets: &Tickets) -> io::Result<()> {
+    tickets.sweep()?;
+    let connections = Connections::default();
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+            // Out of descriptors, or the peer is gone already.
+            Err(_) => {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        let (tickets, connections) = (tickets.clone(), Arc::clone(&connections));
+        // Without a thread the connection is dropped, and its peer may try again.
+        let _ = thread::Builder::new().name("submitter".into()).spawn(move || {
+            let _ = connection(&stream, &tickets, &connections);
+        });
+    }
+    Ok(())
+}
+
+fn connection(stream: &UnixStream, tickets: &Tickets, connections: &Connections) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let answer = match Peer::of(stream) {
+        Ok(peer) => match Turn::take(connections, peer.uid) {
+            Some(_turn) => attend(stream, &peer, tickets)?,
+            None => TicketAnswer::Refused("too many are asking at once; try again".into()),
+        },
+        Err(why) => TicketAnswer::Refused(why),
+    };
+    tell(&mut &*stream, &answer)
+}
+
+/// One of the connections that are served.
+struct Turn<'a>(&'a Connections, u32);
+
+impl<'a> Turn<'a> {
+    fn take(connections: &'a Connections, uid: u32) -> Option<Self> {
+        let mut all = connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let others: usize = all.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
+        let of_user = all.get(&uid).copied().unwrap_or(0);
+        if of_user >= MOST_OF_USER || (uid != 0 && others >= MOST_CONNECTIONS) {
+            return None;
+        }
+        all.insert(uid, of_user + 1);
+        Some(Self(connections, uid))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get_mut(&self.1) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(all.remove(&self.1)),
+        }
+    }
+}
+
+fn attend(stream: &UnixStream, peer: &Peer, tickets: &Tickets) -> io::Result<TicketAnswer> {
+    let deadline = Instant::now() + PATIENCE;
+    let greeting = Greeting { nonce: nonce()? };
+    tell(&mut &*stream, &greeting)?;
+    let line = peer.line(stream, deadline)?;
+    let Ok(request) = serde_json::from_slice::<TicketRequest>(&line) else {
+        return Ok(TicketAnswer::Refused("this is no request for a ticket".into()));
+    };
+    if request.nonce != greeting.nonce {
+        return Ok(TicketAnswer::Refused("the request does not repeat what it was sent".into()));
+    }
+    let answer = peer.may_attest().and_then(|()| answer(request.ask, peer, tickets));
+    Ok(answer.unwrap_or_else(TicketAnswer::Refused))
+}
+
+fn nonce() -> io::Result<String> {
+    let mut random = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn answer(ask: TicketAsk, peer: &Peer, tickets: &Tickets) -> Result<TicketAnswer, String> {
+    let failed = |error: io::Error| error.to_string();
+    match ask {
+        TicketAsk::Issue(attested) => issue(*attested, peer, tickets).map(TicketAnswer::Issued),
+        TicketAsk::Revoke(id) => {
+            let found = tickets.find(&id).map_err(failed)?;
+            match found {
+                Some(ticket) if peer.uid == 0 || ticket.uid == peer.uid => {
+                    tickets.revoke(&id).map(|there| TicketAnswer::Revoked(there.into())).map_err(failed)
+                }
+                Some(_) => Err(format!("ticket {id} is not of user {}", peer.uid)),
+                None => Ok(TicketAnswer::Revoked(0)),
+            }
+        }
+        TicketAsk::RevokeJob { project, job } => {
+            let mut count = 0;
+            for ticket in tickets.of(peer.uid).map_err(failed)? {
+                if ticket.attested.project == project && ticket.attested.job == job {
+                    count += u32::from(tickets.revoke(&ticket.id).map_err(failed)?);
+                }
+            }
+            Ok(TicketAnswer::Revoked(count))
+        }
+    }
+}
+
+fn issue(attested: Attested, peer: &Peer, tickets: &Tickets) -> Result<TicketId, String> {
+    check(&attested)?;
+    let (account, _) = Account::of(peer.uid).map_err(|barred| match barred {
+        Barred::ForGood(why) | Barred::ForNow(why) => why,
+    })?;
+    let ticket =
+        Ticket::new(peer.uid, peer.gid, account, attested).map_err(|error| format!("no ticket: {error}"))?;
+    tickets.issue(&ticket).map_err(|error| format!("cannot keep the ticket: {error}"))?;
+    Ok(ticket.id)
+}
+
+/// What no program could be started with.
+fn check(attested: &Attested) -> Result<(), String> {
+    let launch = &attested.launch;
+    let variables = launch.environment.iter().flat_map(|(name, value)| [name, value]);
+    let has_zero =
+        launch.command.iter().chain([&launch.workdir]).chain(variables).any(|text| text.contains('\0'));
+    match () {
+        () if launch.command.first().is_none_or(String::is_empty) => Err("there is no command".into()),
+        () if !launch.workdir.starts_with('/') => Err("the folder is no absolute path".into()),
+        () if has_zero => Err("a zero byte is in the command, the folder or the environment".into()),
+        () => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_cannot_keep_others_from_being_served() {
+        let connections = Connections::default();
+        let turns: Vec<_> = (0..MOST_OF_USER).map(|_| Turn::take(&connections, 7).unwrap()).collect();
+        assert!(Turn::take(&connections, 7).is_none());
+        let others: Vec<_> = (100..).map_while(|uid| Turn::take(&connections, uid)).take(1000).collect();
+        assert_eq!(others.len(), MOST_CONNECTIONS - MOST_OF_USER);
+        assert!(Turn::take(&connections, 0).is_some(), "root is served however many others there are");
+        drop((turns, others));
+        assert!(connections.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,265 @@
+//! The daemon's side of the launcher: starts what a ticket allows, as the user who attested it.
+//!
+//! The daemon decides when and in which slice. User, command, folder and environment are the ticket's, files are
+//! descriptors that the daemon opened itself, and of the environment that leads into a slice only known variables with
+//! checked values are taken.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Component, Path};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tranche_jobs::flock::{
+    Hello, LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, Order, Outcome, Start, hear, tell,
+};
+
+use crate::account::Barred;
+use crate::book::Book;
+use crate::log::Log;
+use crate::tickets::{MemberRecord, Ticket, Tickets, now_unix_s};
+use crate::{identity, member, pam};
+
+/// The library that leads a program into its slice; it is installed beside this program.
+const SHIM: &str = "libtranche_preload.so";
+
+/// Does what the daemon asks for, once.
+pub(crate) fn run(daemon: &UnixStream, tickets: &Tickets) -> io::Result<()> {
+    let (request, files) = receive(daemon)?;
+    match request {
+        LaunchRequest::Revoke(ids) => {
+            for id in &ids {
+                tickets.revoke(id)?;
+            }
+            tell(&mut &*daemon, &LaunchAnswer::Revoked)
+        }
+        LaunchRequest::Start(start) => match admit(&start, tickets) {
+            Ok((ticket, record)) => launch(daemon, &start, files, &ticket, record),
+            Err(barred) => tell(&mut &*daemon, &refused(barred)),
+        },
+    }
+}
+
+fn refused(barred: Barred) -> LaunchAnswer {
+    match barred {
+        Barred::ForGood(why) => LaunchAnswer::Refused { why, for_good: true },
+        Barred::ForNow(why) => LaunchAnswer::Refused { why, for_good: false },
+    }
+}
+
+/// The first message, and the files that came with it.
+fn receive(daemon: &UnixStream) -> io::Result<(LaunchRequest, Vec<OwnedFd>)> {
+    let (mut line, mut files) = (Vec::new(), Vec::new());
+    let mut bytes = vec![0; 64 << 10];
+    while line.last() != Some(&b'\n') {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let received =
+            recvmsg(daemon, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                files.extend(rights);
+            }
+        }
+        if received.bytes == 0 || (line.len() + received.bytes) as u64 > LONGEST_MESSAGE {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        line.extend_from_slice(&bytes[..received.bytes]);
+    }
+    Ok((serde_json::from_slice(&line)?, files))
+}
+
+/// The ticket and the member's record, if the ticket allows this start now.
+fn admit(start: &Start, tickets: &Tickets) -> Result<(Ticket, MemberRecord), Barred> {
+    let unreadable = |error: io::Error| Barred::ForNow(format!("cannot read its ticket: {error}"));
+    let again = "submit the job again";
+    let ticket = tickets.find(&start.ticket).map_err(unreadable)?;
+    let ticket = ticket.ok_or_else(|| {
+        Barred::ForGood(format!("its submitter's ticket has been revoked, or was never issued; {again}"))
+    })?;
+    if let Some(why) = ticket.void(now_unix_s()) {
+        return Err(Barred::ForGood(format!("its submitter's ticket {why}; {again}")));
+    }
+    let launch = &ticket.attested.launch;
+    if (&launch.command, &launch.workdir) != (&start.command, &start.workdir) {
+        return Err(Barred::ForGood(format!(
+            "what it is to run is not what its submitter attested; {again}"
+        )));
+    }
+    ticket.account.again(ticket.uid)?;
+    pam::permits(&ticket.account.name)?;
+    let record = tickets.member(&ticket, start.index).map_err(unreadable)?;
+    Ok((ticket, record.map_err(Barred::ForGood)?))
+}
+
+fn launch(
+    daemon: &UnixStream,
+    start: &Start,
+    files: Vec<OwnedFd>,
+    ticket: &Ticket,
+    mut record: MemberRecord,
+) -> io::Result<()> {
+    let [attempt, log] = <[OwnedFd; 2]>::try_from(files)
+        .map_err(|files| io::Error::other(format!("{} files came, and not two", files.len())))?
+        .map(File::from);
+    let shim = env::current_exe()?.with_file_name(SHIM);
+    let mut book = Book::lock(attempt)?;
+    let shepherd = identity::own()?;
+    book.note_shepherd(shepherd)?;
+    identity::become_account(&ticket.account.name, ticket.uid, ticket.gid)?;
+    tell(&mut &*daemon, &LaunchAnswer::Ready(Hello { shepherd }))?;
+    // Without an order nothing runs: the daemon went away, or changed its mind.
+    let Ok(order) = hear::<Order>(io::BufReader::new(daemon)) else { return Ok(()) };
+    let log = Log { to: log, kept: start.kept };
+    match bind(order, ticket, start.index, &shim) {
+        Ok(order) => member::run(order, book, log, |outcome, told| {
+            if !told && !matches!(outcome, Outcome::Lost) {
+                // Without it the member could only be started once more.
+                let _ = record.ended(outcome.is_success());
+            }
+        }),
+        Err(why) => book.refuse(&why),
+    }
+}
+
+/// The ticket's command in the daemon's slice.
+fn bind(order: Order, ticket: &Ticket, index: u32, shim: &Path) -> Result<Order, String> {
+    let attested = &ticket.attested;
+    let given = |name: &str| {
+        let value = order.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        value.ok_or_else(|| format!("the daemon gave no {name}"))
+    };
+    let checked = |name: &str, good: &dyn Fn(&str) -> bool| {
+        let value = given(name)?;
+        if good(&value) {
+            Ok(value)
+        } else {
+            Err(format!("the daemon gave a {name} that leads nowhere: {value:?}"))
+        }
+    };
+    let slice = format!("{}.{}.{index}", attested.project, attested.job);
+    let socket = checked("TRANCHE_SLICE_SOCKET", &|path| is_socket_of(path, &slice))?;
+    let gpus = checked("CUDA_VISIBLE_DEVICES", &are_gpus)?;
+    let number = checked("TRANCHE_JOB_START", &|text| text.parse::<u32>().is_ok())?;
+    let shim = shim.to_str().filter(|path| Path::new(path).is_file());
+    let shim = shim.ok_or("the library that leads into the slice is not installed")?;
+    let mut environment = attested.launch.environment.clone();
+    let preloaded = environment.iter().find(|(name, value)| name == "LD_PRELOAD" && !value.is_empty());
+    let preload = preloaded.map_or_else(|| shim.to_owned(), |(_, list)| format!("{shim}:{list}"));
+    let own = [
+        ("LD_PRELOAD", preload),
+        ("TRANCHE_SLICE_SOCKET", socket),
+        ("CUDA_VISIBLE_DEVICES", gpus),
+        ("TRANCHE_JOB_NAME", attested.job.to_string()),
+        ("TRANCHE_JOB_PROJECT", attested.project.to_string()),
+        ("TRANCHE_JOB_INDEX", index.to_string()),
+        ("TRANCHE_JOB_COMPLETIONS", attested.completions.to_string()),
+        ("TRANCHE_JOB_START", number),
+    ];
+    environment.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
+    environment.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    Ok(Order {
+        command: attested.launch.command.clone(),
+        environment,
+        workdir: attested.launch.workdir.clone().into(),
+        farewell: order.farewell,
+    })
+}
+
+/// `RUNTIME/slices/NAME/attach.sock`.
+fn is_socket_of(path: &str, slice: &str) -> bool {
+    let path = Path::new(path);
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    path.is_absolute() && plain && path.ends_with(Path::new("slices").join(slice).join("attach.sock"))
+}
+
+fn are_gpus(list: &str) -> bool {
+    list.len() <= 4096 && list.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-,".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use tranche_domain::jobs::{Attested, Farewell, Launch};
+
+    use super::*;
+    use crate::account::Account;
+
+    fn ticket() -> Ticket {
+        let environment = [("A", "1"), ("LD_PRELOAD", "/own.so"), ("TRANCHE_SLICE_SOCKET", "/x")];
+        let attested = Attested {
+            project: "a".parse().unwrap(),
+            job: "j".parse().unwrap(),
+            completions: 3.try_into().unwrap(),
+            retries: 0,
+            launch: Launch {
+                command: vec!["train".into()],
+                environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
+                workdir: "/home".into(),
+            },
+        };
+        Ticket::new(0, 0, Account::of(0).unwrap().0, attested).unwrap()
+    }
+
+    fn bound(change: impl Fn(&mut Vec<(String, String)>)) -> Result<Order, String> {
+        let pairs = [
+            ("TRANCHE_SLICE_SOCKET", "/run/tranche/slices/a.j.2/attach.sock"),
+            ("CUDA_VISIBLE_DEVICES", "GPU-00,GPU-01"),
+            ("TRANCHE_JOB_START", "4"),
+            ("LD_PRELOAD", "/evil.so"),
+            ("BASH_ENV", "/evil"),
+            ("A", "2"),
+        ];
+        let mut environment = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        change(&mut environment);
+        let order = Order {
+            command: vec!["evil".into()],
+            environment,
+            workdir: "/".into(),
+            farewell: Farewell::DEFAULT,
+        };
+        let shim = env::current_exe().unwrap();
+        bind(order, &ticket(), 2, &shim)
+    }
+
+    #[test]
+    fn the_daemon_chooses_the_slice_and_nothing_else() {
+        let order = bound(|_| {}).unwrap();
+        assert_eq!((order.command, order.workdir), (vec!["train".to_owned()], "/home".into()));
+        let value = |name: &str| {
+            let values: Vec<_> = order.environment.iter().filter(|(known, _)| known == name).collect();
+            assert!(values.len() < 2, "{name}: {values:?}");
+            values.first().map(|(_, value)| value.clone())
+        };
+        assert_eq!(value("A").unwrap(), "1");
+        assert_eq!(value("TRANCHE_SLICE_SOCKET").unwrap(), "/run/tranche/slices/a.j.2/attach.sock");
+        assert_eq!(
+            (value("TRANCHE_JOB_INDEX").unwrap(), value("TRANCHE_JOB_START").unwrap()),
+            ("2".into(), "4".into())
+        );
+        assert!(value("LD_PRELOAD").unwrap().ends_with(":/own.so"));
+        assert_eq!(value("BASH_ENV"), None);
+    }
+
+    #[test]
+    fn values_that_lead_elsewhere_are_refused() {
+        let with = |name: &'static str, value: &'static str| {
+            bound(move |all| {
+                all.iter_mut().filter(|(known, _)| known == name).for_each(|pair| pair.1 = value.into());
+            })
+        };
+        for socket in [
+            "/run/tranche/slices/a.j.1/attach.sock",
+            "slices/a.j.2/attach.sock",
+            "/x/../slices/a.j.2/attach.sock",
+            "/tmp/x",
+        ] {
+            assert!(with("TRANCHE_SLICE_SOCKET", socket).is_err(), "{socket}");
+        }
+        assert!(with("CUDA_VISIBLE_DEVICES", "0\nLD_PRELOAD=/x").is_err());
+        assert!(with("TRANCHE_JOB_START", "x").is_err());
+        assert!(bound(|all| all.remove(0).0.clear()).unwrap_err().contains("gave no TRANCHE_SLICE_SOCKET"));
+    }
+}

@@ -1,0 +1,131 @@
+//! The site's policy for accounts, where it has one for jobs: the account modules of `/etc/pam.d/tranche`.
+//!
+//! libpam is loaded only then, so that a node without it needs none. A policy that cannot be asked bars every job.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+
+use nix::libc::{RTLD_NOW, dlerror, dlopen, dlsym};
+
+use crate::account::Barred;
+
+/// The policy is there where one of these is.
+const POLICIES: [&str; 2] = ["/etc/pam.d/tranche", "/usr/lib/pam.d/tranche"];
+const LIBRARY: &CStr = c"libpam.so.0";
+const SERVICE: &CStr = c"tranche";
+
+const PAM_SUCCESS: c_int = 0;
+const PAM_CONV_ERR: c_int = 19;
+const PAM_SILENT: c_int = 0x8000;
+/// PERM_DENIED, AUTH_ERR, USER_UNKNOWN, NEW_AUTHTOK_REQD, ACCT_EXPIRED, CRED_EXPIRED: answers about the account, where
+/// all others are about the policy.
+const ABOUT_ACCOUNT: [c_int; 6] = [6, 7, 10, 12, 13, 16];
+
+/// `struct pam_conv`.
+#[repr(C)]
+struct Conversation {
+    talk: extern "C" fn(c_int, *mut *const c_void, *mut *mut c_void, *mut c_void) -> c_int,
+    data: *mut c_void,
+}
+
+type Start =
+    unsafe extern "C" fn(*const c_char, *const c_char, *const Conversation, *mut *mut c_void) -> c_int;
+type WithHandle = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+type Describe = unsafe extern "C" fn(*mut c_void, c_int) -> *const c_char;
+
+/// Nobody is there to answer a module's question.
+extern "C" fn silence(_: c_int, _: *mut *const c_void, _: *mut *mut c_void, _: *mut c_void) -> c_int {
+    PAM_CONV_ERR
+}
+
+/// Whether the site's policy lets an account run jobs; it does where there is none.
+pub(crate) fn permits(name: &str) -> Result<(), Barred> {
+    if !POLICIES.iter().any(|policy| Path::new(policy).exists()) {
+        return Ok(());
+    }
+    let user = CString::new(name).map_err(|error| Barred::ForGood(error.to_string()))?;
+    let unasked = |why: String| {
+        Barred::ForNow(format!("the policy for accounts in /etc/pam.d/tranche cannot be asked: {why}"))
+    };
+    let library = Library::open().map_err(unasked)?;
+    match library.account(&user) {
+        Ok(()) => Ok(()),
+        Err((code, why)) if ABOUT_ACCOUNT.contains(&code) => {
+            Err(Barred::ForGood(format!("the account {name} may not run jobs, by /etc/pam.d/tranche: {why}")))
+        }
+        Err((_, why)) => Err(unasked(why)),
+    }
+}
+
+/// The calls that are needed of libpam. It is never unloaded.
+struct Library {
+    start: Start,
+    account: WithHandle,
+    end: WithHandle,
+    describe: Describe,
+}
+
+impl Library {
+    fn open() -> Result<Self, String> {
+        // SAFETY: the name is a C string, and this process has one thread; loading libpam runs its constructors, which
+        // ask nothing of us.
+        let handle = unsafe { dlopen(LIBRARY.as_ptr(), RTLD_NOW) };
+        if handle.is_null() {
+            return Err(last_error());
+        }
+        let find = |name: &CStr| {
+            // SAFETY: `handle` is of a library that dlopen returned and nothing closes; the name is a C string.
+            let found = unsafe { dlsym(handle, name.as_ptr()) };
+            if found.is_null() { Err(last_error()) } else { Ok(found) }
+        };
+        let names = [c"pam_start", c"pam_acct_mgmt", c"pam_end", c"pam_strerror"];
+        let [start, account, end, describe] = names.map(find);
+        // SAFETY: each address is that of the function of this name in libpam.so.0, whose signatures, as pam_appl.h
+        // has them, are those of the types; data and function pointers are of one size on Linux.
+        unsafe {
+            Ok(Self {
+                start: std::mem::transmute::<*mut c_void, Start>(start?),
+                account: std::mem::transmute::<*mut c_void, WithHandle>(account?),
+                end: std::mem::transmute::<*mut c_void, WithHandle>(end?),
+                describe: std::mem::transmute::<*mut c_void, Describe>(describe?),
+            })
+        }
+    }
+
+    /// Asks the account modules; returns their answer and its words where that is no yes.
+    fn account(&self, user: &CStr) -> Result<(), (c_int, String)> {
+        let conversation = Conversation { talk: silence, data: ptr::null_mut() };
+        let mut handle = ptr::null_mut();
+        // SAFETY: both names are C strings and `conversation` outlives the handle, which is ended below; libpam copies it.
+        let started = unsafe {
+            (self.start)(SERVICE.as_ptr(), user.as_ptr(), &raw const conversation, &raw mut handle)
+        };
+        if started != PAM_SUCCESS {
+            return Err((started, format!("pam_start answers {started}")));
+        }
+        // SAFETY: pam_start succeeded, so `handle` is valid until pam_end.
+        let answer = unsafe { (self.account)(handle, PAM_SILENT) };
+        // SAFETY: as above; the text is a constant of libpam's or null.
+        let text = unsafe { (self.describe)(handle, answer) };
+        let why = if text.is_null() {
+            format!("it answers {answer}")
+        } else {
+            // SAFETY: it is not null, and pam_strerror returns C strings that are not freed.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        // SAFETY: `handle` is valid and not used after this.
+        unsafe { (self.end)(handle, answer) };
+        if answer == PAM_SUCCESS { Ok(()) } else { Err((answer, why)) }
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror takes nothing; this process has one thread, so the text is not replaced before it is copied.
+    let text = unsafe { dlerror() };
+    if text.is_null() {
+        return "libpam cannot be loaded".into();
+    }
+    // SAFETY: it is not null, and dlerror returns a C string.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

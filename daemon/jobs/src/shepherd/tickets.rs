@@ -1,0 +1,370 @@
+//! The launcher's own folder: what each submitter attested, and what came of each member.
+//!
+//! The folder belongs to a user of its own, the *keeper*, who is not the daemon's: without CAP_DAC_OVERRIDE not even uid 0
+//! gets into it. The process that talks with submitters runs as the keeper; the one that starts members is root's and
+//! takes the keeper's identity for the moment of a look.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::libc::O_NOFOLLOW;
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{Uid, setfsuid};
+use serde::{Deserialize, Serialize};
+use tranche_domain::jobs::{Attested, TicketId};
+
+use crate::account::Account;
+
+/// Tickets of one user, of which each is for one job.
+const MOST_TICKETS: usize = 4096;
+/// And what they take on the disk together, in bytes.
+const MOST_BYTES: u64 = 64 << 20;
+/// No ticket is longer, in bytes.
+const LONGEST_TICKET: u64 = 8 << 20;
+/// Tickets are refused where the disk has less left, in bytes.
+const RESERVE: u64 = 64 << 20;
+/// A ticket is void after so many seconds, however long its job waited or ran: 180 days.
+pub(crate) const VALID_S: u64 = 180 * 24 * 3600;
+/// Failed starts beyond the retries: a member that fails as it is told to leave is not charged by the daemon.
+const SLACK: usize = 8;
+
+const FILE: &str = "ticket.json";
+const UNFINISHED: &str = ".new-";
+
+/// What a submitter let the launcher run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ticket {
+    version: u32,
+    pub(crate) id: TicketId,
+    pub(crate) uid: u32,
+    /// The submitter's group then.
+    pub(crate) gid: u32,
+    pub(crate) account: Account,
+    /// The node's machine-id.
+    node: String,
+    expires_unix_s: u64,
+    pub(crate) attested: Attested,
+}
+
+impl Ticket {
+    const VERSION: u32 = 1;
+
+    pub(crate) fn new(uid: u32, gid: u32, account: Account, attested: Attested) -> io::Result<Self> {
+        let mut random = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{uid}-{hex}").parse().map_err(io::Error::other)?;
+        let expires_unix_s = now_unix_s().saturating_add(VALID_S);
+        Ok(Self { version: Self::VERSION, id, uid, gid, account, node: node(), expires_unix_s, attested })
+    }
+
+    /// Why it is void, if it is.
+    pub(crate) fn void(&self, now_unix_s: u64) -> Option<String> {
+        let Self { version, node: of, expires_unix_s, .. } = self;
+        match () {
+            () if *version != Self::VERSION => {
+                Some(format!("has version {version}, which this launcher cannot read"))
+            }
+            () if *of != node() => Some("was made on another node".into()),
+            () if now_unix_s >= *expires_unix_s => {
+                Some(format!("expired after {} days", VALID_S / (24 * 3600)))
+            }
+            () => None,
+        }
+    }
+}
+
+pub(crate) fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn node() -> String {
+    fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().into()
+}
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Tickets {
+    folder: PathBuf,
+    keeper: Uid,
+}
+
+impl Tickets {
+    /// The folder, if nobody but its keeper can have written in it.
+    pub(crate) fn open(folder: PathBuf, keeper: Uid) -> io::Result<Self> {
+        let found = fs::symlink_metadata(&folder)?;
+        if !found.is_dir() || found.uid() != keeper.as_raw() || found.mode() & 0o077 != 0 {
+            let folder = folder.display();
+            return Err(io::Error::other(format!(
+                "{folder} has to be a folder of mode 0700 that belongs to uid {keeper}"
+            )));
+        }
+        Ok(Self { folder, keeper })
+    }
+
+    /// Does something in the folder with the keeper's rights to files.
+    fn as_keeper<T>(&self, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        // The keeper's own process has them, and its system calls may be filtered.
+        if Uid::effective() == self.keeper {
+            return work(&self.folder);
+        }
+        let before = setfsuid(self.keeper);
+        // The call does not report a failure; the next one returns what is in force.
+        if setfsuid(self.keeper) != self.keeper {
+            return Err(io::Error::other(format!("cannot take the rights of uid {} to files", self.keeper)));
+        }
+        let done = work(&self.folder);
+        setfsuid(before);
+        done
+    }
+
+    /// Keeps a ticket; when this returns, it is on the disk.
+    pub(crate) fn issue(&self, ticket: &Ticket) -> io::Result<()> {
+        let text = serde_json::to_vec(ticket)?;
+        self.as_keeper(|folder| {
+            let (count, bytes) = used(folder, ticket.uid)?;
+            if count >= MOST_TICKETS || bytes.saturating_add(text.len() as u64) > MOST_BYTES {
+                return Err(io::Error::other(format!(
+                    "user {} has {count} tickets that take {bytes} bytes, and may have {MOST_TICKETS} of {MOST_BYTES}: \
+                     delete jobs that have ended",
+                    ticket.uid
+                )));
+            }
+            let disk = statvfs(folder)?;
+            if disk.blocks_available().saturating_mul(disk.fragment_size()) < RESERVE {
+                return Err(io::Error::other(format!("the disk of {} is nearly full", folder.display())));
+            }
+            let (unfinished, whole) = (folder.join(format!("{UNFINISHED}{}", ticket.id)), folder.join(ticket.id.as_str()));
+            let written = write(&unfinished, &text).and_then(|()| fs::rename(&unfinished, &whole));
+            written.inspect_err(|_| drop(fs::remove_dir_all(&unfinished)))?;
+            File::open(folder)?.sync_all()
+        })
+    }
+
+    /// Removes what a launcher that died left unfinished.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        self.as_keeper(|folder| {
+            for name in names(folder)?.iter().filter(|name| name.starts_with(UNFINISHED)) {
+                fs::remove_dir_all(folder.join(name))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The ticket of that name; nothing where there is none.
+    pub(crate) fn find(&self, id: &TicketId) -> io::Result<Option<Ticket>> {
+        self.as_keeper(|folder| read(&folder.join(id.as_str()), self.keeper))
+    }
+
+    /// Voids a ticket; says whether there was one.
+    pub(crate) fn revoke(&self, id: &TicketId) -> io::Result<bool> {
+        self.as_keeper(|folder| match fs::remove_dir_all(folder.join(id.as_str())) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The tickets of a user.
+    pub(crate) fn of(&self, uid: u32) -> io::Result<Vec<Ticket>> {
+        self.as_keeper(|folder| {
+            let names = owned(folder, uid)?;
+            // One that cannot be read is nobody's right to anything.
+            Ok(names.iter().filter_map(|name| read(&folder.join(name), self.keeper).ok().flatten()).collect())
+        })
+    }
+
+    /// Takes a member's record, so that it runs once at a time, and says what came of it before.
+    pub(crate) fn member(&self, ticket: &Ticket, index: u32) -> io::Result<Result<MemberRecord, String>> {
+        if index >= ticket.attested.completions.get() {
+            let count = ticket.attested.completions;
+            return Ok(Err(format!("the job has {count} members, and number {index} is none of them")));
+        }
+        let file = self.as_keeper(|folder| {
+            let path = folder.join(ticket.id.as_str()).join(index.to_string());
+            let mut how = OpenOptions::new();
+            how.create(true).read(true).append(true).mode(0o600).custom_flags(O_NOFOLLOW).open(path)
+        })?;
+        let Ok(mut file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+            return Ok(Err(format!("member {index} runs already")));
+        };
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let failures = text.lines().filter(|line| *line == MemberRecord::FAILED).count();
+        let most = (ticket.attested.retries as usize).saturating_add(1 + SLACK);
+        Ok(match () {
+            () if text.lines().any(|line| line == MemberRecord::DONE) => {
+                Err(format!("member {index} has come to a good end, and does so once"))
+            }
+            () if failures >= most => Err(format!("member {index} has failed {failures} times")),
+            () => Ok(MemberRecord(file)),
+        })
+    }
+}
+
+/// What came of a member, for the launcher: it is locked while the member runs.
+pub(crate) struct MemberRecord(Flock<File>);
+
+impl MemberRecord {
+    const DONE: &str = "done";
+    const FAILED: &str = "failed";
+
+    /// The member has ended by itself.
+    pub(crate) fn ended(&mut self, success: bool) -> io::Result<()> {
+        let word = if success { Self::DONE } else { Self::FAILED };
+        self.0.write_all(format!("{word}\n").as_bytes())
+    }
+}
+
+fn write(unfinished: &Path, text: &[u8]) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(unfinished)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished.join(FILE))?;
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+fn read(folder: &Path, keeper: Uid) -> io::Result<Option<Ticket>> {
+    let mut how = OpenOptions::new();
+    let file = match how.read(true).custom_flags(O_NOFOLLOW).open(folder.join(FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != keeper.as_raw() {
+        return Err(io::Error::other(format!("{} is not the launcher's own", folder.display())));
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST_TICKET).read_to_end(&mut text)?;
+    let ticket: Ticket = serde_json::from_slice(&text)?;
+    // A ticket that was moved is none.
+    Ok(Some(ticket).filter(|ticket| folder.file_name().is_some_and(|name| name == ticket.id.as_str())))
+}
+
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+fn owned(folder: &Path, uid: u32) -> io::Result<Vec<String>> {
+    let prefix = format!("{uid}-");
+    Ok(names(folder)?.into_iter().filter(|name| name.starts_with(&prefix)).collect())
+}
+
+/// The number of a user's tickets, and their bytes.
+fn used(folder: &Path, uid: u32) -> io::Result<(usize, u64)> {
+    let names = owned(folder, uid)?;
+    let sizes =
+        names.iter().map(|name| fs::metadata(folder.join(name).join(FILE)).map_or(0, |file| file.len()));
+    Ok((names.len(), sizes.fold(0, u64::saturating_add)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::unistd::geteuid;
+    use tranche_domain::jobs::Launch;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Tickets) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let tickets = Tickets::open(folder.path().into(), geteuid()).unwrap();
+        (folder, tickets)
+    }
+
+    fn ticket(uid: u32) -> Ticket {
+        let launch = Launch { command: vec!["true".into()], environment: vec![], workdir: "/".into() };
+        let attested = Attested {
+            project: "a".parse().unwrap(),
+            job: "j".parse().unwrap(),
+            completions: NonZeroU32::new(2).unwrap(),
+            retries: 1,
+            launch,
+        };
+        Ticket::new(uid, 0, Account::of(0).unwrap().0, attested).unwrap()
+    }
+
+    #[test]
+    fn a_ticket_is_found_until_it_is_revoked() {
+        let (_folder, tickets) = folder();
+        let (mine, others) = (ticket(1000), ticket(100));
+        tickets.issue(&mine).unwrap();
+        tickets.issue(&others).unwrap();
+        assert_eq!(tickets.find(&mine.id).unwrap(), Some(mine.clone()));
+        assert_eq!(
+            tickets.of(1000).unwrap(),
+            std::slice::from_ref(&mine),
+            "those of uid 100 are not of uid 1000"
+        );
+        assert!(tickets.revoke(&mine.id).unwrap());
+        assert_eq!((tickets.find(&mine.id).unwrap(), tickets.revoke(&mine.id).unwrap()), (None, false));
+        assert_eq!(tickets.find(&others.id).unwrap(), Some(others));
+    }
+
+    #[test]
+    fn a_ticket_under_another_name_is_none() {
+        let (folder, tickets) = folder();
+        let (mine, other) = (ticket(1000), ticket(0));
+        tickets.issue(&mine).unwrap();
+        fs::rename(folder.path().join(mine.id.as_str()), folder.path().join(other.id.as_str())).unwrap();
+        assert_eq!(tickets.find(&other.id).unwrap(), None);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(Tickets::open(folder.path().into(), geteuid()).is_err());
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(Tickets::open(folder.path().into(), Uid::from_raw(geteuid().as_raw() + 1)).is_err());
+        assert!(Tickets::open(folder.path().into(), geteuid()).is_ok());
+    }
+
+    #[test]
+    fn a_ticket_expires_and_is_of_one_node() {
+        let ticket = ticket(1000);
+        assert_eq!(ticket.void(now_unix_s()), None);
+        assert!(ticket.void(now_unix_s() + VALID_S + 5).unwrap().contains("180 days"));
+        let moved = Ticket { node: "another".into(), ..ticket.clone() };
+        assert!(moved.void(now_unix_s()).unwrap().contains("another node"));
+        assert!(Ticket { version: 2, ..ticket }.void(0).unwrap().contains("version 2"));
+    }
+
+    #[test]
+    fn a_member_ends_well_once_and_runs_once_at_a_time() {
+        let (_folder, tickets) = folder();
+        let ticket = ticket(1000);
+        tickets.issue(&ticket).unwrap();
+        let mut first = tickets.member(&ticket, 0).unwrap().unwrap();
+        let refused = |index| tickets.member(&ticket, index).unwrap().err().unwrap_or_default();
+        assert!(refused(0).contains("runs already"), "{}", refused(0));
+        assert!(refused(2).contains("2 members"), "{}", refused(2));
+        first.ended(true).unwrap();
+        drop(first);
+        assert!(refused(0).contains("good end"), "{}", refused(0));
+        for _ in 0..2 + SLACK {
+            tickets.member(&ticket, 1).unwrap().unwrap().ended(false).unwrap();
+        }
+        assert!(refused(1).contains("failed 10 times"), "{}", refused(1));
+    }
+
+    #[test]
+    fn a_user_has_no_more_tickets_than_there_is_room_for() {
+        let (folder, tickets) = folder();
+        let large = ticket(1000);
+        tickets.issue(&large).unwrap();
+        let file =
+            OpenOptions::new().write(true).open(folder.path().join(large.id.as_str()).join(FILE)).unwrap();
+        file.set_len(MOST_BYTES).unwrap();
+        assert!(tickets.issue(&ticket(1000)).unwrap_err().to_string().contains("delete jobs"));
+        tickets.issue(&ticket(1001)).unwrap();
+    }
+}
