@@ -1,25 +1,28 @@
 //! Who calls, by the kernel's word, what they may do, and how much of the daemon they may take.
 
-use std::collections::BTreeMap;
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+mod calls;
+mod places;
 
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+
+use nix::unistd::{Uid, User};
 use tokio::net::UnixStream;
 use tranche_domain::access::{Denied, Relation, Standing, Verb, allows};
+use tranche_domain::event::Actor;
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::slice::ProcessId;
 
 use crate::failure::Failure;
 use crate::guest::Guest;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::sockets::Reach;
 use crate::sys;
+use calls::Budgets;
+use places::{Activity, Admitted, Connections};
 
-/// Connections that all users who may only look have together: with subordinate uids one person can be many, and what
-/// they take must not be missing for those who may do more.
-const STRANGERS_CONNECTIONS: usize = 256;
-/// And each of them.
-const STRANGER_CONNECTIONS: usize = 32;
+pub(crate) use calls::{Budgeted, Follower};
+pub(crate) use places::Place;
 
 /// Who besides root may have slices, and how much anybody but root may take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +60,7 @@ impl Default for Limits {
 }
 
 /// Who calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -66,13 +69,31 @@ pub(crate) struct Caller {
     pub(crate) pid: Option<HostPid>,
     /// Nothing if it had ended by the time it was looked at.
     process: Option<ProcessId>,
+    /// What the connection is used for.
+    activity: Arc<Activity>,
 }
 
 impl Caller {
+    /// Who it is, for the history. Asks the system for the user's name, and the kernel for the process's.
+    pub(crate) fn actor(&self) -> Actor {
+        let actor = actor_of(self.uid);
+        let Some(pid) = self.pid else { return actor };
+        let command = process::command(pid);
+        // Looked at last: only if the pid is still the caller's, what it runs is the caller's as well.
+        let same = self.process.is_some_and(|id| Process::reopen(id).is_ok());
+        actor.by(pid, if same { &command } else { "" })
+    }
+
     /// The process that connected, as it was then: whoever has its pid later is not meant.
     pub(crate) fn process(&self) -> Result<ProcessId, Failure> {
         self.process.ok_or(Failure::CallerGone(self.pid.ok_or(Failure::CallerUnknown)?))
     }
+}
+
+/// A user on whose behalf the daemon acts.
+pub(crate) fn actor_of(uid: u32) -> Actor {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    Actor::of_user(uid, user.as_ref().map(|user| user.name.as_str()))
 }
 
 /// Lets callers in and says what they may do.
@@ -83,6 +104,7 @@ pub(crate) struct Gate {
     group: Option<Group>,
     limits: Mutex<Limits>,
     connections: Arc<Connections>,
+    budgets: Budgets,
 }
 
 impl Gate {
@@ -92,7 +114,7 @@ impl Gate {
             Reach::User => nix::unistd::geteuid().as_raw(),
         };
         let (limits, connections) = (Mutex::new(access.limits), Arc::default());
-        Self { operator, group: access.group, limits, connections }
+        Self { operator, group: access.group, limits, connections, budgets: Budgets::default() }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -103,34 +125,36 @@ impl Gate {
         *self.limits.lock().expect("nothing panics while it holds the limits") = limits;
     }
 
-    /// Lets a connection in, or drops it: whoever has as many as they may gets no more.
+    /// Lets a connection in, or drops it. What decides that costs next to nothing, and comes before all else.
     pub(crate) fn admit(&self, stream: UnixStream) -> Option<Guest> {
-        let caller = self.caller(&stream)?;
-        match Place::take(&self.connections, &caller, self.limits().connections) {
-            Some(place) => Some(Guest::new(stream, caller, place)),
-            None => {
-                tracing::debug!(uid = caller.uid, "has as many connections as it may");
-                None
-            }
-        }
-    }
-
-    /// Who connected, as the kernel noted it at that moment.
-    fn caller(&self, stream: &UnixStream) -> Option<Caller> {
         let peer = stream.peer_cred().ok()?;
+        let (uid, gid) = (peer.uid(), peer.gid());
+        let standing = self.standing(uid, || {
+            let mut groups = sys::peer_groups(stream.as_fd()).unwrap_or_default();
+            groups.push(gid);
+            groups
+        });
+        if !self.connections.is_within_pace(uid, standing) {
+            return None;
+        }
+        let Some(Admitted { place, activity, evicted }) =
+            self.connections.admit(uid, standing, self.limits().connections)
+        else {
+            tracing::debug!(uid, "has as many connections as it may");
+            return None;
+        };
+        // As the kernel noted it when it connected.
         let pid =
             peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0).map(HostPid::new);
         let process = pid.and_then(|pid| Process::peer(stream.as_fd(), pid).ok()).map(|process| process.id);
-        let mut groups = sys::peer_groups(stream.as_fd()).unwrap_or_default();
-        groups.push(peer.gid());
-        let (uid, gid) = (peer.uid(), peer.gid());
-        Some(Caller { uid, gid, standing: self.standing(uid, &groups), pid, process })
+        let caller = Caller { uid, gid, standing, pid, process, activity };
+        Some(Guest::new(stream, caller, place, evicted))
     }
 
-    fn standing(&self, uid: u32, groups: &[u32]) -> Standing {
+    fn standing(&self, uid: u32, groups: impl FnOnce() -> Vec<u32>) -> Standing {
         match &self.group {
             _ if uid == 0 || uid == self.operator => Standing::Operator,
-            Some(group) if groups.contains(&group.gid) => Standing::Member,
+            Some(group) if groups().contains(&group.gid) => Standing::Member,
             _ => Standing::Stranger,
         }
     }
@@ -192,71 +216,6 @@ fn within(
     Err(Failure::TooMany { uid: caller.uid, most, what, remedy })
 }
 
-/// How many connections each user has.
-#[derive(Debug, Default)]
-struct Connections(Mutex<Counts>);
-
-#[derive(Debug, Default)]
-struct Counts {
-    of: BTreeMap<u32, usize>,
-    strangers: usize,
-}
-
-impl Connections {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().expect("nothing panics while it counts")
-    }
-}
-
-/// One connection's place, given up when dropped. Root needs none.
-#[derive(Debug)]
-pub(crate) struct Place {
-    connections: Arc<Connections>,
-    uid: u32,
-    standing: Standing,
-}
-
-impl Place {
-    fn take(connections: &Arc<Connections>, caller: &Caller, most: usize) -> Option<Self> {
-        let mut counts = connections.counts();
-        let is_stranger = caller.standing == Standing::Stranger;
-        let has = counts.of.entry(caller.uid).or_default();
-        let most = match caller.standing {
-            Standing::Operator => usize::MAX,
-            Standing::Member => most,
-            Standing::Stranger => most.min(STRANGER_CONNECTIONS),
-        };
-        let too_many = *has >= most || (is_stranger && counts.strangers >= STRANGERS_CONNECTIONS);
-        if too_many {
-            counts.forget_if_none(caller.uid);
-            return None;
-        }
-        *counts.of.entry(caller.uid).or_default() += 1;
-        counts.strangers += usize::from(is_stranger);
-        drop(counts);
-        Some(Self { connections: Arc::clone(connections), uid: caller.uid, standing: caller.standing })
-    }
-}
-
-impl Counts {
-    fn forget_if_none(&mut self, uid: u32) {
-        if self.of.get(&uid) == Some(&0) {
-            self.of.remove(&uid);
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.connections.counts();
-        counts.strangers -= usize::from(self.standing == Standing::Stranger);
-        if let Some(has) = counts.of.get_mut(&self.uid) {
-            *has -= 1;
-        }
-        counts.forget_if_none(self.uid);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,46 +226,23 @@ mod tests {
     }
 
     fn caller(uid: u32, standing: Standing) -> Caller {
-        Caller { uid, gid: uid, standing, pid: None, process: None }
+        Caller { uid, gid: uid, standing, pid: None, process: None, activity: Arc::default() }
     }
 
     #[test]
     fn who_is_in_the_group_by_any_of_their_groups_may_make_slices() {
         let gate = gate();
-        assert_eq!(gate.standing(0, &[]), Standing::Operator);
-        assert_eq!(gate.standing(7, &[7, 44]), Standing::Member);
-        assert_eq!(gate.standing(7, &[7]), Standing::Stranger);
-        assert_eq!(Gate::new(Access::default(), Reach::Node).standing(7, &[0]), Standing::Stranger);
+        assert_eq!(gate.standing(0, Vec::new), Standing::Operator);
+        assert_eq!(gate.standing(7, || [7, 44].to_vec()), Standing::Member);
+        assert_eq!(gate.standing(7, || [7].to_vec()), Standing::Stranger);
+        assert_eq!(Gate::new(Access::default(), Reach::Node).standing(7, || vec![0]), Standing::Stranger);
     }
 
     #[test]
     fn a_daemon_of_ones_own_is_ones_own() {
         let own = Gate::new(Access::default(), Reach::User);
-        assert_eq!(own.standing(nix::unistd::geteuid().as_raw(), &[]), Standing::Operator);
-        assert_eq!(own.standing(65533, &[]), Standing::Stranger);
-    }
-
-    #[test]
-    fn a_user_has_as_many_connections_as_they_may_and_gets_them_back() {
-        let gate = gate();
-        let take = |uid, standing| Place::take(&gate.connections, &caller(uid, standing), 40);
-        let members: Vec<_> = (0..50).filter_map(|_| take(7, Standing::Member)).collect();
-        assert_eq!(members.len(), 40);
-        assert!(take(8, Standing::Member).is_some() && take(0, Standing::Operator).is_some());
-        drop(members);
-        assert!(take(7, Standing::Member).is_some());
-        assert!(gate.connections.counts().of.is_empty());
-    }
-
-    #[test]
-    fn strangers_together_take_nothing_from_members() {
-        let gate = gate();
-        let take = |uid, standing| Place::take(&gate.connections, &caller(uid, standing), 40);
-        let uids = 1000..1100;
-        let strangers: Vec<_> =
-            uids.flat_map(|uid| (0..50).filter_map(move |_| take(uid, Standing::Stranger))).collect();
-        assert_eq!(strangers.len(), STRANGERS_CONNECTIONS);
-        assert!(take(7, Standing::Member).is_some());
+        assert_eq!(own.standing(nix::unistd::geteuid().as_raw(), Vec::new), Standing::Operator);
+        assert_eq!(own.standing(65533, Vec::new), Standing::Stranger);
     }
 
     #[test]

@@ -13,19 +13,22 @@ mod telling;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tranche_domain::access::Verb;
+use tranche_domain::event::{Actor, Happening, Kind};
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Gpu, Node, Refusal};
 use tranche_domain::slice::Slice;
+use tranche_domain::text::visible_within;
 use tranche_domain::truth::Violations;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, Caller, Gate};
+use crate::attendant::Attendants;
 use crate::compute::Governor;
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, Reloaded};
@@ -48,6 +51,9 @@ use crate::truth::Watch;
 
 pub(crate) use draining::{Drain, Progress};
 
+/// The longest note, in characters: some of it may be a tenant's choice.
+const LONGEST_NOTE: usize = 1000;
+
 /// What does not change while the daemon runs, and the lock around what does.
 pub(crate) struct Agent {
     pub(crate) layout: Layout,
@@ -66,13 +72,17 @@ pub(crate) struct Agent {
     pub(crate) events: Events,
     /// Nothing where the kernel tells nobody more what is written to files.
     pub(crate) girth: Option<Girth>,
+    /// Whether usage regions are sealed memory; files where not.
+    pub(crate) seals_regions: bool,
     pub(crate) truth: Watch,
     /// What containers are told of slices; nothing where that is off.
     pub(crate) containers: Option<Containers>,
     pub(crate) governor: Arc<Governor>,
     pub(crate) tally: Arc<Tally>,
-    /// Where tenants are looked after.
+    /// Where tenants' files are looked after.
     pub(crate) attendant: Handle,
+    /// Where slices are looked after, each by a thread of its own.
+    pub(crate) attendants: Attendants,
     core: Mutex<Core>,
     /// Moves whenever room may have appeared.
     pub(crate) room: watch::Sender<u64>,
@@ -143,11 +153,13 @@ impl Agent {
             faults: FaultBook::new(Duration::from_secs(60)),
             sight: Sight::default(),
             girth: None,
+            seals_regions: false,
             truth: Watch::new(Violations::Report, false),
             containers: None,
             governor,
             tally,
             attendant,
+            attendants: Attendants::default(),
             core: Mutex::new(core),
             room: watch::Sender::new(0),
         }
@@ -173,6 +185,7 @@ impl Agent {
     /// Tells the operator, now and in every snapshot; once, or a tenant could fill our memory with what it does again
     /// and again.
     pub(crate) fn note(&self, note: String) {
+        let note = visible_within(&note, LONGEST_NOTE);
         let mut core = self.core();
         if !core.notes.contains(&note) {
             tracing::warn!("{note}");
@@ -182,7 +195,8 @@ impl Agent {
 
     /// What was noted is so no more.
     pub(crate) fn withdraw(&self, note: &str) {
-        self.core().notes.retain(|known| known != note);
+        let note = visible_within(note, LONGEST_NOTE);
+        self.core().notes.retain(|known| *known != note);
     }
 
     pub(crate) fn room_appeared(&self) {
@@ -210,7 +224,7 @@ impl Agent {
     }
 
     /// Reads the configuration again and changes what can be changed.
-    pub(crate) fn reload(&self) -> Result<Reloaded, Failure> {
+    pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<Reloaded, Failure> {
         let configured = self.configured.as_ref().ok_or(Failure::NotConfigured)?;
         let reloaded = configured.reload(|config| self.reconfigure(config));
         let Reloaded { applied, needs_restart } = reloaded.as_ref().map_err(|fault| {
@@ -218,6 +232,9 @@ impl Agent {
             Failure::Misconfigured(fault.clone())
         })?;
         tracing::info!(?applied, ?needs_restart, "read the configuration again");
+        let named = |keys: &[String]| if keys.is_empty() { "nothing".into() } else { keys.join(", ") };
+        let evidence = format!("in force: {}; after a restart: {}", named(applied), named(needs_restart));
+        self.events.record(Happening { actor, ..Happening::new(Kind::ConfigurationReloaded, evidence) });
         reloaded.map_err(Failure::Misconfigured)
     }
 
@@ -285,9 +302,4 @@ fn as_room(gpu: &GpuFacts) -> Gpu {
         capacity: gpu.capacity(),
         obstacle: gpu.not_sliceable.as_ref().map(ToString::to_string),
     }
-}
-
-pub(crate) fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt};
 use tokio::io::Interest;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::HostPid;
@@ -53,12 +53,12 @@ pub(crate) fn listen(
     way: Way,
     listener: UnixListener,
 ) -> io::Result<()> {
-    let here = agent.attendant.enter();
+    let here = tenancy.attendant.work().enter();
     let listener = sys::watch(listener)?;
     drop(here);
     // Weak, or the task that a tenancy ends would keep it from ending.
-    let (attendant, agent, weak) = (&agent.attendant, Arc::clone(agent), Arc::downgrade(tenancy));
-    let task = attendant.spawn(async move {
+    let (agent, weak) = (Arc::clone(agent), Arc::downgrade(tenancy));
+    let task = tenancy.attendant.work().spawn(async move {
         let (mut connections, mut strangers, crowd) = (JoinSet::new(), JoinSet::new(), Crowd::default());
         loop {
             match listener.async_io(Interest::READABLE, UnixListener::accept).await {
@@ -74,8 +74,10 @@ pub(crate) fn listen(
                             agent.tally.turned_away(&tenancy.name);
                             agent.events.record(turned_away(&tenancy, peer_pid(&stream), refusal));
                             strangers.spawn(turn_away(refusal, stream));
+                            // However many knock, those who are in are heard in between.
+                            yield_now().await;
                         }
-                        _ => {}
+                        _ => yield_now().await,
                     }
                 }
                 // Out of descriptors, most likely: others must end before anybody can be let in.
@@ -176,6 +178,9 @@ async fn greet(
     match joined {
         Joined::New(seat) => {
             tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
+            if let Err(error) = who.admit_to_gpus(tenancy.generation) {
+                tracing::warn!(slice = %tenancy.name, pid = %who.id.pid, %error, "it cannot open GPUs");
+            }
             reaper::watch_member(agent, tenancy, seat, who.id, Some(Arc::clone(who)));
             tenancy.advance(Member { seat, id });
         }

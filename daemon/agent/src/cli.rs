@@ -13,11 +13,13 @@ use nix::sys::signal::SigSet;
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_exposition::{Address, Listener};
 use tranche_inventory::Driver;
+use tranche_privileged::Account;
 
 use crate::config::check_log;
+use crate::jobs::job_runner_beside;
 use crate::{
     Config, Configured, Contexts, Documents, Gpus, Layout, Reach, SetLog, Settings, Source, configuration,
-    privileges, serve, supervisor,
+    ownership, privileges, serve, supervisor,
 };
 
 /// Makes slices of this node's GPUs and answers for their memory
@@ -42,9 +44,16 @@ pub struct Options {
     /// The library that tenants preload
     #[arg(long, value_name = "FILE")]
     pub shim: Option<PathBuf>,
+    /// Let every process open the GPUs again, as `only_slices` forbade, and exit
+    #[arg(long)]
+    pub open_gpus: bool,
 }
 
 type Failed = Box<dyn std::error::Error>;
+
+/// The kernel's answer would be the same, later and in fewer words.
+const ONLY_SLICES_OF_A_USER: &str = "the configuration's `only_slices` closes the GPUs of the whole node, which is root's to do: \
+                                     run tranched as root, or set it to false";
 
 /// Where root's daemon has its sockets if nobody says otherwise.
 const NODE_RUNTIME: &str = "/run/tranche";
@@ -53,6 +62,7 @@ const NODE_CDI: &str = "/var/run/cdi";
 
 /// Runs the daemon until it is told to stop.
 pub fn main() -> ExitCode {
+    fail_loudly();
     match Options::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => {
@@ -62,13 +72,32 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// From now on a panic in any thread or task ends the daemon, once it has said what and where: a daemon without one of its
+/// loops would look alive and sample, schedule or admit no more. The supervisor starts another, which takes over.
+fn fail_loudly() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        let place = panic.location().map_or_else(|| "an unknown place".into(), ToString::to_string);
+        let what = panic.payload_as_str().unwrap_or("a panic");
+        tracing::error!("an error of the daemon itself at {place}: {what}. It ends now, to be started again");
+        std::process::abort();
+    }));
+}
+
 impl Options {
     fn run(self) -> Result<(), Failed> {
         // Whoever started us may not want to hear some signals; we do, and all of our threads.
         SigSet::empty().thread_set_mask()?;
-        let check = self.check;
+        let (check, open_gpus) = (self.check, self.open_gpus);
         let source = self.source();
         let reading = source.read()?;
+        if open_gpus {
+            let runtime = layout(&reading.config)?.runtime;
+            return Ok(tranche_privileged::open_gpus(&runtime).map_err(|error| {
+                format!("cannot let every process open the GPUs again: {error}; are you root?")
+            })?);
+        }
         let chosen = Chosen::by(&reading.config)?;
         let shown = chosen.shown(&reading.config);
         if check {
@@ -88,7 +117,7 @@ impl Options {
     }
 
     fn source(self) -> Source {
-        let Self { runtime_dir, state_dir, config: file, check: _, nvml_library, shim } = self;
+        let Self { runtime_dir, state_dir, config: file, check: _, nvml_library, shim, open_gpus: _ } = self;
         Source { file, runtime_dir, state_dir, nvml_library, shim }
     }
 }
@@ -98,6 +127,7 @@ struct Chosen {
     layout: Layout,
     shim: PathBuf,
     documents: Option<Documents>,
+    account: Option<Account>,
 }
 
 impl Chosen {
@@ -105,7 +135,8 @@ impl Chosen {
         let layout = layout(config)?;
         let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
         let documents = documents(config, &layout)?;
-        Ok(Self { layout, shim, documents })
+        let account = ownership::account(config.user.as_deref(), &layout, is_usual(&layout))?;
+        Ok(Self { layout, shim, documents, account })
     }
 
     /// The configuration as it is in force.
@@ -116,6 +147,7 @@ impl Chosen {
             state_dir: Some(self.layout.state.clone()),
             shim: Some(self.shim.clone()),
             cdi_dir: Some(documents),
+            user: self.account.as_ref().map(|account| account.name.clone()).or_else(|| config.user.clone()),
             metrics: Some(metrics(config, &self.layout)),
             ..config.clone()
         }
@@ -125,18 +157,29 @@ impl Chosen {
 /// In this order: everything that needs root's powers or may block comes first, then the powers go, and only
 /// then are other threads started that would have kept them.
 fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Failed> {
-    let Chosen { layout, shim, documents } = chosen;
-    let _locks = layout.occupy()?;
+    let Chosen { layout, shim, documents, account } = chosen;
+    let _locks = layout.lock()?;
     let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
+    if let Some(account) = &account {
+        hand_over(&layout, documents.as_ref(), &shim, account)?;
+    }
     let door = open_door(&layout)?;
-    let metrics = open_metrics(config, &layout)?;
     let access = config.access()?;
     let driver: Arc<dyn Driver> = Arc::from(open_driver(config)?);
-    if layout.reach == Reach::Node {
-        privileges::drop_unneeded()?;
+    match (layout.reach, config.only_slices.besides()) {
+        (Reach::Node, only_slices) => {
+            privileges::separate(&layout, job_runner_beside(&shim), only_slices, account.as_ref())?;
+        }
+        (Reach::User, Some(_)) => return Err(ONLY_SLICES_OF_A_USER.into()),
+        (Reach::User, None) => {}
     }
+    layout.furnish()?;
+    let metrics = open_metrics(config, &layout)?;
     // By threads and processes of its own, which thus have no more than we.
-    let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
+    let (mut contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
+    if let (None, None, true) = (&account, &config.user, is_usual(&layout)) {
+        contexts.notes.push(ownership::fallback());
+    }
     let settings = Settings {
         layout,
         access,
@@ -144,6 +187,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
         shim,
         driver,
         contexts,
+        seals_regions: true,
         over_cap: config.over_cap(),
         violations: config.violations(),
         foreigners: config.foreigners,
@@ -158,6 +202,32 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     runtime.block_on(async { serve(settings, door, told_to_stop()?).await.map_err(Failed::from) })?;
     // A look at a GPU that hangs must not keep us from ending.
     runtime.shutdown_background();
+    privileges::end();
+    Ok(())
+}
+
+/// What the main process needs as its user, while this is root.
+fn hand_over(
+    layout: &Layout,
+    documents: Option<&Documents>,
+    shim: &Path,
+    account: &Account,
+) -> Result<(), Failed> {
+    let failed = |directory: &Path| {
+        let (directory, name) = (directory.display().to_string(), account.name.clone());
+        move |error| format!("cannot hand {directory} over to user {name}: {error}")
+    };
+    for (directory, mode) in [(&layout.state, 0o1770), (&layout.runtime, 0o1775)] {
+        ownership::hand_over(directory, mode, account).map_err(failed(directory))?;
+    }
+    let Some(documents) = documents else { return Ok(()) };
+    // Containers run them, hence they are not the main process's to change.
+    if let Err(error) = documents.install_libraries(shim, &layout.state) {
+        tracing::warn!("{error}");
+    }
+    if let Err(error) = ownership::hand_over_documents(&documents.directory, account) {
+        tracing::warn!("{}", failed(&documents.directory)(error));
+    }
     Ok(())
 }
 
@@ -194,8 +264,12 @@ fn start_logging(filter: &str) -> Result<SetLog, Failed> {
 /// What containers are told: by default only by the daemon of a whole node that has its files at the usual place, as
 /// others are there besides it.
 fn documents(config: &Config, layout: &Layout) -> Result<Option<Documents>, Failed> {
-    let usual = layout.reach == Reach::Node && layout.runtime == Path::new(NODE_RUNTIME);
-    Ok(config.documents(usual.then_some(Path::new(NODE_CDI)))?)
+    Ok(config.documents(is_usual(layout).then_some(Path::new(NODE_CDI)))?)
+}
+
+/// Whether it is the daemon of a whole node at the usual place.
+fn is_usual(layout: &Layout) -> bool {
+    layout.reach == Reach::Node && layout.runtime == Path::new(NODE_RUNTIME)
 }
 
 /// The gRPC socket that was handed to us, with the modes that it has, or one of our own.
@@ -250,4 +324,35 @@ fn shim_beside_us() -> Result<PathBuf, Failed> {
     let program = fs::canonicalize(std::env::current_exe()?)?;
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     Ok(prefix.join("lib/tranche/libtranche_preload.so"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    const CHILD: &str = "TRANCHE_TEST_PANICS";
+
+    /// In a child: this test itself, told to panic in a task of a runtime, as the daemon's loops are.
+    #[test]
+    fn panic_in_a_task_ends_the_daemon_with_its_place() {
+        if std::env::var_os(CHILD).is_some() {
+            fail_loudly();
+            let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+            runtime.block_on(async {
+                let _ = tokio::spawn(async { panic!("a tenant's word") }).await;
+            });
+            std::thread::spawn(|| panic!("another")).join().unwrap_err();
+            std::process::exit(0);
+        }
+        let test = "cli::tests::panic_in_a_task_ends_the_daemon_with_its_place";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let ended = child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("cli.rs") && said.contains("a tenant's word"), "{said}");
+        assert!(!said.contains("another"), "{said}");
+    }
 }

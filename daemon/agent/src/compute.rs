@@ -12,7 +12,7 @@ mod rounds;
 mod site;
 mod used;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,12 +24,16 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
+use crate::clock::monotonic_ns;
 use crate::config::Transfers;
-use crate::tenancy::{Tenancy, monotonic_ns};
+use crate::tenancy::Tenancy;
 use crate::watchdog::Answer;
 use bells::{Bells, Number};
 use premises::Premises;
 use used::Used;
+
+/// Use of a GPU over the last second, in thousandths, that counts as work.
+const WORKS: u32 = 10;
 
 pub use account::Account;
 pub use rounds::Rounds;
@@ -139,6 +143,21 @@ impl Governor {
         self.state().rounds.mistrust(now(), whom);
     }
 
+    /// So much of the time the driver saw a slice's processes compute on a GPU lately, if it can say.
+    pub(crate) fn confirm(&self, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
+        self.state().rounds.confirm(now(), name, gpu, busy);
+    }
+
+    /// These slices keep their GPUs from others and compute nothing, and no others.
+    pub(crate) fn expect_nothing(&self, of: &BTreeSet<SliceName>) {
+        self.state().rounds.expect_nothing(now(), of);
+    }
+
+    /// For what part of the last second others waited because of a slice.
+    pub(crate) fn kept(&self, name: &SliceName) -> Permille {
+        self.state().rounds.arbiter().kept(now(), name)
+    }
+
     /// A slice ended.
     pub(crate) fn leave(&self, name: &SliceName) {
         let mut state = self.state();
@@ -178,8 +197,13 @@ impl Governor {
         let busy = gpus.iter().zip(busy);
         let busy = busy.map(|(gpu, busy)| state.used.before(name, *gpu) + Duration::from_nanos(busy.get()));
         let (passes, degraded) = state.rounds.let_through(name)?;
-        let why = Some(arbiter.why_waiting(name));
-        Some(Shown { used: gpus.iter().map(used).collect(), busy: busy.collect(), why, passes, degraded })
+        let used: Vec<_> = gpus.iter().map(used).collect();
+        // Between two short kernels a program has no work, and keeps the GPU busy all the same.
+        let why = match arbiter.why_waiting(name) {
+            Why::NoWork if used.iter().any(|(second, _)| second.get() >= WORKS) => Why::Running,
+            why => why,
+        };
+        Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded })
     }
 
     /// What all slices used of a GPU since the daemon started.

@@ -12,6 +12,7 @@ use tranche_shm::control::Identity;
 use tranche_shm::lease::Lease;
 use tranche_shm::{DeviceSlot, Slot};
 
+use crate::attendant::Attendants;
 use crate::regions::Regions;
 use member::Member;
 use rounds::BEAT;
@@ -36,8 +37,10 @@ impl Place {
         std::fs::create_dir(&directory).unwrap();
         let part = Part { gpu: GPU, cap: Bytes::mib(100) };
         let slice = slice(name, permille, part);
-        let regions = Regions::create(&directory, 1, 1).unwrap();
-        let tenancy = Tenancy::new(slice.name.clone(), &directory, regions, &[(part, Bytes::ZERO)], 0);
+        let regions = Regions::create(&directory, 1, 1, false).unwrap();
+        let thread = Attendants::default().start(&slice.name).unwrap();
+        let tenancy =
+            Tenancy::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], 0);
         let tenancy = Arc::new(tenancy);
         tenancy.regions.control().occupy(seat(), Identity { pid: 7, start_time: 7, inner_pid: 7 });
         self.governor.admit(&slice, &tenancy).unwrap();

@@ -1,6 +1,7 @@
 //! The configuration file: few keys, each with its default beside it, and no others.
 
 mod gpus;
+mod only_slices;
 mod policies;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
 
 pub use gpus::Gpus;
+pub use only_slices::OnlySlices;
 pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;
 pub use tranche_jobs::Retention;
@@ -43,6 +45,9 @@ pub struct Config {
     /// Group whose members may make slices and change their own; everybody else may look, and root may do anything.
     /// Default: none, so that root alone has slices. Without meaning for a daemon that serves one user.
     pub socket_group: Option<String>,
+    /// System user that root's daemon reads everything as that others send. Default: `tranched` with the default
+    /// `runtime_dir`, where there is that user; else the daemon stays uid 0, without capabilities.
+    pub user: Option<String>,
     /// How many connections to the gRPC socket a user other than root may have at a time. Default: 256.
     pub connections_per_user: usize,
     /// How many requests of a user other than root may wait for room at a time. Default: 128.
@@ -67,6 +72,10 @@ pub struct Config {
     /// What is done about processes that are in no slice and use a GPU that slices are on: `report` shows them, `refuse`
     /// also puts no slice on a GPU as long as one uses it. Nobody kills them. Default: `report`.
     pub foreigners: Foreigners,
+    /// Whether the kernel lets only processes of slices open the GPUs: `true`, or a list of cgroups that may besides
+    /// slices, which with `true` is `/system.slice/nvidia-persistenced.service` alone. Takes root's daemon, all of the
+    /// node's `gpus`, cgroups of version 2 and Linux 5.12. Default: `false`.
+    pub only_slices: OnlySlices,
     /// For how many seconds a GPU is to have answered, needed no reset and reported nothing until its faults are
     /// over. Default: 60.
     pub fault_quiet_s: u64,
@@ -104,6 +113,7 @@ impl Default for Config {
             nvml_library: None,
             shim: None,
             socket_group: None,
+            user: None,
             connections_per_user: limits.connections,
             waiting_per_user: limits.waiting,
             slices_per_user: limits.slices,
@@ -113,6 +123,7 @@ impl Default for Config {
             violations: ViolationsPolicy::Report,
             violations_grace_s: 10,
             foreigners: Foreigners::Report,
+            only_slices: OnlySlices::No,
             fault_quiet_s: 60,
             ended_jobs_kept: Retention::DEFAULT.most,
             ended_jobs_days: 30,
@@ -170,10 +181,12 @@ impl Config {
             nvml_library: old.nvml_library,
             shim: old.shim,
             socket_group: old.socket_group,
+            user: old.user,
             context_reserve_mib: old.context_reserve_mib,
             violations: old.violations,
             violations_grace_s: old.violations_grace_s,
             foreigners: old.foreigners,
+            only_slices: old.only_slices,
             ended_jobs_kept: old.ended_jobs_kept,
             ended_jobs_days: old.ended_jobs_days,
             transfers: old.transfers,
@@ -199,7 +212,12 @@ impl Config {
         let log = check_log(&self.log).err();
         let documents = self.documents(None).err().map(|error| error.to_string());
         let group = self.socket_group.as_deref().and_then(|name| group(name).err());
-        [log, documents, group].into_iter().flatten().collect()
+        let only_slices = (self.gpus != Gpus::All && self.only_slices != OnlySlices::No).then(|| {
+            "`only_slices` keeps all of the node's GPUs from other processes, also those that `gpus` leaves alone: have one of \
+             the two"
+                .into()
+        });
+        [log, documents, group, only_slices].into_iter().flatten().collect()
     }
 
     /// What users may take.
@@ -259,6 +277,7 @@ impl Config {
             directory: directory.to_owned(),
             node: self.cdi_node.clone(),
             preload: self.cdi_preload,
+            with_whole: self.only_slices != OnlySlices::No,
         }))
     }
 

@@ -7,8 +7,9 @@ pub(crate) mod identity;
 mod libraries;
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -33,6 +34,8 @@ pub struct Documents {
     pub node: Option<PathBuf>,
     /// Whether the shim is preloaded in containers, besides standing in the driver's place.
     pub preload: bool,
+    /// Whether containers get the shim with whole GPUs, too, as it is what lets them open those.
+    pub with_whole: bool,
 }
 
 impl Documents {
@@ -48,6 +51,21 @@ impl Documents {
             Err(_) => Ok(None),
         }
     }
+
+    /// Installs the libraries for containers as the calling user, and removes those of earlier versions.
+    pub(crate) fn install_libraries(&self, shim: &Path, state: &Path) -> Result<(), String> {
+        let folder = copies(state);
+        let libraries = Libraries::install(shim, &folder).map_err(|error| error.to_string())?;
+        let opened = fs::set_permissions(&folder, Permissions::from_mode(0o755));
+        opened
+            .and_then(|()| libraries.remove_others())
+            .map_err(|error| format!("cannot tidy {}: {error}", folder.display()))
+    }
+}
+
+/// Where containers' copies of the shim are kept.
+fn copies(state: &Path) -> PathBuf {
+    state.join("lib")
 }
 
 /// The documents of this node's slices.
@@ -72,7 +90,7 @@ impl Containers {
         node: Option<NodeFacts>,
         gpus: Vec<GpuFacts>,
     ) -> Self {
-        let (shim, copies) = (shim.to_owned(), state.join("lib"));
+        let (shim, copies) = (shim.to_owned(), copies(state));
         Self { documents, shim, copies, node, gpus, known: Mutex::default() }
     }
 
@@ -152,7 +170,7 @@ impl Containers {
         let injection = Injection {
             slice: slice.name.clone(),
             gpus: gpus.iter().map(|gpu| gpu.uuid).collect(),
-            shim: (!matches!(slice.share, Share::Whole(_))).then(shim),
+            shim: (self.documents.with_whole || !matches!(slice.share, Share::Whole(_))).then(shim),
         };
         injection.document(&facts).map(|spec| spec.to_json()).map_err(|bad| bad.to_string())
     }

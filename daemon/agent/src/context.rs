@@ -8,30 +8,58 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 
+use crate::clock::now_unix_ms;
 use crate::whole::{PRIVATE, Survives, replace};
 
 /// How long the daemon's start may wait for measurements; later ones are applied when they come.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What was measured, and what was seen to be more, each by model.
+/// What was measured, by model.
 const FILE: &str = "contexts.json";
-const LEARNED: &str = "contexts-seen.json";
+/// Written by releases that charged every tenant of a model what a process of one was seen to take. Nothing in it can be
+/// trusted.
+const DISTRUSTED: &str = "contexts-seen.json";
 
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contexts {
     /// By GPU, where measured.
-    pub(crate) costs: BTreeMap<GpuUuid, Bytes>,
-    /// What processes were seen to take, where that is more.
-    pub(crate) learned: BTreeMap<GpuUuid, Bytes>,
+    pub(crate) costs: BTreeMap<GpuUuid, Measurement>,
     /// Elsewhere.
     pub(crate) assumed: Bytes,
     /// What could not be measured and why.
     pub(crate) notes: Vec<String>,
+}
+
+/// What a context costs, and when that was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Kept")]
+pub(crate) struct Measurement {
+    pub(crate) cost: Bytes,
+    /// Unix time in milliseconds; 0 where an earlier release measured it.
+    pub(crate) unix_ms: u64,
+}
+
+/// As it is on disk, where earlier releases kept the cost alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    At { cost: Bytes, unix_ms: u64 },
+    Cost(Bytes),
+}
+
+impl From<Kept> for Measurement {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::At { cost, unix_ms } => Self { cost, unix_ms },
+            Kept::Cost(cost) => Self { cost, unix_ms: 0 },
+        }
+    }
 }
 
 /// A measurement: the GPUs of one model, and what came out.
@@ -49,44 +77,17 @@ type Model = String;
 impl Contexts {
     /// Everything assumed.
     pub const fn assumed(assumed: Bytes) -> Self {
-        Self { costs: BTreeMap::new(), learned: BTreeMap::new(), assumed, notes: Vec::new() }
+        Self { costs: BTreeMap::new(), assumed, notes: Vec::new() }
     }
 
-    /// What a context costs on a GPU.
+    /// What a context costs on a GPU, as measured by the daemon itself or assumed: nothing that tenants show enters here.
     pub(crate) fn cost(&self, gpu: GpuUuid) -> Bytes {
-        let learned = self.learned.get(&gpu).copied().unwrap_or(Bytes::ZERO);
-        self.measured(gpu).max(learned.min(self.most(gpu)))
+        self.costs.get(&gpu).map_or(self.assumed, |measured| measured.cost)
     }
 
-    fn measured(&self, gpu: GpuUuid) -> Bytes {
-        self.costs.get(&gpu).copied().unwrap_or(self.assumed)
-    }
-
-    /// One process that takes much by a way of its own must not make all others pay for it: beyond twice what
-    /// was measured, it pays alone.
-    fn most(&self, gpu: GpuUuid) -> Bytes {
-        self.measured(gpu).saturating_add(self.measured(gpu))
-    }
-
-    /// A context took `cost` on a GPU of this model, which `gpus` are of. If that changes what is charged for
-    /// one, says to what.
-    pub(crate) fn learn(
-        &mut self,
-        state: &Path,
-        model: Model,
-        gpus: Vec<GpuUuid>,
-        cost: Bytes,
-    ) -> Option<Bytes> {
-        let first = *gpus.first()?;
-        let cost = cost.min(self.most(first));
-        if cost <= self.cost(first) {
-            return None;
-        }
-        self.learned.extend(gpus.into_iter().map(|gpu| (gpu, cost)));
-        if let Err(error) = remember(state, LEARNED, model, cost) {
-            tracing::warn!(%error, "cannot keep what a context takes");
-        }
-        Some(cost)
+    /// When that was measured, in Unix milliseconds; nothing where it is assumed.
+    pub(crate) fn measured_at(&self, gpu: GpuUuid) -> Option<u64> {
+        self.costs.get(&gpu).map(|measured| measured.unix_ms)
     }
 
     pub(crate) fn with_reserve(&self, parts: &[Part]) -> Vec<(Part, Bytes)> {
@@ -101,11 +102,9 @@ impl Contexts {
         for gpu in driver.gpus().unwrap_or_default().into_iter().filter(|gpu| gpu.not_sliceable.is_none()) {
             models.entry(format!("{version} {}", gpu.name)).or_default().push(gpu);
         }
-        let (known, learned) = (read(state, FILE), read(state, LEARNED));
+        drop_distrusted(state);
+        let known = read(state, FILE);
         for (model, gpus) in &models {
-            if let Some(cost) = learned.get(model) {
-                contexts.learned.extend(gpus.iter().map(|gpu| (gpu.uuid, *cost)));
-            }
             if let Some(cost) = known.get(model) {
                 contexts.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, *cost)));
             }
@@ -129,8 +128,9 @@ impl Contexts {
         match measured {
             Ok(cost) => {
                 tracing::info!(model, %cost, "measured what a context costs");
-                self.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, cost)));
-                if let Err(error) = remember(state, FILE, model, cost) {
+                let measured = Measurement { cost, unix_ms: now_unix_ms() };
+                self.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, measured)));
+                if let Err(error) = remember(state, model, measured) {
                     tracing::warn!(%error, "cannot keep the measurement; it is taken again at the next start");
                 }
             }
@@ -174,15 +174,40 @@ fn begin(driver: &Arc<dyn Driver>, models: &BTreeMap<Model, Vec<GpuFacts>>) -> m
 }
 
 /// A file that cannot be read holds nothing: everything in it can be measured again.
-fn read(state: &Path, file: &str) -> BTreeMap<Model, Bytes> {
+fn read(state: &Path, file: &str) -> BTreeMap<Model, Measurement> {
     let text = fs::read(state.join(file)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-fn remember(state: &Path, name: &str, model: Model, cost: Bytes) -> std::io::Result<()> {
-    let mut known = read(state, name);
-    known.insert(model, cost);
-    replace(&state.join(name), &serde_json::to_vec_pretty(&known)?, PRIVATE, Survives::Us)
+/// Removes what an earlier release learned from tenants.
+fn drop_distrusted(state: &Path) {
+    let learned = read(state, DISTRUSTED);
+    match fs::remove_file(state.join(DISTRUSTED)) {
+        Ok(()) => tracing::warn!(
+            ?learned,
+            "an earlier release learned from tenants what contexts take; that is dropped"
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(%error, "cannot remove {DISTRUSTED}, which is not used any more"),
+    }
+}
+
+/// Drops what was measured, so that the next start measures it again; returns of which models.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn forget(state: &Path) -> std::io::Result<Vec<Model>> {
+    let known = read(state, FILE);
+    match fs::remove_file(state.join(FILE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(known.into_keys().collect()),
+    }
+}
+
+fn remember(state: &Path, model: Model, measured: Measurement) -> std::io::Result<()> {
+    let mut known = read(state, FILE);
+    known.insert(model, measured);
+    replace(&state.join(FILE), &serde_json::to_vec_pretty(&known)?, PRIVATE, Survives::Us)
 }
 
 #[cfg(test)]
@@ -195,26 +220,37 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0), v100(1)]));
         let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
-        remember(state.path(), FILE, model, Bytes::mib(308)).unwrap();
+        // As an earlier release kept it.
+        let kept = serde_json::to_vec(&BTreeMap::from([(model.clone(), Bytes::mib(308))])).unwrap();
+        fs::write(state.path().join(FILE), kept).unwrap();
         let (contexts, outstanding) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
         assert!(outstanding.is_empty() && contexts.notes.is_empty());
         assert_eq!(contexts.cost(v100(1).uuid), Bytes::mib(308));
-        assert_eq!(contexts.cost(GpuUuid::from_bytes([9; 16])), Bytes::mib(512));
+        assert_eq!(contexts.measured_at(v100(1).uuid), Some(0));
+        let elsewhere = GpuUuid::from_bytes([9; 16]);
+        assert_eq!((contexts.cost(elsewhere), contexts.measured_at(elsewhere)), (Bytes::mib(512), None));
+        let measured = Measurement { cost: Bytes::mib(309), unix_ms: 7 };
+        remember(state.path(), model.clone(), measured).unwrap();
+        let (contexts, _) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
+        assert_eq!(
+            (contexts.cost(v100(0).uuid), contexts.measured_at(v100(0).uuid)),
+            (Bytes::mib(309), Some(7))
+        );
+        assert_eq!(forget(state.path()).unwrap(), [model]);
+        assert_eq!(forget(state.path()).unwrap(), Vec::<Model>::new());
     }
 
     #[test]
-    fn what_processes_were_seen_to_take_is_remembered_up_to_twice_what_was_measured() {
+    fn reserve_learned_by_earlier_release_is_dropped() {
         let state = tempfile::tempdir().unwrap();
-        let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0), v100(1)]));
+        let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0)]));
         let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
-        remember(state.path(), FILE, model.clone(), Bytes::mib(300)).unwrap();
-        let measure = || Contexts::measure(&driver, state.path(), Bytes::mib(512)).0;
-        let (mut contexts, both) = (measure(), vec![v100(0).uuid, v100(1).uuid]);
-        let mut learn = |mib| contexts.learn(state.path(), model.clone(), both.clone(), Bytes::mib(mib));
-        assert_eq!((learn(300), learn(340), learn(320)), (None, Some(Bytes::mib(340)), None));
-        assert_eq!(measure().cost(v100(1).uuid), Bytes::mib(340));
-        assert_eq!((learn(9000), learn(9001)), (Some(Bytes::mib(600)), None));
-        assert_eq!(measure().cost(v100(0).uuid), Bytes::mib(600));
+        remember(state.path(), model.clone(), Measurement { cost: Bytes::mib(310), unix_ms: 7 }).unwrap();
+        let poisoned = serde_json::to_vec(&BTreeMap::from([(model, Bytes::mib(620))])).unwrap();
+        fs::write(state.path().join(DISTRUSTED), poisoned).unwrap();
+        let (contexts, _) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
+        assert_eq!(contexts.cost(v100(0).uuid), Bytes::mib(310));
+        assert!(!state.path().join(DISTRUSTED).exists());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tranche_domain::event::{Event, Happening, History, Kind, Pass, Severity, Throttle};
 use tranche_domain::id::SliceName;
 
-use crate::agent::now_unix_ms;
+use crate::clock::now_unix_ms;
 use file::Copy;
 
 /// How many events are kept of those to care about, and of the others.
@@ -120,11 +120,12 @@ fn and_more(happening: Happening, held_back: u64) -> Happening {
 
 /// In the log, an event has the fields that it has in the history.
 fn log(event: &Event) {
-    let Event { seq, kind, slice, gpu, pid, evidence, .. } = event;
+    let Event { seq, kind, slice, gpu, pid, actor, evidence, .. } = event;
+    let actor = actor.as_ref().map(tracing::field::display);
     let slice = slice.as_ref().map(tracing::field::display);
     let (gpu, pid) = (gpu.map(tracing::field::display), pid.map(tracing::field::display));
     macro_rules! say {
-        ($level:ident) => { tracing::$level!(event = %kind, seq, slice, gpu, pid, "{evidence}") };
+        ($level:ident) => { tracing::$level!(event = %kind, seq, slice, gpu, pid, actor, "{evidence}") };
     }
     match event.severity {
         Severity::Info => say!(info),

@@ -42,8 +42,17 @@ pub(crate) enum Failure {
         "uid {uid} has {most} {what}, and no user but root may have more (the daemon's configuration says so): {remedy}"
     )]
     TooMany { uid: u32, most: usize, what: &'static str, remedy: &'static str },
+    #[error(
+        "users who may only look have {most} {what} together, and that is the most: try again, or have root let you into \
+         the configuration's `socket_group`"
+    )]
+    TooManyTogether { most: usize, what: &'static str },
     #[error("slice {0} is ending and lets nobody in; make another one")]
     Ending(SliceName),
+    #[error(
+        "slice {0} cannot be entered, as GPUs cannot be opened to the process: {1}; see `journalctl -u tranched`"
+    )]
+    NoGpus(SliceName, io::Error),
     #[error("the calling process {0} has ended")]
     CallerGone(HostPid),
     #[error("the kernel did not say who calls: the daemon and its clients need a common pid namespace")]
@@ -92,7 +101,9 @@ impl Failure {
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::Refused(refusal) => refusal_code(refusal),
-            Self::TimedOut { .. } | Self::TooMany { .. } => Code::ResourceExhausted,
+            Self::TimedOut { .. } | Self::TooMany { .. } | Self::TooManyTogether { .. } => {
+                Code::ResourceExhausted
+            }
             Self::NotDrained { .. }
             | Self::UncordonedMeanwhile(_)
             | Self::DriverSilent(_)
@@ -108,6 +119,7 @@ impl Failure {
                 Code::FailedPrecondition
             }
             Self::Regions { .. }
+            | Self::NoGpus(..)
             | Self::Files(_)
             | Self::Save(_)
             | Self::OwnPrivileges(_)
@@ -140,13 +152,16 @@ const fn desk_code(error: &DeskError) -> Code {
         | DeskError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..))
         | DeskError::NoSuchMember { .. } => Code::NotFound,
         DeskError::Project(ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. })
-        | DeskError::Over(..) => Code::FailedPrecondition,
+        | DeskError::Over(..)
+        | DeskError::NoTicket { .. } => Code::FailedPrecondition,
         DeskError::Job(JobRefusal::Exists(_)) | DeskError::ProjectExists(_) => Code::AlreadyExists,
         DeskError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
         DeskError::Job(
             JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. } | JobRefusal::TooManyMembers(_),
         ) => Code::InvalidArgument,
-        DeskError::NotAMember { .. } | DeskError::OwnersLog { .. } => Code::PermissionDenied,
+        DeskError::NotAMember { .. } | DeskError::OthersTicket { .. } | DeskError::OwnersLog { .. } => {
+            Code::PermissionDenied
+        }
         DeskError::Store(_) | DeskError::Log { .. } => Code::Internal,
     }
 }

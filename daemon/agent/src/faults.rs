@@ -15,7 +15,8 @@ use tranche_domain::fault::{Fault, Faults, Xid};
 use tranche_domain::id::GpuUuid;
 use tranche_inventory::{GpuFacts, GpuFault, InventoryError, NotSliceable};
 
-use crate::agent::{Agent, now_unix_ms};
+use crate::agent::Agent;
+use crate::clock::now_unix_ms;
 
 /// How often the thread that listens looks whether it is to go on.
 const PATIENCE: Duration = Duration::from_secs(1);

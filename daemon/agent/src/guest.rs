@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
@@ -17,17 +17,27 @@ use crate::access::{Caller, Gate, Place};
 /// How long until it is tried again to let somebody in, when descriptors are short.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that may be on their way from the socket to the server.
+const ON_THEIR_WAY: usize = 16;
+
 /// The connection. Its place among its user's goes with it.
 #[derive(Debug)]
 pub(crate) struct Guest {
     stream: UnixStream,
     caller: Caller,
+    /// Resolves when the place is given to another connection.
+    evicted: oneshot::Receiver<()>,
     _place: Place,
 }
 
 impl Guest {
-    pub(crate) const fn new(stream: UnixStream, caller: Caller, place: Place) -> Self {
-        Self { stream, caller, _place: place }
+    pub(crate) const fn new(
+        stream: UnixStream,
+        caller: Caller,
+        place: Place,
+        evicted: oneshot::Receiver<()>,
+    ) -> Self {
+        Self { stream, caller, evicted, _place: place }
     }
 
     fn stream(self: Pin<&mut Self>) -> Pin<&mut UnixStream> {
@@ -37,7 +47,7 @@ impl Guest {
 
 /// Those who knock, as far as the gate lets them in, until nobody listens to that any more.
 pub(crate) fn arriving(gate: Arc<Gate>, listener: UnixListener) -> ReceiverStream<io::Result<Guest>> {
-    let (tell, told) = mpsc::channel(1);
+    let (tell, told) = mpsc::channel(ON_THEIR_WAY);
     tokio::spawn(async move {
         while let Ok(place) = tell.reserve().await {
             let guest = tokio::select! {
@@ -79,7 +89,11 @@ impl AsyncRead for Guest {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream().poll_read(context, into)
+        let this = self.get_mut();
+        if let Poll::Ready(Ok(())) = Pin::new(&mut this.evicted).poll(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut this.stream).poll_read(context, into)
     }
 }
 

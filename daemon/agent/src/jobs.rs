@@ -17,6 +17,7 @@ use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{Desk, Happened, JobSlice, Launcher, OpenError, Owner, Retention, Site, What};
 
+use crate::access::actor_of;
 use crate::agent::{Agent, Core};
 use crate::failure::Failure;
 use crate::process::{Process, has_ended};
@@ -40,7 +41,7 @@ pub(crate) struct Hands {
 pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>, OpenError> {
     let hands = Hands { agent: Arc::clone(agent), used: Mutex::default() };
     let launcher =
-        Launcher { program: shepherd_beside(&agent.shim), socket: agent.layout.runtime.join("jobs.sock") };
+        Launcher { program: job_runner_beside(&agent.shim), socket: agent.layout.runtime.join("jobs.sock") };
     let desk = Desk::open(&agent.layout.state, hands, launcher)?;
     Ok(Arc::new(desk.keeping(ended)))
 }
@@ -57,7 +58,7 @@ pub(crate) async fn run(agent: Arc<Agent>, desk: Arc<NodeDesk>) {
 }
 
 /// It is installed with the library that tenants preload.
-fn shepherd_beside(shim: &Path) -> PathBuf {
+pub(crate) fn job_runner_beside(shim: &Path) -> PathBuf {
     shim.with_file_name("tranche-shepherd")
 }
 
@@ -142,7 +143,7 @@ impl Site for Hands {
         loop {
             let owner = owner(&self.agent.core(), slice);
             let Some(owner) = owner else { return };
-            match self.agent.end(name, true, owner).await {
+            match self.agent.end(name, true, actor_of(owner)).await {
                 Ok(_) | Err(Failure::Refused(Refusal::Unknown(_))) => return,
                 Err(failure) => {
                     tracing::warn!(slice = %name, %failure, "the slice of a job does not end");

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tranche_jobs::reserve;
+
 use crate::state::State;
 use crate::whole::{PRIVATE, Survives, replace};
 
@@ -40,6 +42,7 @@ pub(crate) fn save(state: &State, directory: &Path) -> Result<(), SaveError> {
     let saved = text.and_then(|text| {
         put(&text, &path, directory)?;
         keep_copy(&text, directory);
+        keep_reserve(directory);
         Ok(())
     });
     saved.map_err(|cause| SaveError { path, cause })
@@ -49,7 +52,10 @@ pub(crate) fn save(state: &State, directory: &Path) -> Result<(), SaveError> {
 fn put(text: &[u8], path: &Path, directory: &Path) -> io::Result<()> {
     let put = || replace(path, text, PRIVATE, Survives::PowerCuts);
     put().or_else(|error| {
-        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let is_full = reserve::is_full(&error);
+        if is_full && reserve::give_up(directory) {
+            return put();
+        }
         let is_longer = fs::metadata(path).map_or(true, |old| (text.len() as u64) > old.len());
         if !is_full || is_longer || fs::remove_file(directory.join(COPY)).is_err() {
             return Err(error);
@@ -63,6 +69,13 @@ fn keep_copy(text: &[u8], directory: &Path) {
     let copy = directory.join(COPY);
     if let Err(error) = replace(&copy, text, PRIVATE, Survives::Us) {
         tracing::warn!(path = %copy.display(), %error, "the copy of the state is old");
+    }
+}
+
+/// The state is safe without it; what is written next may need it.
+fn keep_reserve(directory: &Path) {
+    if let Err(error) = reserve::hold(directory) {
+        tracing::debug!(path = %directory.display(), %error, "no room is held for the state");
     }
 }
 
@@ -125,7 +138,8 @@ mod tests {
         assert_eq!(load(directory.path()).unwrap(), Found::Whole(State::new(0, Vec::new())));
         save(&state(), directory.path()).unwrap();
         assert_eq!(load(directory.path()).unwrap(), Found::Whole(state()));
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        // The state, its copy, and the reserve of the disk.
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
     }
 
     #[test]

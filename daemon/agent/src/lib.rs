@@ -13,6 +13,8 @@ mod agent;
 mod attach;
 mod attendant;
 pub mod cli;
+mod clock;
+mod clocks;
 mod compute;
 mod config;
 mod configuration;
@@ -28,8 +30,10 @@ mod kept;
 mod kin;
 mod metrics;
 mod obstacles;
+mod operators;
+mod ownership;
 mod picture;
-pub mod privileges;
+mod privileges;
 mod process;
 mod queue;
 mod reaper;
@@ -37,6 +41,7 @@ mod recovery;
 mod regions;
 mod remembered;
 mod sampler;
+mod sealed;
 mod serve;
 mod service;
 mod shares;
@@ -57,8 +62,8 @@ mod whole;
 pub use access::{Access, Group, Limits};
 pub use compute::{Account, Rounds, Site};
 pub use config::{
-    Config, ConfigError, Foreigners, Gpus, OverCap, OverCapPolicy, RelativeDirectory, Retention, Transfers,
-    ViolationsPolicy,
+    Config, ConfigError, Foreigners, Gpus, OnlySlices, OverCap, OverCapPolicy, RelativeDirectory, Retention,
+    Transfers, ViolationsPolicy,
 };
 pub use configuration::{Configured, Reading, SetLog, Source};
 pub use containers::Documents;

@@ -65,6 +65,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
         committed: Bytes::ZERO,
         committed_compute: Permille::ZERO,
         context_reserve: Bytes::ZERO,
+        context_measured_unix_ms: None,
         utilization_percent: state.utilization_percent,
         memory_utilization_percent: state.memory_utilization_percent,
         temperature_celsius: state.temperature_celsius,
@@ -87,6 +88,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
 fn commitments(core: &Core, view: &mut GpuView) {
     (view.committed, view.committed_compute) = core.node.committed(view.uuid);
     view.context_reserve = core.contexts.cost(view.uuid);
+    view.context_measured_unix_ms = core.contexts.measured_at(view.uuid);
     let known = core.node.gpus().iter().find(|gpu| gpu.uuid == view.uuid);
     view.cordon = core.node.cordons().get(&view.uuid).cloned();
     let cordoned = || view.cordon.as_ref().map(|cordon| cordon.told.clone());

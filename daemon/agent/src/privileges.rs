@@ -1,76 +1,251 @@
-//! What root's daemon keeps of root's powers, and what the kernel says it has.
+//! The boundary inside the daemon: a main process without capabilities, and the privileged helper beside it.
+//!
+//! A daemon that serves one user has no helper, and does by itself what that user may.
 
-use caps::errors::CapsError;
-use caps::{CapSet, Capability, CapsHashSet};
-use nix::sys::prctl;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use caps::Capability;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 use procfs::ProcResult;
 use procfs::process::{Process, Status};
-use tranche_domain::daemon::{CapabilityView, DaemonView};
+use tranche_domain::daemon::{CapabilityView, DaemonView, PrivilegesView};
+use tranche_privileged::{Account, Bounds, DropError, Helper, HelperError, KEPT, ProcessFile};
 
-/// What is kept, and what for. Everything else is dropped once sockets, locks and directories are there: the
-/// daemon owns its own files, so it needs no power over other people's. `systemd/tranched.service` bounds it to the
-/// same, and `docs/security.md` says so; a test compares them.
-pub const KEPT: [(Capability, &str); 3] = [
-    (Capability::CAP_SYS_ADMIN, "a read-only mount for each slice's control region"),
-    (Capability::CAP_SYS_PTRACE, "to see processes of other users where /proc is mounted with hidepid"),
-    (Capability::CAP_KILL, "to end a slice's processes, whoever they run as, when told to with --force"),
-];
+use crate::sockets::Layout;
 
-/// Why powers could not be dropped; they are as they were, or fewer.
+/// Of this process: what may be done belongs to a process as a whole.
+static SEPARATED: OnceLock<Separated> = OnceLock::new();
+
+#[derive(Debug)]
+struct Separated {
+    helper: Helper,
+    /// `/proc` is mounted so that processes of others are not seen.
+    hides_processes: bool,
+    /// Only processes of slices may open GPUs.
+    keeps_gpus: bool,
+    /// The end of the helper is not the end of the daemon any more.
+    ends: AtomicBool,
+}
+
+/// Why the daemon could not be separated from its privileges.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
-pub enum DropError {
-    #[error("cannot drop capabilities: {0}")]
-    Capabilities(#[from] CapsError),
-    #[error("cannot forbid what this program starts to gain privileges: {0}")]
-    NoNewPrivs(#[from] nix::errno::Errno),
+pub(crate) enum SeparationError {
+    #[error("cannot start the privileged helper: {0}")]
+    Helper(io::Error),
+    #[error(
+        "the configuration's `only_slices` cannot be kept: {0} (the log says which step failed); it takes the root of the \
+         cgroups of version 2, CAP_SYS_ADMIN, and Linux 5.12 with CONFIG_CGROUP_BPF. Nothing was started; to do without, set \
+         it to false"
+    )]
+    DeviceRule(HelperError),
+    #[error(transparent)]
+    Drop(#[from] DropError),
 }
 
-/// Drops what is not needed from this thread, and so from all that it starts later: call it before any other
-/// thread is started. In a container some may be missing already; those are not asked for.
+/// Starts the privileged helper and drops every capability of this thread, and so of all that it starts later: to be
+/// called before any other thread is started, and after everything that needs root. The caller holds the runtime directory's
+/// lock.
 ///
 /// # Errors
-/// If the kernel refuses.
-pub fn drop_unneeded() -> Result<(), DropError> {
-    let permitted = caps::read(None, CapSet::Permitted)?;
-    let kept: CapsHashSet =
-        KEPT.iter().map(|(power, _)| *power).filter(|power| permitted.contains(power)).collect();
-    narrow_bounding(&kept)?;
-    caps::clear(None, CapSet::Ambient)?;
-    caps::clear(None, CapSet::Inheritable)?;
-    caps::set(None, CapSet::Effective, &kept)?;
-    caps::set(None, CapSet::Permitted, &kept)?;
-    Ok(prctl::set_no_new_privs()?)
-}
-
-/// Takes a power of its own. Whoever has it not was given its bounds by somebody else, such as systemd, and as nothing
-/// that is started can gain more than we have, they do not matter then.
-fn narrow_bounding(kept: &CapsHashSet) -> Result<(), CapsError> {
-    if !caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
-        return Ok(());
+/// If there can be no helper, or the kernel refuses.
+pub(crate) fn separate(
+    layout: &Layout,
+    job_runner: PathBuf,
+    only_slices: Option<Vec<PathBuf>>,
+    account: Option<&Account>,
+) -> Result<(), SeparationError> {
+    let keeps_gpus = only_slices.is_some();
+    let simulated_major = std::env::var("SIMGPU_MAJOR").ok().and_then(|major| major.parse().ok());
+    let bounds = Bounds {
+        user: account.map_or_else(|| geteuid().as_raw(), |account| account.uid),
+        runtime: layout.runtime.clone(),
+        job_runner,
+        simulated_node: std::env::var_os("SIMGPU_NODE").and_then(|node| std::path::absolute(node).ok()),
+        simulated_major,
+        only_slices,
+    };
+    let program = std::env::current_exe().map_err(SeparationError::Helper)?;
+    Helper::end_orphans(&bounds);
+    let (helper, child) = Helper::start(&program, &bounds).map_err(SeparationError::Helper)?;
+    if keeps_gpus {
+        helper.prepare_device_rule().map_err(SeparationError::DeviceRule)?;
     }
-    let bounding = caps::read(None, CapSet::Bounding)?;
-    bounding.difference(kept).try_for_each(|power| caps::drop(None, CapSet::Bounding, *power))
+    tranche_privileged::drop_all(account)?;
+    let hides_processes = File::open("/proc/1/stat").is_err();
+    let separated = Separated { helper, hides_processes, keeps_gpus, ends: AtomicBool::new(false) };
+    SEPARATED
+        .set(separated)
+        .map_err(|_| SeparationError::Helper(io::Error::other("there is one already")))?;
+    let watching = thread::Builder::new().name("helper".into()).spawn(|| watch(child));
+    watching.map(drop).map_err(SeparationError::Helper)
 }
 
-/// What the threads of this process hold, by the kernel's word: what one of them holds, the process can do.
+/// Without its helper the daemon could neither make slices nor end them: it ends, and is started again.
+fn watch(mut child: Child) {
+    let status = child.wait();
+    if SEPARATED.get().is_some_and(|separated| separated.ends.load(Ordering::Acquire)) {
+        return;
+    }
+    tracing::error!(?status, "the privileged helper has ended, and with it the daemon");
+    eprintln!("tranched: the privileged helper has ended: {status:?}");
+    std::process::exit(1);
+}
+
+/// Lets the helper end with the daemon.
+pub(crate) fn end() {
+    if let Some(separated) = SEPARATED.get() {
+        separated.ends.store(true, Ordering::Release);
+        separated.helper.dismiss();
+    }
+}
+
+fn helper() -> Option<&'static Helper> {
+    SEPARATED.get().map(|separated| &separated.helper)
+}
+
+/// A descriptor that names a region through a mount that is read-only.
 ///
 /// # Errors
-/// If `/proc/self` cannot be read.
-pub fn held() -> ProcResult<DaemonView> {
+/// The kernel's, or the helper's.
+pub(crate) fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    match helper() {
+        Some(helper) => Ok(helper.read_only_mount(region)?),
+        None => tranche_privileged::detach_read_only(region),
+    }
+}
+
+/// Sends a signal to the process that a pidfd names: by the daemon's own right where it has one.
+///
+/// # Errors
+/// The kernel's, or the helper's.
+pub(crate) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    match (tranche_privileged::send_signal(process, signal), helper()) {
+        (Err(error), Some(helper)) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
+            Ok(helper.signal(process.as_fd(), signal)?)
+        }
+        (sent, _) => sent,
+    }
+}
+
+/// Whether processes of any user can be asked for what they map.
+///
+/// # Errors
+/// If a capability is missing, or the kernel does not show which there are.
+pub(crate) fn sees_mappings() -> io::Result<()> {
+    let status = match helper() {
+        Some(helper) => helper_status(helper),
+        None => Process::myself().and_then(|this| this.status()),
+    };
+    let held = status.map_err(io::Error::other)?.capeff;
+    let needed = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH];
+    match needed.into_iter().find(|power| held & power.bitmask() == 0) {
+        Some(power) => Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{power} is missing"))),
+        None => Ok(()),
+    }
+}
+
+/// The daemon's memory of that inode number, open for reading and writing, from the process that a pidfd names.
+///
+/// # Errors
+/// `NotFound` if that process does not map it; the kernel's, or the helper's.
+pub(crate) fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<File> {
+    let named = match helper() {
+        Some(helper) => helper.memory(process, inode)?,
+        None => tranche_privileged::mapped_memory(process, inode, geteuid().as_raw())?,
+    };
+    File::options().read(true).write(true).open(format!("/proc/self/fd/{}", named.as_raw_fd()))
+}
+
+/// A file of `/proc/PID` to read.
+///
+/// # Errors
+/// The kernel's, or the helper's.
+pub(crate) fn process_file(pid: u32, file: ProcessFile) -> io::Result<File> {
+    let own = File::open(format!("/proc/{pid}/{}", file.name()));
+    match SEPARATED.get().filter(|separated| separated.hides_processes && own.is_err()) {
+        Some(separated) => Ok(separated.helper.process_file(pid, file)?),
+        None => own,
+    }
+}
+
+/// The helper of a daemon that keeps GPUs to slices.
+fn keeper_of_gpus() -> Option<&'static Helper> {
+    SEPARATED.get().filter(|separated| separated.keeps_gpus).map(|separated| &separated.helper)
+}
+
+/// From here on only processes of slices may open GPUs, where that is configured.
+///
+/// # Errors
+/// The kernel's, or the helper's.
+pub(crate) fn keep_gpus() -> io::Result<()> {
+    let Some(helper) = keeper_of_gpus() else { return Ok(()) };
+    helper.enforce_device_rule()?;
+    tracing::info!("only processes of slices may open GPUs from now on");
+    Ok(())
+}
+
+/// Lets a process of a slice open GPUs, where not every process may.
+///
+/// # Errors
+/// The kernel's, or the helper's.
+pub(crate) fn admit(process: BorrowedFd<'_>, generation: u64) -> io::Result<()> {
+    Ok(keeper_of_gpus().map_or(Ok(()), |helper| helper.admit(process, generation))?)
+}
+
+/// Lets no process of a slice open GPUs any more, where not every process may.
+pub(crate) fn dismiss_slice(generation: u64) {
+    if let Some(Err(error)) = keeper_of_gpus().map(|helper| helper.dismiss_slice(generation)) {
+        tracing::error!(%error, generation, "what is left of a slice that has ended may still open GPUs");
+    }
+}
+
+/// What the threads of this process and its helper hold, by the kernel's word: what one of them holds, the process can do.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub(crate) fn held() -> ProcResult<DaemonView> {
+    let own = statuses(&Process::myself()?)?;
+    let helper = match helper() {
+        Some(helper) => Some(privileges_of(&[helper_status(helper)?])),
+        None => None,
+    };
+    let PrivilegesView { uid, capabilities, bounding, no_new_privs } = privileges_of(&own);
+    Ok(DaemonView { uid: Some(uid), capabilities, bounding, no_new_privs, settings: Vec::new(), helper })
+}
+
+fn statuses(process: &Process) -> ProcResult<Vec<Status>> {
     let mut statuses = Vec::new();
-    for task in Process::myself()?.tasks()? {
+    for task in process.tasks()? {
         // One that ends meanwhile holds nothing.
         statuses.extend(task?.status().ok());
     }
+    Ok(statuses)
+}
+
+/// The helper has one thread.
+fn helper_status(helper: &Helper) -> ProcResult<Status> {
+    procfs::FromRead::from_read(process_file(helper.pid(), ProcessFile::Status)?)
+}
+
+fn privileges_of(statuses: &[Status]) -> PrivilegesView {
     let union = |set: fn(&Status) -> u64| statuses.iter().fold(0, |all, status| all | set(status));
     let any_use = union(|status| status.capprm | status.capeff | status.capinh | status.capamb.unwrap_or(0));
-    Ok(DaemonView {
+    PrivilegesView {
+        uid: statuses.iter().map(|status| status.euid).min().unwrap_or_default(),
         capabilities: named(any_use).into_iter().map(explained).collect(),
         bounding: named(union(|status| status.capbnd.unwrap_or(0))).iter().map(ToString::to_string).collect(),
         no_new_privs: statuses.iter().all(|status| status.nonewprivs == Some(1)),
-        settings: Vec::new(),
-    })
+    }
 }
 
 /// Those whose bits are set, in the kernel's order.
@@ -88,31 +263,18 @@ fn explained(power: Capability) -> CapabilityView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caps::CapsHashSet;
     use std::path::Path;
-
-    #[test]
-    fn only_what_is_needed_is_left() {
-        // Powers belong to threads: this one is spent.
-        std::thread::spawn(|| {
-            drop_unneeded().unwrap();
-            for set in [CapSet::Permitted, CapSet::Effective, CapSet::Inheritable, CapSet::Ambient] {
-                let left = caps::read(None, set).unwrap();
-                assert!(left.iter().all(|power| KEPT.iter().any(|(kept, _)| kept == power)), "{left:?}");
-            }
-            assert!(!caps::has_cap(None, CapSet::Effective, Capability::CAP_DAC_OVERRIDE).unwrap());
-            assert!(prctl::get_no_new_privs().unwrap());
-        })
-        .join()
-        .unwrap();
-    }
 
     #[test]
     fn the_unit_bounds_the_daemon_to_what_it_keeps() {
         let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/tranched.service");
         let unit = std::fs::read_to_string(unit).unwrap();
-        let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
-        let bounds: CapsHashSet = line.split_ascii_whitespace().map(|name| name.parse().unwrap()).collect();
-        assert_eq!(bounds, KEPT.into_iter().map(|(power, _)| power).collect());
+        let lines = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+        let names = lines.flat_map(str::split_ascii_whitespace);
+        let bounds: CapsHashSet = names.map(|name| name.parse().unwrap()).collect();
+        let known = KEPT.into_iter().chain(tranche_privileged::AT_START);
+        assert_eq!(bounds, known.map(|(power, _)| power).collect());
         assert!(unit.lines().any(|line| line == "NoNewPrivileges=yes"));
     }
 

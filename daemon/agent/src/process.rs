@@ -6,7 +6,6 @@ use std::borrow::Borrow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,8 +15,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tranche_domain::id::{HostPid, InnerPid};
 use tranche_domain::slice::ProcessId;
+use tranche_domain::text::{LONGEST_NAME, visible_bytes};
+use tranche_privileged::ProcessFile;
 
-use crate::sys;
+use crate::{privileges, sys};
 
 /// The longest chain of parents that is followed.
 const MOST_ANCESTORS: usize = 1024;
@@ -37,7 +38,7 @@ pub(crate) struct Process {
 impl Process {
     /// Takes hold of the process that has that pid now.
     pub(crate) fn open(pid: HostPid) -> io::Result<Self> {
-        Self::with_handle(pid, sys::pidfd_open(pid.get())?)
+        Self::with_handle(pid, tranche_privileged::pidfd_open(pid.get())?)
     }
 
     /// Takes hold of a known process, unless its pid is another's by now.
@@ -66,6 +67,11 @@ impl Process {
         if process.is_alive() { Ok(process) } else { Err(gone()) }
     }
 
+    /// The handle on it.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
     /// Whether it has not ended; one that its parent has not yet waited for has.
     pub(crate) fn is_alive(&self) -> bool {
         is_alive(&self.handle)
@@ -75,7 +81,8 @@ impl Process {
     /// old to say.
     pub(crate) fn inner_pid(&self) -> Option<InnerPid> {
         let mut buffer = [0; ENOUGH];
-        let of_handle = start_of(&format!("/proc/self/fdinfo/{}", self.handle.as_raw_fd()), &mut buffer);
+        let info = File::open(format!("/proc/self/fdinfo/{}", self.handle.as_raw_fd()));
+        let of_handle = start_of(info, &mut buffer);
         let of_handle = of_handle.and_then(|text| std::str::from_utf8(text).ok());
         match of_handle.and_then(pids_by_namespace) {
             Some(pids) => innermost(pids),
@@ -95,7 +102,12 @@ impl Process {
 
     /// Tells it something.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
-        sys::signal(self.handle.as_fd(), signal)
+        privileges::signal(self.handle.as_fd(), signal)
+    }
+
+    /// Lets it open GPUs as a process of the slice of that generation.
+    pub(crate) fn admit_to_gpus(&self, generation: u64) -> io::Result<()> {
+        privileges::admit(self.handle.as_fd(), generation)
     }
 
     /// Returns when it has ended. Only one at a time can wait for that.
@@ -108,6 +120,12 @@ impl Process {
 fn is_alive(handle: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+}
+
+/// Pids that the kernel lists now.
+pub(crate) fn all() -> Vec<HostPid> {
+    let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(HostPid::new);
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(pid).collect()
 }
 
 /// Whether a process is known to have ended. Nothing is known where there is no descriptor left to ask with.
@@ -146,7 +164,7 @@ impl Lineage {
     /// parsed.
     fn read(pid: HostPid) -> Option<Self> {
         let mut buffer = [0; ENOUGH];
-        let stat = start_of(&format!("/proc/{pid}/stat"), &mut buffer)?;
+        let stat = start_of(file(pid, ProcessFile::Stat), &mut buffer)?;
         // The name before them is the program's own choice and ends with the last parenthesis.
         let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace().skip(1);
@@ -160,13 +178,24 @@ impl Lineage {
 const ENOUGH: usize = 1024;
 
 /// The beginning of one of the kernel's files, which it gives whole to the first read.
-fn start_of<'a>(path: &str, buffer: &'a mut [u8; ENOUGH]) -> Option<&'a [u8]> {
-    let count = File::open(path).ok()?.read(buffer).ok()?;
-    Some(&buffer[..count])
+fn start_of(file: io::Result<File>, buffer: &mut [u8; ENOUGH]) -> Option<&[u8]> {
+    let count = file.ok()?.read(buffer).ok()?;
+    buffer.get(..count)
 }
 
-fn proc_of(pid: HostPid) -> Option<procfs::process::Process> {
-    procfs::process::Process::new(i32::try_from(pid.get()).ok()?).ok()
+/// A file of `/proc/PID`. The pid may be another process's in the next moment.
+pub(crate) fn file(pid: HostPid, file: ProcessFile) -> io::Result<File> {
+    privileges::process_file(pid.get(), file)
+}
+
+/// Bytes of a text in `/proc/PID` that are read.
+const MOST_TEXT: u64 = 64 << 10;
+
+/// The text of such a file, as far as it is of a sensible length.
+pub(crate) fn text(pid: HostPid, which: ProcessFile) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file(pid, which)?.take(MOST_TEXT).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A process and its ancestors, nearest first, as far as they can be followed without doubt.
@@ -196,7 +225,7 @@ fn parent_of(mut child: Lineage) -> Option<Lineage> {
 
 /// Its pid in its own pid namespace, where that is another.
 pub(crate) fn inner_pid(pid: HostPid) -> Option<InnerPid> {
-    innermost(pids_by_namespace(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?)
+    innermost(pids_by_namespace(&text(pid, ProcessFile::Status).ok()?)?)
 }
 
 /// A process's pids from our namespace inwards, as the kernel's files have them.
@@ -212,19 +241,30 @@ fn innermost(pids: &str) -> Option<InnerPid> {
 
 /// The user it runs as.
 pub(crate) fn uid(pid: HostPid) -> Option<u32> {
-    proc_of(pid)?.uid().ok()
+    effective_uid(&text(pid, ProcessFile::Status).ok()?)
 }
 
-/// What it runs, for a person: the file name of its command, else the kernel's short name, else nothing.
+/// Of the real, effective, saved and file system's one.
+fn effective_uid(status: &str) -> Option<u32> {
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    uids.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// What it runs, for a person: the kernel's short name for it, else nothing. It is a tenant's choice, and made fit to be
+/// shown.
+///
+/// Its command line is not read: that lies in memory of the process, which can make its reader hang.
 pub(crate) fn command(pid: HostPid) -> String {
-    let Some(process) = proc_of(pid) else { return String::new() };
-    let words = process.cmdline().unwrap_or_default();
-    let program =
-        words.first().and_then(|word| Path::new(word).file_name()).map(|name| name.to_string_lossy());
-    match program.filter(|name| !name.is_empty()) {
-        Some(name) => name.into_owned(),
-        None => process.stat().map(|stat| stat.comm).unwrap_or_default(),
-    }
+    let mut buffer = [0; ENOUGH];
+    let stat = start_of(file(pid, ProcessFile::Stat), &mut buffer).unwrap_or_default();
+    visible_bytes(short_name(stat).unwrap_or_default(), LONGEST_NAME)
+}
+
+/// The kernel's name of a process, from `/proc/PID/stat`; it ends with the last parenthesis.
+fn short_name(stat: &[u8]) -> Option<&[u8]> {
+    let begin = stat.iter().position(|byte| *byte == b'(')? + 1;
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    stat.get(begin..end)
 }
 
 #[cfg(test)]
@@ -242,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_lineage_is_what_the_kernel_says() {
-        let stat = proc_of(me()).unwrap().stat().unwrap();
+        let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let read = Lineage::read(me()).unwrap();
         assert_eq!((read.id.start_time, read.parent.get()), (stat.starttime, stat.ppid as u32));
         assert_eq!(Lineage::read(HostPid::new(u32::MAX)), None);
@@ -255,6 +295,14 @@ mod tests {
         assert_eq!(inner("Pid:\t70\nNSpid:\t70\n"), None);
         assert_eq!(Process::open(me()).unwrap().inner_pid(), None);
         assert!(pids_by_namespace("Pid:\t70\n").is_none());
+    }
+
+    #[test]
+    fn user_and_short_name_are_the_kernels() {
+        assert_eq!(uid(me()), Some(nix::unistd::geteuid().as_raw()));
+        assert_eq!(effective_uid("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
+        assert_eq!(short_name(b"7 (a) (b)) S 1"), Some(&b"a) (b)"[..]));
+        assert_eq!((effective_uid(""), short_name(b"7 ()")), (None, Some(&b""[..])));
     }
 
     #[test]

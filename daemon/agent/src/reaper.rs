@@ -31,8 +31,8 @@ pub(crate) fn watch_member(
     id: ProcessId,
     handle: Option<Arc<Process>>,
 ) {
-    let (attendant, agent, tenancy) = (&agent.attendant, Arc::clone(agent), Arc::clone(tenancy));
-    attendant.spawn(async move {
+    let (work, agent, tenancy) = (tenancy.attendant.work(), Arc::clone(agent), Arc::clone(tenancy));
+    work.spawn(async move {
         if let Some(process) = handle {
             wait_for_end(&process).await;
         }
@@ -89,8 +89,8 @@ pub(crate) async fn begin_anew(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid
 
 /// Forgets a root when it has ended.
 pub(crate) fn watch_root(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, root: Arc<Process>) {
-    let (attendant, agent, tenancy) = (&agent.attendant, Arc::clone(agent), Arc::clone(tenancy));
-    attendant.spawn(async move {
+    let (work, agent, tenancy) = (tenancy.attendant.work(), Arc::clone(agent), Arc::clone(tenancy));
+    work.spawn(async move {
         wait_for_end(&root).await;
         tenancy.root_gone(root.id);
         tenancy.left.notify_waiters();

@@ -13,12 +13,13 @@ use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, Share};
-use tranche_domain::slice::{Part, ProcessId, Seat, Slice};
+use tranche_domain::slice::{Part, ProcessId, Slice};
 use tranche_domain::units::{Bytes, Permille};
+use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
-use tranche_shm::{DeviceSlot, Slot};
 
-use crate::agent::{Agent, Core, now_unix_ms};
+use crate::agent::{Agent, Core};
+use crate::clock::now_unix_ms;
 use crate::failure::Failure;
 use crate::kept::{self, Found};
 use crate::process::{self, Process};
@@ -121,10 +122,10 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
             let control = regions.control().reader();
             control.generation() == saved.generation && control.device_count() == slice.parts.len()
         };
-        match Regions::open(&directory).ok().filter(whole) {
+        match Regions::open(&directory, agent.seals_regions).ok().filter(whole) {
             Some(regions) => Ok(regions),
             // After a reboot the runtime directory is empty, and so is the slice.
-            None => Regions::create(&directory, saved.generation, slice.parts.len())
+            None => Regions::create(&directory, saved.generation, slice.parts.len(), agent.seals_regions)
                 .map_err(|cause| Failure::regions(&slice.name, cause)),
         }
     };
@@ -141,14 +142,31 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
     let roots: Vec<_> = roots.filter(|root| tenancy.enter(root).is_ok()).collect();
     let listed = Listed::on(agent, &tenancy.gpus);
-    let seated = seated(&tenancy.regions).into_iter().map(|(seat, id)| {
+    let seated = tenancy.regions.seated().into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
-        tenancy.reseat(seat, id, handle.as_ref(), |gpu| listed.most(gpu, id.pid));
+        if tenancy.regions.were_lost() {
+            tenancy.assume(seat, |gpu| listed.holds(gpu, id.pid));
+        }
+        tenancy.reseat(seat, id, handle.as_ref(), |gpu| listed.most(tenancy, gpu, id.pid));
         (seat, id, handle)
     });
     let seated: Vec<_> = seated.collect();
     point("recovery: reseated");
     let processes = seated.len();
+    let handles = roots.iter().chain(seated.iter().filter_map(|(_, _, handle)| handle.as_ref()));
+    for process in handles {
+        admit_again(tenancy, process);
+    }
+    let living: Vec<_> =
+        seated.iter().filter(|(.., handle)| handle.is_some()).map(|(_, id, _)| id.pid.to_string()).collect();
+    if tenancy.regions.were_lost() && !living.is_empty() {
+        agent.note(format!(
+            "slice {}: none of its processes maps its books any more: they are charged what the driver says that they hold, \
+             and have to be started again to get more: {}",
+            tenancy.name,
+            living.join(", ")
+        ));
+    }
     // Watched only when all are there: the first to end must not seem to be the last.
     for root in roots {
         reaper::watch_root(agent, tenancy, root);
@@ -162,7 +180,14 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&tenancy.name));
 }
 
-/// What the driver says that processes hold, and how much more may be charged for their contexts.
+/// A process that cannot be admitted keeps the descriptors that it has.
+fn admit_again(tenancy: &Tenancy, process: &Process) {
+    if let Err(error) = process.admit_to_gpus(tenancy.generation) {
+        tracing::warn!(slice = %tenancy.name, pid = %process.id.pid, %error, "it cannot open GPUs any more");
+    }
+}
+
+/// What the driver says that processes hold, and what contexts were measured to cost.
 struct Listed(BTreeMap<GpuUuid, (BTreeMap<HostPid, Option<Bytes>>, Bytes)>);
 
 impl Listed {
@@ -176,22 +201,19 @@ impl Listed {
         Self(gpus.iter().filter_map(of_gpu).collect())
     }
 
-    /// The most that a process can be using of a GPU; nothing if the driver does not tell.
-    fn most(&self, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
-        let (held, reserve) = self.0.get(&gpu)?;
-        let holds = held.get(&pid).copied().unwrap_or(Some(Bytes::ZERO))?;
-        Some(holds.saturating_add(*reserve))
+    /// What the driver says that a process holds of a GPU; nothing where it does not tell.
+    fn holds(&self, gpu: GpuUuid, pid: HostPid) -> Bytes {
+        let held = self.0.get(&gpu).and_then(|(held, _)| held.get(&pid).copied().flatten());
+        held.unwrap_or_default()
     }
-}
 
-fn seated(regions: &Regions) -> Vec<(Seat, ProcessId)> {
-    let control = regions.control().reader();
-    let occupant = |index: usize| {
-        let identity = control.identity(Slot::new(index)?)?;
-        let id = ProcessId { pid: HostPid::new(identity.pid), start_time: identity.start_time };
-        Some((Seat(u16::try_from(index).ok()?), id))
-    };
-    (0..control.slots_high()).filter_map(occupant).collect()
+    /// The most that a process can be using of a GPU; nothing if the driver does not tell.
+    fn most(&self, tenancy: &Tenancy, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
+        let (held, measured) = self.0.get(&gpu)?;
+        let holds = held.get(&pid).copied().unwrap_or(Some(Bytes::ZERO))?;
+        let (device, _) = tenancy.devices().find(|(_, of)| *of == gpu)?;
+        Some(holds.saturating_add(tenancy.most_charged(device, *measured)))
+    }
 }
 
 /// Directories of slices that the state does not know, as when it had to be set aside.
@@ -216,9 +238,9 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     if let Some(others) = Others::in_directory(&directory) {
         return agent.note(format!("{}; nothing is known of what it was promised", others.failure(name)));
     }
-    let regions = Regions::open(&directory).ok();
+    let regions = Regions::open(&directory, agent.seals_regions).ok();
     let alive = |regions: &Regions| -> Vec<ProcessId> {
-        let ids = seated(regions).into_iter().map(|(_, id)| id);
+        let ids = regions.seated().into_iter().map(|(_, id)| id);
         ids.filter(|id| Process::reopen(*id).is_ok()).collect()
     };
     let members = regions.as_ref().map(alive).unwrap_or_default();

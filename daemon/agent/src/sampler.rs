@@ -8,6 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_inventory::ProcessUtilization;
+use tranche_shm::crash::point;
 
 use crate::agent::Agent;
 use crate::config::OverCap;
@@ -112,6 +113,7 @@ type Since = BTreeMap<GpuUuid, u64>;
 async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     let asked = Arc::clone(agent);
     let looked = tokio::task::spawn_blocking(move || {
+        point("sampler: looks");
         asked.save_again();
         trueup::look(&asked);
         look(&asked, since)

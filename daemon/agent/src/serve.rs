@@ -11,6 +11,7 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::truth::Violations;
@@ -19,7 +20,7 @@ use tranche_inventory::Driver;
 use tranche_rpc::v1::jobs_server::JobsServer;
 use tranche_rpc::v1::node_server::NodeServer;
 
-use crate::access::{Access, Gate};
+use crate::access::{Access, Budgeted, Gate};
 use crate::agent::Agent;
 use crate::attendant::Attendant;
 use crate::compute::Governor;
@@ -31,17 +32,21 @@ use crate::faults::FaultBook;
 use crate::girth::Girth;
 use crate::jobs::{self, JobsDoor};
 use crate::metrics::Published;
+use crate::operators::Operators;
 use crate::service::Door;
-use crate::sockets::Layout;
+use crate::sockets::{Layout, Reach};
 use crate::truth::{self, Watch};
-use crate::{faults, girth, guest, recovery, sampler, supervisor, watchdog};
+use crate::{faults, girth, guest, privileges, recovery, sampler, sealed, supervisor, watchdog};
 
 /// How long calls in progress may take to end once the daemon was told to.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// Calls at a time on one connection.
 const MOST_CALLS: u32 = 64;
 /// What a call may have in headers, in bytes; ours have a few hundred.
 const MOST_HEADERS: u32 = 16 << 10;
+/// How often a silent connection is asked whether its peer is there, and how long that may take to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PONG_WITHIN: Duration = Duration::from_secs(20);
 /// The longest message that is taken, in bytes: the longest request that makes sense has names of sixteen GPUs and of a pod.
 const LONGEST_MESSAGE: usize = 16 << 10;
 /// And the longest with a job: its command and its environment.
@@ -63,6 +68,9 @@ pub struct Settings {
     pub driver: Arc<dyn Driver>,
     /// What contexts cost, as far as known.
     pub contexts: Contexts,
+    /// Whether usage regions are sealed memory where the daemon would find that again. Otherwise they are files, which a
+    /// tenant can make take more than they are for.
+    pub seals_regions: bool,
     /// What is done about slices that stay over their caps.
     pub over_cap: OverCap,
     /// What is done about processes that hold or run more than they say.
@@ -89,6 +97,8 @@ pub struct Settings {
 pub enum StartError {
     #[error("cannot take over what an earlier daemon left: {0}")]
     Recovery(io::Error),
+    #[error("cannot keep the GPUs to slices, as the configuration's `only_slices` says: {0}")]
+    OnlySlices(io::Error),
     #[error("cannot govern compute: {0}")]
     Compute(io::Error),
     #[error("cannot start a thread for the tenants: {0}")]
@@ -99,6 +109,8 @@ pub enum StartError {
     Watchdog(io::Error),
     #[error("cannot serve at the gRPC socket: {0}")]
     Door(io::Error),
+    #[error("cannot serve at the operators' socket: {0}")]
+    Operators(Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot listen to SIGHUP: {0}")]
     Hangup(io::Error),
     #[error("the gRPC server failed: {0}")]
@@ -122,6 +134,7 @@ pub async fn serve(
         shim,
         driver,
         contexts,
+        seals_regions,
         over_cap,
         violations,
         foreigners,
@@ -133,11 +146,12 @@ pub async fn serve(
         outstanding,
     } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
-    let attendant = Attendant::start().map_err(StartError::Attendant)?;
+    let attendant = Attendant::start("attendant").map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
     let mut agent = Agent::new(layout, shim, driver, contexts, over_cap, governing, work).telling(documents);
     agent.girth =
         Girth::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
+    agent.seals_regions = seals_regions && can_seal(&agent);
     agent.configured = configured;
     agent.gate = Arc::new(Gate::new(access, agent.layout.reach));
     agent.faults = FaultBook::new(fault_quiet);
@@ -148,6 +162,7 @@ pub async fn serve(
     }
     allow_descriptors(&agent);
     recovery::recover(&agent).map_err(StartError::Recovery)?;
+    privileges::keep_gpus().map_err(StartError::OnlySlices)?;
     let _governing = governor.start().map_err(StartError::Compute)?;
     if let Some(outstanding) = outstanding.filter(|outstanding| !outstanding.is_empty()) {
         let agent = Arc::clone(&agent);
@@ -161,29 +176,30 @@ pub async fn serve(
         guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let (jobs, working) = begin_jobs(&agent, ended_jobs);
     let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
+    let (told, mut stopping) = tokio::sync::watch::channel(false);
+    let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;
     let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, published)));
     let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
-    let (told, stopping) = tokio::sync::oneshot::channel();
     let following = Arc::clone(&agent);
     let stopped = async move {
         stop.await;
         supervisor::stopping();
         following.faults.stop();
         following.events.end_following();
-        let _ = told.send(());
+        told.send_replace(true);
     };
-    let server = Server::builder()
-        .max_concurrent_streams(MOST_CALLS)
-        .http2_max_header_list_size(MOST_HEADERS)
-        .add_service(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB))
-        .add_service(NodeServer::new(Door(Arc::clone(&agent))).max_decoding_message_size(LONGEST_MESSAGE))
+    let server = server()
+        .layer(Budgeted(Arc::clone(&agent.gate)))
+        .add_routes(routes(&agent, jobs))
         .serve_with_incoming_shutdown(calls, stopped);
     tokio::select! {
         ended = server => ended?,
-        () = async { let _ = stopping.await; tokio::time::sleep(GRACE).await } => {}
+        () = async { let _ = stopping.wait_for(|stop| *stop).await; tokio::time::sleep(GRACE).await } => {}
     }
+    // Its calls in progress had the same time to end.
+    let _ = tokio::task::spawn_blocking(move || drop(operators)).await;
     working.iter().for_each(JoinHandle::abort);
     sampling.abort();
     telling.inspect(|telling| telling.abort());
@@ -191,9 +207,34 @@ pub async fn serve(
     watching.abort();
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
+    agent.attendants.end();
     agent.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
+}
+
+/// How every server of the daemon deals with connections. Peers that do not answer for a while are let go.
+pub(crate) fn server() -> Server {
+    Server::builder()
+        .max_concurrent_streams(MOST_CALLS)
+        .http2_max_header_list_size(MOST_HEADERS)
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PONG_WITHIN))
+}
+
+/// Everything that can be called.
+pub(crate) fn routes(agent: &Arc<Agent>, jobs: JobsDoor) -> Routes {
+    let node = NodeServer::new(Door(Arc::clone(agent))).max_decoding_message_size(LONGEST_MESSAGE);
+    Routes::new(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB)).add_service(node)
+}
+
+fn answer_operators(
+    agent: &Arc<Agent>,
+    jobs: JobsDoor,
+    stopping: tokio::sync::watch::Receiver<bool>,
+) -> Result<Operators, StartError> {
+    let listener = agent.layout.open_operators_door().map_err(|error| StartError::Operators(error.into()))?;
+    Operators::start(agent, jobs, listener, stopping).map_err(|error| StartError::Operators(error.into()))
 }
 
 /// Jobs go on. A node on which they cannot is one for everything else.
@@ -203,7 +244,7 @@ fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsDoor, Option<JoinHan
         agent.note(format!("this node takes no jobs: {error}"));
     }
     let working = desk.as_ref().ok().map(|desk| tokio::spawn(jobs::run(Arc::clone(agent), Arc::clone(desk))));
-    (JobsDoor { gate: Arc::clone(&agent.gate), desk }, working)
+    (JobsDoor { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
 }
 
 async fn tell(metrics: Listener, published: Published) {
@@ -222,9 +263,25 @@ fn reload_on_hangup(agent: &Arc<Agent>) -> io::Result<Option<JoinHandle<()>>> {
         while hangup.recv().await.is_some() {
             let agent = Arc::clone(&agent);
             // What came of it is in the log.
-            let _ = tokio::task::spawn_blocking(move || agent.reload().map(drop)).await;
+            let _ = tokio::task::spawn_blocking(move || agent.reload(None).map(drop)).await;
         }
     })))
+}
+
+/// Whether usage regions can be sealed memory here.
+fn can_seal(agent: &Agent) -> bool {
+    match sealed::can_be_found() {
+        Ok(()) => true,
+        // A user's own daemon has no say over other processes, and its tenants are that user.
+        Err(_) if agent.layout.reach == Reach::User => false,
+        Err(error) => {
+            agent.note(format!(
+                "usage regions are files, which a tenant can make take more of {}: the next daemon could not open what                  processes map ({error}); it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH of the machine itself",
+                agent.layout.runtime.display()
+            ));
+            false
+        }
+    }
 }
 
 /// Each process of a slice takes a few descriptors, and a slice may have thousands: as many as we may have.

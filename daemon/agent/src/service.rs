@@ -20,7 +20,8 @@ use tranche_rpc::BadMessage;
 use tranche_rpc::v1::{self, node_server::Node};
 
 use crate::access::Caller;
-use crate::agent::{Agent, Drain, now_unix_ms};
+use crate::agent::{Agent, Drain};
+use crate::clock::now_unix_ms;
 use crate::configuration::{Configured, Reloaded};
 use crate::failure::Failure;
 use crate::picture;
@@ -109,9 +110,13 @@ impl Node for Door {
 
     type FollowGpusStream = Pin<Box<dyn Stream<Item = Result<v1::GpusChanged, Status>> + Send>>;
 
-    async fn follow_gpus(&self, _: Request<v1::FollowGpusRequest>) -> Answer<Self::FollowGpusStream> {
+    async fn follow_gpus(&self, request: Request<v1::FollowGpusRequest>) -> Answer<Self::FollowGpusStream> {
+        let follower = self.0.gate.follow(&caller(&request)?)?;
         let turns = WatchStream::new(self.0.faults.turns());
-        let told = turns.map_while(|turn| turn.map(|turn| Ok(v1::GpusChanged { turn })));
+        let told = turns.map_while(move |turn| {
+            let _until_the_stream_ends = &follower;
+            turn.map(|turn| Ok(v1::GpusChanged { turn }))
+        });
         Ok(Response::new(Box::pin(told)))
     }
 
@@ -121,10 +126,11 @@ impl Node for Door {
         &self,
         request: Request<v1::FollowEventsRequest>,
     ) -> Answer<Self::FollowEventsStream> {
+        let follower = self.0.gate.follow(&caller(&request)?)?;
         let v1::FollowEventsRequest { since_seq, slice, follow } = request.into_inner();
         let slice = slice.map(|text| name(&text)).transpose()?;
         let wanted = Wanted { since: since_seq, slice, follow };
-        Ok(Response::new(following::events(&self.0, wanted)))
+        Ok(Response::new(following::events(&self.0, wanted, follower)))
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
@@ -150,9 +156,24 @@ impl Node for Door {
         let caller = caller(&request)?;
         self.told(&caller, self.0.gate.permit(&caller, Verb::Administer))?;
         let agent = Arc::clone(&self.0);
-        let reloaded = tokio::task::spawn_blocking(move || agent.reload()).await.map_err(Failure::from)??;
+        let actor = caller.actor();
+        let reloaded =
+            tokio::task::spawn_blocking(move || agent.reload(Some(actor))).await.map_err(Failure::from)??;
         let Reloaded { applied, needs_restart } = reloaded;
         Ok(Response::new(v1::ReloadConfigurationResponse { applied, needs_restart }))
+    }
+
+    async fn forget_reserves(
+        &self,
+        request: Request<v1::ForgetReservesRequest>,
+    ) -> Answer<v1::ForgetReservesResponse> {
+        let caller = caller(&request)?;
+        self.told(&caller, self.0.gate.permit(&caller, Verb::Administer))?;
+        let (agent, actor) = (Arc::clone(&self.0), caller.actor());
+        let forgotten = tokio::task::spawn_blocking(move || agent.forget_reserves(actor)).await;
+        let (slices, models) = self.told(&caller, forgotten.map_err(Failure::from)?)?;
+        let slices = slices.iter().map(ToString::to_string).collect();
+        Ok(Response::new(v1::ForgetReservesResponse { slices, models }))
     }
 
     async fn cordon_gpus(&self, request: Request<v1::CordonGpusRequest>) -> Answer<v1::CordonsView> {
@@ -190,6 +211,7 @@ impl Door {
     fn told<T>(&self, caller: &Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &answer {
             let told = Happening::new(Kind::Refused, format!("user {}: {failure}", caller.uid));
+            let told = told.asked_by(caller.actor());
             self.0.events.record(match caller.pid {
                 Some(pid) => told.by(pid),
                 None => told,

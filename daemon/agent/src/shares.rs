@@ -69,11 +69,7 @@ impl Shares {
 
     /// Whether it is to be written anew: most of the file is history, or its end is spoilt.
     pub(crate) fn is_stale(&self, sharing: &Sharing) -> bool {
-        let is_long = || {
-            let now: usize = sharing.iter().map(|(_, shared)| shared.holders().count()).sum();
-            self.lines / 4 > now
-        };
-        self.file.is_none() || self.lines > MOST_LINES && is_long()
+        self.file.is_none() || (self.lines > MOST_LINES && self.lines / 4 > sharing.count_holders())
     }
 
     /// Writes the file anew, with nothing in it but what is.

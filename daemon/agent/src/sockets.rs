@@ -89,10 +89,21 @@ const ATTACH: &str = "attach.sock";
 impl Layout {
     /// Makes the directories and takes them for this daemon alone.
     pub fn occupy(&self) -> Result<Locks, FilesError> {
+        let locks = self.lock()?;
+        self.furnish()?;
+        Ok(locks)
+    }
+
+    /// Makes the directories that slices are in.
+    pub(crate) fn furnish(&self) -> Result<(), FilesError> {
+        self.make_directory(&self.slices(), self.reach.directory_mode())?;
+        self.close_off(&self.mounts())
+    }
+
+    /// Makes the outermost directories and takes them for this daemon alone.
+    pub(crate) fn lock(&self) -> Result<Locks, FilesError> {
         self.make_directory(&self.runtime, self.reach.directory_mode())?;
         self.make_directory(&self.state, 0o700)?;
-        self.make_directory(&self.runtime.join("slices"), self.reach.directory_mode())?;
-        self.close_off(&self.mounts())?;
         let mut locks = Locks::default();
         locks.take(&self.runtime, "lock")?;
         if self.state != self.runtime {
@@ -104,6 +115,11 @@ impl Layout {
     /// The gRPC socket.
     pub fn door(&self) -> PathBuf {
         self.runtime.join("tranched.sock")
+    }
+
+    /// The gRPC socket of the daemon's own user.
+    pub fn operators_door(&self) -> PathBuf {
+        self.runtime.join(tranche_rpc::OPERATORS)
     }
 
     /// Where all slices are.
@@ -135,6 +151,12 @@ impl Layout {
     /// Listens at the gRPC socket.
     pub fn open_door(&self) -> Result<UnixListener, FilesError> {
         listen(&self.door(), self.reach.door_mode())
+    }
+
+    /// Listens at the operators' socket. A socket that any user may open has one queue for all of them, and a user who
+    /// fills it keeps all others from connecting; only the daemon's own user can fill this one.
+    pub(crate) fn open_operators_door(&self) -> Result<UnixListener, FilesError> {
+        listen(&self.operators_door(), 0o600)
     }
 
     /// Listens at a slice's socket.

@@ -1,22 +1,18 @@
-//! The kernel, where no library reaches it safely: shared mappings, pidfds, detached read-only mounts.
+//! The kernel, where no library reaches it safely: shared mappings, peers of sockets, futexes.
 //!
-//! The only unsafe code of the daemon. Every function here is one system call, or the few that belong
+//! With that of the privileged helper, the only unsafe code of the daemon. Every function here is one system call, or the few that belong
 //! together, and turns its answer into a `Result` at once.
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use nix::sys::mman::{MapFlags, ProtFlags};
-use nix::sys::signal::Signal;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -167,13 +163,6 @@ mod guard {
     }
 }
 
-/// A handle on the process of that pid, which stays that process's even when the pid is used again.
-pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: `pidfd_open` takes two integers; the kernel checks them.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0u32) };
-    owned(fd)
-}
-
 /// A handle on the process at the other end of a socket, as it was when it connected (Linux 6.5).
 /// `Unsupported` where the kernel is older.
 pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -241,57 +230,11 @@ pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(Into::into)
 }
 
-/// Sends a signal to the process that the handle names, and to no other.
-pub(crate) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
-    let no_info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the descriptor is open for the time of the borrow; no siginfo is passed.
-    let sent = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, no_info, 0u32)
-    };
-    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Wakes everybody who waits for the lower half of a word to change, in whatever process.
 pub(crate) fn futex_wake_all(word: &AtomicU64) {
     const _: () = assert!(cfg!(target_endian = "little"), "the lower half is where the word is");
     // SAFETY: the kernel only takes the address for the name of a queue; the word outlives the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-}
-
-/// Opens a file for reading through a mount of its own that nobody can write through: whoever gets the
-/// descriptor cannot open the file writable again by way of `/proc/self/fd`, as root in a container either.
-/// Needs CAP_SYS_ADMIN and Linux 5.12.
-pub(crate) fn open_detached_read_only(path: &Path) -> io::Result<File> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
-    // SAFETY: `path` is a NUL-terminated string that outlives the call.
-    let tree = owned(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
-    let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_RDONLY
-            | libc::MOUNT_ATTR_NODEV
-            | libc::MOUNT_ATTR_NOSUID
-            | libc::MOUNT_ATTR_NOEXEC,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    // SAFETY: the empty path is NUL-terminated; `attributes` is of the size that is passed and outlives the
-    // call.
-    let set = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    if set != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // The tree's descriptor only names the file; opening it by that name goes through the new mount.
-    File::open(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()))
 }
 
 /// The socket behind a number that whoever started us left open for us to take calls at. The number itself stays open,
@@ -338,18 +281,5 @@ mod tests {
     fn a_file_shorter_than_its_region_is_refused() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(Mapping::shared(&file, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    }
-
-    #[test]
-    fn what_is_handed_out_cannot_be_opened_writable_again() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let Ok(detached) = open_detached_read_only(file.path()) else {
-            println!("SKIP: detached mounts need CAP_SYS_ADMIN");
-            assert!(std::env::var_os("TRANCHE_REQUIRE").is_none() || !nix::unistd::geteuid().is_root());
-            return;
-        };
-        let again = format!("/proc/self/fd/{}", detached.as_raw_fd());
-        let refused = File::options().write(true).open(again).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
     }
 }

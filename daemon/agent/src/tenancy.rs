@@ -11,6 +11,7 @@ mod departures;
 mod killing;
 mod limits;
 mod refusals;
+mod reserve;
 mod seats;
 mod sharing;
 mod sight;
@@ -18,6 +19,7 @@ mod truth;
 
 use container::Bond;
 use limits::ledger_cap;
+use reserve::Reserves;
 use seats::seat_of;
 pub(crate) use seats::{Joined, Pass};
 pub(crate) use sharing::Still;
@@ -27,11 +29,12 @@ use truth::Deceits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tranche_domain::event::Actor;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::ledger::Ledger;
 use tranche_domain::sharing::Sharing;
@@ -40,6 +43,8 @@ use tranche_domain::units::Bytes;
 use tranche_shm::credit::CreditWord;
 use tranche_shm::{DeviceSlot, Slot};
 
+use crate::attendant::SliceThread;
+use crate::clock::monotonic_ns;
 use crate::kin::Kin;
 use crate::process::Process;
 use crate::regions::Regions;
@@ -53,6 +58,10 @@ pub(crate) struct Tenancy {
     /// Its GPUs, in the order of its devices.
     pub(crate) gpus: Vec<GpuUuid>,
     pub(crate) regions: Regions,
+    /// Where its sockets and processes are looked after.
+    pub(crate) attendant: SliceThread,
+    /// At whose request it ends.
+    pub(crate) ended_by: OnceLock<Actor>,
     /// Told whenever somebody left and memory came free.
     pub(crate) left: Notify,
     /// Per device: GPU utilisation in percent, or [`UNKNOWN`].
@@ -67,6 +76,9 @@ pub(crate) struct Tenancy {
     condemned: Mutex<Option<ProcessId>>,
     deceits: Deceits,
     sight: Sight,
+    reserves: Reserves,
+    /// By how many nanoseconds the clocks of processes are ahead of the daemon's, where they are.
+    shifted: RwLock<BTreeMap<Seat, i64>>,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -100,6 +112,7 @@ impl Tenancy {
     /// A slice that nobody has entered yet, its limits written.
     pub(crate) fn new(
         name: SliceName,
+        attendant: SliceThread,
         directory: &Path,
         regions: Regions,
         parts: &[(Part, Bytes)],
@@ -114,8 +127,15 @@ impl Tenancy {
             ledger
         };
         let ledgers = parts.iter().enumerate().map(ledger).collect();
+        let earlier = |at| {
+            let device = DeviceSlot::new(at)?;
+            Some(Bytes::new(regions.control().reader().limits(device).context.bytes()))
+        };
+        let earlier = (0..parts.len()).map(|at| earlier(at).unwrap_or_default()).collect();
         let tenancy = Self {
             name,
+            attendant,
+            ended_by: OnceLock::new(),
             generation: regions.control().reader().generation(),
             gpus: parts.iter().map(|(part, _)| part.gpu).collect(),
             regions,
@@ -138,6 +158,8 @@ impl Tenancy {
             condemned: Mutex::new(None),
             deceits: Deceits::default(),
             sight: Sight::of(parts.len()),
+            reserves: Reserves::new(earlier),
+            shifted: RwLock::default(),
         };
         tenancy.publish_limits(&mut tenancy.books(), parts);
         tenancy.beat(monotonic_ns());
@@ -253,14 +275,4 @@ impl Books {
 
 fn slot(seat: Seat) -> Slot {
     Slot::new(seat.0.into()).expect("seats are only made from the indices of slots")
-}
-
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
-    now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or_default()
-}
-
-/// The clock that nobody sets, in milliseconds.
-pub(crate) fn monotonic_ms() -> u64 {
-    monotonic_ns() / 1_000_000
 }

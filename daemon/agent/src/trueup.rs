@@ -59,7 +59,7 @@ pub(crate) fn look(agent: &Agent) {
         let Ok(listed) = agent.driver.processes(gpu) else { continue };
         for seen in listed {
             if let (Some(process), Some(taken)) = (processes.remove(&seen.pid), seen.used) {
-                compare(agent, gpu, seen.pid, &process, taken);
+                compare(agent, seen.pid, &process, taken);
             }
         }
         for unlisted in processes.into_values() {
@@ -68,23 +68,23 @@ pub(crate) fn look(agent: &Agent) {
             }
         }
     }
+    agent.review_reserves();
 }
 
-fn compare(agent: &Agent, gpu: GpuUuid, pid: HostPid, process: &Stood, taken: Bytes) {
+fn compare(agent: &Agent, pid: HostPid, process: &Stood, taken: Bytes) {
     let Some(still) = process.still() else { return };
     let beyond = taken.saturating_sub(still.used);
-    if beyond == Bytes::ZERO || process.tenancy.shares(process.seat) {
+    if process.tenancy.shares(process.seat) {
         return;
     }
-    if process.tenancy.true_up(process.seat, process.device, beyond) {
+    // Also where nothing is beyond: a process that was charged the slice's reserve and takes it shows that it is needed.
+    let unused = still.used.saturating_sub(taken);
+    process.tenancy.saw_contexts(process.device, still.context.saturating_sub(unused), beyond);
+    if beyond > Bytes::ZERO && process.tenancy.true_up(process.seat, process.device, beyond) {
         tracing::info!(
             slice = %process.tenancy.name, %pid, %beyond, %taken,
             "the driver took more than was charged; the slice is charged for it"
         );
         agent.note_excess(&process.tenancy);
-    }
-    // Also where it was charged already, by somebody who could not tell whether the process stood still.
-    if still.context > Bytes::ZERO {
-        agent.learn_reserve(gpu, still.context.saturating_add(beyond));
     }
 }

@@ -7,11 +7,12 @@ mod draw;
 mod kin;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tranche_domain::event::Kind;
-use tranche_domain::id::GpuUuid;
+use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::{CALM, Finding, Truth, Violations};
 
@@ -19,7 +20,10 @@ use crate::agent::Agent;
 use crate::process::Process;
 use crate::tenancy::Tenancy;
 use draw::Since;
+use kin::Kin;
 
+/// Looks for processes that are left of a slice that is ended.
+const ROUNDS: usize = 8;
 /// How many findings are shown one by one.
 const SHOWN: usize = 16;
 
@@ -106,8 +110,14 @@ pub(crate) async fn run(agent: Arc<Agent>) {
         let looked = tokio::task::spawn_blocking(move || look(&looking, since)).await;
         let again;
         (since, again) = looked.unwrap_or_else(|_| (Since::new(), CALM));
-        tokio::time::sleep(again).await;
+        tokio::time::sleep(at_no_beat(again)).await;
     }
+}
+
+/// A little less than that, and each time another: a process must not live between two looks again and again.
+fn at_no_beat(time: Duration) -> Duration {
+    let chance = RandomState::new().hash_one(Instant::now()) % 256;
+    time.saturating_sub(time / 1024 * u32::try_from(chance).unwrap_or_default())
 }
 
 /// Asks the driver: this may block.
@@ -122,10 +132,14 @@ fn look(agent: &Agent, mut since: Since) -> (Since, Duration) {
         charge(agent, finding);
     }
     agent.governor.mistrust(&outcome.hiding);
+    agent.governor.expect_nothing(&outcome.hollow);
     for finding in &outcome.over {
         agent.events.record(finding.told_over());
     }
     kill(agent, &outcome.kill);
+    for (slice, last) in &outcome.end {
+        end(agent, slice, last);
+    }
     (since, outcome.again)
 }
 
@@ -162,6 +176,35 @@ fn kill(agent: &Agent, condemned: &[Finding]) {
         agent.truth.book().killed.insert(*who);
     }
     agent.truth.book().killed.retain(|who| whom.contains_key(who));
+}
+
+/// Kills every process of a slice: those that joined, those that entered, and their descendants, or all in its container.
+/// The job runner of a slice that is a job's stays, as it says what became of the job.
+fn end(agent: &Agent, name: &SliceName, last: &Finding) {
+    let core = agent.core();
+    let (Some(tenancy), Ok(slice)) = (core.live.get(name).cloned(), core.node.slice(name)) else { return };
+    let is_job = slice.job.is_some();
+    drop(core);
+    let roots = tenancy.occupants().roots;
+    let spared = |id: &ProcessId| is_job && roots.contains(id);
+    // What is started meanwhile is found by the next round, as long as anything is.
+    let mut killed = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        let its = Kin::of(&agent.tenancies()).all_of(&tenancy);
+        let left: Vec<_> = its.into_iter().filter(|id| !spared(id) && !killed.contains(id)).collect();
+        if left.is_empty() {
+            break;
+        }
+        for id in left {
+            if let Err(error) = Process::reopen(id).and_then(|process| process.kill()) {
+                tracing::info!(slice = %name, pid = %id.pid, %error, "a process of a slice that ends could not be killed");
+            }
+            killed.insert(id);
+        }
+    }
+    if !killed.is_empty() {
+        agent.events.record(last.told_ended());
+    }
 }
 
 fn sentence(finding: &Finding) -> String {

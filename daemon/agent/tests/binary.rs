@@ -184,8 +184,8 @@ fn something_that_is_no_listening_socket_is_refused_in_words() {
 }
 
 /// What the threads of a process have in a line of their status, which must be the same in all.
-fn of_all_threads(child: &Child, line: &str) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+fn of_all_threads(pid: u32, line: &str) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let value = |task: std::io::Result<std::fs::DirEntry>| {
         // Threads end while they are listed; of those nothing can be said any more.
         let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
@@ -197,25 +197,179 @@ fn of_all_threads(child: &Child, line: &str) -> String {
     values.into_iter().next().unwrap()
 }
 
+fn mask(pid: u32, line: &str) -> u64 {
+    u64::from_str_radix(&of_all_threads(pid, line), 16).unwrap()
+}
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        println!("SKIP: only root has privileges to separate");
+    }
+    root
+}
+
+/// The one child of a daemon that serves.
+fn helper_of(daemon: &Child) -> u32 {
+    let pid = daemon.id();
+    let children = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(task.ok()?.path().join("children")).ok()
+        };
+        tasks.filter_map(of_task).collect::<String>()
+    };
+    let is_helper = |child: &&str| {
+        std::fs::read(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|words| words.windows(17).any(|part| part == b"privileged-helper"))
+    };
+    let children = children();
+    let helpers: Vec<_> = children.split_whitespace().filter(is_helper).collect();
+    assert_eq!(helpers.len(), 1, "children: {children}");
+    helpers[0].parse().unwrap()
+}
+
+fn wait_for_end(pid: u32) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::path::Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(Instant::now() < deadline, "process {pid} does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
-fn roots_daemon_keeps_the_capabilities_that_are_documented_and_no_others() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("SKIP: only root has capabilities to drop");
+fn main_process_of_root_holds_no_capability() {
+    if !is_root() {
         return;
     }
     let own = caps::read(None, caps::CapSet::Permitted).unwrap();
-    let kept = tranche_agent::privileges::KEPT.iter().map(|(power, _)| power);
+    let place = tempfile::tempdir().unwrap();
+    let (child, _) = start(place.path());
+    for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+        assert_eq!(mask(child.id(), set), 0, "{set}");
+    }
+    assert_eq!(of_all_threads(child.id(), "NoNewPrivs"), "1");
+    if own.contains(&caps::Capability::CAP_SETPCAP) {
+        assert_eq!(mask(child.id(), "CapBnd"), 0);
+    } else {
+        println!("SKIP: without CAP_SETPCAP the bounds are not the daemon's to set");
+    }
+    terminate(child);
+}
+
+#[test]
+fn privileged_helper_holds_the_documented_capabilities_alone() {
+    if !is_root() {
+        return;
+    }
+    let own = caps::read(None, caps::CapSet::Permitted).unwrap();
+    let kept = tranche_privileged::KEPT.iter().map(|(power, _)| power);
     let documented = kept.filter(|power| own.contains(power)).fold(0, |all, power| all | power.bitmask());
     let place = tempfile::tempdir().unwrap();
     let (child, _) = start(place.path());
-    let mask = |line| u64::from_str_radix(&of_all_threads(&child, line), 16).unwrap();
-    assert_eq!((mask("CapEff"), mask("CapPrm")), (documented, documented));
-    assert_eq!((mask("CapInh"), mask("CapAmb")), (0, 0));
-    assert_eq!(of_all_threads(&child, "NoNewPrivs"), "1");
-    if own.contains(&caps::Capability::CAP_SETPCAP) {
-        assert_eq!(mask("CapBnd"), documented);
-    } else {
-        println!("SKIP: without CAP_SETPCAP the bounds are somebody else's to set");
+    let helper = helper_of(&child);
+    assert_eq!((mask(helper, "CapEff"), mask(helper, "CapPrm")), (documented, documented));
+    assert_eq!((mask(helper, "CapInh"), mask(helper, "CapAmb")), (0, 0));
+    assert_eq!(of_all_threads(helper, "NoNewPrivs"), "1");
+    let table = include_str!("../../../docs/security.md").replace('`', "");
+    for (power, purpose) in tranche_privileged::KEPT {
+        assert!(table.contains(&format!("| {power} | {purpose}")), "{power} is not in docs/security.md");
     }
+    let descriptors = std::fs::read_dir(format!("/proc/{helper}/fd")).unwrap();
+    let open: Vec<_> = descriptors.map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap()).collect();
+    assert!(open.len() <= 4, "its socket twice, and the log: {open:?}");
     terminate(child);
+    wait_for_end(helper);
+}
+
+#[test]
+fn daemon_ends_when_its_helper_does_and_the_other_way_round() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let signal =
+        |pid: u32, signal| kill(nix::unistd::Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+    let (mut child, _) = start(place.path());
+    let helper = helper_of(&child);
+    signal(helper, Signal::SIGTERM);
+    signal(helper, Signal::SIGINT);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(child.try_wait().unwrap().is_none(), "signals that both get at a terminal end neither");
+    signal(helper, Signal::SIGKILL);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "it fails, so that it is started again");
+    let (mut child, _) = start(place.path());
+    let helper = helper_of(&child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for_end(helper);
+}
+
+#[test]
+fn helper_that_stands_still_is_ended_by_the_next_daemon() {
+    if !is_root() {
+        return;
+    }
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [(mut child, _), (other, _)] = places.each_ref().map(|place| start(place.path()));
+    let (helper, others) = (helper_of(&child), helper_of(&other));
+    kill(nix::unistd::Pid::from_raw(helper.try_into().unwrap()), Signal::SIGSTOP).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(std::path::Path::new(&format!("/proc/{helper}")).exists());
+    let (child, _) = start(places[0].path());
+    wait_for_end(helper);
+    assert_eq!(helper_of(&other), others, "another daemon's is left alone");
+    terminate(child);
+    terminate(other);
+}
+
+/// A directory that any user gets into.
+fn open_place() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+#[test]
+fn main_process_of_root_becomes_the_configured_user() {
+    if !is_root() {
+        return;
+    }
+    let place = open_place();
+    let config = place.path().join("c.toml");
+    std::fs::write(&config, "user = 'nobody'").unwrap();
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let ids = |id: u32| [id.to_string(), id.to_string(), id.to_string(), id.to_string()].join("\t");
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "x").unwrap();
+    // As an earlier release left it, and as this one does.
+    for name in ["state", "run"] {
+        std::fs::create_dir(place.path().join(name)).unwrap();
+        std::fs::write(place.path().join(name).join("left"), "x").unwrap();
+    }
+    for _ in 0..2 {
+        let (child, said) =
+            wait_until_ready(tranched(place.path()).arg("--config").arg(&config).spawn().unwrap());
+        assert_eq!(of_all_threads(child.id(), "Uid"), ids(nobody.uid.as_raw()), "{said}");
+        assert_eq!(of_all_threads(child.id(), "Gid"), ids(nobody.gid.as_raw()));
+        assert_eq!(of_all_threads(child.id(), "Groups").trim(), "");
+        assert_eq!(mask(child.id(), "CapEff") | mask(child.id(), "CapPrm"), 0);
+        assert_eq!(of_all_threads(helper_of(&child), "Uid"), ids(0));
+        let owner = |path: &str| std::fs::metadata(place.path().join(path)).unwrap().uid();
+        let theirs =
+            ["run/left", "run/slices", "run/mounts", "run/metrics.sock", "state/left", "state/state.json"];
+        for path in theirs {
+            assert_eq!(owner(path), nobody.uid.as_raw(), "{path}");
+        }
+        for path in ["run", "run/lock", "run/tranched.sock", "state", "state/lock", "secret"] {
+            assert_eq!(owner(path), 0, "{path}");
+        }
+        UnixStream::connect(place.path().join("run/tranched.sock")).unwrap();
+        terminate(child);
+    }
+    std::fs::write(&config, "user = 'no-such-user'").unwrap();
+    let refused = error(&tranched(place.path()).arg("--config").arg(&config).output().unwrap());
+    assert!(refused.contains("there is no user no-such-user"), "{refused}");
 }

@@ -36,6 +36,7 @@ fn what_is_commented_out_is_the_default() {
         nvml_library: all.nvml_library.clone(),
         shim: all.shim.clone(),
         socket_group: all.socket_group.clone(),
+        user: all.user.clone(),
         cdi_dir: all.cdi_dir.clone(),
         cdi_node: all.cdi_node.clone(),
         metrics: all.metrics.clone(),

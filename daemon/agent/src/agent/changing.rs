@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tranche_domain::access::Verb;
+use tranche_domain::event::{Actor, Happening, Kind};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::Resize;
 use tranche_domain::slice::{ProcessId, Slice};
 use tranche_domain::units::Bytes;
+use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 
 use super::telling::{changed, labelled};
 use super::{Agent, Core};
 use crate::access::Caller;
+use crate::context::{self, Measurement};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::reaper;
+use crate::sockets::FilesError;
 use crate::tenancy::Tenancy;
 
 impl Agent {
@@ -49,7 +53,9 @@ impl Agent {
             self.note_excess(&tenancy);
         }
         point("resize: in force");
-        changed(&resize, &slice).into_iter().for_each(|happening| self.events.record(happening));
+        let actor = caller.actor();
+        let changed = changed(&resize, &slice).into_iter();
+        changed.for_each(|happening| self.events.record(happening.asked_by(actor.clone())));
         self.room_appeared();
         Ok(())
     }
@@ -63,6 +69,7 @@ impl Agent {
     ) -> Result<(), Failure> {
         let mut core = self.core();
         self.permit(&core, name, caller, Verb::Label)?;
+        let actor = caller.actor();
         let before = core.node.slice(name)?.pod.clone();
         if !core.node.label(name, pod)? {
             return Ok(());
@@ -71,7 +78,7 @@ impl Agent {
             core.node.label(name, before)?;
             return Err(failure);
         }
-        self.events.record(labelled(core.node.slice(name)?));
+        self.events.record(labelled(core.node.slice(name)?).asked_by(actor));
         Ok(())
     }
 
@@ -94,28 +101,47 @@ impl Agent {
     }
 
     /// Sets what contexts cost on GPUs, where that became known after the start.
-    pub(crate) fn set_contexts(&self, costs: BTreeMap<GpuUuid, Bytes>) {
+    pub(crate) fn set_contexts(&self, costs: BTreeMap<GpuUuid, Measurement>) {
         let mut core = self.core();
         core.contexts.costs.extend(costs);
         self.publish_contexts(&core);
     }
 
-    /// A process was seen for whose context the driver took that much: from now on as much is charged before
-    /// one is made, within reason.
-    pub(crate) fn learn_reserve(&self, gpu: GpuUuid, cost: Bytes) {
-        let Some(facts) = self.gpus.iter().find(|facts| facts.uuid == gpu) else { return };
-        let version = self.facts.as_ref().map_or("", |facts| &facts.driver_version);
-        let same = self.gpus.iter().filter(|other| other.name == facts.name).map(|other| other.uuid);
-        let model = format!("{version} {}", facts.name);
+    /// Publishes what contexts cost each slice, by what its own processes were seen to take, and notes where that is
+    /// more than was measured.
+    pub(crate) fn review_reserves(&self) {
         let mut core = self.core();
-        let Some(reserve) = core.contexts.learn(&self.layout.state, model, same.collect(), cost) else {
-            return;
-        };
-        let about = format!("contexts on {}", facts.name);
-        core.notes.retain(|note| !note.starts_with(&about));
-        core.notes
-            .push(format!("{about} took more than was measured: {reserve} are charged for each from now on"));
-        self.publish_contexts(&core);
+        let Core { node, live, contexts, notes, .. } = &mut *core;
+        for (name, tenancy) in live {
+            let Ok(slice) = node.slice(name) else { continue };
+            let raised = tenancy.review_reserves(&contexts.with_reserve(&slice.parts));
+            let (about, known) = (about_contexts(name), |note: &String| notes.contains(note));
+            let told: Vec<String> = raised.iter().map(|raised| told_reserve(&about, raised)).collect();
+            if !told.iter().all(known) || told.is_empty() {
+                notes.retain(|note| !note.starts_with(&about));
+                notes.extend(told);
+            }
+        }
+    }
+
+    /// Forgets what slices' processes showed that contexts take, and what was measured: that is measured again at the next
+    /// start and stays in force until then. Returns the slices and the models.
+    pub(crate) fn forget_reserves(&self, actor: Actor) -> Result<(Vec<SliceName>, Vec<String>), Failure> {
+        let path = &self.layout.state;
+        let failed = |cause| FilesError::Io { doing: "forget measurements in", path: path.clone(), cause };
+        let models = context::forget(path).map_err(failed)?;
+        let core = self.core();
+        let forgotten = core.live.iter().filter(|(_, tenancy)| tenancy.forget_reserves());
+        let slices: Vec<SliceName> = forgotten.map(|(name, _)| name.clone()).collect();
+        drop(core);
+        self.review_reserves();
+        let told = format!(
+            "what contexts take: shown in {} slices, measured of {} models",
+            slices.len(),
+            models.len()
+        );
+        self.events.record(Happening::new(Kind::ReservesForgotten, told).asked_by(actor));
+        Ok((slices, models))
     }
 
     fn publish_contexts(&self, core: &Core) {
@@ -147,13 +173,27 @@ impl Agent {
         let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let root = Arc::new(root);
         if tenancy.enter(&root).map_err(|_| Failure::Ending(name.clone()))? {
-            reaper::watch_root(self, &tenancy, root);
+            reaper::watch_root(self, &tenancy, Arc::clone(&root));
         }
         point("enter: entered");
+        root.admit_to_gpus(tenancy.generation).map_err(|cause| Failure::NoGpus(name.clone(), cause))?;
         core.save(&self.layout)?;
         point("enter: recorded");
         Ok(slice)
     }
+}
+
+/// Beginning of the notes on what the contexts of a slice cost.
+pub(crate) fn about_contexts(name: &SliceName) -> String {
+    format!("contexts of slice {name} ")
+}
+
+fn told_reserve(about: &str, (device, reserve, measured): &(DeviceSlot, Bytes, Bytes)) -> String {
+    format!(
+        "{about}take more than was measured on its device {}: {reserve} instead of {measured} are charged to this slice \
+         for each, as long as its processes show that",
+        device.index()
+    )
 }
 
 /// What somebody does who asks for a change: one of them, or both.

@@ -8,9 +8,11 @@ use tranche_domain::cordon::{Cordon, Cordoned, Reason};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::GpuSelector;
 use tranche_domain::node::{Node, Refusal};
+use tranche_domain::text::visible;
 
-use super::{Agent, now_unix_ms};
+use super::Agent;
 use crate::access::Caller;
+use crate::clock::now_unix_ms;
 use crate::failure::Failure;
 
 impl Agent {
@@ -23,7 +25,7 @@ impl Agent {
     ) -> Result<Vec<Cordoned>, Failure> {
         let cordon = cordon(caller.uid, now_unix_ms(), reason);
         let done = self.change_cordons(caller, |node| node.cordon(gpus, &cordon))?;
-        self.tell_cordons(&done, Kind::GpuCordoned, |gpu| match &gpu.cordon {
+        self.tell_cordons(&done, Kind::GpuCordoned, caller, |gpu| match &gpu.cordon {
             Some(cordon) => cordon.told.clone(),
             None => String::new(),
         });
@@ -34,7 +36,7 @@ impl Agent {
     pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Result<Vec<Cordoned>, Failure> {
         let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
         let who = user(caller.uid);
-        self.tell_cordons(&done, Kind::GpuUncordoned, |_| format!("uncordoned by {who}"));
+        self.tell_cordons(&done, Kind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
         Ok(done)
     }
 
@@ -54,10 +56,17 @@ impl Agent {
         Ok(done)
     }
 
-    fn tell_cordons(&self, done: &[Cordoned], kind: Kind, told: impl Fn(&Cordoned) -> String) {
+    fn tell_cordons(
+        &self,
+        done: &[Cordoned],
+        kind: Kind,
+        caller: &Caller,
+        told: impl Fn(&Cordoned) -> String,
+    ) {
+        let actor = caller.actor();
         for gpu in done.iter().filter(|gpu| gpu.changed) {
             let told = format!("GPU {}: {}", gpu.index, told(gpu));
-            self.events.record(Happening::new(kind.clone(), told).on(gpu.uuid));
+            self.events.record(Happening::new(kind.clone(), told).on(gpu.uuid).asked_by(actor.clone()));
         }
         self.faults.changed();
         self.room_appeared();
@@ -69,7 +78,7 @@ fn cordon(by_uid: u32, since_unix_ms: u64, reason: Option<Reason>) -> Cordon {
     let since = humantime::format_rfc3339_seconds(since);
     let why = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let told = format!("cordoned by {} since {since}{why}", user(by_uid));
-    Cordon { by_uid, since_unix_ms, reason, told }
+    Cordon { by_uid, since_unix_ms, reason, told: visible(&told) }
 }
 
 /// A user by name, where they have one, and number.

@@ -105,7 +105,7 @@ impl Agent {
         drop(core);
         for gpu in &drain.gpus {
             let told = format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
-            self.events.record(Happening::new(Kind::GpuDrained, told).on(gpu.uuid));
+            self.events.record(Happening::new(Kind::GpuDrained, told).on(gpu.uuid).asked_by(caller.actor()));
         }
         Ok(())
     }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tranche_domain::access::Verb;
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{Actor, Happening, Kind};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_shm::crash::point;
 
 use super::Agent;
 use crate::access::Caller;
+use crate::clock::monotonic_ms;
 use crate::failure::Failure;
-use crate::tenancy::{Tenancy, monotonic_ms};
+use crate::tenancy::Tenancy;
 
 /// How long killed processes may take to go before a forced deletion answers.
 const DEATH_PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +36,7 @@ impl Agent {
     ) -> Result<Vec<HostPid>, Failure> {
         let verb = if force { Verb::Kill } else { Verb::Delete };
         self.permit(&self.core(), name, caller, verb)?;
-        self.end(name, force, caller.uid).await
+        self.end(name, force, caller.actor()).await
     }
 
     /// Ends a slice as its user, or whoever may, wants it.
@@ -43,18 +44,23 @@ impl Agent {
         self: &Arc<Self>,
         name: &SliceName,
         force: bool,
-        uid: u32,
+        actor: Actor,
     ) -> Result<Vec<HostPid>, Failure> {
-        let begun = self.begin_deletion(name, force)?;
+        let begun = self.begin_deletion(name, force, &actor)?;
         let killed = match &begun {
             Begun::Serving(tenancy) => tenancy.kill_all(),
             Begun::Over(killed) => killed.clone(),
         };
         for pid in &killed {
-            let evidence = format!("user {uid} deleted its slice with force");
-            self.events.record(Happening::new(Kind::Killed, evidence).of(name).by(*pid));
+            let evidence = format!("user {} deleted its slice with force", actor.uid);
+            let killed = Happening::new(Kind::Killed, evidence).of(name).by(*pid);
+            self.events.record(killed.asked_by(actor.clone()));
         }
-        let Begun::Serving(tenancy) = begun else { return Ok(killed) };
+        let Begun::Serving(tenancy) = begun else {
+            let deleted = Happening::new(Kind::SliceDeleted, "it was not served, and is gone").of(name);
+            self.events.record(deleted.asked_by(actor));
+            return Ok(killed);
+        };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
         while !self.end_if_over(&tenancy) {
             if tokio::time::Instant::now() >= deadline {
@@ -67,7 +73,7 @@ impl Agent {
     }
 
     /// From here on the slice lets nobody in.
-    fn begin_deletion(&self, name: &SliceName, force: bool) -> Result<Begun, Failure> {
+    fn begin_deletion(&self, name: &SliceName, force: bool, actor: &Actor) -> Result<Begun, Failure> {
         let mut core = self.core();
         if core.is_stranded(name) {
             return self.delete_unserved(&mut core, name, force).map(Begun::Over);
@@ -77,6 +83,7 @@ impl Agent {
         if !users.is_empty() && !force {
             return Err(Failure::InUse { name: name.clone(), pids: users });
         }
+        let _ = tenancy.ended_by.set(actor.clone()); // or another asked for it before
         tenancy.end();
         point("delete: ending");
         Ok(Begun::Serving(tenancy))
@@ -98,7 +105,11 @@ impl Agent {
         }
         point("delete: recorded");
         drop(core);
-        self.events.record(Happening::new(Kind::SliceDeleted, "it has ended").of(name));
+        let deleted = match tenancy.ended_by.get() {
+            Some(actor) => Happening::new(Kind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
+            None => Happening::new(Kind::SliceDeleted, "it has ended"),
+        };
+        self.events.record(deleted.of(name));
         self.events.forget(name);
         self.room_appeared();
         true

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tranche_domain::event::Actor;
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Origin, Refusal};
@@ -12,14 +13,17 @@ use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::Slice;
 use tranche_shm::crash::point;
 
+use super::changing::about_contexts;
 use super::telling::created;
-use super::{Agent, Core, now_unix_ms};
-use crate::access::Caller;
+use super::{Agent, Core};
+use crate::access::{Caller, actor_of};
 use crate::attach::{self, Way};
+use crate::clock::{monotonic_ms, now_unix_ms};
 use crate::containers;
 use crate::failure::Failure;
+use crate::privileges;
 use crate::regions::{self, Regions};
-use crate::tenancy::{Tenancy, monotonic_ms};
+use crate::tenancy::Tenancy;
 
 /// How long an ephemeral slice waits for whoever made it to enter.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,10 +35,11 @@ impl Agent {
         request: &SliceRequest,
         caller: &Caller,
     ) -> Result<Slice, Failure> {
-        let (mut core, uid) = (self.core(), caller.uid);
+        let (actor, uid) = (caller.actor(), caller.uid);
+        let mut core = self.core();
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
         self.gate.permit_another_slice(caller, has)?;
-        self.make(&mut core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None })
+        self.make(&mut core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None }, actor)
     }
 
     /// Makes a slice for a member of a job, which others have permitted.
@@ -45,7 +50,8 @@ impl Agent {
         job: MemberId,
     ) -> Result<Slice, Failure> {
         let origin = Origin { uid, now_unix_ms: now_unix_ms(), job: Some(job) };
-        self.make(&mut self.core(), request, origin)
+        let actor = actor_of(uid);
+        self.make(&mut self.core(), request, origin, actor)
     }
 
     fn make(
@@ -53,6 +59,7 @@ impl Agent {
         core: &mut Core,
         request: &SliceRequest,
         origin: Origin,
+        actor: Actor,
     ) -> Result<Slice, Failure> {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
@@ -60,7 +67,7 @@ impl Agent {
         let slice = core.node.create(request, origin)?.clone();
         match self.serve_new(core, &slice) {
             Ok(()) => {
-                self.events.record(created(&slice));
+                self.events.record(created(&slice).asked_by(actor));
                 Ok(slice)
             }
             Err(failure) => {
@@ -74,7 +81,7 @@ impl Agent {
         core.generation += 1;
         point("create: promised");
         let directory = self.layout.make_slice(&slice.name)?;
-        let regions = Regions::create(&directory, core.generation, slice.parts.len())
+        let regions = Regions::create(&directory, core.generation, slice.parts.len(), self.seals_regions)
             .map_err(|cause| Failure::regions(&slice.name, cause))?;
         let tenancy = self.open(core, slice, regions)?;
         point("create: opened");
@@ -105,8 +112,10 @@ impl Agent {
     ) -> Result<Arc<Tenancy>, Failure> {
         let deadline = monotonic_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
+        let attendant = self.attendants.start(&slice.name);
         let tenancy = Arc::new(Tenancy::new(
             slice.name.clone(),
+            attendant.map_err(|cause| Failure::regions(&slice.name, cause))?,
             &self.layout.slice(&slice.name),
             regions,
             &parts,
@@ -115,7 +124,9 @@ impl Agent {
         self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
         self.tally.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);
-        if let Some(Err(error)) = self.girth.as_ref().map(|girth| girth.watch(&tenancy, &usage)) {
+        // What is sealed has no need to be watched.
+        let girth = self.girth.as_ref().filter(|_| !usage.is_symlink());
+        if let Some(Err(error)) = girth.map(|girth| girth.watch(&tenancy, &usage)) {
             tracing::warn!(slice = %slice.name, %error, "its usage file is looked at only once a second");
         }
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
@@ -140,13 +151,16 @@ impl Agent {
         if let Some(tenancy) = core.live.remove(name) {
             self.tally.slice_ended(name, tenancy.refusals());
             tenancy.close();
+            privileges::dismiss_slice(tenancy.generation);
+            tenancy.regions.clear(&self.layout.slice(name));
         }
         let _ = core.node.delete(name);
         if let Some(containers) = &self.containers {
             containers.forget(name);
         }
         let note = containers::untold(name);
-        core.notes.retain(|known| !known.starts_with(&note));
+        let contexts = about_contexts(name);
+        core.notes.retain(|known| !known.starts_with(&note) && !known.starts_with(&contexts));
         self.remove_directories(name);
     }
 

@@ -91,18 +91,27 @@ impl Account {
         busy
     }
 
-    /// Takes note of what everybody's record says now, by growing slots.
+    /// Takes note of what everybody's record says now, by growing slots. All have the daemon's clock.
     pub fn look<'a>(
         &mut self,
         now: Instant,
         records: impl Iterator<Item = (Slot, Identity, Record<'a>)>,
     ) -> Observed {
+        self.look_by_clocks(now, records.map(|(slot, identity, record)| (slot, identity, record, now)))
+    }
+
+    /// The same, with what the clock of each process shows now.
+    pub(super) fn look_by_clocks<'a>(
+        &mut self,
+        now: Instant,
+        records: impl Iterator<Item = (Slot, Identity, Record<'a>, Instant)>,
+    ) -> Observed {
         let first = self.looked.is_none();
         let passed = now.since(self.looked.unwrap_or(now)).get();
         self.looked = Some(now);
         let (mut sum, mut seated) = (Sum::default(), 0);
-        for (slot, identity, record) in records {
-            self.reading.take(record, now);
+        for (slot, identity, record, clock) in records {
+            self.reading.take(record, clock);
             self.seat(seated, slot, identity, first);
             let process = &mut self.processes[seated];
             process.follow(&self.reading, now.nanos(), passed);

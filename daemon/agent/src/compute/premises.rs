@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tranche_domain::compute::{Instant, Observed};
 use tranche_domain::id::GpuUuid;
+use tranche_domain::slice::Seat;
 use tranche_domain::units::Permille;
 use tranche_shm::Slot;
 use tranche_shm::lease::Lease;
@@ -33,8 +34,13 @@ impl Site for Premises {
         let control = self.tenancy.regions.control().reader();
         let compute = self.tenancy.regions.compute();
         let seated = (0..control.slots_high()).filter_map(Slot::new);
-        let seated = seated.filter_map(|slot| Some((slot, control.identity(slot)?, compute.record(slot))));
-        account.look(now, seated)
+        let shifted = self.tenancy.shifted();
+        let ahead = |slot: Slot| Some(*shifted.get(&Seat(u16::try_from(slot.index()).ok()?))?);
+        let seated = seated.filter_map(|slot| {
+            let clock = now.ahead_by(ahead(slot).unwrap_or_default());
+            Some((slot, control.identity(slot)?, compute.record(slot), clock))
+        });
+        account.look_by_clocks(now, seated)
     }
 
     fn write(&self, lease: Lease) {

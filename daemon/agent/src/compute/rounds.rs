@@ -2,11 +2,12 @@
 //!
 //! Time is an argument, and what lies outside is behind a [`Site`]: so a game in virtual time plays with what runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::units::Permille;
 
 use super::member::Member;
 use super::site::Site;
@@ -56,6 +57,18 @@ impl<S: Site> Rounds<S> {
             let unsaid =
                 whom.get(name).map(|unsaid| Nanos::new(unsaid.as_nanos().try_into().unwrap_or(u64::MAX)));
             self.arbiter.mistrust(now, name, unsaid);
+        }
+    }
+
+    /// So much of the time the driver saw a slice's processes compute on a GPU lately, if it can say.
+    pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
+        self.arbiter.confirm(now, name, gpu, busy);
+    }
+
+    /// These slices keep their GPUs from others and compute nothing, and no others.
+    pub fn expect_nothing(&mut self, now: Instant, of: &BTreeSet<SliceName>) {
+        for name in self.members.keys() {
+            self.arbiter.expect_nothing(now, name, of.contains(name));
         }
     }
 

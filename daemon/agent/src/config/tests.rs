@@ -46,6 +46,7 @@ fn what_is_live_is_taken_over_and_nothing_else() {
         nvml_library: Some("/n".into()),
         shim: Some("/l".into()),
         socket_group: Some("g".into()),
+        user: Some("u".into()),
         connections_per_user: 1,
         waiting_per_user: 2,
         slices_per_user: 3,
@@ -55,6 +56,7 @@ fn what_is_live_is_taken_over_and_nothing_else() {
         violations: ViolationsPolicy::Kill,
         violations_grace_s: 7,
         foreigners: Foreigners::Refuse,
+        only_slices: OnlySlices::Besides(vec!["/x".into()]),
         fault_quiet_s: 6,
         ended_jobs_kept: 8,
         ended_jobs_days: 9,
@@ -83,6 +85,23 @@ fn who_breaks_the_rules_is_shown_and_killed_only_where_it_says_so() {
     assert_eq!(config.foreigners, Foreigners::Refuse);
     let refused = parse("foreigners = 'kill'").unwrap_err().to_string();
     assert!(refused.contains("`kill`") && refused.contains("`report`"), "{refused}");
+}
+
+#[test]
+fn only_slices_takes_a_word_or_cgroups_beneath_the_root() {
+    assert_eq!(parse("only_slices = false").unwrap().only_slices.besides(), None);
+    let usual: Vec<PathBuf> = vec!["system.slice/nvidia-persistenced.service".into()];
+    assert_eq!(parse("only_slices = true").unwrap().only_slices.besides(), Some(usual));
+    assert_eq!(parse("only_slices = []").unwrap().only_slices.besides(), Some(Vec::new()));
+    let config = parse("only_slices = ['/a/b.service']").unwrap();
+    assert_eq!(config.only_slices.besides(), Some(vec!["a/b.service".into()]));
+    for wrong in ["['a.service']", "['/']", "['/a/../b']", "'yes'", "3"] {
+        let refused = parse(&format!("only_slices = {wrong}")).unwrap_err().to_string();
+        assert!(refused.contains("`only_slices`") && refused.contains("line 1"), "{wrong}: {refused}");
+    }
+    assert_eq!(config.faults(), [""; 0]);
+    let faults = parse("only_slices = true\ngpus = [0]").unwrap().faults();
+    assert!(faults.iter().any(|fault| fault.contains("`gpus`")), "{faults:?}");
 }
 
 #[test]

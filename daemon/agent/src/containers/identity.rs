@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 
 use tranche_domain::id::HostPid;
+use tranche_privileged::ProcessFile;
 
+use crate::process;
 use crate::whole::{PRIVATE, Survives, replace};
 
 /// A container, by the path of its cgroup. What is made beneath that belongs to it as well: its programs may have
@@ -24,7 +26,7 @@ impl Container {
     ///
     /// The pid may be another process's in the next moment: look afterwards whether the one that was meant still lives.
     pub(crate) fn of(pid: HostPid) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+        Self::parse(&process::text(pid, ProcessFile::Cgroup).ok()?)
     }
 
     /// From the content of `/proc/PID/cgroup`: lines of a number, controllers and a path, with colons between. Where
@@ -33,7 +35,7 @@ impl Container {
         let entries = || {
             text.lines().filter_map(|line| {
                 let mut parts = line.splitn(3, ':').skip(1);
-                Some((parts.next()?, parts.next()?))
+                Some((parts.next()?, without_leaf(parts.next()?)))
             })
         };
         let unified = entries().filter(|(controllers, _)| controllers.is_empty());
@@ -48,6 +50,13 @@ impl Container {
         let named = named.or_else(|| up_to(first, |part| part.ends_with(".service")));
         Some(Self(named.unwrap_or(first).to_owned()))
     }
+}
+
+/// Without the cgroup that a process was moved into for its slice, and what is beneath that.
+fn without_leaf(path: &str) -> &str {
+    up_to(path, tranche_privileged::is_leaf)
+        .and_then(|leaf| leaf.rsplit_once('/'))
+        .map_or(path, |(above, _)| above)
 }
 
 /// Whether a path is somewhere at all. The path of a process outside our own part of the hierarchy begins with `/..`.
@@ -135,6 +144,13 @@ mod tests {
             &format!("0::/system.slice/web.service/libpod-{A}\n"),
             &format!("/system.slice/web.service/libpod-{A}"),
         );
+    }
+
+    #[test]
+    fn leaf_of_a_slice_is_no_container_of_its_own() {
+        is("0::/lxc.payload.web/init.scope/tranche_012abcd.7\n", "/lxc.payload.web/init.scope");
+        is(&format!("0::/tranche_012abcd.7\n5:devices:/docker/{A}\n"), &format!("/docker/{A}"));
+        assert_eq!(Container::parse("0::/tranche_012abcd.7\n"), None);
     }
 
     #[test]

@@ -193,7 +193,17 @@ mod tests {
     fn event(seq: u64) -> Event {
         let evidence = format!("number {seq}");
         let (severity, kind) = (Severity::Info, Kind::SliceCreated);
-        Event { seq, time_unix_ms: seq, severity, kind, slice: None, gpu: None, pid: None, evidence }
+        Event {
+            seq,
+            time_unix_ms: seq,
+            severity,
+            kind,
+            slice: None,
+            gpu: None,
+            pid: None,
+            actor: None,
+            evidence,
+        }
     }
 
     fn write(directory: &Path, events: std::ops::Range<u64>) {

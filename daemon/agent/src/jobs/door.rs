@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tranche_domain::access::{Standing, Verb};
+use tranche_domain::event::{Happening, Kind};
 use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
 use tranche_jobs::{Asker, DeskError, LogFrom, Owner};
 use tranche_rpc::v1::{self, jobs_server::Jobs};
@@ -14,6 +15,7 @@ use tranche_rpc::{BadMessage, JobListing, ProjectWish};
 
 use super::NodeDesk;
 use crate::access::{Caller, Gate};
+use crate::agent::Agent;
 use crate::failure::Failure;
 use crate::service::caller;
 
@@ -24,6 +26,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub(crate) struct JobsDoor {
     pub(crate) gate: Arc<Gate>,
+    pub(crate) agent: Arc<Agent>,
     /// Nothing, and why, where what is kept of jobs cannot be read.
     pub(crate) desk: Result<Arc<NodeDesk>, String>,
 }
@@ -40,19 +43,23 @@ impl Jobs for JobsDoor {
     }
 
     async fn create_project(&self, request: Request<v1::CreateProjectRequest>) -> Answer<v1::ProjectView> {
-        self.administers(&caller(&request)?)?;
+        let caller = caller(&request)?;
+        self.administers(&caller)?;
         let wish = ProjectWish::try_from(request.into_inner())?;
         let (name, beyond) = (wish.name.clone(), wish.beyond_capacity);
         let project = wish.project()?;
         self.with(move |desk| desk.create_project(project, beyond)).await?;
+        self.changed(Kind::ProjectChanged, &caller, format!("project {name} was made"));
         self.show_project(name).await
     }
 
     async fn update_project(&self, request: Request<v1::UpdateProjectRequest>) -> Answer<v1::ProjectView> {
-        self.administers(&caller(&request)?)?;
+        let caller = caller(&request)?;
+        self.administers(&caller)?;
         let ProjectWish { name, change, beyond_capacity } = request.into_inner().try_into()?;
         let changed = name.clone();
         self.with(move |desk| desk.update_project(&changed, change, beyond_capacity)).await?;
+        self.changed(Kind::ProjectChanged, &caller, format!("project {name} has other terms"));
         self.show_project(name).await
     }
 
@@ -60,9 +67,12 @@ impl Jobs for JobsDoor {
         &self,
         request: Request<v1::DeleteProjectRequest>,
     ) -> Answer<v1::DeleteProjectResponse> {
-        self.administers(&caller(&request)?)?;
+        let caller = caller(&request)?;
+        self.administers(&caller)?;
         let name: ProjectName = request.into_inner().name.parse().map_err(BadMessage::from)?;
-        self.with(move |desk| desk.delete_project(&name)).await?;
+        let deleted = name.clone();
+        self.with(move |desk| desk.delete_project(&deleted)).await?;
+        self.changed(Kind::ProjectDeleted, &caller, format!("project {name} was deleted"));
         Ok(Response::new(v1::DeleteProjectResponse {}))
     }
 
@@ -72,6 +82,7 @@ impl Jobs for JobsDoor {
         let submission = Submission::try_from(request.into_inner())?;
         let (project, name) = (submission.spec.project.clone(), submission.spec.name.clone());
         self.with(move |desk| desk.submit(submission, owner, asker)).await?;
+        self.changed(Kind::JobSubmitted, &caller, format!("job {name} of project {project}"));
         self.show(project, name, asker).await
     }
 
@@ -83,29 +94,37 @@ impl Jobs for JobsDoor {
     }
 
     async fn suspend_job(&self, request: Request<v1::SuspendJobRequest>) -> Answer<v1::JobView> {
-        let asker = asker(&caller(&request)?);
+        let caller = caller(&request)?;
         let v1::SuspendJobRequest { project, name } = request.into_inner();
-        self.suspend(&project, &name, true, asker).await
+        let answer = self.suspend(&project, &name, true, asker(&caller)).await?;
+        self.changed(Kind::JobSuspended, &caller, format!("job {name} of project {project}"));
+        Ok(answer)
     }
 
     async fn resume_job(&self, request: Request<v1::ResumeJobRequest>) -> Answer<v1::JobView> {
-        let asker = asker(&caller(&request)?);
+        let caller = caller(&request)?;
         let v1::ResumeJobRequest { project, name } = request.into_inner();
-        self.suspend(&project, &name, false, asker).await
+        let answer = self.suspend(&project, &name, false, asker(&caller)).await?;
+        self.changed(Kind::JobResumed, &caller, format!("job {name} of project {project}"));
+        Ok(answer)
     }
 
     async fn delete_job(&self, request: Request<v1::DeleteJobRequest>) -> Answer<v1::DeleteJobResponse> {
-        let asker = asker(&caller(&request)?);
+        let caller = caller(&request)?;
+        let asker = asker(&caller);
         let v1::DeleteJobRequest { project, name } = request.into_inner();
         let (project, name) = names(&project, &name)?;
+        let told = format!("job {name} of project {project}");
         self.with(move |desk| desk.delete(&project, &name, asker)).await?;
+        self.changed(Kind::JobDeleted, &caller, told);
         Ok(Response::new(v1::DeleteJobResponse {}))
     }
 
     type FollowLogStream = ReceiverStream<Result<v1::LogPart, Status>>;
 
     async fn follow_log(&self, request: Request<v1::FollowLogRequest>) -> Answer<Self::FollowLogStream> {
-        let asker = asker(&caller(&request)?);
+        let caller = caller(&request)?;
+        let (asker, follower) = (asker(&caller), self.gate.follow(&caller)?);
         let v1::FollowLogRequest { project, name, member, last_lines, follow } = request.into_inner();
         let (project, name) = names(&project, &name)?;
         let lines = last_lines.map(|lines| LogFrom::LastLines(usize::try_from(lines).unwrap_or(usize::MAX)));
@@ -114,7 +133,10 @@ impl Jobs for JobsDoor {
         let first = self.part(&wanted, lines.unwrap_or(LogFrom::Byte(0))).await?;
         let (tell, told) = mpsc::channel(4);
         let door = self.clone();
-        tokio::spawn(async move { door.send_parts(&wanted, first, &tell).await });
+        tokio::spawn(async move {
+            door.send_parts(&wanted, first, &tell).await;
+            drop(follower);
+        });
         Ok(Response::new(ReceiverStream::new(told)))
     }
 
@@ -152,6 +174,11 @@ impl JobsDoor {
     ) -> Result<T, Failure> {
         let desk = self.desk.clone().map_err(Failure::NoJobs)?;
         Ok(tokio::task::spawn_blocking(move || ask(&desk)).await??)
+    }
+
+    /// Enters in the history what a caller changed.
+    fn changed(&self, kind: Kind, caller: &Caller, what: impl std::fmt::Display) {
+        self.agent.events.record(Happening::new(kind, what).asked_by(caller.actor()));
     }
 
     fn administers(&self, caller: &Caller) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ use tonic::Status;
 use tranche_domain::id::SliceName;
 use tranche_rpc::v1;
 
+use crate::access::Follower;
 use crate::agent::Agent;
 
 /// How many events may be on their way to somebody who follows. Whoever is slower than that is waited for by nobody.
@@ -25,8 +26,8 @@ pub(super) struct Wanted {
 
 type Told = Result<v1::Event, Status>;
 
-/// The events that are wanted.
-pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted) -> ReceiverStream<Told> {
+/// The events that are wanted, for as long as they are followed.
+pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted, follower: Follower) -> ReceiverStream<Told> {
     let (tell, told) = mpsc::channel(ON_THEIR_WAY);
     let agent = Arc::clone(agent);
     tokio::spawn(async move {
@@ -34,6 +35,7 @@ pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted) -> ReceiverStream<Told>
             () = tell_all(&agent, wanted, &tell) => {}
             () = tell.closed() => {}
         }
+        drop(follower);
     });
     ReceiverStream::new(told)
 }

@@ -16,6 +16,8 @@ use crate::shares::{Change, Legacy};
 
 /// The most things shared in a slice at a time; what is opened beyond that is charged in full.
 const MOST_SHARES: usize = 1 << 16;
+/// The most holders of all of them together: each is an entry in the daemon's memory and a line in the notes on `/run`.
+const MOST_HOLDERS: usize = 1 << 18;
 
 /// What is charged to a slice as a whole.
 pub(crate) struct Common<'a, N, P> {
@@ -46,7 +48,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         let (at, bytes) = (usize::from(device), Bytes::new(units.bytes()));
         let before = word.load();
         let covered = self.ledgers[at].granted(seat) >= bytes && before.used >= units;
-        if !covered || self.sharing.iter().take(MOST_SHARES).count() == MOST_SHARES {
+        if !covered || self.sharing.count() >= MOST_SHARES || self.is_crowded() {
             return false;
         }
         // Written down first: should we be killed in between, our successor sees by the word that it did not turn.
@@ -67,12 +69,20 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         true
     }
 
+    /// Whether nothing more can be held together. Counted as it changes: every message asks it.
+    fn is_crowded(&self) -> bool {
+        self.sharing.count_holders() >= MOST_HOLDERS
+    }
+
     /// A process opens what another exported; says whether there is any such thing.
     pub(crate) fn import(&mut self, seat: Seat, key: u64) -> bool {
         if self.sharing.exported_by(seat, key) == Exported::Before {
             return true;
         }
-        if !self.sharing.is_known(key) || !(self.note)(Change::Import { seat: seat.0, key }) {
+        if self.is_crowded()
+            || !self.sharing.is_known(key)
+            || !(self.note)(Change::Import { seat: seat.0, key })
+        {
             return false;
         }
         point("import: noted");

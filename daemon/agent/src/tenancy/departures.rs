@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use tranche_domain::slice::ProcessId;
 
+use crate::clock::monotonic_ns;
 use crate::reaper::LISTED_AT_MOST;
 
-use super::{Books, Tenancy, monotonic_ns};
+use super::{Books, Tenancy};
 
 impl Tenancy {
     /// A member was seen to have ended: its memory may come free at any moment, for a while. Its siblings are told.

@@ -19,7 +19,7 @@ impl Tenancy {
         self.regions.control().beat(now_ns);
     }
 
-    /// Publishes caps and context reserves, then takes back what is granted beyond them and not in use.
+    /// Publishes caps and context reserves, of which `parts` has the measured ones, then takes back what is granted beyond them and not in use.
     pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
         let mut books = self.books();
         self.publish_limits(&mut books, parts);
@@ -30,7 +30,7 @@ impl Tenancy {
     /// is over its cap.
     pub(super) fn publish_limits(&self, books: &mut Books, parts: &[(Part, Bytes)]) {
         for ((device, _), (part, context)) in self.devices().zip(parts) {
-            let context = Units::covering(context.get()).unwrap_or(Units::MAX);
+            let context = context_units(self.reserve(device, *context));
             let limits = DeviceLimits { uuid: part.gpu.bytes(), cap_bytes: part.cap.get(), context };
             if self.regions.control().reader().limits(device) != limits {
                 self.regions.control().set_limits(device, limits);
@@ -90,6 +90,10 @@ impl Tenancy {
     pub(crate) fn is_over(&self) -> bool {
         self.devices().any(|(device, _)| self.regions.control().reader().over_cap(device))
     }
+}
+
+pub(super) fn context_units(reserve: Bytes) -> Units {
+    Units::covering(reserve.get()).unwrap_or(Units::MAX)
 }
 
 /// Credit moves in units of 4 KiB; what is left of the cap below one is nobody's.

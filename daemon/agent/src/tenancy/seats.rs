@@ -1,17 +1,20 @@
 //! Who comes and goes: roots, members, and the seats that they have.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-use tranche_domain::id::GpuUuid;
+use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::slice::{IsEnding, ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::MAX_SLOTS;
 use tranche_shm::control::Identity;
 use tranche_shm::crash::point;
+use tranche_shm::credit::{Credit, Units};
 use tranche_shm::message::Refusal;
 
 use super::{Books, Tenancy, slot};
 use crate::attach::Way;
+use crate::clocks;
 use crate::containers::identity::Container;
 use crate::process::Process;
 
@@ -78,6 +81,7 @@ impl Tenancy {
         books.handles.insert(who.id, Arc::clone(who));
         point("join: admitted");
         self.clear(seat);
+        self.set_clock(seat, who.id.pid);
         point("join: cleared");
         self.regions.control().occupy(
             slot(seat),
@@ -89,6 +93,14 @@ impl Tenancy {
         );
         point("join: seated");
         Ok(Joined::New(seat))
+    }
+
+    /// Enters what a process holds of each GPU as granted and used, where what it said itself is lost.
+    pub(crate) fn assume(&self, seat: Seat, holds: impl Fn(GpuUuid) -> Bytes) {
+        for (device, gpu) in self.devices() {
+            let held = Units::within(holds(gpu).get());
+            self.word(seat, device).reset(Credit { granted: held, used: held, ..Credit::default() });
+        }
     }
 
     /// Takes over a process that an earlier daemon seated, with what it was granted. A process that has
@@ -112,6 +124,23 @@ impl Tenancy {
         for (device, gpu) in self.devices() {
             self.account(&mut books, device).take_over(seat, most(gpu));
         }
+        self.set_clock(seat, id.pid);
+    }
+
+    /// Notes by how much the clock of the process in a seat is ahead of the daemon's; returns it, in nanoseconds.
+    pub(super) fn set_clock(&self, seat: Seat, pid: HostPid) -> i64 {
+        let ahead_ns = clocks::ahead_ns(pid);
+        let mut shifted = self.shifted.write().unwrap_or_else(PoisonError::into_inner);
+        match ahead_ns {
+            0 => shifted.remove(&seat),
+            ahead_ns => shifted.insert(seat, ahead_ns),
+        };
+        ahead_ns
+    }
+
+    /// By how many nanoseconds clocks of processes are ahead of the daemon's, by seat, where they are.
+    pub(crate) fn shifted(&self) -> RwLockReadGuard<'_, BTreeMap<Seat, i64>> {
+        self.shifted.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets a root that has ended.

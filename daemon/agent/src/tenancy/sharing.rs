@@ -7,7 +7,7 @@ use tranche_domain::ledger::{Ledger, Standing};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
-use tranche_shm::credit::{UNIT_BYTES, Units};
+use tranche_shm::credit::Units;
 use tranche_shm::message::{Refusal, Reply, ShareKey};
 use tranche_shm::usage::Counter;
 
@@ -91,7 +91,7 @@ impl Tenancy {
     pub(crate) fn still(&self, seat: Seat, device: DeviceSlot) -> Still {
         let usage = self.regions.usage();
         let charges = usage.counter(slot(seat), Counter::Charges).load(Ordering::Acquire);
-        let context = Units::within(usage.context(slot(seat), device).load(Ordering::Acquire) * UNIT_BYTES);
+        let context = units_of(usage.context(slot(seat), device).load(Ordering::Acquire));
         let word = self.word(seat, device).load();
         let bytes = |units: Units| Bytes::new(units.bytes());
         Still { charges, used: bytes(word.used.min(word.granted)), context: bytes(context) }
@@ -208,4 +208,21 @@ fn beyond(ledgers: &[Ledger]) -> Beyond {
         ledger.all_beyond().map(|(seat, bytes)| (seat, index as u8, bytes)).collect()
     };
     ledgers.iter().enumerate().flat_map(of).collect()
+}
+/// A number of units as a tenant wrote it: what is more than can be is the most that can be.
+fn units_of(word: u64) -> Units {
+    Units::new(u32::try_from(word).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_beyond_all_memory_are_the_most_there_can_be() {
+        for word in [u64::MAX, 1 << 63, 1 << 43, 1 << 32] {
+            assert_eq!(units_of(word), Units::MAX, "{word:#x}");
+        }
+        assert_eq!(units_of(310).get(), 310);
+    }
 }

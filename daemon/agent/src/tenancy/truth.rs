@@ -10,7 +10,8 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::{Books, Tenancy, monotonic_ns, seat_of, slot};
+use super::{Books, Tenancy, seat_of, slot};
+use crate::clock::monotonic_ns;
 
 /// So far a clock may be read before another and show the same.
 const SAME_TIME_NS: u64 = 1_000_000_000;
@@ -92,7 +93,11 @@ impl Tenancy {
             self.deceits.add(Some(id), Deceit::Use { used, granted });
         }
         let since = self.regions.compute().record(slot(seat)).busy_since_ns(device).load(Relaxed);
-        if since > monotonic_ns().saturating_add(SAME_TIME_NS) {
+        let is_to_come =
+            |ahead_ns| since > monotonic_ns().saturating_add_signed(ahead_ns).saturating_add(SAME_TIME_NS);
+        let known = self.shifted().get(&seat).copied().unwrap_or_default();
+        // It may have entered another time namespace since its clock was looked at.
+        if is_to_come(known) && is_to_come(self.set_clock(seat, id.pid)) {
             self.deceits.add(Some(id), Deceit::Time);
         }
     }

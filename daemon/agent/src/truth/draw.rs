@@ -1,6 +1,7 @@
 //! The picture: what the driver and the kernel say, beside what the books say.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(super) type Since = BTreeMap<GpuUuid, u64>;
 struct Party {
     tenancy: Arc<Tenancy>,
     device: DeviceSlot,
-    /// What is charged for a context there.
+    /// What a context was measured to cost there: a slice that shows more must not be believed more for it.
     reserve: Bytes,
     /// It has all of the GPU.
     whole: bool,
@@ -67,16 +68,23 @@ fn parties(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> BTreeMap<GpuUuid, Vec<P
 fn on_gpu(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin, since: &mut Since) -> Option<OnGpu> {
     let users = users(agent, gpu, parties, kin)?;
     let last = since.entry(gpu).or_default();
-    let samples = agent.driver.process_utilization(gpu, *last).unwrap_or_default();
+    let answer = agent.driver.process_utilization(gpu, *last);
+    let can_say = answer.is_ok();
+    let samples = answer.unwrap_or_default();
     *last = samples.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);
-    let slices = parties.iter().map(|party| served(agent, party, &samples)).collect();
+    let slices: Vec<Served> = parties.iter().map(|party| served(agent, party, &samples)).collect();
+    for its in slices.iter().filter(|its| its.worked.is_some() || !can_say) {
+        agent.governor.confirm(&its.slice, gpu, its.worked);
+    }
     Some(OnGpu { gpu, users, slices })
 }
 
 /// Who uses a GPU; what the slices' processes hold there is theirs from now on, whatever they say.
 fn users(agent: &Agent, gpu: GpuUuid, parties: &[Party], kin: &Kin) -> Option<Vec<User>> {
-    let members = Members::of(parties);
+    let mut members = Members::of(parties);
     let listed = agent.driver.processes(gpu).ok()?;
+    // A process joins before it uses a GPU: one that is listed and was no member before is one by now, if it ever is.
+    members.extend(Members::of(parties));
     let mut users: Vec<User> =
         listed.iter().filter_map(|listed| user(listed, parties, &members, kin)).collect();
     hear_again(&mut users, &members);
@@ -155,6 +163,17 @@ impl<'a> Members<'a> {
         };
         Self(parties.iter().flat_map(of_party).collect())
     }
+
+    /// Adds those that have come meanwhile.
+    fn extend(&mut self, later: Self) {
+        for (pid, member) in later.0 {
+            match self.0.entry(pid) {
+                Entry::Occupied(mut known) if known.get().id != member.id => _ = known.insert(member),
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => _ = place.insert(member),
+            }
+        }
+    }
 }
 
 fn user(listed: &GpuProcess, parties: &[Party], members: &Members<'_>, kin: &Kin) -> Option<User> {
@@ -167,7 +186,6 @@ fn user(listed: &GpuProcess, parties: &[Party], members: &Members<'_>, kin: &Kin
         }
         (None, Kinship::Ours) => return None,
         (None, Kinship::Of(tenancy)) => relative(&tenancy, parties)?,
-        // Who has come since we looked at who is there is a member at the next look.
         (None, Kinship::None) => stranger(parties)?,
     };
     Some(User { id, command: process::command(id.pid), holds: listed.used, whose })
@@ -212,11 +230,13 @@ fn served(agent: &Agent, party: &Party, samples: &[ProcessUtilization]) -> Serve
         Permille::try_from(percent * 10).unwrap_or(Permille::WHOLE)
     };
     let busy = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent));
+    let worked = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent.max(sample.memory_percent)));
     let moved =
         if agent.governor.counts_transfers() { Permille::ZERO } else { sum(|sample| sample.memory_percent) };
     let busiest = ran.iter().max_by_key(|(_, sample)| sample.sm_percent).map(|(id, _)| *id);
     let counted = counted(agent, &tenancy.name, party.device);
-    Served { slice: tenancy.name.clone(), busy, moved, counted, busiest }
+    let kept = agent.governor.kept(&tenancy.name);
+    Served { slice: tenancy.name.clone(), busy, worked, moved, counted, kept, busiest }
 }
 
 /// What was counted of a slice's time on a device over the last second.

@@ -53,6 +53,15 @@ impl Kin {
         Some((id, kinship.map_or(Kinship::None, Kinship::Of)))
     }
 
+    /// Processes that belong to a slice now, by their ancestors or its container, whether or not they joined.
+    pub(super) fn all_of(&self, tenancy: &Arc<Tenancy>) -> Vec<ProcessId> {
+        let pids = process::all().into_iter().filter_map(|pid| match self.find(pid)? {
+            (id, Kinship::Of(its)) if Arc::ptr_eq(&its, tenancy) => Some(id),
+            _ => None,
+        });
+        pids.collect()
+    }
+
     fn of_container(&self, pid: HostPid) -> Option<&Arc<Tenancy>> {
         // Most nodes have slices in no containers, and then nobody's has to be read.
         let container = (!self.containers.is_empty()).then(|| Container::of(pid)).flatten()?;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -55,6 +56,19 @@ impl Place {
         self.directory.path().join("state")
     }
 
+    /// The usage region of a slice: a file, or the memory that its link names by inode number, which a daemon of this
+    /// process has open.
+    pub(crate) fn usage(&self, slice: &str) -> PathBuf {
+        let path = self.runtime().join("slices").join(slice).join("usage");
+        let Ok(link) = std::fs::read_link(&path) else { return path };
+        let named = |entry: &PathBuf| {
+            let inode = std::fs::metadata(entry).map(|file| file.ino()).unwrap_or_default();
+            link == Path::new(&format!("memory:[{inode}]"))
+        };
+        let mut open = std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+        open.find(named).unwrap()
+    }
+
     pub(crate) fn shim(&self) -> PathBuf {
         self.directory.path().join("shim.so")
     }
@@ -76,6 +90,7 @@ impl Place {
             shim: self.shim(),
             driver: Arc::new(driver.clone()),
             contexts: Contexts::assumed(Bytes::mib(308)),
+            seals_regions: true,
             over_cap,
             violations: Violations::Report,
             foreigners: Foreigners::Report,
@@ -293,7 +308,9 @@ pub(crate) fn play_tenant() {
             },
             ["alloc", mib] => seat.as_mut().unwrap().alloc(mib.parse().unwrap()),
             ["free", mib] => seat.as_mut().unwrap().free(mib.parse().unwrap()),
-            ["crowd", count] => crowd(Path::new(&socket), count.parse().unwrap()),
+            ["crowd", count] => crowd(Path::new(&socket), count.parse().unwrap(), |_, _| std::thread::park()),
+            ["exporters", count] => crowd(Path::new(&socket), count.parse().unwrap(), export_for_ever),
+            ["trips", count] => seat.as_mut().unwrap().trips(count.parse().unwrap()),
             ["take", mib] => seat.as_mut().unwrap().take(mib.parse().unwrap()),
             ["export", key, mib] => {
                 let units = Units::within(mib.parse::<u64>().unwrap() << 20);
@@ -312,7 +329,7 @@ pub(crate) fn play_tenant() {
             ["write-control"] => seat.as_ref().unwrap().write_control(),
             ["grow-usage"] => seat.as_ref().unwrap().grow_usage(),
             ["enter", door] => Calls::connect(door.as_ref())
-                .enter("a")
+                .enter(slice_of(&socket))
                 .map_or_else(|status| status.to_string(), |_| "ok".into()),
             ["become", uid] => become_user(uid.parse().unwrap()),
             ["flood", socket] => {
@@ -328,10 +345,15 @@ pub(crate) fn play_tenant() {
     std::process::exit(0);
 }
 
-/// So many processes, each with a seat and 2 MiB, which stay until they are killed with their parent.
-fn crowd(socket: &Path, count: usize) -> String {
+/// The slice of a socket that lies in its folder.
+fn slice_of(socket: &std::ffi::OsStr) -> &str {
+    Path::new(socket).parent().and_then(Path::file_name).and_then(std::ffi::OsStr::to_str).unwrap()
+}
+
+/// So many processes, each with a seat and 2 MiB, which do something until they are killed with their parent.
+fn crowd(socket: &Path, count: usize, then: fn(&mut Attached, u64)) -> String {
     let (mut done, tell) = UnixStream::pair().unwrap();
-    for _ in 0..count {
+    for number in 0..count {
         // SAFETY: this process has no other thread that does anything: the test harness waits for this one.
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Parent { .. } => {}
@@ -340,7 +362,7 @@ fn crowd(socket: &Path, count: usize) -> String {
                 let mut seat = Attached::attach(socket, None).unwrap();
                 let got = seat.alloc(2) == "ok";
                 (&tell).write_all(&[u8::from(got)]).unwrap();
-                std::thread::park();
+                then(&mut seat, number as u64);
                 std::process::exit(0);
             }
         }
@@ -348,6 +370,18 @@ fn crowd(socket: &Path, count: usize) -> String {
     let mut answers = vec![0; count];
     done.read_exact(&mut answers).unwrap();
     format!("{}", answers.iter().filter(|answer| **answer == 1).count())
+}
+
+/// Exports 4 KiB again and again; every second one is kept as long as there is something to export.
+fn export_for_ever(seat: &mut Attached, number: u64) {
+    let units = Units::within(4096);
+    for turn in 0.. {
+        let key = ShareKey(number << 32 | turn);
+        seat.say(Request::Export { device: Attached::device(), key, units });
+        if turn % 2 == 0 || turn > 512 {
+            seat.say(Request::Drop { key });
+        }
+    }
 }
 
 struct Attached {
@@ -414,6 +448,19 @@ impl Attached {
         self.alloc(mib)
     }
 
+    /// How long so many messages took to be answered, in microseconds: the median, the 99th of a hundred, the longest.
+    fn trips(&mut self, count: usize) -> String {
+        let mut took: Vec<u128> = (0..count)
+            .map(|_| {
+                let begun = Instant::now();
+                self.say(Request::Drop { key: ShareKey(u64::MAX) });
+                begun.elapsed().as_micros()
+            })
+            .collect();
+        took.sort_unstable();
+        format!("{} {} {}", took[count / 2], took[count * 99 / 100], took[count - 1])
+    }
+
     fn say(&mut self, request: Request) -> String {
         self.stream.write_all(&request.encode()).unwrap();
         let mut frame = [0; FRAME_BYTES];
@@ -454,14 +501,13 @@ impl Attached {
 
     /// By both ways that there are.
     fn grow_usage(&self) -> String {
-        nix::unistd::ftruncate(&self.usage_fd, 64 << 20).unwrap();
-        nix::sys::uio::pwrite(&self.usage_fd, &[1; 4096], 128 << 20).unwrap();
-        "ok".into()
+        let longer = nix::unistd::ftruncate(&self.usage_fd, 64 << 20);
+        let written = nix::sys::uio::pwrite(&self.usage_fd, &[1; 4096], 128 << 20);
+        longer.map(drop).or(written.map(drop)).map_or_else(|errno| errno.to_string(), |()| "ok".into())
     }
 
     fn truncate_usage(&self) -> String {
-        nix::unistd::ftruncate(&self.usage_fd, 0).unwrap();
-        "ok".into()
+        nix::unistd::ftruncate(&self.usage_fd, 0).map_or_else(|errno| errno.to_string(), |()| "ok".into())
     }
 }
 

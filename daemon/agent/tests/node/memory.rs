@@ -115,7 +115,7 @@ fn a_process_that_says_it_holds_what_nobody_granted_is_shown_with_what_it_was_gr
     let mut daemon = place.start(&driver);
     let [mut liar, mut other] = populated(&place, &mut daemon);
     assert_eq!((liar.tell("alloc 100"), other.tell("alloc 100")), ("ok".into(), "ok".into()));
-    let usage = fs::File::options().write(true).open(place.runtime().join("slices/a/usage")).unwrap();
+    let usage = fs::File::options().write(true).open(place.usage("a")).unwrap();
     // The credit word of the first seat on the first device: all granted, all used, 16 TiB.
     usage.write_all_at(&u64::MAX.to_ne_bytes(), 144 * 8).unwrap();
     let view = daemon.calls.snapshot();

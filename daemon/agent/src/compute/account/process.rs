@@ -1,4 +1,5 @@
-//! What is remembered of a process between two looks.
+//! What is remembered of a process between two looks. What it adds up is what tenants wrote: no arithmetic on it may wrap.
+#![deny(clippy::arithmetic_side_effects)]
 
 use tranche_domain::compute::Nanos;
 use tranche_shm::Slot;
@@ -65,9 +66,9 @@ impl Process {
     pub(super) fn watch_progress(&mut self, now: &Reading, busy: u64) {
         self.stalled = self.stalled.saturating_add(busy);
         if now.progress() != self.last.progress() {
-            let faded = self.longest_stall - self.longest_stall / 32;
+            let faded = self.longest_stall.saturating_sub(self.longest_stall / 32);
             self.longest_stall = self.stalled.max(faded);
-            self.longest_run -= self.longest_run / 32;
+            self.longest_run = self.longest_run.saturating_sub(self.longest_run / 32);
             self.stalled = 0;
         }
     }

@@ -1,4 +1,5 @@
-//! What a process's record says at an instant.
+//! What a process's record says at an instant. Each number is whatever the tenant wrote: no arithmetic on it may wrap.
+#![deny(clippy::arithmetic_side_effects)]
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +27,7 @@ pub(super) struct Reading {
 pub(super) struct There {
     /// For how long the process claims to have been busy in all, in nanoseconds.
     pub(super) claimed: u64,
-    /// Since when it says that it is busy, by CLOCK_MONOTONIC in nanoseconds; zero if it says it is not.
+    /// Since when it says that it is busy, by its own CLOCK_MONOTONIC in nanoseconds; zero if it says it is not.
     pub(super) since: u64,
     /// What is outstanding by its marks, in nanoseconds; zero where there are none.
     pub(super) pending: u64,
@@ -40,7 +41,7 @@ impl Reading {
         Self { devices: vec![There::default(); devices], ..Self::default() }
     }
 
-    /// Takes down what a record says now.
+    /// Takes down what a record says now, which is `now` by its process's clock.
     pub(super) fn take(&mut self, record: Record<'_>, now: Instant) {
         let tally = |tally| record.tally(tally).load(Relaxed);
         self.waiting = tally(Tally::Waiting);
@@ -62,10 +63,10 @@ impl Reading {
     fn take_marks(&mut self, record: Record<'_>) {
         self.marks = 0;
         for mark in record.marks().pending() {
-            self.marks += 1;
+            self.marks = self.marks.saturating_add(1);
             let Some(there) = self.devices.get_mut(mark.device.index()) else { continue };
-            let estimate = u64::from(mark.estimate_us.max(1)) * 1000;
-            there.pending += estimate;
+            let estimate = u64::from(mark.estimate_us.max(1)).saturating_mul(1000);
+            there.pending = there.pending.saturating_add(estimate);
             let (sequence, (first, _)) = (u64::from(mark.sequence), there.first);
             if first == 0 || sequence < first {
                 there.first = (sequence, estimate);

@@ -1,0 +1,75 @@
+//! Which processes may open the GPUs, as a file says it.
+
+use std::path::{Component, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The daemon of NVIDIA's that keeps the driver loaded, where it is a service.
+const PERSISTENCED: &str = "/system.slice/nvidia-persistenced.service";
+
+/// Which processes the kernel lets open the GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub enum OnlySlices {
+    /// Any, as far as modes of files and other cgroups allow.
+    #[default]
+    No,
+    /// Those of slices, of the daemon, and in these cgroups.
+    Besides(Vec<PathBuf>),
+}
+
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(
+    untagged,
+    expecting = "`only_slices` is true, false, or a list of cgroups such as [\"/system.slice/dcgm-exporter.service\"]"
+)]
+enum Written {
+    Is(bool),
+    Besides(Vec<PathBuf>),
+}
+
+impl OnlySlices {
+    /// Paths in the hierarchy, without their first slash; nothing where every process may.
+    pub(crate) fn besides(&self) -> Option<Vec<PathBuf>> {
+        let below = |path: &PathBuf| path.strip_prefix("/").unwrap_or(path).to_owned();
+        match self {
+            Self::No => None,
+            Self::Besides(cgroups) => Some(cgroups.iter().map(below).collect()),
+        }
+    }
+}
+
+impl TryFrom<Written> for OnlySlices {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let cgroups = match written {
+            Written::Is(false) => return Ok(Self::No),
+            Written::Is(true) => vec![PERSISTENCED.into()],
+            Written::Besides(cgroups) => cgroups,
+        };
+        let is_below = |path: &PathBuf| {
+            let mut parts = path.components();
+            parts.next() == Some(Component::RootDir)
+                && parts.clone().next().is_some()
+                && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        match cgroups.iter().find(|path| !is_below(path)) {
+            Some(wrong) => Err(format!(
+                "`only_slices` names {}: it takes paths beneath the root of the cgroups, as `systemctl show -P ControlGroup \
+                 NAME` prints them",
+                wrong.display()
+            )),
+            None => Ok(Self::Besides(cgroups)),
+        }
+    }
+}
+
+impl From<OnlySlices> for Written {
+    fn from(only: OnlySlices) -> Self {
+        match only {
+            OnlySlices::No => Self::Is(false),
+            OnlySlices::Besides(cgroups) => Self::Besides(cgroups),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Whose the daemon's files are: root's main process becomes a system user, which owns what is in the daemon's directories.
+//!
+//! The directories themselves stay root's and sticky, and the user may make entries there. So what root keeps in them (locks,
+//! the sockets that systemd listens at, the libraries that containers mount) cannot be replaced by a main process that was
+//! taken over. What an earlier release left is handed over once; a file of root's says that it was.
+
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use std::path::Path;
+
+use nix::unistd::User;
+use tranche_privileged::Account;
+
+use crate::sockets::{Layout, Reach};
+use crate::whole::{PRIVATE, Survives, replace};
+
+/// The user where none is configured.
+const USUAL: &str = "tranched";
+/// Says that what an earlier release left was handed over, and to which user.
+const MARKER: &str = "handed-over";
+/// Entries of the directories that stay root's.
+const ROOTS: [&str; 8] =
+    ["lock", "tranche.lock", MARKER, "tranched.sock", "jobs.sock", "attest.sock", "slice", "lib"];
+/// What a slice's CDI document begins with.
+const DOCUMENT: &str = "tranche.dev-slice-";
+
+/// The user that the main process is to become; nothing where it stays who it is.
+///
+/// # Errors
+/// The configuration names one that does not exist.
+pub(crate) fn account(
+    wanted: Option<&str>,
+    layout: &Layout,
+    is_usual: bool,
+) -> Result<Option<Account>, String> {
+    if layout.reach == Reach::User || wanted.is_none() && !is_usual {
+        return Ok(None);
+    }
+    let name = wanted.unwrap_or(USUAL);
+    let known = User::from_name(name).map_err(|error| format!("cannot look up user {name}: {error}"))?;
+    match known {
+        Some(user) if user.uid.is_root() => Ok(None),
+        Some(user) => {
+            let groups = device_groups(Path::new("/dev"))?;
+            Ok(Some(Account { name: name.into(), uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }))
+        }
+        None if wanted.is_some() => Err(format!(
+            "there is no user {name}, which `user` names: make it with `useradd --system {name}`"
+        )),
+        None => {
+            // Shown with all other notes, and in the log with them.
+            Ok(None)
+        }
+    }
+}
+
+/// What is noted where the usual user does not exist.
+pub(crate) fn fallback() -> String {
+    format!(
+        "there is no user {USUAL}: what others send is read as uid 0, without capabilities, but it owns root's files; make \
+         the user with `systemd-sysusers` and restart tranched, or say `user = \"root\"` if that is meant"
+    )
+}
+
+/// Groups that may open GPUs where not everybody may.
+fn device_groups(devices: &Path) -> Result<Vec<u32>, String> {
+    let mut groups = Vec::new();
+    for entry in fs::read_dir(devices).into_iter().flatten().flatten() {
+        let Ok(file) = entry.metadata() else { continue };
+        let is_gpu = entry.file_name().to_string_lossy().starts_with("nvidia") && !file.is_dir();
+        if !is_gpu || file.mode() & 0o006 == 0o006 {
+            continue;
+        }
+        if file.mode() & 0o060 != 0o060 || file.gid() == 0 {
+            return Err(format!(
+                "only root may open {}: give it a group (NVreg_DeviceFileGID and NVreg_DeviceFileMode of the nvidia \
+                 module), or have the daemon read what others send as root (`user = \"root\"`)",
+                entry.path().display()
+            ));
+        }
+        groups.push(file.gid());
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(groups)
+}
+
+/// Hands the directories over to the user. The caller is root and holds their locks.
+///
+/// # Errors
+/// A directory is not root's, or the file system's.
+pub(crate) fn hand_over(directory: &Path, mode: u32, account: &Account) -> io::Result<()> {
+    let marker = directory.join(MARKER);
+    if !is_handed_over(&marker, account)? {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if !ROOTS.iter().any(|name| entry.file_name() == *name) {
+                hand_over_entry(&entry.path(), account)?;
+            }
+        }
+        replace(&marker, account.uid.to_string().as_bytes(), PRIVATE, Survives::PowerCuts)?;
+        chown(&marker, Some(0), Some(0))?;
+    }
+    share(directory, mode, account)
+}
+
+/// The marker is of group root: if the directory has been handed back since, as systemd does for an earlier release, it is
+/// not.
+fn is_handed_over(marker: &Path, account: &Account) -> io::Result<bool> {
+    match fs::symlink_metadata(marker) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+        Ok(file) if !file.is_file() || (file.uid(), file.gid()) != (0, 0) => return Ok(false),
+        Ok(_) => {}
+    }
+    let to: Option<u32> = fs::read_to_string(marker)?.trim().parse().ok();
+    match to {
+        Some(uid) if uid == account.uid => Ok(true),
+        _ => Err(io::Error::other(format!(
+            "it was handed over to another user than {}: have that one own what is in it (`chown -R`) and remove {}",
+            account.name,
+            marker.display()
+        ))),
+    }
+}
+
+/// Lets the user make entries in a directory of root's, and change none of others.
+fn share(directory: &Path, mode: u32, account: &Account) -> io::Result<()> {
+    let is = fs::symlink_metadata(directory)?;
+    if !is.is_dir() || is.uid() != 0 {
+        return Err(io::Error::other(format!("{} is no directory of root's", directory.display())));
+    }
+    if is.gid() != account.gid {
+        chown(directory, None, Some(account.gid))?;
+    }
+    if is.mode() & 0o7777 != mode {
+        fs::set_permissions(directory, Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// Until now only root could make entries there. All the same, nothing is handed over that has another name elsewhere. A
+/// directory comes after what is in it: one that is the user's has been handed over with all that.
+fn hand_over_entry(path: &Path, account: &Account) -> io::Result<()> {
+    let is = fs::symlink_metadata(path)?;
+    if is.is_dir() && is.uid() == 0 {
+        for entry in fs::read_dir(path)? {
+            hand_over_entry(&entry?.path(), account)?;
+        }
+    }
+    if is_alone(&is) && is.uid() == 0 {
+        lchown(path, Some(account.uid), Some(account.gid))?;
+    }
+    Ok(())
+}
+
+fn is_alone(file: &Metadata) -> bool {
+    file.is_dir() || file.nlink() == 1
+}
+
+/// Lets the user write documents into the directory that container runtimes read.
+///
+/// # Errors
+/// As [`hand_over`].
+pub(crate) fn hand_over_documents(directory: &Path, account: &Account) -> io::Result<()> {
+    for entry in fs::read_dir(directory)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(DOCUMENT) {
+            hand_over_entry(&entry.path(), account)?;
+        }
+    }
+    share(&fs::canonicalize(directory)?, 0o1775, account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn account() -> Account {
+        Account { name: "daemon".into(), uid: 1, gid: 2, groups: Vec::new() }
+    }
+
+    fn owner(path: &Path) -> (u32, u32) {
+        let is = fs::symlink_metadata(path).unwrap();
+        (is.uid(), is.gid())
+    }
+
+    fn is_root() -> bool {
+        let root = nix::unistd::geteuid().is_root();
+        if !root {
+            println!("SKIP: only root hands files over");
+        }
+        root
+    }
+
+    #[test]
+    fn files_of_an_earlier_release_are_handed_over_once() {
+        if !is_root() {
+            return;
+        }
+        let outer = tempfile::tempdir().unwrap();
+        let directory = outer.path().join("state");
+        fs::create_dir_all(directory.join("slices/a")).unwrap();
+        let secret = outer.path().join("secret");
+        for file in ["state.json", "lock", "slices/a/control", "../secret"] {
+            fs::write(directory.join(file), "x").unwrap();
+        }
+        symlink(&secret, directory.join("link")).unwrap();
+        fs::hard_link(&secret, directory.join("other-name")).unwrap();
+        hand_over(&directory, 0o1770, &account()).unwrap();
+        for file in ["state.json", "slices", "slices/a", "slices/a/control", "link"] {
+            assert_eq!(owner(&directory.join(file)), (1, 2), "{file}");
+        }
+        for file in ["lock", MARKER, "other-name", "../secret"] {
+            assert_eq!(owner(&directory.join(file)), (0, 0), "{file}");
+        }
+        assert_eq!(owner(&directory), (0, 2));
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o1770);
+        fs::write(directory.join("planted"), "x").unwrap();
+        hand_over(&directory, 0o1770, &account()).unwrap();
+        assert_eq!(owner(&directory.join("planted")), (0, 0), "it is done once");
+    }
+
+    #[test]
+    fn directory_handed_back_is_handed_over_again() {
+        if !is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state.json");
+        fs::write(&state, "x").unwrap();
+        hand_over(directory.path(), 0o1770, &account()).unwrap();
+        // As systemd does it for a unit of root's, and then for one of the group.
+        for group in [0, 2] {
+            for path in [state.clone(), directory.path().join(MARKER), directory.path().to_owned()] {
+                chown(path, Some(0), Some(group)).unwrap();
+            }
+        }
+        hand_over(directory.path(), 0o1770, &account()).unwrap();
+        assert_eq!(owner(&state), (1, 2));
+        let other = Account { uid: 3, ..account() };
+        assert!(hand_over(directory.path(), 0o1770, &other).is_err(), "another user's files are not taken");
+    }
+
+    #[test]
+    fn group_of_gpu_devices_is_kept_where_others_may_not_open_them() {
+        let devices = tempfile::tempdir().unwrap();
+        let make = |name: &str, mode| {
+            let path = devices.path().join(name);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        make("nvidia0", 0o666);
+        make("other", 0o600);
+        assert_eq!(device_groups(devices.path()), Ok(Vec::new()));
+        if is_root() {
+            chown(make("nvidia1", 0o660), None, Some(44)).unwrap();
+            assert_eq!(device_groups(devices.path()), Ok(vec![44]));
+        }
+        make("nvidiactl", 0o600);
+        assert!(device_groups(devices.path()).unwrap_err().contains("nvidiactl"));
+    }
+}

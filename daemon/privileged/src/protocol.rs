@@ -1,0 +1,250 @@
+//! Requests and replies: packets of a fixed size.
+
+use nix::sys::signal::Signal;
+
+/// Length of a request in bytes.
+pub(crate) const REQUEST: usize = 16;
+/// Length of a reply in bytes.
+pub(crate) const REPLY: usize = 12;
+
+/// What the helper can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A descriptor that names the passed file through a read-only mount of its own.
+    ReadOnlyMount,
+    /// A signal to the process that the passed pidfd names.
+    Signal(Signal),
+    /// A descriptor to read a file of `/proc/PID` with.
+    ProcessFile(u32, ProcessFile),
+    /// The device rule, up to this step.
+    DeviceRule(Step),
+    /// The process that the passed pidfd names is in the slice of this generation, and may open GPUs.
+    Admit(u64),
+    /// The slice of this generation is no more.
+    Dismiss(u64),
+    /// A descriptor that names the daemon's memory of that inode number, if the process that the passed pidfd names maps it.
+    Memory(u64),
+}
+
+/// How far the device rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The kernel has taken its program; processes can be admitted.
+    Prepared,
+    /// It holds, and that of the daemon before does not any more.
+    Enforced,
+}
+
+impl Step {
+    const ALL: [Self; 2] = [Self::Prepared, Self::Enforced];
+}
+
+/// A file of `/proc/PID` that everybody may read where `/proc` is mounted without `hidepid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessFile {
+    /// `cgroup`
+    Cgroup,
+    /// `cmdline`
+    Cmdline,
+    /// `stat`
+    Stat,
+    /// `status`
+    Status,
+    /// `timens_offsets`
+    TimensOffsets,
+}
+
+impl ProcessFile {
+    const ALL: [Self; 5] = [Self::Cgroup, Self::Cmdline, Self::Stat, Self::Status, Self::TimensOffsets];
+
+    /// Its name in `/proc/PID`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cgroup => "cgroup",
+            Self::Cmdline => "cmdline",
+            Self::Stat => "stat",
+            Self::Status => "status",
+            Self::TimensOffsets => "timens_offsets",
+        }
+    }
+}
+
+/// Why the helper does not do what it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Refusal {
+    #[error("the request is not one of those that the privileged helper knows")]
+    Malformed,
+    #[error("the file is not a private regular file of the daemon's user in its runtime directory")]
+    NotTheDaemonsFile,
+    #[error("the descriptor names no process")]
+    NotAProcess,
+    #[error("the first process of the machine is never signalled")]
+    FirstProcess,
+    #[error("the process neither uses a GPU nor a slice, and was not started for one")]
+    NotOfASlice,
+    #[error("the daemon is not configured to keep GPUs to slices, or that is not prepared yet")]
+    NoDeviceRule,
+    #[error(
+        "the root of a cgroup hierarchy of version 2 is not at /sys/fs/cgroup or /sys/fs/cgroup/unified, or the process is \
+         not beneath it"
+    )]
+    NoHierarchy,
+}
+
+impl Refusal {
+    const ALL: [Self; 7] = [
+        Self::Malformed,
+        Self::NotTheDaemonsFile,
+        Self::NotAProcess,
+        Self::FirstProcess,
+        Self::NotOfASlice,
+        Self::NoDeviceRule,
+        Self::NoHierarchy,
+    ];
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Done,
+    Refused(Refusal),
+    /// The kernel's error number.
+    Failed(i32),
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// Position in a table of constants; the tables are shorter than any number that is sent.
+fn position<T: PartialEq>(table: &[T], value: &T) -> u32 {
+    table.iter().position(|known| known == value).and_then(|at| u32::try_from(at).ok()).unwrap_or(u32::MAX)
+}
+
+fn at<T: Copy>(table: &[T], number: u32) -> Option<T> {
+    usize::try_from(number).ok().and_then(|number| table.get(number)).copied()
+}
+
+/// Those that end a process, gently or not.
+const SIGNALS: [Signal; 2] = [Signal::SIGTERM, Signal::SIGKILL];
+
+impl Request {
+    /// The packet, or nothing for what cannot be asked for.
+    pub(crate) fn encode(self, sequence: u32) -> Option<[u8; REQUEST]> {
+        let (kind, first, second) = match self {
+            Self::ReadOnlyMount => (1, 0, 0),
+            Self::Signal(signal) if SIGNALS.contains(&signal) => (2, position(&SIGNALS, &signal), 0),
+            Self::Signal(_) => return None,
+            Self::ProcessFile(pid, file) => (3, pid, position(&ProcessFile::ALL, &file)),
+            Self::DeviceRule(step) => (4, position(&Step::ALL, &step), 0),
+            Self::Admit(generation) => (5, generation as u32, (generation >> 32) as u32),
+            Self::Dismiss(generation) => (6, generation as u32, (generation >> 32) as u32),
+            Self::Memory(inode) => (7, inode as u32, (inode >> 32) as u32),
+        };
+        let mut packet = [0; REQUEST];
+        for (place, word) in packet.chunks_exact_mut(4).zip([sequence, kind, first, second]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(packet)
+    }
+
+    /// The sequence number of a packet, and its request if it is one.
+    pub(crate) fn decode(packet: &[u8]) -> (u32, Option<Self>) {
+        let [sequence, kind, first, second] = [0, 4, 8, 12].map(|at| number(packet, at));
+        let number = u64::from(first) | u64::from(second) << 32;
+        let request = match (packet.len() == REQUEST, kind) {
+            (true, 1) if (first, second) == (0, 0) => Some(Self::ReadOnlyMount),
+            (true, 2) if second == 0 => at(&SIGNALS, first).map(Self::Signal),
+            (true, 3) => at(&ProcessFile::ALL, second).map(|file| Self::ProcessFile(first, file)),
+            (true, 4) if second == 0 => at(&Step::ALL, first).map(Self::DeviceRule),
+            (true, 5) => Some(Self::Admit(number)),
+            (true, 6) => Some(Self::Dismiss(number)),
+            (true, 7) => Some(Self::Memory(number)),
+            _ => None,
+        };
+        (sequence, request)
+    }
+
+    /// Whether a descriptor comes with it.
+    pub(crate) const fn has_descriptor(self) -> bool {
+        matches!(self, Self::ReadOnlyMount | Self::Signal(_) | Self::Admit(_) | Self::Memory(_))
+    }
+}
+
+impl Reply {
+    pub(crate) fn encode(self, sequence: u32) -> [u8; REPLY] {
+        let (status, value) = match self {
+            Self::Done => (0, 0),
+            Self::Refused(refusal) => (1, position(&Refusal::ALL, &refusal)),
+            Self::Failed(errno) => (2, errno.unsigned_abs()),
+        };
+        let mut packet = [0; REPLY];
+        for (place, word) in packet.chunks_exact_mut(4).zip([sequence, status, value]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        packet
+    }
+
+    pub(crate) fn decode(packet: &[u8]) -> Option<(u32, Self)> {
+        let [sequence, status, value] = [0, 4, 8].map(|at| number(packet, at));
+        let reply = match (packet.len() == REPLY, status) {
+            (true, 0) => Self::Done,
+            (true, 1) => Self::Refused(at(&Refusal::ALL, value)?),
+            (true, 2) => Self::Failed(i32::try_from(value).ok()?),
+            _ => return None,
+        };
+        Some((sequence, reply))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on says where
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_and_reply_survives_the_wire() {
+        let signals = SIGNALS.map(Request::Signal);
+        let files = ProcessFile::ALL.map(|file| Request::ProcessFile(7, file));
+        let rule = Step::ALL.map(Request::DeviceRule);
+        let slices = [Request::Admit(7 << 32 | 9), Request::Dismiss(u64::MAX)];
+        let memory = [Request::Memory(7), Request::Memory(u64::MAX - 7)];
+        for request in [Request::ReadOnlyMount]
+            .into_iter()
+            .chain(signals)
+            .chain(files)
+            .chain(rule)
+            .chain(slices)
+            .chain(memory)
+        {
+            assert_eq!(Request::decode(&request.encode(9).unwrap()), (9, Some(request)));
+        }
+        for reply in
+            [Reply::Done, Reply::Failed(libc::EPERM)].into_iter().chain(Refusal::ALL.map(Reply::Refused))
+        {
+            assert_eq!(Reply::decode(&reply.encode(9)), Some((9, reply)));
+        }
+    }
+
+    #[test]
+    fn packet_of_unknown_kind_or_length_is_no_request() {
+        let good = Request::ProcessFile(7, ProcessFile::Stat).encode(1).unwrap();
+        for length in (0..good.len()).chain([REQUEST + 1]) {
+            let mut packet = good.to_vec();
+            packet.resize(length, 0);
+            assert_eq!(Request::decode(&packet).1, None, "{length}");
+        }
+        for (at, value) in [(4, 0), (4, 4), (4, 8), (4, 255), (12, 5), (15, 1)] {
+            let mut packet = good;
+            packet[at] = value;
+            assert_eq!(Request::decode(&packet).1, None, "byte {at} = {value}");
+        }
+    }
+
+    #[test]
+    fn signal_that_does_not_end_a_process_cannot_be_sent() {
+        assert_eq!(Request::Signal(Signal::SIGSTOP).encode(0), None);
+        assert_eq!(Request::Signal(Signal::SIGUSR1).encode(0), None);
+    }
+}

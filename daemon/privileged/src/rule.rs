@@ -1,0 +1,303 @@
+//! The device rule: only processes in cgroups of slices open the node's GPUs.
+//!
+//! Its program is attached to the root of the hierarchy and stays there when this process ends, with the cgroups that it
+//! knows: without the daemon, running slices keep their access and nothing else gets any. It is found again by its name.
+//!
+//! A process that joins or enters a slice is moved into a *leaf*: a cgroup of the slice beneath the one where the process
+//! was, so that every limit there stays in force. No cgroup that other processes are in is listed, and a leaf is root's: no other
+//! user moves a process into it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use nix::unistd::{geteuid, getppid};
+
+use crate::bpf::{self, Map};
+use crate::evidence::{Subject, majors, pid_of};
+use crate::protocol::Refusal;
+use crate::serve::{Bounds, Denied};
+use crate::sys;
+
+/// Where the hierarchy of version 2 is, alone or beside version 1.
+const PLACES: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+/// The inode of the root of the hierarchy. A cgroup namespace has another for its root.
+const ROOT: u64 = 1;
+/// The number of NVIDIA's devices that never changes; the others are the kernel's choice.
+const NVIDIA: u32 = 195;
+/// Cgroups that may be listed.
+const MOST_CGROUPS: u32 = 1 << 16;
+const MOST_MAJORS: u32 = 64;
+/// The leaf of the daemon itself; generations of slices begin at 1.
+const DAEMON: u64 = 0;
+/// Beginning of the names of programs and leaves.
+const PREFIX: &str = "tranche_";
+const DIGITS: usize = 7;
+
+/// Whether a cgroup of this name is a slice's leaf.
+pub fn is_leaf(name: &str) -> bool {
+    let rest = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
+    rest.is_some_and(|(tag, generation)| {
+        tag.len() == DIGITS
+            && tag.bytes().all(|digit| digit.is_ascii_hexdigit())
+            && generation.parse::<u64>().is_ok()
+    })
+}
+
+/// Lets every process open the GPUs again: detaches the rule of the daemon with this runtime directory, if there is one.
+///
+/// # Errors
+/// The kernel's.
+pub fn open_gpus(runtime: &Path) -> io::Result<()> {
+    let Ok(root) = Hierarchy::find() else { return Ok(()) };
+    for (_, program) in bpf::attached(root.as_fd(), &name(runtime))? {
+        bpf::detach(root.as_fd(), program.as_fd())?;
+    }
+    Ok(())
+}
+
+/// What the program of a daemon is called, in the 15 letters that it may have. There may be several daemons.
+fn name(runtime: &Path) -> String {
+    let hash = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193); // FNV-1a
+    let tag = runtime.as_os_str().as_bytes().iter().fold(0x811c_9dc5, hash);
+    format!("{PREFIX}{:0DIGITS$x}", tag >> 4)
+}
+
+/// The rule of one daemon.
+pub(crate) struct Rule {
+    name: String,
+    hierarchy: Hierarchy,
+    program: OwnedFd,
+    majors: Map,
+    cgroups: Map,
+    denied: BTreeSet<u32>,
+    simulated_major: Option<u32>,
+    leaves: Vec<Leaf>,
+    /// Cgroups that may open GPUs besides slices, with their numbers while they are there.
+    besides: Vec<(PathBuf, Option<u64>)>,
+}
+
+/// A cgroup of a slice; of none once that has ended and processes are left there.
+struct Leaf {
+    id: u64,
+    generation: Option<u64>,
+    path: PathBuf,
+}
+
+impl Rule {
+    /// Has the kernel check the program, and moves the daemon into a leaf. Nothing is denied yet.
+    pub(crate) fn prepare(bounds: &Bounds, besides: &[PathBuf]) -> Result<Self, Denied> {
+        let hierarchy = Hierarchy::open()?;
+        let majors = Map::create(size_of::<u32>(), 1, MOST_MAJORS);
+        let majors = majors.map_err(told("make a table for the device rule"))?;
+        let cgroups = Map::create(size_of::<u64>(), size_of::<u64>(), MOST_CGROUPS)
+            .map_err(told("make a table for the device rule"))?;
+        let name = name(&bounds.runtime);
+        let program = bpf::device_program(majors.number(), cgroups.number());
+        let program = bpf::load(&program, &name).map_err(told("load the program of the device rule"))?;
+        let mut rule = Self {
+            name,
+            hierarchy,
+            program,
+            majors,
+            cgroups,
+            denied: BTreeSet::new(),
+            simulated_major: bounds.simulated_major,
+            leaves: Vec::new(),
+            besides: besides.iter().map(|path| (path.clone(), None)).collect(),
+        };
+        rule.refresh()?;
+        for pid in [getppid().as_raw().cast_unsigned(), std::process::id()] {
+            rule.admit(sys::pidfd_open(pid)?.as_fd(), DAEMON)?;
+        }
+        Ok(rule)
+    }
+
+    /// From here on the rule holds, in the place of that of the daemon before.
+    pub(crate) fn enforce(&mut self) -> Result<(), Denied> {
+        let root = self.hierarchy.root()?;
+        let own = bpf::id_of(&self.program)?;
+        let there = bpf::attached(root.as_fd(), &self.name).map_err(told("list device programs"))?;
+        if there.iter().all(|(id, _)| *id != own) {
+            bpf::attach(root.as_fd(), self.program.as_fd())
+                .map_err(told("attach the program of the device rule"))?;
+        }
+        for (_, old) in there.iter().filter(|(id, _)| *id != own) {
+            bpf::detach(root.as_fd(), old.as_fd()).map_err(told("detach the device rule before"))?;
+        }
+        Ok(())
+    }
+
+    /// Looks again which devices are NVIDIA's, as the driver may have been loaded since, and where the cgroups are that
+    /// may open them besides slices.
+    pub(crate) fn refresh(&mut self) -> io::Result<()> {
+        let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
+        let known = majors(&devices).into_iter().filter_map(|major| u32::try_from(major).ok());
+        let now: BTreeSet<u32> = known.chain([NVIDIA]).chain(self.simulated_major).collect();
+        for major in now.difference(&self.denied) {
+            self.majors.set(&major.to_ne_bytes(), &[1])?;
+        }
+        for major in self.denied.difference(&now) {
+            self.majors.remove(&major.to_ne_bytes())?;
+        }
+        self.denied = now;
+        for (path, known) in &mut self.besides {
+            let id = fs::metadata(self.hierarchy.path(path)).ok().map(|cgroup| cgroup.ino());
+            if id == *known {
+                continue;
+            }
+            if let Some(gone) = known.take() {
+                self.cgroups.remove(&gone.to_ne_bytes())?;
+            }
+            if let Some(id) = id {
+                self.cgroups.set(&id.to_ne_bytes(), &DAEMON.to_ne_bytes())?;
+            }
+            *known = id;
+        }
+        Ok(())
+    }
+
+    /// Moves a process into the leaf of a slice beneath its cgroup, unless it is in one, and lets that leaf open GPUs.
+    pub(crate) fn admit(&mut self, process: BorrowedFd<'_>, generation: u64) -> Result<(), Denied> {
+        let subject = Subject::of(process).map_err(Denied::Refused)?;
+        let cgroup = cgroup_of(&subject)?;
+        let name = format!("{}.{generation}", self.name);
+        if cgroup.file_name() == Some(OsStr::new(&name)) && self.hierarchy.is_roots(&cgroup) {
+            return Ok(self.allow(cgroup, generation)?);
+        }
+        self.tidy(generation);
+        // Not beneath a cgroup that its user may change: there that user could move others in.
+        let above = cgroup.ancestors().find(|above| self.hierarchy.is_roots(above));
+        let leaf = above.ok_or(Denied::Refused(Refusal::NoHierarchy))?.join(name);
+        self.hierarchy.make(&leaf).map_err(told("make a cgroup for a slice"))?;
+        let pid = pid_of(process).ok_or(Denied::Refused(Refusal::NotAProcess))?;
+        let moved = fs::write(self.hierarchy.path(&leaf.join("cgroup.procs")), pid.to_string());
+        moved.map_err(told("move a process into the cgroup of its slice"))?;
+        // The pid was its own all the time, hence no other process was moved.
+        pid_of(process).filter(|now| *now == pid).ok_or(Denied::Refused(Refusal::NotAProcess))?;
+        Ok(self.allow(leaf, generation)?)
+    }
+
+    fn allow(&mut self, path: PathBuf, generation: u64) -> io::Result<()> {
+        let id = fs::metadata(self.hierarchy.path(&path))?.ino();
+        if self.leaves.iter().any(|leaf| leaf.id == id && leaf.generation == Some(generation)) {
+            return Ok(());
+        }
+        self.cgroups.set(&id.to_ne_bytes(), &generation.to_ne_bytes())?;
+        self.leaves.retain(|leaf| leaf.id != id);
+        self.leaves.push(Leaf { id, generation: Some(generation), path });
+        Ok(())
+    }
+
+    /// Takes the GPUs from all leaves of a slice, and removes those that are empty.
+    pub(crate) fn dismiss(&mut self, generation: u64) -> io::Result<()> {
+        let mut dismissed = Ok(());
+        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.generation == Some(generation)) {
+            match self.cgroups.remove(&leaf.id.to_ne_bytes()) {
+                Ok(_) => leaf.generation = None,
+                // The other leaves lose their access all the same.
+                Err(error) => dismissed = Err(error),
+            }
+        }
+        self.tidy(generation);
+        dismissed
+    }
+
+    /// Removes leaves of a slice, and of those that have ended, in which there is no process any more.
+    fn tidy(&mut self, generation: u64) {
+        let Self { leaves, hierarchy, cgroups, .. } = self;
+        leaves.retain(|leaf| {
+            let is_due = leaf.generation.is_none_or(|of| of == generation);
+            let removed = is_due.then(|| fs::remove_dir(hierarchy.path(&leaf.path)));
+            let is_gone = removed.is_some_and(|removed| match removed {
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+                Ok(()) => true,
+            });
+            // A number is never used again: what could not be removed from the table lets nothing pass.
+            !(is_gone && cgroups.remove(&leaf.id.to_ne_bytes()).is_ok())
+        });
+    }
+}
+
+/// The hierarchy of version 2, through a mount of our own: that of the unit cannot be written.
+struct Hierarchy(OwnedFd);
+
+impl Hierarchy {
+    fn find() -> io::Result<File> {
+        let is_root = |path: &&&str| {
+            statfs(**path).is_ok_and(|system| system.filesystem_type() == CGROUP2_SUPER_MAGIC)
+                && fs::metadata(path).is_ok_and(|root| root.ino() == ROOT)
+        };
+        PLACES.iter().find(is_root).ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(File::open)
+    }
+
+    fn open() -> Result<Self, Denied> {
+        let root = Self::find().map_err(|_| Denied::Refused(Refusal::NoHierarchy))?;
+        let tree = sys::detach_writable(root.as_fd());
+        Ok(Self(tree.map_err(told("mount the hierarchy of cgroups"))?))
+    }
+
+    fn root(&self) -> io::Result<File> {
+        File::open(self.path(Path::new("")))
+    }
+
+    fn path(&self, below: &Path) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string()).join("").join(below)
+    }
+
+    fn is_roots(&self, cgroup: &Path) -> bool {
+        fs::metadata(self.path(cgroup)).is_ok_and(|cgroup| cgroup.uid() == geteuid().as_raw())
+    }
+
+    /// A leaf that is there is one that an earlier helper made: it is root's, in a cgroup of root's.
+    fn make(&self, leaf: &Path) -> io::Result<()> {
+        if leaf.components().count() == 1 {
+            // Where nothing manages cgroups, processes are at the root. That is root's, and its mode lets not even root make
+            // cgroups there without CAP_DAC_OVERRIDE.
+            fs::set_permissions(self.path(Path::new("")), Permissions::from_mode(0o755))?;
+        }
+        match fs::create_dir(self.path(leaf)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.is_roots(leaf) => Ok(()),
+            made => made,
+        }
+    }
+}
+
+/// Its place in the hierarchy, by the kernel's word.
+fn cgroup_of(subject: &Subject) -> Result<PathBuf, Denied> {
+    let text = fs::read(subject.path("cgroup"))?;
+    let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::/"));
+    let path = PathBuf::from(OsStr::from_bytes(path.unwrap_or(b"..")));
+    // One outside our part of the hierarchy begins with `..`.
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+    is_below.then_some(path).ok_or(Denied::Refused(Refusal::NoHierarchy))
+}
+
+/// Says in the log what failed; the reply has the number alone.
+fn told(attempt: &str) -> impl Fn(io::Error) -> io::Error {
+    move |error| {
+        eprintln!("tranched: the privileged helper cannot {attempt}: {error}");
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_leaves_are_known_and_no_others() {
+        let name = name(Path::new("/run/tranche"));
+        assert_eq!(name.len(), 15, "the kernel takes no longer one: {name}");
+        assert!(is_leaf(&format!("{name}.0")) && is_leaf(&format!("{name}.18446744073709551615")));
+        for other in [&*name, "tranche.7", "tranched.service", "tranche_xxxxxxx.7", "tranche_0123456.x", ""] {
+            assert!(!is_leaf(other), "{other}");
+        }
+    }
+}
