@@ -2,16 +2,20 @@
 //!
 //! Laws:
 //! - Whoever asks changes nothing, and learns nothing that the program does not publish.
-//! - Nobody can make the program wait or grow: so many at a time, so long each, and nothing of a request is kept.
+//! - No source of connections can make the program wait or grow, or keep others out: each has so many at a time, so long
+//!   each; those that ask nothing make room; and nothing of a request is kept.
 //! - What is not configured is not served, and what the network can reach is said in the log.
 #![forbid(unsafe_code)]
 
 mod address;
 mod format;
 mod listener;
+mod neighbours;
 mod page;
+mod places;
 mod probe;
 mod serve;
+mod shared;
 
 use std::fmt;
 

@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
+use nix::sys::socket::{Backlog, listen};
+
 use crate::Address;
 
 /// A socket at which nobody is answered yet.
@@ -61,7 +63,12 @@ impl Listener {
     }
 }
 
+/// Connections that may wait to be taken; the standard library asks the kernel for 128.
+const BACKLOG: i32 = 4095;
+
 fn waits_for_nobody(listener: TcpListener) -> io::Result<TcpListener> {
+    // On a socket that listens, this changes the length of its queue.
+    listen(&listener, Backlog::new(BACKLOG)?)?;
     listener.set_nonblocking(true).map(|()| listener)
 }
 

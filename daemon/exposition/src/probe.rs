@@ -9,6 +9,9 @@ use crate::Address;
 
 /// How long the program may take to answer, for each step.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Attempts, and the pause after the first of them; each is longer by as much.
+const ATTEMPTS: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(20);
 /// More than all figures of a node.
 const LARGEST: u64 = 64 << 20;
 
@@ -29,8 +32,36 @@ pub enum ProbeError {
 /// # Errors
 /// If there is no answer, or it is not the status 200; then its text is the error's.
 pub fn ask(address: &Address, path: &str) -> Result<String, ProbeError> {
-    let answer = match address {
-        Address::Off => return Err(ProbeError::Off),
+    let mut attempts = 0;
+    let answer = loop {
+        attempts += 1;
+        match ask_once(address, path) {
+            // Others may fill the socket for an instant, and a connection may be taken back for another.
+            Ok(answer) if answer.is_empty() && attempts < ATTEMPTS => {}
+            Err(Some(cause)) if may_pass(&cause) && attempts < ATTEMPTS => {}
+            Ok(answer) => break answer,
+            Err(Some(cause)) => return Err(ProbeError::Silent { address: address.clone(), cause }),
+            Err(None) => return Err(ProbeError::Off),
+        }
+        std::thread::sleep(PAUSE * attempts);
+    };
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.split(' ').nth(1) == Some("200") {
+        Ok(text.to_owned())
+    } else {
+        Err(ProbeError::No(text.trim().to_owned()))
+    }
+}
+
+fn may_pass(cause: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, WouldBlock};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, WouldBlock].contains(&cause.kind())
+}
+
+/// The whole answer; no error if nobody can be asked.
+fn ask_once(address: &Address, path: &str) -> Result<String, Option<io::Error>> {
+    match address {
+        Address::Off => return Err(None),
         Address::Unix(socket) => UnixStream::connect(socket).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             exchange(stream, path)
@@ -41,14 +72,8 @@ pub fn ask(address: &Address, path: &str) -> Result<String, ProbeError> {
                 exchange(stream, path)
             })
         }
-    };
-    let answer = answer.map_err(|cause| ProbeError::Silent { address: address.clone(), cause })?;
-    let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    if head.split(' ').nth(1) == Some("200") {
-        Ok(text.to_owned())
-    } else {
-        Err(ProbeError::No(text.trim().to_owned()))
     }
+    .map_err(Some)
 }
 
 /// Who serves at every address serves at this machine's own.

@@ -1,6 +1,7 @@
 //! Answers to three questions: `/metrics`, `/healthz`, `/readyz`.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +12,17 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{sleep, timeout};
 
 use crate::format::Format;
 use crate::listener::Socket;
+use crate::neighbours::{Neighbour, Neighbours};
 use crate::page::print;
+use crate::places::{Place, Places, Questions, Source};
+use crate::shared::Shared;
 use crate::{Figures, Listener};
 
-/// How many may ask at the same time; others wait in the kernel's queue.
-const MOST_AT_A_TIME: usize = 16;
 /// How long a question may take to arrive.
 const READING: Duration = Duration::from_secs(5);
 /// How long a connection may stay, questions and answers.
@@ -31,20 +32,49 @@ const RESPITE: Duration = Duration::from_millis(200);
 
 type Answer = Response<Full<Bytes>>;
 
-/// Answers whoever asks, until the task is ended.
+/// A status, and its text.
+type Verdict = (StatusCode, Bytes);
+
+/// A program, and what it has last said of itself.
+#[derive(Debug)]
+struct Program {
+    figures: Arc<dyn Figures>,
+    open: Shared<Result<Bytes, String>>,
+    plain: Shared<Result<Bytes, String>>,
+    alive: Shared<Verdict>,
+    ready: Shared<Verdict>,
+}
+
+/// Answers every question, until the task is ended.
 ///
 /// # Errors
 /// If the socket is not one that the runtime can wait for.
 pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(MOST_AT_A_TIME));
+    let program = Arc::new(Program {
+        figures,
+        open: Shared::default(),
+        plain: Shared::default(),
+        alive: Shared::default(),
+        ready: Shared::default(),
+    });
+    let places = Arc::default();
+    let own = nix::unistd::geteuid().as_raw();
     tracing::info!(address = %listener.address, "metrics are served");
     match listener.socket {
         Socket::Tcp(socket) => {
             let socket = TcpListener::from_std(socket)?;
+            let mut neighbours = Neighbours::open()
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "local users at this address share one budget of connections: netlink sockets are refused here");
+                })
+                .ok();
             loop {
-                let place = place(&room).await;
                 match socket.accept().await {
-                    Ok((stream, _)) => attend(stream, place, &figures),
+                    Ok((stream, peer)) => {
+                        if let Some(source) = source_of(&stream, peer, own, neighbours.as_mut()) {
+                            attend(stream, source, &places, &program);
+                        }
+                    }
                     Err(error) => cannot_accept(&error).await,
                 }
             }
@@ -52,9 +82,13 @@ pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<
         Socket::Unix(socket) => {
             let socket = UnixListener::from_std(socket)?;
             loop {
-                let place = place(&room).await;
                 match socket.accept().await {
-                    Ok((stream, _)) => attend(stream, place, &figures),
+                    // A peer of which the kernel says nothing is nobody's: it is dropped.
+                    Ok((stream, _)) => {
+                        if let Ok(peer) = stream.peer_cred() {
+                            attend(stream, Source::of_user(peer.uid(), own), &places, &program);
+                        }
+                    }
                     Err(error) => cannot_accept(&error).await,
                 }
             }
@@ -62,73 +96,119 @@ pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<
     }
 }
 
-async fn place(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    Arc::clone(room).acquire_owned().await.expect("nobody closes the room")
+/// Nothing for a peer that has closed its end already.
+fn source_of(
+    stream: &TcpStream,
+    peer: SocketAddr,
+    own: u32,
+    neighbours: Option<&mut Neighbours>,
+) -> Option<Source> {
+    let holder = neighbours.map(|neighbours| neighbours.holder(peer, stream.local_addr()?)).transpose();
+    match holder {
+        Ok(Some(Neighbour::User(uid))) => Some(Source::of_user(uid, own)),
+        Ok(Some(Neighbour::Gone)) => None,
+        Ok(Some(Neighbour::Elsewhere)) if peer.ip().to_canonical().is_loopback() => None,
+        Ok(Some(Neighbour::Elsewhere) | None) => Some(Source::of_address(peer.ip())),
+        Err(error) => {
+            tracing::debug!(%error, %peer, "the kernel does not say whose a connection for metrics is");
+            Some(Source::of_address(peer.ip()))
+        }
+    }
 }
 
 async fn cannot_accept(error: &io::Error) {
-    tracing::debug!(%error, "somebody who asks for metrics cannot be let in");
+    tracing::debug!(%error, "a connection for metrics cannot be taken");
     sleep(RESPITE).await;
 }
 
-/// Answers one connection in a task of its own.
-fn attend<S>(stream: S, place: OwnedSemaphorePermit, figures: &Arc<dyn Figures>)
+/// Answers one connection in a task of its own, if there is a place for it, and until another needs that more.
+fn attend<S>(stream: S, source: Source, places: &Arc<Places>, program: &Arc<Program>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let figures = Arc::clone(figures);
+    let Some(mut place) = places.take(source) else { return };
+    let program = Arc::clone(program);
     tokio::spawn(async move {
-        let service = service_fn(move |request| answer(request, Arc::clone(&figures)));
+        let Place { questions, evicted, .. } = &mut place;
+        let service = service_fn(|request| answer(request, Arc::clone(&program), questions.clone(), source));
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(READING).max_buf_size(16 * 1024);
-        let served = timeout(STAY, http.serve_connection(TokioIo::new(stream), service)).await;
-        if let Ok(Err(error)) = served {
-            tracing::debug!(%error, "somebody who asked for metrics went away");
+        let served = timeout(STAY, http.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            served = served => {
+                if let Ok(Err(error)) = served {
+                    tracing::debug!(%error, "a connection for metrics broke off");
+                }
+            }
+            _ = evicted => {}
         }
-        drop(place);
     });
 }
 
-async fn answer(request: Request<Incoming>, figures: Arc<dyn Figures>) -> Result<Answer, hyper::Error> {
+async fn answer(
+    request: Request<Incoming>,
+    program: Arc<Program>,
+    questions: Questions,
+    source: Source,
+) -> Result<Answer, hyper::Error> {
+    let _question = questions.begin();
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut refused = said(StatusCode::METHOD_NOT_ALLOWED, "here things are only asked: GET\n");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refused);
     }
-    let path = request.uri().path().to_owned();
-    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    let (format, operator) = (Format::wanted(accept), source == Source::Operator);
+    let figures = Arc::clone(&program.figures);
     // A look at the program may block, and must keep no other task from running.
-    let look = tokio::task::spawn_blocking(move || look(&path, accept.as_deref(), &figures));
-    Ok(look.await.unwrap_or_else(|error| said(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))))
+    let answer = match request.uri().path() {
+        "/metrics" => {
+            let pages = match format {
+                Format::OpenMetrics => &program.open,
+                Format::Plain => &program.plain,
+            };
+            pages.get(operator, move || page(format, &figures)).await.map(|page| in_format(format, &page))
+        }
+        "/healthz" => {
+            let look = move || verdict(figures.alive(), figures.remark());
+            program.alive.get(operator, look).await.map(|verdict| told(&verdict))
+        }
+        "/readyz" => {
+            let look = move || verdict(figures.ready(), None);
+            program.ready.get(operator, look).await.map(|verdict| told(&verdict))
+        }
+        _ => Ok(said(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n")),
+    };
+    Ok(answer.unwrap_or_else(|error| said(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))))
 }
 
-fn look(path: &str, accept: Option<&str>, figures: &Arc<dyn Figures>) -> Answer {
-    match path {
-        "/metrics" => page(Format::wanted(accept), figures),
-        "/healthz" => verdict(figures.alive(), figures.remark()),
-        "/readyz" => verdict(figures.ready(), None),
-        _ => said(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
+fn page(format: Format, figures: &Arc<dyn Figures>) -> Result<Bytes, String> {
+    match print(figures) {
+        Ok(text) => Ok(format.of(text).into()),
+        Err(error) => Err(format!("the figures cannot be written: {error}\n")),
     }
 }
 
-fn page(format: Format, figures: &Arc<dyn Figures>) -> Answer {
-    match print(figures) {
+fn in_format(format: Format, page: &Result<Bytes, String>) -> Answer {
+    match page {
         Ok(text) => {
-            let mut answer = said(StatusCode::OK, format.of(text));
+            let mut answer = said(StatusCode::OK, text.clone());
             answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
             answer
         }
-        Err(error) => {
-            said(StatusCode::INTERNAL_SERVER_ERROR, format!("the figures cannot be written: {error}\n"))
-        }
+        Err(text) => said(StatusCode::INTERNAL_SERVER_ERROR, text.clone()),
     }
 }
 
-fn verdict(verdict: Result<(), String>, remark: Option<String>) -> Answer {
+fn told((status, text): &Verdict) -> Answer {
+    said(*status, text.clone())
+}
+
+fn verdict(verdict: Result<(), String>, remark: Option<String>) -> Verdict {
     match (verdict, remark) {
-        (Ok(()), None) => said(StatusCode::OK, "ok\n"),
-        (Ok(()), Some(remark)) => said(StatusCode::OK, format!("ok, but {remark}\n")),
-        (Err(why), _) => said(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        (Ok(()), None) => (StatusCode::OK, "ok\n".into()),
+        (Ok(()), Some(remark)) => (StatusCode::OK, format!("ok, but {remark}\n").into()),
+        (Err(why), _) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n").into()),
     }
 }
 

@@ -1,0 +1,229 @@
+//! Connections at a time: how many each source may have, and which of them makes room for another.
+//!
+//! Law: a connection is always taken from the kernel's queue at once, and one on which nothing is asked keeps no other
+//! out. So a question that comes after a thousand silent connections is answered like the first.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::oneshot;
+
+/// Connections of all sources together, but for the program's own user and root, who have as many besides.
+const MOST: usize = 128;
+/// Connections of one source.
+const MOST_EACH: usize = 32;
+/// Connections from this machine of users that the kernel does not name: probes and scrapers as well as any program.
+const MOST_HERE: usize = 96;
+
+/// Who is at the other end, as far as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// Root or the user that the program runs as, on this machine.
+    Operator,
+    /// Another user of this machine.
+    User(u32),
+    /// This machine, by a loopback address, where the kernel does not say which user.
+    Here,
+    /// Another machine or pod: its address, or of an IPv6 address the network.
+    Address(IpAddr),
+}
+
+impl Source {
+    /// Of a user on this machine.
+    pub(crate) fn of_user(uid: u32, own: u32) -> Self {
+        if uid == 0 || uid == own { Self::Operator } else { Self::User(uid) }
+    }
+
+    /// Of an address.
+    pub(crate) fn of_address(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            here if here.is_loopback() => Self::Here,
+            IpAddr::V6(address) => {
+                Self::Address(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into())
+            }
+            address => Self::Address(address),
+        }
+    }
+
+    const fn most(self) -> usize {
+        match self {
+            Self::Operator => MOST,
+            Self::Here => MOST_HERE,
+            Self::User(_) | Self::Address(_) => MOST_EACH,
+        }
+    }
+}
+
+/// Questions on a connection that are not answered yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Questions(Arc<AtomicUsize>);
+
+impl Questions {
+    /// One, until what is returned is dropped.
+    pub(crate) fn begin(&self) -> Question {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Question(self.clone())
+    }
+
+    fn is_none(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A question that is being answered.
+#[derive(Debug)]
+pub(crate) struct Question(Questions);
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Every connection that is open.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    next: u64,
+    /// By their numbers, the oldest first.
+    connections: BTreeMap<u64, Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    source: Source,
+    questions: Questions,
+    evict: oneshot::Sender<()>,
+}
+
+/// The place of one connection, given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    id: u64,
+    pub(crate) questions: Questions,
+    /// Resolves when the place is given to another connection.
+    pub(crate) evicted: oneshot::Receiver<()>,
+}
+
+impl Places {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().expect("nothing panics while it counts")
+    }
+
+    /// A place for one more connection. Where its source has as many as it may, the oldest of them on which nothing is
+    /// asked is closed for it; where all have, one of the source that has most. Nothing if each of those is being answered.
+    pub(crate) fn take(self: &Arc<Self>, source: Source) -> Option<Place> {
+        let mut held = self.held();
+        let made_room = if held.count(source) >= source.most() {
+            held.evict(source)
+        } else if source != Source::Operator && held.others() >= MOST {
+            held.largest().is_some_and(|largest| held.evict(largest))
+        } else {
+            true
+        };
+        if !made_room {
+            return None;
+        }
+        let (evict, evicted) = oneshot::channel();
+        let (id, questions) = (held.next, Questions::default());
+        held.next += 1;
+        held.connections.insert(id, Connection { source, questions: questions.clone(), evict });
+        Some(Place { places: Arc::clone(self), id, questions, evicted })
+    }
+}
+
+impl Held {
+    fn count(&self, source: Source) -> usize {
+        self.connections.values().filter(|one| one.source == source).count()
+    }
+
+    fn others(&self) -> usize {
+        self.connections.len() - self.count(Source::Operator)
+    }
+
+    fn largest(&self) -> Option<Source> {
+        let others = self.connections.values().filter(|one| one.source != Source::Operator);
+        let mut counts = BTreeMap::<Source, usize>::new();
+        others.for_each(|one| *counts.entry(one.source).or_default() += 1);
+        counts.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source)
+    }
+
+    fn evict(&mut self, source: Source) -> bool {
+        let mut idle =
+            self.connections.iter().filter(|(_, one)| one.source == source && one.questions.is_none());
+        let Some(oldest) = idle.next().map(|(id, _)| *id) else { return false };
+        let evicted = self.connections.remove(&oldest);
+        let _ = evicted.map(|one| one.evict.send(())); // or it has just ended
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.held().connections.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(places: &Arc<Places>, source: Source, count: usize) -> Vec<Place> {
+        (0..count).filter_map(|_| places.take(source)).collect()
+    }
+
+    fn open(places: &mut [Place]) -> usize {
+        places.iter_mut().map(|one| one.evicted.try_recv()).filter(Result::is_err).count()
+    }
+
+    #[test]
+    fn sources_are_users_machines_and_networks() {
+        assert_eq!(Source::of_user(0, 7), Source::Operator);
+        assert_eq!(Source::of_user(7, 7), Source::Operator);
+        assert_eq!(Source::of_user(8, 7), Source::User(8));
+        let of = |text: &str| Source::of_address(text.parse().unwrap());
+        assert_eq!(
+            (of("127.0.0.1"), of("::1"), of("::ffff:127.0.0.1")),
+            (Source::Here, Source::Here, Source::Here)
+        );
+        assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
+        assert_eq!(of("fd00::1:2"), of("fd00::3:4"));
+        assert_ne!(of("fd00::1"), of("fd00:0:0:1::1"));
+    }
+
+    #[test]
+    fn silent_connection_makes_room_for_the_next() {
+        let places = Arc::default();
+        let mut silent = fill(&places, Source::Here, 1000);
+        assert_eq!((silent.len(), open(&mut silent)), (1000, MOST_HERE));
+        assert!(silent[999].evicted.try_recv().is_err(), "the last is open");
+        assert_eq!(fill(&places, Source::Operator, MOST).len(), MOST, "operators have places besides");
+    }
+
+    #[test]
+    fn question_that_is_being_answered_keeps_its_place() {
+        let places = Arc::default();
+        let mut asking = fill(&places, Source::User(7), MOST_EACH);
+        let questions: Vec<_> = asking.iter().map(|place| place.questions.begin()).collect();
+        assert!(places.take(Source::User(7)).is_none() && places.take(Source::User(8)).is_some());
+        drop(questions);
+        assert!(places.take(Source::User(7)).is_some());
+        assert_eq!(open(&mut asking), MOST_EACH - 1);
+    }
+
+    #[test]
+    fn many_sources_make_room_at_the_largest_cost() {
+        let places = Arc::default();
+        let mut one = fill(&places, Source::User(7), 1);
+        let mut many: Vec<_> = (1000..1100).flat_map(|uid| fill(&places, Source::User(uid), 40)).collect();
+        assert_eq!(open(&mut many) + open(&mut one), MOST);
+        assert_eq!(open(&mut one), 1);
+        drop(many);
+        assert_eq!(places.held().connections.len(), 1);
+    }
+}

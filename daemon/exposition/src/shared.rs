@@ -1,0 +1,104 @@
+//! Answers that several questions share: those that come while one is being found out get the next one together.
+//!
+//! So however many ask at once, the program is looked at once at a time; and for those who are no operators no more than
+//! half of the time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+use tokio::task::JoinError;
+use tokio::time::sleep;
+
+/// The longest pause after a look that took long.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// The last answer, and when it was found out.
+#[derive(Debug)]
+pub(crate) struct Shared<T>(Mutex<Option<Found<T>>>);
+
+#[derive(Debug)]
+struct Found<T> {
+    answer: Arc<T>,
+    begun: Instant,
+    ended: Instant,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> Found<T> {
+    /// Until when others than operators wait for another look.
+    fn rests_until(&self) -> Instant {
+        self.ended + (self.ended - self.begun).min(LONGEST_REST)
+    }
+}
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// An answer that was begun after this was called. Finding it out may block.
+    ///
+    /// # Errors
+    /// If finding it out panics.
+    pub(crate) async fn get(
+        &self,
+        operator: bool,
+        find: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Arc<T>, JoinError> {
+        let asked = Instant::now();
+        loop {
+            let mut last = self.0.lock().await;
+            if let Some(found) = last.as_ref().filter(|found| found.begun >= asked) {
+                return Ok(Arc::clone(&found.answer));
+            }
+            let rests = last.as_ref().map(|found| found.rests_until()).unwrap_or(asked);
+            let rest = rests.saturating_duration_since(Instant::now());
+            if !operator && !rest.is_zero() {
+                drop(last);
+                sleep(rest).await;
+                continue;
+            }
+            let begun = Instant::now();
+            let answer = Arc::new(tokio::task::spawn_blocking(find).await?);
+            *last = Some(Found { answer: Arc::clone(&answer), begun, ended: Instant::now() });
+            return Ok(answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn questions_at_once_share_two_looks() {
+        let (shared, looks) = (Arc::new(Shared::default()), Arc::new(AtomicUsize::new(0)));
+        let ask = |_| {
+            let (shared, looks) = (Arc::clone(&shared), Arc::clone(&looks));
+            tokio::spawn(async move {
+                let find = move || {
+                    std::thread::sleep(Duration::from_millis(200));
+                    looks.fetch_add(1, Relaxed)
+                };
+                shared.get(false, find).await.map(|look| *look)
+            })
+        };
+        for question in (0..100).map(ask).collect::<Vec<_>>() {
+            question.await.unwrap().unwrap();
+        }
+        assert!(looks.load(Relaxed) <= 2, "{looks:?}");
+    }
+
+    #[tokio::test]
+    async fn answer_is_never_older_than_its_question() {
+        let (shared, mut last) = (Shared::default(), 0);
+        for now in 1..=5 {
+            last = *shared.get(false, move || now).await.unwrap();
+            assert_eq!(last, now);
+        }
+        assert_eq!(last, 5);
+    }
+}
