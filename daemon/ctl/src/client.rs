@@ -160,6 +160,17 @@ impl Daemon {
         Ok(Reloaded { applied: answer.applied, needs_restart: answer.needs_restart })
     }
 
+    /// Has it forgotten what contexts were seen and measured to take; returns the slices and the models.
+    ///
+    /// # Errors
+    /// The daemon's refusal, or none answers.
+    pub fn forget_reserves(&mut self) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let mut node = self.node.clone();
+        let request = v1::ForgetReservesRequest {};
+        let answer = self.ask(PATIENCE, async move { node.forget_reserves(request).await })?;
+        Ok((answer.slices, answer.models))
+    }
+
     pub(crate) fn ask<T>(
         &self,
         patience: Duration,

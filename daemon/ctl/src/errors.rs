@@ -1,6 +1,7 @@
 //! What went wrong, for the person who has to put it right.
 
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +10,14 @@ use nix::unistd::{Gid, Group};
 use tonic::{Code, Status};
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::JobState;
+use tranche_domain::text::visible_bytes;
 use tranche_rpc::{BadMessage, ConnectError};
 
 use crate::doctor::Found;
 use crate::smi::query::UnknownField;
+
+/// The longest path that is shown whole, in characters.
+const LONGEST_PATH: usize = 4096;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +28,7 @@ pub enum Failure {
     /// The daemon took the connection and then said nothing.
     #[error(
         "tranched at {} took the connection but did not answer within {}: look at its log \
-         (`journalctl -u tranched`) and whether it is stopped", .socket.display(), humantime::format_duration(*.waited)
+         (`journalctl -u tranched`) and whether it is stopped", shown(.socket), humantime::format_duration(*.waited)
     )]
     Silent {
         /// Its socket.
@@ -34,7 +39,7 @@ pub enum Failure {
     /// The connection ended before the answer.
     #[error(
         "tranched at {} ended the connection before it answered ({reason}): look at its log \
-         (`journalctl -u tranched`) and try again", .socket.display()
+         (`journalctl -u tranched`) and try again", shown(.socket)
     )]
     BrokenOff {
         /// Its socket.
@@ -45,6 +50,14 @@ pub enum Failure {
     /// The daemon refused.
     #[error("{}", .0.message())]
     Refused(Status),
+    /// The node's job launcher gave no ticket.
+    #[error("the node's job launcher at {} gave no ticket for this job: {why}", .launcher.display())]
+    NoTicket {
+        /// Its socket.
+        launcher: PathBuf,
+        /// Its reason, or what became of the connection.
+        why: String,
+    },
     /// The daemon's answer means nothing to this version.
     #[error(
         "tranched's answer makes no sense to this version of tranche: {0}; `tranche doctor` compares versions"
@@ -66,7 +79,7 @@ pub enum Failure {
     /// The project that was chosen once is gone.
     #[error(
         "there is no project {name}, which `tranche project set` chose once: choose another that way, name one with -p, or \
-         remove {path}", path = .path.display()
+         remove {path}", path = shown(.path)
     )]
     ChosenProject {
         /// Its name.
@@ -106,7 +119,7 @@ pub enum Failure {
     #[error("{0}")]
     Unwell(Found),
     /// A file could not be written.
-    #[error("cannot write to {}: {cause}", .path.display())]
+    #[error("cannot write to {}: {cause}", shown(.path))]
     File {
         /// Where to.
         path: PathBuf,
@@ -171,6 +184,11 @@ fn slices_there_are(names: &[SliceName]) -> String {
     format!("there are: {}", names.join(", "))
 }
 
+/// A path as a terminal shows it.
+fn shown(path: &Path) -> String {
+    visible_bytes(path.as_os_str().as_bytes(), LONGEST_PATH)
+}
+
 /// What to do about a daemon that cannot be reached.
 fn advice(error: &ConnectError) -> String {
     let own = own_daemon(&error.socket);
@@ -188,6 +206,9 @@ fn advice(error: &ConnectError) -> String {
             "the daemon is not running there: start it with `systemctl start tranched`, or {own}; \
              if it runs elsewhere, name its socket with --socket or TRANCHE_SOCKET"
         ),
+        ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
+            "end what holds connections to it, or try again later; root has a socket of its own there".into()
+        }
         _ => "name the daemon's socket with --socket or TRANCHE_SOCKET; `tranche doctor` says what is found"
             .into(),
     }
@@ -199,7 +220,7 @@ fn own_daemon(socket: &Path) -> String {
         Some(folder) if socket.ends_with("tranched.sock") && !folder.starts_with("/run/tranche") => folder,
         _ => return "run one for yourself with `tranched --runtime-dir DIR --state-dir DIR`".into(),
     };
-    format!("run one for yourself with `tranched --runtime-dir {} --state-dir DIR`", folder.display())
+    format!("run one for yourself with `tranched --runtime-dir {} --state-dir DIR`", shown(folder))
 }
 
 /// The group whose members may use the socket, or enter the folder it is in; root's is nobody's to join.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tranche_domain::event::Event;
+use tranche_domain::text::visible;
 
 use crate::cli::EventsArgs;
 use crate::client::Daemon;
@@ -41,9 +42,10 @@ fn line(event: &Event) -> String {
     let pid = event.pid.map(|pid| format!(" pid {pid}"));
     let gpu = event.gpu.map(|gpu| format!(" {gpu}"));
     let whom: String = [slice, pid, gpu].into_iter().flatten().collect();
-    // Unlike the daemon's other words, these may be a stranger's.
-    let evidence = event.evidence.replace(char::is_control, "?");
-    format!("{when} {:<7} {:<17}{whom}: {evidence}", event.severity, event.kind)
+    // An older daemon may have let a tenant's choice through as it was.
+    let evidence = visible(&event.evidence);
+    let actor = event.actor.as_ref().map(|actor| format!(" [by {}]", visible(&actor.to_string())));
+    format!("{when} {:<7} {:<17}{whom}: {evidence}{}", event.severity, event.kind, actor.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -74,6 +76,6 @@ mod tests {
     fn a_stranger_cannot_write_to_the_operators_terminal() {
         let mut event = event(Happening::new(Kind::ForeignProcess, ""));
         event.evidence = "\x1b[2J\u{9b}\n".into();
-        assert!(line(&event).ends_with(": ?[2J??"), "{:?}", line(&event));
+        assert!(line(&event).ends_with(": \\u{1b}[2J\\u{9b}\\n"), "{:?}", line(&event));
     }
 }

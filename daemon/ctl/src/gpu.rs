@@ -21,6 +21,7 @@ pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
         GpuCommand::Cordon(args) => cordon(&mut daemon, args),
         GpuCommand::Drain(args) => drain(&mut daemon, args),
         GpuCommand::Uncordon(args) => uncordon(&mut daemon, args),
+        GpuCommand::ForgetReserves => forget_reserves(&mut daemon),
     }
 }
 
@@ -30,6 +31,16 @@ fn cordon(daemon: &mut Daemon, args: CordonArgs) -> Result<(), Failure> {
 
 fn uncordon(daemon: &mut Daemon, args: UncordonArgs) -> Result<(), Failure> {
     report(&daemon.uncordon(&args.gpus)?, args.output)
+}
+
+fn forget_reserves(daemon: &mut Daemon) -> Result<(), Failure> {
+    let (slices, models) = daemon.forget_reserves()?;
+    let named = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
+    out::print(&format!(
+        "forgotten: what contexts took in slices: {}; what was measured: {} (it is measured again when tranched starts next)\n",
+        named(&slices),
+        named(&models)
+    ))
 }
 
 fn report(gpus: &[Cordoned], output: OutputArgs) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`, `history` and `project`: jobs of
 //! several projects, handed in and looked at.
 
+mod attestation;
 mod environment;
 mod history;
 mod project;
@@ -35,7 +36,12 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.project.as_ref())?;
-    let job = daemon.submit(submission(args, project)?)?;
+    let submission = submission(args, project)?;
+    let ticket = attestation::ticket(&daemon.socket, &submission)?;
+    let job = daemon.submit(Submission { ticket: ticket.clone(), ..submission }).inspect_err(|_| {
+        ticket.into_iter().for_each(|ticket| attestation::revoke(&daemon.socket, ticket));
+    });
+    let job = job?;
     if args.output.json {
         return out::json(&job);
     }
@@ -76,7 +82,7 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
         environment: environment::of_job(&args.env, args.clean_env)?,
         workdir: workdir(args.workdir.as_deref())?,
     };
-    Ok(Submission { spec, launch, terms })
+    Ok(Submission { spec, launch, terms, ticket: None })
 }
 
 fn size(share: Share) -> Result<Size, Failure> {
@@ -110,7 +116,7 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
         match (args.output.json, args.watch) {
             (true, true) => out::json_line(&jobs)?,
             (true, false) => out::json(&jobs)?,
-            (false, true) => out::print(&format!("\x1b[H\x1b[2J{}", show::table(&jobs)))?,
+            (false, true) => out::print_after("\x1b[H\x1b[2J", &show::table(&jobs))?,
             (false, false) => out::print(&show::table(&jobs))?,
         }
         if !args.watch {
@@ -209,7 +215,11 @@ pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
     let project = project::which(&mut daemon, args.project.as_ref())?;
     let (mut deleted, mut failed) = (Vec::new(), Vec::new());
     for name in &args.names {
-        match daemon.delete_job(&project, name) {
+        let done = daemon.delete_job(&project, name);
+        if done.is_ok() {
+            attestation::revoke_job(&daemon.socket, &project, name);
+        }
+        match done {
             Ok(()) if args.output.json => deleted.push(name),
             Ok(()) => out::print(&format!("deleted {name} of project {project}"))?,
             Err(failure) => failed.push(failure),
@@ -222,7 +232,9 @@ pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
         0 => Ok(()),
         1 => Err(failed.remove(0)),
         several => {
-            failed.iter().for_each(|failure| eprintln!("tranche: {failure}"));
+            failed
+                .iter()
+                .for_each(|failure| eprintln!("tranche: {}", out::visible_lines(&failure.to_string())));
             Err(Failure::Partly(several))
         }
     }

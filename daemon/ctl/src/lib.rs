@@ -23,18 +23,26 @@ pub mod smi;
 pub mod table;
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tranche_domain::text::visible_bytes;
 
 use cli::{Cli, Command};
 use errors::Failure;
 
+/// The longest word of a command line that is repeated whole, in characters.
+const LONGEST_WORD: usize = 200;
+
 /// Reads the command line, does what it says and answers with the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(answer) => {
+            // Words that are wrong only as they were written are told by themselves.
+            let answer = in_visible_words(&args).unwrap_or_else(|| not_visible(&answer));
             // Help that nobody reads to its end is no failure.
             let _ = answer.print();
             return ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2));
@@ -45,11 +53,27 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(failure) if failure.is_reader_gone() => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.is_told() {
-                eprintln!("tranche: {failure}");
+                eprintln!("tranche: {}", out::visible_lines(&failure.to_string()));
             }
             ExitCode::from(failure.exit_status())
         }
     }
+}
+
+/// The parser's answer to the same words as a terminal shows them: it repeats them, and they may be another user's.
+fn in_visible_words(args: &[OsString]) -> Option<clap::Error> {
+    let shown = args.iter().map(|word| visible_bytes(word.as_bytes(), LONGEST_WORD));
+    Cli::try_parse_from(shown).err()
+}
+
+/// The same answer to words that cannot be repeated.
+fn not_visible(answer: &clap::Error) -> clap::Error {
+    let about = if answer.use_stderr() {
+        "a word of the command line has characters that are not visible\n".to_owned()
+    } else {
+        answer.render().to_string()
+    };
+    clap::Error::raw(answer.kind(), about)
 }
 
 fn carry_out(cli: Cli) -> Result<u8, Failure> {

@@ -3,11 +3,26 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use tranche_domain::text::{is_visible, visible};
 
 use crate::errors::Failure;
 
-/// Writes `text` and a line's end where it has none.
+/// Writes `text` and a line's end where it has none. What does not show as itself is escaped, wherever it came from.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_after("", text)
+}
+
+/// The same behind what is for the terminal alone.
+pub fn print_after(control: &str, text: &str) -> Result<(), Failure> {
+    write(&format!("{control}{}", visible_lines(text)))
+}
+
+/// Each line of a text made fit for a terminal.
+pub fn visible_lines(text: &str) -> String {
+    text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
@@ -16,15 +31,46 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes `value` as JSON that a person can read too.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    print(&as_json(value)?)
+    write(&as_json(value)?)
 }
 
 /// Writes `value` as JSON on a line of its own.
 pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
-    print(&serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?)
+    write(&escaped(serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?))
 }
 
 /// `value` as JSON that a person can read too.
 pub fn as_json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))
+    serde_json::to_string_pretty(value).map(escaped).map_err(|error| Failure::Output(error.into()))
+}
+
+/// JSON that says the same in characters that show as themselves. Others stand in its texts alone.
+fn escaped(json: String) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if letter == '\n' || is_visible(letter) {
+            text.push(letter);
+        } else {
+            letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_stays_exact_and_is_visible() {
+        let text = "\u{1b}[2J\n\u{202e}\u{e0041}\u{7f}ä\\";
+        let json = as_json(&[text]).unwrap();
+        assert!(json.chars().all(|letter| letter == '\n' || is_visible(letter)), "{json:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [text]);
+    }
+
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(visible_lines("a\n\tb\n"), "a\n\\tb\n");
+    }
 }

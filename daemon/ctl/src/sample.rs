@@ -64,6 +64,7 @@ fn gpu(index: u32) -> GpuView {
         committed: Bytes::mib(26008),
         committed_compute: Permille::try_from(800).unwrap(),
         context_reserve: Bytes::mib(308),
+        context_measured_unix_ms: Some(1_700_000_000_000),
         utilization_percent: Some(45),
         memory_utilization_percent: Some(12),
         temperature_celsius: Some(35),

@@ -2,6 +2,7 @@
 
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
+use tranche_domain::text::visible_within;
 
 /// How a column's cells stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +35,10 @@ pub fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".into(), |text| text.to_string())
 }
 
-/// A command that some program chose for itself, made fit for somebody else's terminal: no control characters,
-/// and not too long.
+/// A command that some program chose for itself, made fit for a cell.
 pub fn printable(command: &str) -> String {
     const LONGEST: usize = 60;
-    let clean = |c: char| if c.is_control() { '?' } else { c };
-    let mut text: String = command.chars().take(LONGEST).map(clean).collect();
-    if command.chars().nth(LONGEST).is_some() {
-        text.truncate(text.char_indices().nth(LONGEST - 3).map_or(text.len(), |(at, _)| at));
-        text.push_str("...");
-    }
-    text
+    visible_within(command, LONGEST)
 }
 
 #[cfg(test)]

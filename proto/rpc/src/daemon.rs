@@ -11,6 +11,8 @@ impl From<daemon::DaemonView> for v1::DaemonView {
             bounding: daemon.bounding,
             no_new_privs: daemon.no_new_privs,
             settings: daemon.settings.into_iter().map(Into::into).collect(),
+            uid: daemon.uid,
+            helper: daemon.helper.map(Into::into),
         }
     }
 }
@@ -22,6 +24,30 @@ impl From<v1::DaemonView> for daemon::DaemonView {
             bounding: wire.bounding,
             no_new_privs: wire.no_new_privs,
             settings: wire.settings.into_iter().map(Into::into).collect(),
+            uid: wire.uid,
+            helper: wire.helper.map(Into::into),
+        }
+    }
+}
+
+impl From<daemon::PrivilegesView> for v1::PrivilegesView {
+    fn from(privileges: daemon::PrivilegesView) -> Self {
+        Self {
+            uid: privileges.uid,
+            capabilities: privileges.capabilities.into_iter().map(Into::into).collect(),
+            bounding: privileges.bounding,
+            no_new_privs: privileges.no_new_privs,
+        }
+    }
+}
+
+impl From<v1::PrivilegesView> for daemon::PrivilegesView {
+    fn from(wire: v1::PrivilegesView) -> Self {
+        Self {
+            uid: wire.uid,
+            capabilities: wire.capabilities.into_iter().map(Into::into).collect(),
+            bounding: wire.bounding,
+            no_new_privs: wire.no_new_privs,
         }
     }
 }

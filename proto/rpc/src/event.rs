@@ -1,6 +1,6 @@
 //! Events: domain to wire and back.
 
-use tranche_domain::event::{Event, Kind};
+use tranche_domain::event::{Actor, Event, Kind};
 use tranche_domain::id::{GpuUuid, HostPid};
 
 use crate::convert::BadMessage;
@@ -17,6 +17,7 @@ impl From<Event> for v1::Event {
             gpu: event.gpu.map(String::from),
             pid: event.pid.map(HostPid::get),
             evidence: event.evidence,
+            actor: event.actor.map(Into::into),
         }
     }
 }
@@ -34,7 +35,20 @@ impl TryFrom<v1::Event> for Event {
             gpu: wire.gpu.map(|gpu| gpu.parse::<GpuUuid>()).transpose()?,
             pid: wire.pid.map(HostPid::new),
             evidence: wire.evidence,
+            actor: wire.actor.map(Into::into),
         })
+    }
+}
+
+impl From<Actor> for v1::Actor {
+    fn from(Actor { uid, user, pid, command }: Actor) -> Self {
+        Self { uid, user, pid: pid.map(HostPid::get), command }
+    }
+}
+
+impl From<v1::Actor> for Actor {
+    fn from(v1::Actor { uid, user, pid, command }: v1::Actor) -> Self {
+        Self { uid, user, pid: pid.map(HostPid::new), command }
     }
 }
 
@@ -48,6 +62,7 @@ mod tests {
         let mut history = History::keeping(1);
         let slice = "a".parse().unwrap();
         let happening = Happening::new(Kind::UnderReported, "it holds more").of(&slice);
+        let happening = happening.asked_by(Actor::of_user(7, Some("ann")).by(HostPid::new(8), "tranche"));
         let event = history.enter(happening.on(GpuUuid::from_bytes([7; 16])).by(HostPid::new(9)), 5).clone();
         assert_eq!(Event::try_from(v1::Event::from(event.clone())), Ok(event));
     }

@@ -11,7 +11,7 @@ mod event;
 mod jobs;
 mod view;
 
-pub use connect::{ConnectError, connect, connect_to_jobs};
+pub use connect::{ConnectError, OPERATORS, connect, connect_to_jobs};
 pub use convert::BadMessage;
 pub use jobs::{JobListing, ProjectWish};
 

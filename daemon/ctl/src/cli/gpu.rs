@@ -21,6 +21,9 @@ pub enum GpuCommand {
     Drain(DrainArgs),
     /// Put slices on GPUs again
     Uncordon(UncordonArgs),
+    /// Forget what contexts were seen and measured to take: slices are charged the measured reserve again, and that is
+    /// measured anew when the daemon starts next
+    ForgetReserves,
 }
 
 /// `tranche gpu cordon`.

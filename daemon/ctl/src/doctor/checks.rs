@@ -1,6 +1,7 @@
 //! What the evidence means. Nothing here looks at the machine.
 
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tranche_domain::daemon::DaemonView;
 use tranche_domain::view::{GpuView, NodeView};
@@ -38,11 +39,13 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     let mut checks = vec![daemon(evidence)];
     checks.extend(evidence.node.as_ref().ok().map(versions));
     checks.extend(evidence.node.iter().zip(&evidence.daemon).map(|(node, own)| privileges::check(node, own)));
+    checks.extend(evidence.daemon.as_ref().and_then(device_access));
     checks.push(library(evidence));
     checks.push(driver(evidence));
     checks.extend(evidence.driver.iter().map(symbols::check));
     checks.extend(device_files(machine));
     checks.extend(evidence.node.iter().flat_map(gpus));
+    checks.extend(evidence.node.as_ref().ok().and_then(reserves));
     checks.push(host::mps(machine));
     checks.push(host::ld_so_preload(machine, evidence));
     checks.push(host::pid_namespace(machine));
@@ -85,6 +88,21 @@ fn daemon(evidence: &Evidence) -> Check {
             problem("daemon", found, remedy)
         }
     }
+}
+
+/// What is charged for a context before it is made, and where that figure comes from.
+fn reserves(node: &NodeView) -> Option<Check> {
+    let origin = |gpu: &GpuView| match gpu.context_measured_unix_ms {
+        Some(0) => "measured by an earlier release".to_string(),
+        Some(unix_ms) => {
+            let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH);
+            format!("measured {}", humantime::format_rfc3339_seconds(time))
+        }
+        None => "assumed, by `context_reserve_mib` of the configuration".to_string(),
+    };
+    let line = |gpu: &GpuView| format!("GPU {}: {}, {}", gpu.index, gpu.context_reserve, origin(gpu));
+    let lines: Vec<String> = node.gpus.iter().map(line).collect();
+    (!lines.is_empty()).then(|| ok("context reserve", lines.join("\n")))
 }
 
 fn versions(node: &NodeView) -> Check {
@@ -159,6 +177,21 @@ fn device_files(machine: &Machine) -> Option<Check> {
             "programs of this user cannot use GPUs: give it the devices' group, often `video`",
         )),
     }
+}
+
+/// Which processes the kernel lets open the GPUs, as the daemon is configured.
+fn device_access(daemon: &DaemonView) -> Option<Check> {
+    let setting = daemon.settings.iter().find(|setting| setting.key == "only_slices")?;
+    let found = match setting.value.as_str() {
+        "false" => {
+            "every process may open the GPUs, as far as the files' modes let it (`only_slices` is false)"
+                .into()
+        }
+        besides => {
+            format!("only processes of slices, of tranched and of {besides} open the GPUs (`only_slices`)")
+        }
+    };
+    Some(ok("device access", found))
 }
 
 fn gpus(node: &NodeView) -> Vec<Check> {

@@ -49,7 +49,7 @@ pub(super) fn installed() -> Vec<Exports> {
 /// Tranche's own library in that place is not what is asked for.
 fn read(soname: &'static str, path: PathBuf) -> Option<Exports> {
     let names = tranche_symbols::exports(&fs::read(&path).ok()?).ok()?;
-    (!names.contains("tranche_root")).then_some(Exports { soname, path, names })
+    (!names.iter().any(|name| name.starts_with("tranche_root"))).then_some(Exports { soname, path, names })
 }
 
 /// What the loader's cache holds, as `ldconfig -p` prints it.

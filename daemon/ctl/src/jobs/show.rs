@@ -56,7 +56,7 @@ fn reason(job: &JobView) -> Option<String> {
 
 /// Some of it may be a stranger's word; an address that was cut leads nowhere.
 fn whole(text: &str) -> String {
-    text.replace(char::is_control, "?")
+    tranche_domain::text::visible(text)
 }
 
 /// What it has of what all its members together could have at once.

@@ -8,11 +8,13 @@ mod environment;
 mod supervision;
 
 use std::env;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
+use nix::unistd::geteuid;
 use tranche_domain::id::SliceName;
 use tranche_domain::request::SliceRequest;
 use tranche_rpc::v1::EnterSliceResponse;
@@ -35,6 +37,12 @@ pub enum RunError {
          {cause}); reinstall tranche, or correct the path in tranched's configuration", .path.display()
     )]
     NoShim { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "nothing was run: the library that tranched names, {}, can be changed by others than root and you, at {}; have \
+         root own it and the folders that it is in, or correct the path in tranched's configuration",
+        .path.display(), .part.display()
+    )]
+    ForeignShim { path: PathBuf, part: PathBuf },
     #[error(
         "nothing was run: the dynamic loader cannot be told of {}, because it splits LD_PRELOAD at spaces and \
          colons; install tranche in a folder without them", .0.display()
@@ -102,6 +110,7 @@ fn request(args: &RunArgs) -> SliceRequest {
 fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Result<SliceName, Failure> {
     let created = match daemon.create(request, Duration::ZERO) {
         Err(refusal) if refusal.is_no_room() && !wait.is_zero() => {
+            let refusal = crate::out::visible_lines(&refusal.to_string());
             eprintln!("tranche run: waiting up to {} for room: {refusal}", humantime::format_duration(wait));
             daemon.create(request, wait)
         }
@@ -117,10 +126,24 @@ fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     if entered.preload_path.contains([' ', ':']) {
         return Err(RunError::UnspeakableShim(path));
     }
-    match std::fs::File::open(&path) {
-        Ok(_) => Ok(()),
-        Err(cause) => Err(RunError::NoShim { path, cause }),
+    let opened = std::fs::File::open(&path).and_then(|_| std::fs::canonicalize(&path));
+    let real = opened.map_err(|cause| RunError::NoShim { path, cause })?;
+    match real.ancestors().find(|part| !is_trusted(part)) {
+        None => Ok(()),
+        Some(part) => Err(RunError::ForeignShim { path: real.clone(), part: part.to_owned() }),
     }
+}
+
+/// Whether a library, or a folder that it is in, can be changed only by root, the caller and the owner of this program. The
+/// library becomes part of what the caller runs: the daemon's word alone is not enough for that.
+fn is_trusted(part: &Path) -> bool {
+    let owner = |path: &Path| std::fs::metadata(path).map(|file| file.uid()).ok();
+    let program = env::current_exe().ok().and_then(|program| owner(&program));
+    let trusted = [Some(0), Some(geteuid().as_raw()), program];
+    std::fs::metadata(part).is_ok_and(|file| {
+        let is_sticky = file.is_dir() && file.mode() & 0o1000 != 0;
+        trusted.contains(&Some(file.uid())) && (file.mode() & 0o002 == 0 || is_sticky)
+    })
 }
 
 #[cfg(test)]
@@ -141,5 +164,37 @@ mod tests {
         assert!(matches!(check_shim(&entered("/nonexistent.so")), Err(RunError::NoShim { .. })));
         assert!(matches!(check_shim(&entered("/a b.so")), Err(RunError::UnspeakableShim(_))));
         assert!(check_shim(&entered("/proc/self/exe")).is_ok());
+    }
+
+    #[test]
+    fn shim_that_others_can_change_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("inner/lib.so");
+        std::fs::create_dir(folder.path().join("inner")).unwrap();
+        std::fs::write(&library, "").unwrap();
+        let check = || {
+            let preload_path = library.display().to_string();
+            check_shim(&EnterSliceResponse { preload_path, ..Default::default() })
+        };
+        let allow = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let inner = library.parent().unwrap();
+        assert!(check().is_ok());
+        for (path, usual, open) in [(&*library, 0o644, 0o666), (inner, 0o755, 0o777)] {
+            allow(path, open);
+            assert!(matches!(check(), Err(RunError::ForeignShim { part, .. }) if part.ends_with(path)));
+            allow(path, usual);
+        }
+        if !geteuid().is_root() {
+            println!("SKIP: only root gives files to others");
+            return;
+        }
+        for path in [&*library, inner] {
+            chown(path, Some(4242), None).unwrap();
+            assert!(matches!(check(), Err(RunError::ForeignShim { .. })));
+            chown(path, Some(0), None).unwrap();
+        }
     }
 }

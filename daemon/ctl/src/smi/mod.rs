@@ -57,7 +57,7 @@ pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
     loop {
         // In one piece, so that a terminal shows no empty screen in between.
         let drawn = look(&mut daemon, &picture)?;
-        out::print(&format!("{before}{drawn}"))?;
+        out::print_after(before, &drawn)?;
         sleep(Duration::from_secs(seconds.get().into()));
     }
 }

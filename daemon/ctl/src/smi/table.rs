@@ -271,6 +271,6 @@ mod tests {
         node.slices[1].processes[0].command = "\x1b]0;owned\x07 \u{9b}31m\n".into();
         let drawn = drawn(&node, None);
         assert!(!drawn.contains(['\x1b', '\x07', '\u{9b}']), "{drawn:?}");
-        assert!(drawn.contains("?]0;owned? ?31m?"), "{drawn}");
+        assert!(drawn.contains("\\u{1b}]0;owned\\u{7} \\u{9b}31m\\n"), "{drawn}");
     }
 }

@@ -192,6 +192,13 @@ impl Node for Script {
         Err(Status::unimplemented("it has no configuration"))
     }
 
+    async fn forget_reserves(
+        &self,
+        _: Request<v1::ForgetReservesRequest>,
+    ) -> Result<Response<v1::ForgetReservesResponse>, Status> {
+        Err(Status::unimplemented("nobody learns here"))
+    }
+
     async fn cordon_gpus(
         &self,
         _: Request<v1::CordonGpusRequest>,

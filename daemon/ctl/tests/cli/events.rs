@@ -20,6 +20,7 @@ fn event(seq: u64, age: Duration, slice: Option<&str>) -> v1::Event {
         gpu: None,
         pid: Some(4242),
         evidence: format!("number {seq}"),
+        actor: None,
     }
 }
 

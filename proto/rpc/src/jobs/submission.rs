@@ -33,6 +33,7 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
             },
             launch: launch(wire.command, wire.environment.into_iter().collect(), wire.workdir)?,
+            ticket: wire.ticket.map(|ticket| ticket.parse()).transpose()?,
         })
     }
 }
@@ -77,7 +78,7 @@ fn launch(
 
 impl From<Submission> for v1::SubmitJobRequest {
     fn from(submission: Submission) -> Self {
-        let Submission { spec, launch, terms } = submission;
+        let Submission { spec, launch, terms, ticket } = submission;
         Self {
             project: spec.project.into(),
             name: spec.name.into(),
@@ -94,6 +95,7 @@ impl From<Submission> for v1::SubmitJobRequest {
             retries: terms.retries,
             warning_signal: terms.farewell.warning.map(|warning| warning.to_string()),
             grace_ms: Some(millis(terms.farewell.grace)),
+            ticket: ticket.map(Into::into),
         }
     }
 }
@@ -126,6 +128,7 @@ mod tests {
                 retries: 2,
                 farewell: Farewell { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },
             },
+            ticket: Some("1000-0123456789abcdef0123456789abcdef".parse().unwrap()),
         }
     }
 

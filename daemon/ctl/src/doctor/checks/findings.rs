@@ -29,6 +29,10 @@ fn cure(kind: &Kind) -> Option<&'static str> {
         Kind::GateBypassed => {
             "it launches without waiting for its turn: end it, or have the daemon do so (`violations = \"kill\"`)"
         }
+        Kind::GpuHeldIdle => {
+            "its processes say that they have work and the GPU does none of it: a program that hangs, or one that writes \
+             what the library alone writes; look which, and end it"
+        }
         Kind::UsageTampered => {
             "somebody in the slice writes what the library alone writes: look who that is and delete the slice"
         }

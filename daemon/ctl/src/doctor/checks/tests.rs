@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use tranche_domain::daemon::CapabilityView;
+use tranche_domain::daemon::{CapabilityView, PrivilegesView, SettingView};
 
 use super::super::machine::Cgroups;
 use super::*;
@@ -24,7 +24,7 @@ fn evidence() -> Evidence {
             capabilities: vec![capability("CAP_KILL", Some("to end processes"))],
             bounding: vec!["CAP_KILL".into()],
             no_new_privs: true,
-            settings: Vec::new(),
+            ..DaemonView::default()
         }),
         shim: "/usr/lib/tranche/libtranche_preload.so".into(),
         library: Library::Loadable { needed: vec!["libc.so.6".into()] },
@@ -197,4 +197,47 @@ fn what_the_daemon_may_do_is_said_with_its_reason_and_what_has_none_is_a_warning
     loose.node.as_mut().unwrap().privileged = true;
     loose.daemon.as_mut().unwrap().no_new_privs = false;
     assert_eq!(found(&all(&loose), "privileges").verdict, Verdict::Warning);
+}
+
+#[test]
+fn device_access_is_shown_as_configured() {
+    let mut kept = evidence();
+    assert!(all(&kept).iter().all(|check| check.check != "device access"), "an older daemon does not say");
+    for (value, said) in
+        [("false", "every process"), ("[\"/a.service\"]", "only processes of slices, of tranched and of")]
+    {
+        let setting = SettingView {
+            key: "only_slices".into(),
+            value: value.into(),
+            origin: "default".into(),
+            live: false,
+        };
+        kept.daemon.as_mut().unwrap().settings = vec![setting];
+        let checks = all(&kept);
+        let shown = found(&checks, "device access");
+        assert!(shown.verdict == Verdict::Ok && shown.found.contains(said), "{shown:?}");
+    }
+}
+
+#[test]
+fn helper_and_main_process_are_shown_with_what_each_holds() {
+    let mut apart = evidence();
+    apart.node.as_mut().unwrap().privileged = true;
+    let daemon = apart.daemon.as_mut().unwrap();
+    let capabilities = std::mem::take(&mut daemon.capabilities);
+    daemon.uid = Some(990);
+    daemon.helper =
+        Some(PrivilegesView { uid: 0, capabilities, no_new_privs: true, ..PrivilegesView::default() });
+    let checks = all(&apart);
+    let shown = found(&checks, "privileges");
+    let lines =
+        ["tranched (uid 990) holds no capabilities", "its helper (uid 0) holds CAP_KILL: to end processes"];
+    assert_eq!((shown.verdict, shown.found.as_str()), (Verdict::Ok, lines.join("\n").as_str()));
+    apart.daemon.as_mut().unwrap().uid = Some(0);
+    let checks = all(&apart);
+    let as_root = found(&checks, "privileges");
+    assert!(
+        as_root.verdict == Verdict::Warning && as_root.found.contains("owns root's files"),
+        "{as_root:?}"
+    );
 }
