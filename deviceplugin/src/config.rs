@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuSelector, GpuUuid};
@@ -45,6 +46,9 @@ pub struct Config {
     pub gpus: Option<Vec<GpuSelector>>,
     /// Faults that make nothing unhealthy. Default: none but those that programs bring about.
     pub ignored_xids: IgnoredXids,
+    /// How long a GPU that was lost or could take no slice has to be well before its devices are given away again.
+    /// Default: a minute.
+    pub recovery: Duration,
     /// The sizes that are offered, each a resource.
     pub profiles: Vec<Profile>,
     /// How the GPUs are divided.

@@ -132,19 +132,22 @@ impl Desk {
             self.show(&book, false);
             return Err(error);
         }
-        for bundle in self.ask_for_pods(&mut book).await {
+        let over = self.ask_for_pods(&mut book).await;
+        for bundle in &over {
             match self.daemon.end(bundle.slice(), false).await {
                 Ok(()) => {
                     tracing::info!(slice = %bundle.slice(), "released: its pod is gone");
                     self.tally.release();
-                    book.forget(&bundle);
+                    book.forget(bundle);
                 }
                 Err(error) => tracing::warn!(slice = %bundle.slice(), %error, "cannot be released yet"),
             }
         }
         self.label(&book).await;
-        self.show(&book, true);
-        Ok(())
+        // What a slice gave back is in no picture that was taken before its end.
+        let seen = if over.is_empty() { Ok(()) } else { self.see(&mut book).await };
+        self.show(&book, seen.is_ok());
+        seen
     }
 
     /// The devices that a container had best get.
@@ -261,6 +264,7 @@ impl Desk {
         let cards: Vec<_> = book.cards.values().cloned().collect();
         book.offer = Offer::of(&self.config, &cards)?;
         book.scene = Scene::of(&node, &self.config.ignored_xids);
+        book.keep_back(self.since.elapsed(), self.config.recovery);
         let pods = node.slices.into_iter().filter_map(|slice| Some((slice.name, slice.pod?)));
         book.labels = pods.collect();
         Ok(())

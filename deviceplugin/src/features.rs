@@ -29,14 +29,15 @@ const LONGEST: usize = 63;
 /// Labels by name.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What there is to say of these GPUs, divided so.
+/// What there is to say of these GPUs, divided so. Names of the GPUs' own labels have no dot and those of profiles have one,
+/// which profiles may not have in their names: so no two are alike.
 pub(crate) fn labels(config: &Config, cards: &[Card], offer: &Offer) -> Labels {
     let divided: BTreeSet<_> = offer.devices.keys().map(|device| device.gpu).collect();
     let ours: Vec<&Card> = cards.iter().filter(|card| divided.contains(&card.uuid)).collect();
     let models: BTreeSet<&str> = ours.iter().map(|card| card.model.as_str()).collect();
-    let mut said = vec![("gpu.count".to_owned(), ours.len().to_string())];
-    said.extend(ours.iter().map(|card| card.capacity).min().map(|least| ("gpu.memory".into(), mib(least))));
-    said.extend(product(&models).map(|product| ("gpu.product".into(), product)));
+    let mut said = vec![("gpus".to_owned(), ours.len().to_string())];
+    said.extend(ours.iter().map(|card| card.capacity).min().map(|least| ("gpu-memory".into(), mib(least))));
+    said.extend(product(&models).map(|product| ("gpu-product".into(), product)));
     if config.division == Division::Dynamic {
         said.push(("dynamic".into(), "true".into()));
     }
@@ -139,9 +140,9 @@ mod tests {
                 "tranche.dev/gpu-30.memory=9753",
                 "tranche.dev/gpu-50.count=8",
                 "tranche.dev/gpu-50.memory=16255",
-                "tranche.dev/gpu.count=8",
-                "tranche.dev/gpu.memory=32510",
-                "tranche.dev/gpu.product=Tesla-V100-SXM2-32GB",
+                "tranche.dev/gpu-memory=32510",
+                "tranche.dev/gpu-product=Tesla-V100-SXM2-32GB",
+                "tranche.dev/gpus=8",
             ]
         );
     }
@@ -151,7 +152,7 @@ mod tests {
         let mut cards = cards(2);
         (cards[1].capacity, cards[1].model) = (Bytes::mib(24000), "NVIDIA A30".into());
         let labels = labels_of(USUAL, &cards);
-        let told = ["gpu-50.memory", "gpu-50.memory-max", "gpu.product"];
+        let told = ["gpu-50.memory", "gpu-50.memory-max", "gpu-product"];
         let told = told.map(|name| labels[&format!("tranche.dev/{name}")].as_str());
         assert_eq!(told, ["12000", "16255", "mixed"]);
     }
@@ -159,10 +160,10 @@ mod tests {
     #[test]
     fn gpus_that_are_not_ours_are_not_counted() {
         let labels = labels_of(&format!("gpus = [0]\nresource_domain = 'a.b'\n{USUAL}"), &cards(8));
-        assert_eq!(labels["a.b/gpu.count"], "1");
+        assert_eq!(labels["a.b/gpus"], "1");
         let none = labels_of(&format!("gpus = [9]\n{USUAL}"), &cards(8));
         assert_eq!(
-            (none["tranche.dev/gpu.count"].as_str(), none["tranche.dev/gpu-50.count"].as_str()),
+            (none["tranche.dev/gpus"].as_str(), none["tranche.dev/gpu-50.count"].as_str()),
             ("0", "0")
         );
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuUuid;
@@ -13,6 +14,9 @@ use crate::config::IgnoredXids;
 use crate::device::DeviceId;
 use crate::offer::Offer;
 use crate::profile::Claim;
+
+/// How long a GPU that was broken has to be well before its devices are given away again, by default.
+pub const RECOVERY: Duration = Duration::from_secs(60);
 
 /// The node as the daemon shows it, as far as devices are concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub struct Room {
     pub strangers: usize,
     /// A fault that the driver reported, that is not over and that counts.
     pub fault: Option<Xid>,
+    /// It was broken, and has not been well for long enough since.
+    pub recovers: bool,
 }
 
 /// What a device is good for.
@@ -84,6 +90,8 @@ pub enum Broken {
     Obstacle(String),
     /// The driver reported a fault.
     Fault(Xid),
+    /// It was lost or could take no slice, and has not been well for a minute since.
+    Recovers,
 }
 
 impl Health {
@@ -105,6 +113,9 @@ impl fmt::Display for Health {
             Self::Broken(Broken::NoDaemon) => f.write_str("broken: tranched does not answer"),
             Self::Broken(Broken::Gone) => f.write_str("broken: tranched does not see its GPU"),
             Self::Broken(Broken::Obstacle(why)) => write!(f, "broken: {why}"),
+            Self::Broken(Broken::Recovers) => {
+                f.write_str("broken: its GPU has not been well for long enough")
+            }
             Self::Broken(Broken::Fault(xid)) => write!(f, "broken: the driver reports {xid}"),
         }
     }
@@ -153,6 +164,7 @@ impl Room {
             obstacle: gpu.obstacle().map(Into::into),
             cordon: gpu.cordon.as_ref().map(ToString::to_string),
             strangers: gpu.foreign.len(),
+            recovers: false,
         }
     }
 
@@ -165,6 +177,7 @@ impl Room {
         match (self.fault, &self.cordon) {
             (Some(xid), _) => Health::Broken(Broken::Fault(xid)),
             (None, _) if in_use => Health::Healthy,
+            (None, _) if self.recovers => Health::Broken(Broken::Recovers),
             (None, Some(cordon)) => Health::Taken(Taken::ByOperator(cordon.clone())),
             (None, None) => self.judge_free(claim, dynamic),
         }

@@ -69,6 +69,7 @@ pub(crate) fn idle(gpus: u8) -> Scene {
         cordon: None,
         strangers: 0,
         fault: None,
+        recovers: false,
     };
     Scene { gpus: (0..gpus).map(|gpu| (uuid(gpu), room(gpu))).collect(), ..Scene::default() }
 }

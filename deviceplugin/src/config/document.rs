@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use tranche_config::Keys;
@@ -13,6 +14,7 @@ use tranche_domain::units::{Bytes, Permille};
 use tranche_exposition::Address;
 
 use super::{Config, Division, IgnoredXids};
+use crate::health::RECOVERY;
 use crate::offer::{Layout, Model, Which};
 use crate::profile::{Profile, ProfileName};
 
@@ -30,6 +32,7 @@ pub(super) struct Document {
     service_account_dir: Option<PathBuf>,
     gpus: Option<Vec<Scalar>>,
     ignored_xids: Option<Xids>,
+    recovery_s: Option<u64>,
     dynamic: Option<bool>,
     #[serde(default)]
     profile: Vec<ProfileTable>,
@@ -116,6 +119,7 @@ impl Document {
             ),
             gpus: self.gpus.map(|gpus| gpus.into_iter().map(gpu).collect::<Result<_, _>>()).transpose()?,
             ignored_xids: self.ignored_xids.map(xids).transpose()?.unwrap_or_default(),
+            recovery: self.recovery_s.map_or(RECOVERY, Duration::from_secs),
             profiles: self.profile.into_iter().map(profile).collect::<Result<_, _>>()?,
             division,
         })
