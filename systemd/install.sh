@@ -44,7 +44,7 @@ programs() {
 }
 
 units() {
-    for unit in tranched.service tranched.socket tranche-job.socket tranche-job@.service tranche-deviceplugin.service tranche-slice@.service; do
+    for unit in tranched.service tranched.socket tranche-attest.socket tranche-attest.service tranche-job.socket tranche-job@.service tranche-deviceplugin.service tranche-slice@.service; do
         put_unit "$here/$unit" "$PREFIX/lib/systemd/system/$unit"
     done
     for example in "$here"/examples/*; do
