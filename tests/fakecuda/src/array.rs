@@ -270,7 +270,7 @@ impl Levels {
 pub(crate) fn map(default: DefaultStream, list: In<MapInfo>, count: u32, stream: u64) -> Outcome {
     let driver = driver()?;
     let stream = select(driver, default, stream)?;
-    stream.must_not_capture()?;
+    stream.must_not_capture(driver)?;
     let list = list.list(count as usize)?;
     list.iter().try_for_each(|info| info.check(&driver.table()))?;
     for info in list {

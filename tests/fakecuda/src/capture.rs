@@ -35,6 +35,8 @@ const RELAXED: i32 = 2;
 
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
 const ACTIVE: i32 = 1;
+/// `CU_STREAM_CAPTURE_STATUS_INVALIDATED`.
+const INVALIDATED: i32 = 2;
 /// Global, thread-local, relaxed.
 const MODES: std::ops::RangeInclusive<i32> = 0..=2;
 
@@ -130,10 +132,24 @@ pub(crate) fn unsafe_call(driver: &Driver) -> Outcome {
         let Some(capture) = capture.as_ref().filter(|capture| capture.strictness.forbids(mode)) else {
             continue;
         };
-        driver.table().graphs.remove(&capture.graph);
+        invalidate(driver, capture);
         refused = true;
     }
     if refused { Err(Status::CaptureUnsupported) } else { Ok(()) }
+}
+
+/// Makes a capture useless: it has still to be ended, and yields no graph.
+pub(crate) fn invalidate(driver: &Driver, capture: &Capture) {
+    driver.table().graphs.remove(&capture.graph);
+}
+
+/// `CUstreamCaptureStatus` of a stream.
+fn status(driver: &Driver, capture: Option<&Capture>) -> i32 {
+    match capture {
+        None => 0,
+        Some(capture) if driver.table().graphs.contains_key(&capture.graph) => ACTIVE,
+        Some(_) => INVALIDATED,
+    }
 }
 
 /// The first form of all had no mode; it captured globally.
@@ -171,18 +187,20 @@ pub(crate) fn end(default: DefaultStream, stream: u64, out: Out<u64>) -> Outcome
 }
 
 pub(crate) fn is_capturing(default: DefaultStream, stream: u64, out: Out<i32>) -> Outcome {
-    let stream = select(driver()?, default, stream)?;
-    let active = stream.capture().is_some();
-    out.put(if active { ACTIVE } else { 0 })
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    let capture = stream.capture().clone();
+    out.put(status(driver, capture.as_ref()))
 }
 
-pub(crate) fn info(default: DefaultStream, stream: u64, status: Out<i32>, id: Out<u64>) -> Outcome {
-    let stream = select(driver()?, default, stream)?;
-    let capture = stream.capture();
+pub(crate) fn info(default: DefaultStream, stream: u64, out: Out<i32>, id: Out<u64>) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, stream)?;
+    let capture = stream.capture().clone();
     if let Some(capture) = capture.as_ref() {
         id.offer(capture.graph);
     }
-    status.put(if capture.is_some() { ACTIVE } else { 0 })
+    out.put(status(driver, capture.as_ref()))
 }
 
 pub(crate) fn info_v2(

@@ -41,26 +41,36 @@ pub(crate) struct Context {
     green: bool,
 }
 
-/// Makes a context; what it costs is charged by the engine.
-pub(crate) fn make(
+/// Makes a context of a program's own.
+fn make(driver: &Driver, table: &mut Table, device: usize, flags: u32) -> Outcome<u64> {
+    let handle = table.handle();
+    make_as(driver, table, handle, device, flags, false).map(|()| handle)
+}
+
+/// Makes a context with this handle; what it costs is charged by the engine.
+fn make_as(
     driver: &Driver,
     table: &mut Table,
+    handle: u64,
     device: usize,
     flags: u32,
     primary: bool,
-) -> Outcome<u64> {
+) -> Outcome {
     let engine = driver.process.create_context(table.gpu(device)).map_err(|refusal| match refusal {
         Refusal::Lost(_) => Status::DeviceUnavailable,
         other => status(other),
     })?;
-    let handle = table.handle();
     let legacy = Arc::new(Stream::new(0, handle, engine, Lane::Legacy, 0));
     let (peers, limits, extra) = Default::default();
     let green = false;
     table
         .contexts
         .insert(handle, Context { engine, device, flags, primary, legacy, peers, limits, extra, green });
-    Ok(handle)
+    if let Err(refusal) = crate::module::load_libraries(driver, table, handle) {
+        end(driver, table, handle);
+        return Err(refusal);
+    }
+    Ok(())
 }
 
 /// Makes a context that uses another's place on its device, and costs nothing beyond.
@@ -109,7 +119,7 @@ pub(crate) fn create(out: Out<u64>, flags: u32, device: i32) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
     table.device(device)?;
-    let handle = make(driver, &mut table, device as usize, flags, false)?;
+    let handle = make(driver, &mut table, device as usize, flags)?;
     with_stack(|stack| stack.push(handle));
     out.put(handle)
 }
@@ -119,6 +129,26 @@ pub(crate) fn create_v3(out: Out<u64>, affinities: In<u64>, count: i32, flags: u
     if count != 0 {
         let _ = affinities.get()?;
         return Err(Status::NotSupported);
+    }
+    create(out, flags, device)
+}
+
+/// `CUctxCreateParams`: multiprocessors that it is limited to, how many such lists, sharing with graphics.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Creation {
+    affinities: u64,
+    count: i32,
+    graphics: u64,
+}
+
+/// `cuCtxCreate_v4`: null is a context without limits, as from `cuCtxCreate_v2`.
+pub(crate) fn create_v4(out: Out<u64>, parameters: In<Creation>, flags: u32, device: i32) -> Outcome {
+    if parameters.address() != 0 {
+        let Creation { affinities, count, graphics } = parameters.get()?;
+        if affinities != 0 || count != 0 || graphics != 0 {
+            return Err(Status::NotSupported);
+        }
     }
     create(out, flags, device)
 }
@@ -260,21 +290,46 @@ pub(crate) fn set_cache_config(config: i32) -> Outcome {
 pub(crate) fn synchronize() -> Outcome {
     let driver = driver()?;
     let current = driver.table().current()?.0;
+    streams_of(driver, current).iter().try_for_each(|stream| stream.must_not_capture(driver))?;
     wait_for(driver, current)?;
     crate::memory::pool::trim_at_sync(driver);
     Ok(())
 }
 
+/// `cuCtxSynchronize_v2`: null is the current context.
+pub(crate) fn synchronize_other(context: u64) -> Outcome {
+    if context == 0 {
+        return synchronize();
+    }
+    let driver = driver()?;
+    driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
+    wait_for(driver, context)?;
+    crate::memory::pool::trim_at_sync(driver);
+    Ok(())
+}
+
+/// `cuCtxGetDevice_v2`: null is the current context.
+pub(crate) fn device_of(out: Out<i32>, context: u64) -> Outcome {
+    if context == 0 {
+        return get_device(out);
+    }
+    let driver = driver()?;
+    let device = driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?.device;
+    out.put(device as i32)
+}
+
+/// Every stream of a context, the legacy one included.
+fn streams_of(driver: &Driver, context: u64) -> Vec<Arc<Stream>> {
+    let table = driver.table();
+    let made = table.streams.values().chain(table.thread_streams.values()).filter(|s| s.context == context);
+    let legacy = table.contexts.get(&context).map(|context| &context.legacy);
+    made.chain(legacy).cloned().collect()
+}
+
 /// Waits until everything in a context is done.
 pub(crate) fn wait_for(driver: &Driver, context: u64) -> Outcome {
-    let (engine, streams) = {
-        let table = driver.table();
-        let mut streams: Vec<_> = table.streams.values().filter(|s| s.context == context).cloned().collect();
-        streams.extend(table.thread_streams.values().filter(|s| s.context == context).cloned());
-        let context = find(&table.contexts, context)?;
-        streams.push(context.legacy.clone());
-        (context.engine, streams)
-    };
+    let engine = find(&driver.table().contexts, context)?.engine;
+    let streams = streams_of(driver, context);
     if streams.iter().any(|stream| stream.capture().is_some()) {
         return Err(Status::CaptureUnsupported);
     }
@@ -292,7 +347,14 @@ pub(crate) fn primary_retain(out: Out<u64>, device: i32) -> Outcome {
     let flags = table.device(device)?.primary.flags;
     let handle = match table.device(device)?.primary.context {
         Some(handle) => handle,
-        None => make(driver, &mut table, device as usize, flags, true)?,
+        None => {
+            let handle = match table.device(device)?.primary.former {
+                Some(former) => former,
+                None => table.handle(),
+            };
+            make_as(driver, &mut table, handle, device as usize, flags, true)?;
+            handle
+        }
     };
     let primary = &mut table.device_mut(device)?.primary;
     primary.context = Some(handle);
@@ -311,6 +373,10 @@ pub(crate) fn primary_release(device: i32) -> Outcome {
     end_primary(driver, &mut table, device)
 }
 
+/// Ends the context with all that is in it but pools and their memory; each retain still needs its release.
+///
+/// Both as documented for `cuDevicePrimaryCtxReset`; that a pool, its allocations and its reserve survive was seen on a
+/// real driver (FathomDB's probe `pool_reset.c`). Calls in flight in other threads come before or after it as a whole.
 pub(crate) fn primary_reset(device: i32) -> Outcome {
     let driver = driver()?;
     end_primary(driver, &mut driver.table(), device)
@@ -318,8 +384,8 @@ pub(crate) fn primary_reset(device: i32) -> Outcome {
 
 fn end_primary(driver: &Driver, table: &mut Table, device: i32) -> Outcome {
     let primary = &mut table.device_mut(device)?.primary;
-    primary.retained = 0;
     if let Some(handle) = primary.context.take() {
+        primary.former = Some(handle);
         end(driver, table, handle);
     }
     Ok(())

@@ -8,8 +8,6 @@ use crate::driver::{Driver, driver, spec, start};
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
 
-/// The driver this one answers for: 12.4, as 550.163.01.
-pub(crate) const VERSION: i32 = 12040;
 /// The one attribute that can change: who may make contexts.
 const COMPUTE_MODE: i32 = 20;
 /// Whether there are stream memory operations, in their forms.
@@ -25,7 +23,7 @@ pub(crate) fn init(flags: u32) -> Outcome {
 }
 
 pub(crate) fn version(out: Out<i32>) -> Outcome {
-    out.put(VERSION)
+    out.put(crate::personality::own().cuda)
 }
 
 pub(crate) fn count(out: Out<i32>) -> Outcome {
@@ -191,6 +189,9 @@ pub(crate) fn enable_peer(context: u64, flags: u32) -> Outcome {
         let (current, from) = table.current_device()?;
         (current, from, table.contexts.get(&context).ok_or(Status::InvalidContext)?.device)
     };
+    if context == current {
+        return Err(Status::InvalidContext);
+    }
     let (from, to) = pair(driver, from as i32, to as i32)?;
     if !reaches(&from, &to) {
         return Err(Status::PeerAccessUnsupported);

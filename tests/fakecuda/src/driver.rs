@@ -18,12 +18,14 @@ use crate::link::Link;
 use crate::memory::extents::Extents;
 use crate::memory::external::External;
 use crate::memory::heap::{BLOCK, Heap};
+use crate::memory::location::Location;
 use crate::memory::multicast::Multicast;
-use crate::memory::pool::Pool;
+use crate::memory::pool::{LocationPools, Pool};
 use crate::memory::ranges::Ranges;
 use crate::memory::shared::Pieces;
 use crate::memory::virt::Physical;
 use crate::module::{Function, Module};
+use crate::personality;
 use crate::status::{Outcome, Status};
 use crate::stream::Stream;
 use crate::worker::Worker;
@@ -61,6 +63,8 @@ pub(crate) struct Table {
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) links: BTreeMap<u64, Link>,
     pub(crate) pools: BTreeMap<u64, Pool>,
+    /// Default and current pools of locations other than plain memory of a device.
+    pub(crate) location_pools: BTreeMap<Location, LocationPools>,
     /// Pools of other processes, and whose they are.
     pub(crate) imported_pools: BTreeMap<u64, u64>,
     pub(crate) physical: BTreeMap<u64, Physical>,
@@ -100,6 +104,8 @@ pub(crate) struct Device {
 pub(crate) struct Primary {
     /// Its handle while active.
     pub(crate) context: Option<u64>,
+    /// The handle it had, and gets again.
+    pub(crate) former: Option<u64>,
     /// How often it is retained.
     pub(crate) retained: u32,
     /// The flags set for it.
@@ -126,6 +132,14 @@ pub(crate) fn start() -> Outcome {
         return Ok(());
     }
     let node = Node::from_env().map_err(|_| Status::NoDevice)?;
+    let (installed, loaded) = (personality::own(), &node.spec().driver);
+    if installed.key != loaded.key {
+        eprintln!(
+            "simulated GPU: this libcuda.so.1 is of driver {}, and the node has {}; use the one in sim/{}",
+            installed.version, loaded.version, loaded.key
+        );
+        return Err(Status::DriverMismatch);
+    }
     let setting = |name| std::env::var(name).ok();
     let (visible, order) = (setting("CUDA_VISIBLE_DEVICES"), setting("CUDA_DEVICE_ORDER"));
     let gpus = crate::visible::gpus(&node, visible.as_deref(), order.as_deref());

@@ -6,6 +6,8 @@
 
 use std::ffi::{c_char, c_void};
 
+use simgpu::LookUp;
+
 use crate::launch::{Config, KernelShape, Parameters, SharedBySize};
 use crate::memory::{alloc, external, host, ipc, managed, multicast, pointer, pool, virt};
 use crate::stream::DefaultStream;
@@ -44,26 +46,61 @@ macro_rules! exports {
             }
         )*
 
-        /// Every symbol with its address.
-        static SYMBOLS: &[(&str, fn() -> Host)] = &[
-            $((stringify!($symbol), || Host($symbol as *mut c_void)),)*
+        /// The same functions at addresses of their own, as a driver's look-up may answer.
+        mod foreign {
             $(
-                (stringify!($legacy), || Host($legacy as *mut c_void)),
-                (stringify!($per_thread), || Host($per_thread as *mut c_void)),
+                #[unsafe(naked)]
+                pub(super) extern "C" fn $symbol() {
+                    core::arch::naked_asm!("jmp {}", sym super::$symbol)
+                }
+            )*
+            $(
+                #[unsafe(naked)]
+                pub(super) extern "C" fn $legacy() {
+                    core::arch::naked_asm!("jmp {}", sym super::$legacy)
+                }
+                #[unsafe(naked)]
+                pub(super) extern "C" fn $per_thread() {
+                    core::arch::naked_asm!("jmp {}", sym super::$per_thread)
+                }
+            )*
+        }
+
+        /// Every symbol with its address, and its foreign one.
+        static SYMBOLS: &[(&str, fn() -> Host, fn() -> Host)] = &[
+            $((
+                stringify!($symbol),
+                || Host($symbol as *mut c_void),
+                || Host(foreign::$symbol as *mut c_void),
+            ),)*
+            $(
+                (
+                    stringify!($legacy),
+                    || Host($legacy as *mut c_void),
+                    || Host(foreign::$legacy as *mut c_void),
+                ),
+                (
+                    stringify!($per_thread),
+                    || Host($per_thread as *mut c_void),
+                    || Host(foreign::$per_thread as *mut c_void),
+                ),
             )*
         ];
     };
 }
 
-/// The address of a symbol of this library.
-pub(crate) fn address(symbol: &str) -> Option<Host> {
-    SYMBOLS.iter().find(|(name, _)| *name == symbol).map(|(_, address)| address())
+/// The address of a symbol of this library, as a look-up answers it.
+pub(crate) fn address(symbol: &str, look_up: LookUp) -> Option<Host> {
+    SYMBOLS.iter().find(|(name, _, _)| *name == symbol).map(|(_, exported, foreign)| match look_up {
+        LookUp::Exported => exported(),
+        LookUp::Foreign => foreign(),
+    })
 }
 
 /// All symbols of this library.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    SYMBOLS.iter().map(|(name, _)| *name)
+    SYMBOLS.iter().map(|(name, _, _)| *name)
 }
 
 exports! {
@@ -101,6 +138,8 @@ exports! {
         cuCtxCreate_v2(out: Out<u64>, flags: u32, device: i32) = context::create(out, flags, device);
         cuCtxCreate_v3(out: Out<u64>, affinities: In<u64>, count: i32, flags: u32, device: i32) =
             context::create_v3(out, affinities, count, flags, device);
+        cuCtxCreate_v4(out: Out<u64>, parameters: In<context::Creation>, flags: u32, device: i32) =
+            context::create_v4(out, parameters, flags, device);
         cuCtxDestroy(context: u64) = context::destroy(context);
         cuCtxDestroy_v2(context: u64) = context::destroy(context);
         cuCtxPushCurrent(context: u64) = context::push(context);
@@ -119,6 +158,8 @@ exports! {
         cuCtxSetCacheConfig(config: i32) = context::set_cache_config(config);
         cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) = context::priority_range(least, greatest);
         cuCtxSynchronize() = context::synchronize();
+        cuCtxSynchronize_v2(context: u64) = context::synchronize_other(context);
+        cuCtxGetDevice_v2(out: Out<i32>, context: u64) = context::device_of(out, context);
         cuCtxEnablePeerAccess(context: u64, flags: u32) = device::enable_peer(context, flags);
         cuCtxDisablePeerAccess(context: u64) = device::disable_peer(context);
         cuDevicePrimaryCtxRetain(out: Out<u64>, device: i32) = context::primary_retain(out, device);
@@ -186,6 +227,12 @@ exports! {
         cuDeviceGetDefaultMemPool(out: Out<u64>, device: i32) = pool::default_of(out, device);
         cuDeviceGetMemPool(out: Out<u64>, device: i32) = pool::current_of(out, device);
         cuDeviceSetMemPool(device: i32, pool: u64) = pool::set_current(device, pool);
+        cuMemGetDefaultMemPool(out: Out<u64>, location: pool::AnyLocation, allocation: i32) =
+            pool::default_at(out, location, allocation);
+        cuMemGetMemPool(out: Out<u64>, location: pool::AnyLocation, allocation: i32) =
+            pool::current_at(out, location, allocation);
+        cuMemSetMemPool(location: pool::AnyLocation, allocation: i32, pool: u64) =
+            pool::set_current_at(location, allocation, pool);
         cuMemPoolCreate(out: Out<u64>, properties: In<pool::PoolProperties>) = pool::create(out, properties);
         cuMemPoolDestroy(pool: u64) = pool::destroy(pool);
         cuMemPoolExportToShareableHandle(out: Host, pool: u64, kind: i32, flags: u64) =
@@ -199,7 +246,7 @@ exports! {
         cuMemPoolGetAttribute(pool: u64, attribute: i32, out: Host) = pool::attribute(pool, attribute, out);
         cuMemPoolSetAttribute(pool: u64, attribute: i32, value: Host) = pool::set_attribute(pool, attribute, value);
         cuMemPoolSetAccess(pool: u64, list: In<virt::Access>, count: usize) = pool::set_access(pool, list, count);
-        cuMemPoolGetAccess(out: Out<i32>, pool: u64, location: In<[i32; 2]>) = pool::access(out, pool, location);
+        cuMemPoolGetAccess(out: Out<i32>, pool: u64, location: pool::AnyLocation) = pool::access(out, pool, location);
         cuDeviceGraphMemTrim(device: i32) = pool::graph_trim(device);
         cuDeviceSetGraphMemAttribute(device: i32, attribute: i32, value: In<u64>) =
             pool::set_graph_attribute(device, attribute, value);
@@ -298,7 +345,7 @@ exports! {
             options: In<i32>, values: In<u64>, count: u32,
         ) = module::library_load_file(out, name, (jit, jit_values, jit_count), (options, values, count));
         cuLibraryUnload(library: u64) = module::library_unload(library);
-        cuLibraryGetKernel(out: Out<u64>, library: u64, name: Text) = module::function(out, library, name);
+        cuLibraryGetKernel(out: Out<u64>, library: u64, name: Text) = module::kernel(out, library, name);
         cuLibraryGetKernelCount(out: Out<u32>, library: u64) = module::function_count(out, library);
         cuLibraryEnumerateKernels(out: Out<u64>, count: u32, library: u64) = module::functions(out, count, library);
         cuLibraryGetModule(out: Out<u64>, library: u64) = module::library_module(out, library);
@@ -563,6 +610,7 @@ exports! {
         cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: u64) = stream::synchronize(default, stream);
         cuStreamQuery / cuStreamQuery_ptsz(stream: u64) = stream::query(default, stream);
         cuStreamGetCtx / cuStreamGetCtx_ptsz(stream: u64, out: Out<u64>) = stream::context(default, stream, out);
+        cuStreamGetDevice / cuStreamGetDevice_ptsz(stream: u64, out: Out<i32>) = stream::device(default, stream, out);
         cuStreamGetFlags / cuStreamGetFlags_ptsz(stream: u64, out: Out<u32>) = stream::flags(default, stream, out);
         cuStreamGetPriority / cuStreamGetPriority_ptsz(stream: u64, out: Out<i32>) =
             stream::priority(default, stream, out);

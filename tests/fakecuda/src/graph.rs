@@ -255,7 +255,7 @@ pub(crate) fn add_edges(graph: u64, from: In<u64>, to: In<u64>, count: usize) ->
 fn instance(out: Out<u64>, graph: u64, flags: u64) -> Outcome {
     out.check()?;
     // Free on launch, upload, device launch, node priority; launching from the device is not possible here.
-    if flags & !0b1011 != 0 {
+    if flags & !0b1011 != 0 || graph == 0 {
         return Err(Status::InvalidValue);
     }
     let driver = driver()?;

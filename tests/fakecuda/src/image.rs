@@ -159,11 +159,15 @@ fn fat(file: &[u8]) -> Outcome<Image> {
 /// Reads PTX text.
 fn ptx(text: &[u8]) -> Outcome<Image> {
     let text = without_comments(&String::from_utf8_lossy(text));
-    if !text.contains(".version") || !text.contains(".target") {
+    // What does not begin like PTX is no image at all.
+    if !text.trim_start().starts_with(".version") {
+        return Err(Status::InvalidImage);
+    }
+    if !text.contains(".target") {
         return Err(Status::InvalidPtx);
     }
     let entries = text.split(".entry").skip(1).map(entry).collect::<Outcome<_>>()?;
-    let globals = text.split([';', '{', '}']).filter_map(variable).collect();
+    let globals = text.split([';', '{', '}']).filter_map(variable).collect::<Outcome<_>>()?;
     Ok(Image { entries, globals, bytes: text.len() as u64 })
 }
 
@@ -196,7 +200,7 @@ fn entry(rest: &str) -> Outcome<Entry> {
 }
 
 /// `.global .align 4 .b8 name[16] = {...}` and its like.
-fn variable(statement: &str) -> Option<(String, u64)> {
+fn variable(statement: &str) -> Option<Outcome<(String, u64)>> {
     let declaration = statement.trim();
     let start = [".global", ".const"].iter().filter_map(|space| declaration.find(space)).min()?;
     // The same words stand in instructions (`ld.global.u32`) and in parameters (`.param .u64 .ptr .global p`).
@@ -206,9 +210,8 @@ fn variable(statement: &str) -> Option<(String, u64)> {
         return None;
     }
     let declaration = declaration[start..].split('=').next().unwrap_or_default();
-    let size = size_of_declared(declaration).ok()?;
     let name = declaration.split('[').next()?.split_whitespace().last()?.to_owned();
-    (!name.starts_with('.')).then_some((name, size))
+    (!name.starts_with('.')).then(|| size_of_declared(declaration).map(|size| (name, size)))
 }
 
 /// Bytes of a declaration: of its type, times its length.
@@ -226,11 +229,29 @@ fn size_of_declared(declaration: &str) -> Outcome<u64> {
             }
         })
         .product();
-    let length = match declaration.split_once('[') {
-        Some((_, rest)) => rest.split(']').next().unwrap_or_default().trim().parse().unwrap_or(0),
-        None => 1,
+    let mut all = one;
+    for side in declaration.split('[').skip(1) {
+        let side = side.split(']').next().unwrap_or_default().trim();
+        // An array without a length is as long as its values are many, which are not read here.
+        let length = if side.is_empty() { 0 } else { literal(side).ok_or(Status::InvalidPtx)? };
+        all = all.checked_mul(length).ok_or(Status::InvalidPtx)?;
+    }
+    Ok(all)
+}
+
+/// An integer constant as the PTX documents have it: hexadecimal, octal, binary or decimal, perhaps with a `U` behind it.
+fn literal(text: &str) -> Option<u64> {
+    let text = text.strip_suffix('U').unwrap_or(text);
+    let radix = |prefixes: [&str; 2], radix| {
+        let digits = prefixes.into_iter().find_map(|prefix| text.strip_prefix(prefix))?;
+        Some(u64::from_str_radix(digits, radix))
     };
-    one.checked_mul(length).ok_or(Status::InvalidPtx)
+    let octal = || text.strip_prefix('0').filter(|digits| !digits.is_empty());
+    let value = radix(["0x", "0X"], 16)
+        .or_else(|| radix(["0b", "0B"], 2))
+        .or_else(|| octal().map(|digits| u64::from_str_radix(digits, 8)))
+        .unwrap_or_else(|| text.parse());
+    value.ok()
 }
 
 #[cfg(test)]
@@ -253,6 +274,18 @@ mod tests {
 ";
 
     #[test]
+    fn lengths_of_variables_are_read_in_every_notation() {
+        for (length, bytes) in
+            [("0x40", 64), ("0100", 64), ("0b1000000", 64), ("64U", 64), ("4][0x10", 64), ("", 0)]
+        {
+            let text = format!("//\n.version 7.0\n.target sm_70\n.global .b8 room[{length}];\n");
+            assert_eq!(ptx(text.as_bytes()).unwrap().globals, [("room".to_owned(), bytes)], "{length}");
+        }
+        let bad = b"//\n.version 7.0\n.target sm_70\n.global .b8 room[many];\n";
+        assert_eq!(ptx(bad), Err(Status::InvalidPtx));
+    }
+
+    #[test]
     fn kernels_and_variables_of_ptx_are_found() {
         let image = ptx(SOURCE).unwrap();
         let names: Vec<&str> = image.entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -267,7 +300,8 @@ mod tests {
 
     #[test]
     fn text_that_is_no_ptx_is_refused() {
-        assert_eq!(ptx(b"hello").unwrap_err(), Status::InvalidPtx);
+        assert_eq!(ptx(b"hello").unwrap_err(), Status::InvalidImage);
+        assert_eq!(ptx(b".version 6.0").unwrap_err(), Status::InvalidPtx);
         assert_eq!(copy_of(b"\x7fELF").unwrap_err(), Status::InvalidImage);
         assert!(elf_length(&[0; 10]).is_err());
     }

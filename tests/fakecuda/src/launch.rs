@@ -100,6 +100,9 @@ pub(crate) fn operation(
     parameters: Parameters,
 ) -> Outcome<Op> {
     let function = find(&driver.table().functions, function)?.clone();
+    if parameters.addresses.address() != 0 && parameters.extra.address() != 0 {
+        return Err(Status::InvalidValue);
+    }
     shape.check(&function)?;
     Ok(Op::Kernel(duration(&function, parameters)?))
 }
@@ -114,6 +117,11 @@ pub(crate) fn kernel(
     let driver = driver()?;
     let stream = select(driver, default, stream)?;
     let op = operation(driver, function, &shape, parameters)?;
+    {
+        let mut table = driver.table();
+        let module = find(&table.functions, function)?.module;
+        crate::module::need_code(driver, &mut table, module, stream.context)?;
+    }
     stream.enqueue(driver, op)
 }
 

@@ -3,6 +3,7 @@
 use crate::driver::{Driver, driver};
 use crate::launch::{KernelShape, Parameters};
 use crate::lookup::find;
+use crate::memory::location::Site;
 use crate::memory::pool::{PoolProperties, reserve_graph_memory};
 use crate::op::{GraphMemory, Op};
 use crate::status::{Outcome, Status};
@@ -142,11 +143,15 @@ pub(crate) fn add_child(node: NewNode, child: u64) -> Outcome {
 
 pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
     let mut asked = parameters.get()?;
-    let device = asked.properties.device()?;
     let mut memory = None;
     add(node, |driver| {
-        driver.table().device(device)?;
-        let reserved = reserve_graph_memory(driver, asked.size as u64, device as usize)?;
+        let site = asked.properties.location().of_pool(&driver.table())?;
+        let device = match site {
+            Site::Device(device) | Site::Managed(Some(device)) => device,
+            // No document says what a graph keeps of the host's, or of memory without a place.
+            Site::Host | Site::Managed(None) => return Err(Status::NotSupported),
+        };
+        let reserved = reserve_graph_memory(driver, asked.size as u64, device)?;
         memory = Some(reserved);
         Ok(Op::Alloc(reserved))
     })?;

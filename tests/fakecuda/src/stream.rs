@@ -90,9 +90,12 @@ impl Stream {
         lock(&self.capture)
     }
 
-    /// Refuses what may not happen in a stream that is being captured.
-    pub(crate) fn must_not_capture(&self) -> Outcome {
-        if self.capture().is_some() { Err(Status::CaptureUnsupported) } else { Ok(()) }
+    /// Refuses what may not happen in a stream that is being captured, and makes the capture useless.
+    pub(crate) fn must_not_capture(&self, driver: &Driver) -> Outcome {
+        let capture = self.capture().clone();
+        let Some(capture) = capture else { return Ok(()) };
+        crate::capture::invalidate(driver, &capture);
+        Err(Status::CaptureUnsupported)
     }
 
     /// Puts an operation into the stream, or into the graph it is being captured into.
@@ -346,7 +349,7 @@ pub(crate) fn destroy(handle: u64) -> Outcome {
 pub(crate) fn query(default: DefaultStream, handle: u64) -> Outcome {
     let driver = driver()?;
     let stream = select(driver, default, handle)?;
-    stream.must_not_capture()?;
+    stream.must_not_capture(driver)?;
     crate::fault::check(driver, stream.engine.gpu())?;
     if stream.is_idle(driver) { Ok(()) } else { Err(Status::NotReady) }
 }
@@ -354,7 +357,7 @@ pub(crate) fn query(default: DefaultStream, handle: u64) -> Outcome {
 pub(crate) fn synchronize(default: DefaultStream, handle: u64) -> Outcome {
     let driver = driver()?;
     let stream = select(driver, default, handle)?;
-    stream.must_not_capture()?;
+    stream.must_not_capture(driver)?;
     stream.synchronize(driver)?;
     crate::memory::pool::trim_at_sync(driver);
     Ok(())
@@ -362,6 +365,14 @@ pub(crate) fn synchronize(default: DefaultStream, handle: u64) -> Outcome {
 
 pub(crate) fn context(default: DefaultStream, handle: u64, out: Out<u64>) -> Outcome {
     out.put(select(driver()?, default, handle)?.context)
+}
+
+/// `cuStreamGetDevice`.
+pub(crate) fn device(default: DefaultStream, handle: u64, out: Out<i32>) -> Outcome {
+    let driver = driver()?;
+    let stream = select(driver, default, handle)?;
+    let device = find(&driver.table().contexts, stream.context)?.device;
+    out.put(device as i32)
 }
 
 pub(crate) fn flags(default: DefaultStream, handle: u64, out: Out<u32>) -> Outcome {
@@ -401,7 +412,7 @@ pub(crate) fn add_callback(
     }
     let driver = driver()?;
     let stream = select(driver, default, handle)?;
-    stream.must_not_capture()?;
+    stream.must_not_capture(driver)?;
     let callee = Callee::Callback(function.ok_or(Status::InvalidValue)?, handle, data);
     stream.enqueue(driver, Op::Host(callee))
 }

@@ -1,10 +1,14 @@
 //! `cuGetProcAddress`: which symbol a base name means for a version and a default-stream flag.
 //!
 //! The rows are facts read off driver 550.163.01's `cuGetProcAddress_v2` (see `data/procaddress.tsv`), for the
-//! base names that this library has. A row whose symbol is not here answers "not found", never an older form,
+//! base names that this library has, and beyond that driver, facts of the public headers. Rows newer than the
+//! library's own [personality] count as if they were not there. A row whose symbol is not here answers "not found", never an older form,
 //! whose arguments would be other ones.
 
+use simgpu::Personality;
+
 use crate::exports;
+use crate::personality;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, Out, Text};
 
@@ -30,18 +34,25 @@ fn rows() -> impl Iterator<Item = (&'static str, i32, u64, &'static str)> {
     })
 }
 
-fn find(name: &str, version: i32, per_thread: bool) -> Found {
+/// The CUDA version that a symbol came with.
+pub(crate) fn since(symbol: &str) -> Option<i32> {
+    rows().filter(|(_, _, _, named)| *named == symbol).map(|(_, since, _, _)| since).min()
+}
+
+fn find(driver: &Personality, name: &str, version: i32, per_thread: bool) -> Found {
     let flag = if per_thread { PER_THREAD } else { 0 };
     let mut known = false;
     let mut best: Option<(i32, &'static str)> = None;
-    for (_, since, _, symbol) in rows().filter(|(base, _, flags, _)| *base == name && *flags == flag) {
+    for (_, since, _, symbol) in
+        rows().filter(|(base, since, flags, _)| *base == name && *flags == flag && driver.has(*since))
+    {
         known = true;
         if since <= version && best.is_none_or(|(before, _)| before <= since) {
             best = Some((since, symbol));
         }
     }
     match best {
-        Some((_, symbol)) if exports::address(symbol).is_some() => Found::At(symbol),
+        Some((_, symbol)) if exports::address(symbol, driver.look_up).is_some() => Found::At(symbol),
         Some(_) => Found::NoSuchName,
         None if known => Found::VersionTooLow,
         None => Found::NoSuchName,
@@ -52,14 +63,18 @@ fn lookup(name: Text, version: i32, flags: u64) -> Outcome<Found> {
     if flags > PER_THREAD {
         return Err(Status::InvalidValue);
     }
-    Ok(find(&name.get()?, version, flags == PER_THREAD))
+    Ok(find(personality::own(), &name.get()?, version, flags == PER_THREAD))
+}
+
+fn at(symbol: &str) -> Host {
+    exports::address(symbol, personality::own().look_up).unwrap_or(Host::NULL)
 }
 
 /// The second form: always succeeds for a good request, and says in `status` what was found.
 pub(crate) fn get_v2(name: Text, out: Out<Host>, version: i32, flags: u64, status: Out<i32>) -> Outcome {
     out.check()?;
     let (pointer, number) = match lookup(name, version, flags)? {
-        Found::At(symbol) => (exports::address(symbol).unwrap_or(Host::NULL), 0),
+        Found::At(symbol) => (at(symbol), 0),
         Found::NoSuchName => (Host::NULL, 1),
         Found::VersionTooLow => (Host::NULL, 2),
     };
@@ -71,25 +86,52 @@ pub(crate) fn get_v2(name: Text, out: Out<Host>, version: i32, flags: u64, statu
 pub(crate) fn get(name: Text, out: Out<Host>, version: i32, flags: u64) -> Outcome {
     out.check()?;
     match lookup(name, version, flags)? {
-        Found::At(symbol) => out.put(exports::address(symbol).unwrap_or(Host::NULL)),
+        Found::At(symbol) => out.put(at(symbol)),
         Found::NoSuchName | Found::VersionTooLow => Err(Status::NotFound),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, find, rows};
+    use super::{Found, find, rows, since};
+    use simgpu::{LookUp, Personality, personalities};
+
     use crate::exports;
+
+    fn newest() -> Personality {
+        personalities().last().unwrap()
+    }
+
+    #[test]
+    fn a_name_newer_than_the_driver_is_not_found() {
+        let old = personalities().next().unwrap();
+        assert_eq!(
+            find(&old, "cuStreamGetCaptureInfo", 99999, false),
+            Found::At("cuStreamGetCaptureInfo_v2")
+        );
+        assert_eq!(find(&old, "cuGreenCtxCreate", 99999, false), Found::NoSuchName);
+        assert_eq!(since("cuGreenCtxCreate"), Some(12040));
+    }
+
+    #[test]
+    fn a_foreign_look_up_has_an_address_of_its_own_for_each_symbol() {
+        let all =
+            |look_up| exports::names().map(move |name| exports::address(name, look_up).unwrap().address());
+        let mut addresses: Vec<u64> = all(LookUp::Exported).chain(all(LookUp::Foreign)).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), 2 * exports::names().count());
+    }
 
     #[test]
     fn the_version_and_the_flag_decide() {
-        assert_eq!(find("cuMemAlloc", 2000, false), Found::At("cuMemAlloc"));
-        assert_eq!(find("cuMemAlloc", 12040, false), Found::At("cuMemAlloc_v2"));
-        assert_eq!(find("cuMemAlloc", 99999, true), Found::At("cuMemAlloc_v2"));
-        assert_eq!(find("cuLaunchKernel", 12040, true), Found::At("cuLaunchKernel_ptsz"));
-        assert_eq!(find("cuMemAlloc", 1000, false), Found::VersionTooLow);
-        assert_eq!(find("cuMemAlloc_v2", 12040, false), Found::NoSuchName);
-        assert_eq!(find("", 12040, false), Found::NoSuchName);
+        assert_eq!(find(&newest(), "cuMemAlloc", 2000, false), Found::At("cuMemAlloc"));
+        assert_eq!(find(&newest(), "cuMemAlloc", 12040, false), Found::At("cuMemAlloc_v2"));
+        assert_eq!(find(&newest(), "cuMemAlloc", 99999, true), Found::At("cuMemAlloc_v2"));
+        assert_eq!(find(&newest(), "cuLaunchKernel", 12040, true), Found::At("cuLaunchKernel_ptsz"));
+        assert_eq!(find(&newest(), "cuMemAlloc", 1000, false), Found::VersionTooLow);
+        assert_eq!(find(&newest(), "cuMemAlloc_v2", 12040, false), Found::NoSuchName);
+        assert_eq!(find(&newest(), "", 12040, false), Found::NoSuchName);
     }
 
     #[test]
@@ -97,8 +139,10 @@ mod tests {
         let symbols: Vec<&str> = rows().map(|(_, _, _, symbol)| symbol).collect();
         let unnamed: Vec<_> = exports::names().filter(|name| !symbols.contains(name)).collect();
         assert_eq!(unnamed, NOT_BY_LOOKUP, "exported, but in no row");
-        let missing: Vec<_> =
-            symbols.into_iter().filter(|symbol| exports::address(symbol).is_none()).collect();
+        let missing: Vec<_> = symbols
+            .into_iter()
+            .filter(|symbol| exports::address(symbol, LookUp::Exported).is_none())
+            .collect();
         assert_eq!(missing, [] as [&str; 0], "in a row, but not exported");
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn put(default: DefaultStream, stream: u64, op: Op, wait: Wait) -> Ou
     match wait {
         Wait::No => stream.enqueue(driver, op),
         Wait::Yes => {
-            stream.must_not_capture()?;
+            stream.must_not_capture(driver)?;
             stream.enqueue(driver, op)?;
             stream.synchronize(driver)
         }
@@ -32,13 +32,10 @@ pub(crate) fn put(default: DefaultStream, stream: u64, op: Op, wait: Wait) -> Ou
 }
 
 fn place(of: impl FnOnce(&Table) -> Outcome<Place>) -> Outcome<Place> {
-    let driver = driver()?;
-    let table = driver.table();
-    table.current()?;
-    of(&table)
+    of(&driver()?.table())
 }
 
-/// Device memory in the current context.
+/// Device memory of whatever context.
 pub(crate) fn on_device(address: u64, bytes: usize) -> Outcome<Place> {
     place(|table| table.ranges.device_place(address, bytes as u64))
 }

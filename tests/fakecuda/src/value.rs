@@ -1,7 +1,7 @@
 //! Stream memory operations: waiting for a value in memory, and writing one.
 
 use crate::driver::{Driver, driver};
-use crate::memory::ranges::Place;
+use crate::memory::ranges::{Kind, Place};
 use crate::op::{Compare, Op, ValueWait, ValueWrite, Width};
 use crate::status::{Outcome, Status};
 use crate::stream::{DefaultStream, select};
@@ -9,6 +9,8 @@ use crate::wall::In;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`: remote writes first, of which there are none.
 const FLUSH: u32 = 1 << 30;
+/// `CU_MEMHOSTREGISTER_PORTABLE`
+const PORTABLE: u32 = 1;
 
 /// One of `CUstreamBatchMemOpParams`: the operation's number, then its fields.
 #[derive(Clone, Copy)]
@@ -22,15 +24,20 @@ pub(crate) struct Batched {
     rest: u64,
 }
 
-fn place(driver: &Driver, address: u64, width: Width) -> Outcome<Place> {
+fn place(driver: &Driver, context: u64, address: u64, width: Width) -> Outcome<Place> {
     let bytes = if width == Width::Word { 4 } else { 8 };
     if !address.is_multiple_of(bytes) {
         return Err(Status::InvalidValue);
     }
-    driver.table().ranges.device_place(address, bytes)
+    let table = driver.table();
+    // Registered memory belongs to its context, unless CU_MEMHOSTREGISTER_PORTABLE says otherwise.
+    let foreign = table.ranges.around(address).is_some_and(
+        |range| matches!(range.kind, Kind::Registered(flags) if flags & PORTABLE == 0 && range.context != context),
+    );
+    if foreign { Err(Status::InvalidValue) } else { table.ranges.device_place(address, bytes) }
 }
 
-fn waiting(driver: &Driver, address: u64, value: u64, flags: u32, width: Width) -> Outcome<Op> {
+fn waiting(place: impl FnOnce(Width) -> Outcome<Place>, value: u64, flags: u32, width: Width) -> Outcome<Op> {
     let compare = match flags & !FLUSH {
         0 => Compare::AtLeast,
         1 => Compare::Equal,
@@ -38,15 +45,15 @@ fn waiting(driver: &Driver, address: u64, value: u64, flags: u32, width: Width) 
         3 => Compare::Nor,
         _ => return Err(Status::InvalidValue),
     };
-    Ok(Op::WaitValue(ValueWait { place: place(driver, address, width)?, width, value, compare }))
+    Ok(Op::WaitValue(ValueWait { place: place(width)?, width, value, compare }))
 }
 
-fn writing(driver: &Driver, address: u64, value: u64, flags: u32, width: Width) -> Outcome<Op> {
+fn writing(place: impl FnOnce(Width) -> Outcome<Place>, value: u64, flags: u32, width: Width) -> Outcome<Op> {
     // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER is the only flag.
     if flags > 1 {
         return Err(Status::InvalidValue);
     }
-    Ok(Op::WriteValue(ValueWrite { place: place(driver, address, width)?, width, value }))
+    Ok(Op::WriteValue(ValueWrite { place: place(width)?, width, value }))
 }
 
 /// The driver, if it can do such things.
@@ -55,27 +62,32 @@ fn able() -> Outcome<&'static Driver> {
     if driver.stream_memory { Ok(driver) } else { Err(Status::NotSupported) }
 }
 
-fn put(default: DefaultStream, stream: u64, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
+fn put(
+    default: DefaultStream,
+    stream: u64,
+    address: u64,
+    op: impl FnOnce(&dyn Fn(Width) -> Outcome<Place>) -> Outcome<Op>,
+) -> Outcome {
     let driver = able()?;
     let stream = select(driver, default, stream)?;
-    stream.must_not_capture()?;
-    stream.enqueue(driver, op(driver)?)
+    stream.must_not_capture(driver)?;
+    stream.enqueue(driver, op(&|width| place(driver, stream.context, address, width))?)
 }
 
 pub(crate) fn wait32(default: DefaultStream, stream: u64, address: u64, value: u32, flags: u32) -> Outcome {
-    put(default, stream, |driver| waiting(driver, address, u64::from(value), flags, Width::Word))
+    put(default, stream, address, |place| waiting(place, u64::from(value), flags, Width::Word))
 }
 
 pub(crate) fn wait64(default: DefaultStream, stream: u64, address: u64, value: u64, flags: u32) -> Outcome {
-    put(default, stream, |driver| waiting(driver, address, value, flags, Width::Double))
+    put(default, stream, address, |place| waiting(place, value, flags, Width::Double))
 }
 
 pub(crate) fn write32(default: DefaultStream, stream: u64, address: u64, value: u32, flags: u32) -> Outcome {
-    put(default, stream, |driver| writing(driver, address, u64::from(value), flags, Width::Word))
+    put(default, stream, address, |place| writing(place, u64::from(value), flags, Width::Word))
 }
 
 pub(crate) fn write64(default: DefaultStream, stream: u64, address: u64, value: u64, flags: u32) -> Outcome {
-    put(default, stream, |driver| writing(driver, address, value, flags, Width::Double))
+    put(default, stream, address, |place| writing(place, value, flags, Width::Double))
 }
 
 /// `cuStreamBatchMemOp`: the same operations, several in order.
@@ -90,22 +102,24 @@ pub(crate) fn batch(
         return Err(Status::InvalidValue);
     }
     let driver = able()?;
-    let ops: Vec<Op> = list.list(count as usize)?.iter().map(|one| one.op(driver)).collect::<Outcome<_>>()?;
+    let list = list.list(count as usize)?;
     let stream = select(driver, default, stream)?;
-    stream.must_not_capture()?;
+    stream.must_not_capture(driver)?;
+    let ops: Vec<Op> = list.iter().map(|one| one.op(driver, stream.context)).collect::<Outcome<_>>()?;
     ops.into_iter().try_for_each(|op| stream.enqueue(driver, op))
 }
 
 impl Batched {
-    fn op(&self, driver: &Driver) -> Outcome<Op> {
+    fn op(&self, driver: &Driver, context: u64) -> Outcome<Op> {
         let Self { operation, address, value, flags, .. } = *self;
         let word = u64::from(value as u32);
+        let place = |width| place(driver, context, address, width);
         match operation {
-            1 => waiting(driver, address, word, flags, Width::Word),
-            2 => writing(driver, address, word, flags, Width::Word),
+            1 => waiting(place, word, flags, Width::Word),
+            2 => writing(place, word, flags, Width::Word),
             3 | 6 => Ok(Op::Empty),
-            4 => waiting(driver, address, value, flags, Width::Double),
-            5 => writing(driver, address, value, flags, Width::Double),
+            4 => waiting(place, value, flags, Width::Double),
+            5 => writing(place, value, flags, Width::Double),
             _ => Err(Status::InvalidValue),
         }
     }

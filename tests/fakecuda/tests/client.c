@@ -60,6 +60,10 @@ R cuGraphGetNodes(H, H *, size_t *); R cuStreamBeginCapture_v2(H, int); R cuStre
 R cuStreamIsCapturing(H, int *); R cuGetProcAddress_v2(const char *, void **, int, P, int *);
 R cuGetProcAddress(const char *, void **, int, P); R cuGetErrorName(R, const char **); R cuGetExportTable(const void **, const void *);
 R cuMemPrefetchAsync_v2(P, size_t, Location, unsigned, H); R cuMemAdvise(P, size_t, int, int);
+R cuMemAllocFromPoolAsync(P *, size_t, H, H); R cuMemPoolCreate(H *, const PoolProps *); R cuMemPoolDestroy(H);
+R cuCtxPushCurrent_v2(H); R cuDevicePrimaryCtxReset_v2(int); R cuDevicePrimaryCtxGetState(int, unsigned *, int *);
+R cuLibraryLoadData(H *, const void *, int *, void **, unsigned, int *, void **, unsigned); R cuLibraryUnload(H);
+R cuLibraryGetModule(H *, H); R cuModuleGetLoadingMode(int *);
 R cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, H, int, size_t);
 
 #define MIB ((size_t)1 << 20)
@@ -140,18 +144,24 @@ static void memory(void) {
     SAY("managed, pitched, pinned and 32-bit memory come and go");
 }
 
+/* What a pool takes for so many bytes. */
+static size_t stepped(size_t bytes) {
+    size_t step = (getenv("STEP_MIB") ? atoi(getenv("STEP_MIB")) : 2) * MIB;
+    return (bytes + step - 1) / step * step;
+}
+
 static void pools(void) {
     size_t before = held();
     H pool; P a; P keep = ~0ull, reserved;
     OK(cuDeviceGetDefaultMemPool(&pool, 0));
     OK(cuMemAllocAsync(&a, 8 * MIB, 0));
-    HOLDS(held() == before + 8 * MIB);
+    HOLDS(held() == before + stepped(8 * MIB));
     OK(cuMemFreeAsync(a, 0)); OK(cuStreamSynchronize(0));
     HOLDS(held() == before);
     OK(cuMemPoolSetAttribute(pool, 4, &keep));
     OK(cuMemAllocAsync(&a, 8 * MIB, 0)); OK(cuMemFreeAsync(a, 0)); OK(cuStreamSynchronize(0));
     OK(cuMemPoolGetAttribute(pool, 5, &reserved));
-    HOLDS(reserved == 8 * MIB && held() == before + 8 * MIB);
+    HOLDS(reserved == stepped(8 * MIB) && held() == before + stepped(8 * MIB));
     size_t f, t;
     OK(cuMemGetInfo_v2(&f, &t));
     OK(cuMemAlloc_v2(&a, f + 8 * MIB)); OK(cuMemFree_v2(a));
@@ -240,23 +250,94 @@ static void graphs(H function, H context) {
     SAY("a graph's memory is paid for when it runs");
     OK(cuStreamCreate(&s, 0)); OK(cuStreamBeginCapture_v2(s, 2));
     OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, s, params, 0)); P a; OK(cuMemAllocAsync(&a, MIB, s)); OK(cuMemFreeAsync(a, s));
-    OK(cuStreamIsCapturing(s, &capturing)); HOLDS(capturing == 1); IS(cuStreamSynchronize(s), 900);
+    OK(cuStreamIsCapturing(s, &capturing)); HOLDS(capturing == 1);
     OK(cuStreamEndCapture(s, &g)); OK(cuGraphGetNodes(g, 0, &count)); HOLDS(count == 3);
     OK(cuGraphInstantiateWithFlags(&exec, g, 0)); OK(cuGraphLaunch(exec, s)); OK(cuStreamSynchronize(s));
     OK(cuDeviceGraphMemTrim(0)); OK(cuGraphExecDestroy(exec)); OK(cuGraphDestroy(g)); HOLDS(held() == before);
     SAY("a captured stream becomes a graph");
 }
 
+/* A look-up answers the exported address, or another one that does the same. */
+static int answers(void *p, const char *symbol) {
+    int exported = p == dlsym(RTLD_DEFAULT, symbol);
+    return p && (getenv("FOREIGN") ? !exported : exported);
+}
+
 static void lookups(void) {
     void *p = (void *)1; int status = -1; const char *name;
-    OK(cuGetProcAddress_v2("cuMemAlloc", &p, 12040, 0, &status)); HOLDS(status == 0 && p == dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
-    OK(cuGetProcAddress_v2("cuLaunchKernel", &p, 12040, 2, &status)); HOLDS(p == dlsym(RTLD_DEFAULT, "cuLaunchKernel_ptsz"));
+    OK(cuGetProcAddress_v2("cuMemAlloc", &p, 12040, 0, &status)); HOLDS(status == 0 && answers(p, "cuMemAlloc_v2"));
+    OK(cuGetProcAddress_v2("cuLaunchKernel", &p, 12040, 2, &status)); HOLDS(answers(p, "cuLaunchKernel_ptsz"));
     OK(cuGetProcAddress_v2("cuMemAlloc_v2", &p, 12040, 0, &status)); HOLDS(status == 1 && !p);
     OK(cuGetProcAddress_v2("cuMemAlloc", &p, 1000, 0, &status)); HOLDS(status == 2 && !p);
     p = (void *)1; IS(cuGetProcAddress_v2("cuMemAlloc", &p, 12040, 8, &status), 1); HOLDS(p == (void *)1);
     IS(cuGetProcAddress("cuNoSuchThing", &p, 12040, 0), 500); HOLDS(p == (void *)1);
     OK(cuGetErrorName(2, &name)); HOLDS(!strcmp(name, "CUDA_ERROR_OUT_OF_MEMORY")); IS(cuGetErrorName(12345, &name), 1);
     SAY("look-ups answer as the real driver's do");
+}
+
+/* What this driver has, and answers 1 to where it has not. */
+static void *has(const char *name) { void *p; int status; OK(cuGetProcAddress_v2(name, &p, 99999, 0, &status)); return p; }
+
+static void locations(int version) {
+    R (*default_pool)(H *, Location *, int) = (R (*)(H *, Location *, int))has("cuMemGetDefaultMemPool");
+    size_t before = held(), f, t; H pool, again; P a, handle;
+    HOLDS(!default_pool == (version < 13000));
+    PoolProps props = {.alloc = 2, .location_type = 0}; /* managed, without a place */
+    IS(cuMemPoolCreate(&pool, &props), version < 13000);
+    if (version >= 13000) {
+        OK(cuMemAllocFromPoolAsync(&a, 40 * MIB, pool, 0)); HOLDS(held() == before + stepped(40 * MIB));
+        *(char *)a = 7; char back; OK(cuMemcpyDtoH_v2(&back, a, 1)); HOLDS(back == 7);
+        OK(cuMemFreeAsync(a, 0)); OK(cuMemPoolDestroy(pool)); HOLDS(held() == before);
+        OK(default_pool(&pool, &(Location){2, 5}, 1)); OK(default_pool(&again, &(Location){2, 9}, 1)); HOLDS(pool == again);
+        OK(cuMemAllocFromPoolAsync(&a, 40 * MIB, pool, 0)); HOLDS(held() == before); OK(cuMemFree_v2(a));
+        OK(default_pool(&pool, &(Location){0, 0}, 2)); OK(cuMemAllocFromPoolAsync(&a, 2 * MIB, pool, 0));
+        HOLDS(held() == before + stepped(2 * MIB)); OK(cuMemFree_v2(a)); OK(cuMemPoolTrimTo(pool, 0)); HOLDS(held() == before);
+        OK(cuDeviceGetDefaultMemPool(&again, 0)); OK(default_pool(&pool, &(Location){1, 0}, 1)); HOLDS(pool == again);
+        IS(default_pool(&pool, &(Location){0, 0}, 1), 1); IS(default_pool(&pool, &(Location){1, 77}, 1), 101);
+    }
+    Prop domain = {.type = 1, .location_type = 6, .location = 1 << 8};
+    IS(cuMemCreate(&handle, 4 * MIB, &domain, 0), version < 13040);
+    if (version >= 13040) { HOLDS(held() == before + 4 * MIB); OK(cuMemRelease(handle)); }
+    Prop host = {.type = 1, .location_type = 3}; OK(cuMemCreate(&handle, 4 * MIB, &host, 0)); HOLDS(held() == before);
+    OK(cuMemRelease(handle)); host.type = 2; IS(cuMemCreate(&handle, 4 * MIB, &host, 0), 1);
+    OK(cuMemGetInfo_v2(&f, NULL)); OK(cuMemGetInfo_v2(NULL, &t)); HOLDS(held() == t - f);
+    OK(cuMemFreeHost(NULL)); OK(cuMemFree_v2(0)); OK(cuMemFreeAsync(0, 0)); IS(cuMemHostUnregister(NULL), 1);
+    SAY("memory is where its location says");
+}
+
+static void without_context(void) {
+    H context, stream, other, pool; P a, b, c;
+    OK(cuStreamCreate(&stream, 1)); OK(cuDeviceGetDefaultMemPool(&pool, 0)); size_t before = held();
+    OK(cuCtxPopCurrent_v2(&context));
+    OK(cuMemAllocAsync(&a, 2 * MIB, stream)); OK(cuMemAllocFromPoolAsync(&b, 2 * MIB, pool, stream)); IS(cuMemAllocAsync(&c, 2, 0), 201);
+    OK(cuMemFreeAsync(a, stream)); OK(cuMemFreeAsync(b, stream)); OK(cuStreamSynchronize(stream));
+    OK(cuCtxCreate_v2(&other, 0, 0)); OK(cuMemAllocAsync(&a, 2 * MIB, stream)); OK(cuCtxDestroy_v2(other)); /* another one is current */
+    OK(cuMemFreeAsync(a, stream)); OK(cuStreamSynchronize(stream)); OK(cuCtxPushCurrent_v2(context)); OK(cuMemPoolTrimTo(pool, 0)); HOLDS(held() == before);
+    OK(cuStreamDestroy_v2(stream));
+    SAY("a stream knows its context and device where the thread has none");
+}
+
+static void libraries(void) {
+    static const char code[] = ".version 6.0\n.target sm_60\n.address_size 64\n.global .align 4 .b8 buf[10485760];\n.visible .entry k() { ret; }\n";
+    H library, other, module; int mode; size_t before = held(), loaded;
+    OK(cuModuleGetLoadingMode(&mode)); int eager = mode == 1;
+    OK(cuLibraryLoadData(&library, code, 0, 0, 0, 0, 0, 0)); HOLDS((held() > before) == eager);
+    OK(cuLibraryGetModule(&module, library)); loaded = held() - before; HOLDS(loaded >= 10 * MIB);
+    OK(cuCtxCreate_v2(&other, 0, 0)); size_t after = held(); /* the new one is current */
+    OK(cuLibraryGetModule(&module, library)); HOLDS(held() - after == (eager ? 0 : loaded));
+    OK(cuCtxDestroy_v2(other)); HOLDS(held() == before + loaded); OK(cuLibraryUnload(library)); HOLDS(held() == before);
+    SAY("a library is loaded into every context that has it");
+}
+
+static void reset(H context) {
+    unsigned flags; int active; P a, b; H again, pool; PoolProps props = {.alloc = 1, .location_type = 1};
+    OK(cuDevicePrimaryCtxRetain(&again, 0)); HOLDS(again == context);
+    OK(cuMemPoolCreate(&pool, &props)); OK(cuMemAlloc_v2(&a, 8 * MIB)); OK(cuMemAllocFromPoolAsync(&b, 2 * MIB, pool, 0));
+    OK(cuDevicePrimaryCtxReset_v2(0)); OK(cuDevicePrimaryCtxGetState(0, &flags, &active)); HOLDS(!active);
+    IS(cuMemAlloc_v2(&a, 10), 709); OK(cuDevicePrimaryCtxRetain(&again, 0)); OK(cuCtxSetCurrent(again));
+    IS(cuMemFree_v2(a), 1); OK(cuMemFreeAsync(b, 0)); OK(cuMemPoolDestroy(pool));
+    OK(cuDevicePrimaryCtxRelease_v2(0)); OK(cuDevicePrimaryCtxRelease_v2(0)); /* of three retains */
+    SAY("a reset ends what is in the primary context, and no retain");
 }
 
 static void other_process(char *self) {
@@ -301,11 +382,23 @@ static int lost(void) {
     return 0;
 }
 
+/* For each name that is given: whether it is exported, what a look-up of the newest version answers, and the same address or another. */
+static int names(int count, char **name) {
+    int version; OK(cuDriverGetVersion(&version)); printf("version %d\n", version);
+    for (int at = 0; at < count; at++) {
+        void *found = 0, *exported = dlsym(RTLD_DEFAULT, name[at]); int status = 9;
+        OK(cuGetProcAddress_v2(name[at], &found, 99999, 0, &status));
+        printf("%s %s %d %s\n", name[at], exported ? "exported" : "absent", status, !found ? "nowhere" : found == exported ? "there" : "elsewhere");
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "names")) return names(argc - 2, argv + 2);
     if (argc > 1 && !strcmp(argv[1], "ipc")) return opener();
     if (argc > 1) return lost();
     int n, version; char name[64]; size_t total, f, t; H context, current, module, function, none; P a; size_t size;
-    OK(cuDriverGetVersion(&version)); HOLDS(version == 12040);
+    OK(cuDriverGetVersion(&version)); HOLDS(version == atoi(getenv("CUDA_WANTED") ? getenv("CUDA_WANTED") : "12040"));
     IS(cuDeviceGetCount(&n), 3);
     if (!getenv("SIMGPU_NODE")) { IS(cuInit(0), 100); SAY("without a node there is no device"); return 0; }
     IS(cuInit(1), 1);
@@ -317,12 +410,13 @@ int main(int argc, char **argv) {
     OK(cuCtxCreate_v2(&none, 0, 0)); OK(cuCtxDestroy_v2(none)); OK(cuCtxGetCurrent(&current)); HOLDS(current == context);
     memory();
     OK(cuModuleLoadData(&module, PTX)); OK(cuModuleGetFunction(&function, module, "spin_ns"));
-    IS(cuModuleGetFunction(&none, module, "absent"), 500); IS(cuModuleLoadData(&none, "not PTX"), 218);
+    IS(cuModuleGetFunction(&none, module, "absent"), 500); IS(cuModuleLoadData(&none, "not PTX"), 200);
     OK(cuModuleGetGlobal_v2(&a, &size, module, "table")); HOLDS(size == 4096);
     int blocks; OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0)); HOLDS(blocks > 0);
     char id[16] = {1}; const void *table; IS(cuGetExportTable(&table, id), 500);
     pools(); virtual_memory(); work(function); graphs(function, context); lookups(); other_process(argv[0]);
-    OK(cuModuleUnload(module)); OK(cuDevicePrimaryCtxRelease_v2(0)); IS(cuDevicePrimaryCtxRelease_v2(0), 201);
+    locations(version); without_context(); libraries();
+    OK(cuModuleUnload(module)); reset(context); OK(cuDevicePrimaryCtxRelease_v2(0)); IS(cuDevicePrimaryCtxRelease_v2(0), 201);
     IS(cuMemAlloc_v2(&a, 10), 709);
     SAY("all is well");
     return 0;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use simgpu::{Node, NodeSpec, Presence, Setting};
+use simgpu::{DEFAULT_PERSONALITY, LookUp, Node, NodeSpec, Presence, Setting, personalities};
 
 /// A folder with the library under the names that programs look for, a node, and a compiled client.
 struct Bench {
@@ -33,11 +33,20 @@ fn library() -> PathBuf {
 impl Bench {
     /// None without a C compiler.
     fn set_up(preset: &str) -> Option<Self> {
+        Self::with_driver(preset, DEFAULT_PERSONALITY)
+    }
+
+    /// The same with the library and the node of a driver.
+    fn with_driver(preset: &str, key: &str) -> Option<Self> {
         let bench = Self { folder: tempfile::tempdir().unwrap() };
-        std::fs::create_dir(bench.path("lib")).unwrap();
-        std::os::unix::fs::symlink(library(), bench.path("lib/libcuda.so.1")).unwrap();
-        std::os::unix::fs::symlink("libcuda.so.1", bench.path("lib/libcuda.so")).unwrap();
-        Node::create(&bench.path("node"), &NodeSpec::preset(preset).unwrap()).unwrap();
+        let stage = Command::new(env!("CARGO_BIN_EXE_fakecuda-stage"))
+            .args([library(), bench.path("sim")])
+            .output()
+            .unwrap();
+        assert!(stage.status.success(), "{}", text(&stage));
+        std::os::unix::fs::symlink(bench.path("sim").join(key), bench.path("lib")).unwrap();
+        let spec = NodeSpec::preset(preset).unwrap().with_driver(key).unwrap();
+        Node::create(&bench.path("node"), &spec).unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.c");
         let mut cc = Command::new("cc");
         cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(bench.path("client")).arg(source);
@@ -84,6 +93,46 @@ fn a_linked_c_program_finds_everything_as_on_a_gpu() {
         text(&output)
     );
     assert!(text(&output).ends_with("all is well\n"), "{}", text(&output));
+}
+
+#[test]
+fn a_linked_c_program_runs_on_every_driver() {
+    for driver in personalities() {
+        let Some(bench) = Bench::with_driver("v100x8", &driver.key) else { return };
+        let mut client = bench.client();
+        client.env("SIMGPU_NODE", bench.path("node")).env("CUDA_WANTED", driver.cuda.to_string());
+        client.env("STEP_MIB", driver.pool_step_mib.to_string());
+        if driver.look_up == LookUp::Foreign {
+            client.env("FOREIGN", "1");
+        }
+        let said = text(&client.output().unwrap());
+        assert!(said.ends_with("all is well\n"), "{}: {said}", driver.key);
+    }
+}
+
+#[test]
+fn exports_look_ups_and_version_of_each_driver_agree() {
+    let names = [("cuMemAllocAsync", 11020), ("cuGreenCtxCreate", 12040), ("cuStreamGetDevice", 12080)];
+    for driver in personalities() {
+        let Some(bench) = Bench::with_driver("h200x1", &driver.key) else { return };
+        let mut client = bench.client();
+        let said = text(&client.arg("names").args(names.map(|(name, _)| name)).output().unwrap());
+        let place = if driver.look_up == LookUp::Foreign { "elsewhere" } else { "there" };
+        let lines = names.map(|(name, since)| match driver.has(since) {
+            true => format!("{name} exported 0 {place}\n"),
+            false => format!("{name} absent 1 nowhere\n"),
+        });
+        assert_eq!(said, format!("version {}\n{}", driver.cuda, lines.concat()), "{}", driver.key);
+    }
+}
+
+#[test]
+fn a_library_of_another_driver_than_the_nodes_is_refused() {
+    let Some(bench) = Bench::with_driver("h200x1", "610") else { return };
+    let mut client = bench.client();
+    client.env("SIMGPU_NODE", bench.path("node")).env("LD_LIBRARY_PATH", bench.path("sim"));
+    let said = text(&client.output().unwrap());
+    assert!(said.contains("550.163.01, and the node has 610.43.02; use the one in sim/610"), "{said}");
 }
 
 #[test]

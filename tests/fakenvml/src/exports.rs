@@ -16,10 +16,6 @@ use crate::session::{device, handle, identity, init, session, shutdown};
 use crate::status::{self, Answer, Failure, Status};
 use crate::wall::{self, calls};
 
-/// A 550-series driver, with CUDA 12.4.
-const DRIVER_VERSION: &str = "550.163.01";
-const NVML_VERSION: &str = "12.550.163.01-simulated";
-const CUDA_VERSION: c_int = 12_040;
 /// Of how many processes the real driver keeps accounts.
 const ACCOUNTED: u32 = 4000;
 
@@ -50,8 +46,8 @@ extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
 }
 
 calls! {
-    nvmlSystemGetCudaDriverVersion() -> (version: c_int) { Ok((CUDA_VERSION,)) }
-    nvmlSystemGetCudaDriverVersion_v2() -> (version: c_int) { Ok((CUDA_VERSION,)) }
+    nvmlSystemGetCudaDriverVersion() -> (version: c_int) { Ok((cuda_version(),)) }
+    nvmlSystemGetCudaDriverVersion_v2() -> (version: c_int) { Ok((cuda_version(),)) }
     nvmlUnitGetCount() -> (count: u32) { session().map(|_| (0,)) }
     nvmlDeviceGetCount() -> (count: u32) { gpu_count() }
     nvmlDeviceGetCount_v2() -> (count: u32) { gpu_count() }
@@ -185,12 +181,23 @@ macro_rules! texts {
 }
 
 texts! {
-    nvmlSystemGetDriverVersion() session().map(|_| DRIVER_VERSION.into());
-    nvmlSystemGetNVMLVersion() session().map(|_| NVML_VERSION.into());
+    nvmlSystemGetDriverVersion() session().map(|session| session.node.spec().driver.version.clone());
+    nvmlSystemGetNVMLVersion() session().map(|session| nvml_version(&session.node.spec().driver));
     nvmlSystemGetProcessName(pid: u32) session().and_then(|_| process_name(pid));
     nvmlDeviceGetName(of: Handle) device(of).map(|device| device.model().name.clone());
     nvmlDeviceGetUUID(of: Handle) identity(of).map(|device| device.spec().uuid_text());
     nvmlDeviceGetSerial(of: Handle) device(of).map(|device| device.serial());
+}
+
+/// Answered without `nvmlInit`, too, and without a node.
+fn cuda_version() -> c_int {
+    let driver = session().map(|session| session.node.spec().driver.clone());
+    let of_the_node = || simgpu::Node::from_env().map(|node| node.spec().driver.clone());
+    driver.or_else(|_| of_the_node()).unwrap_or_default().cuda
+}
+
+fn nvml_version(driver: &simgpu::Personality) -> String {
+    format!("{}.{}-simulated", driver.cuda / 1000, driver.version)
 }
 
 /// The caller says which version of the structure it has.

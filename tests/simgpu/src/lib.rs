@@ -16,6 +16,7 @@ mod layout;
 mod lock;
 mod model;
 mod node;
+mod personality;
 mod preset;
 mod process;
 mod queue;
@@ -30,6 +31,7 @@ pub use faults::{ComputeMode, MigMode, Needs, Presence, Setting, Settings, Virtu
 pub use layout::{MARKS, QUEUE_LENGTH};
 pub use model::{Architecture, Brand, Clocks, Compute, Link, Memory, Mig, Model, Power, Temperature, models};
 pub use node::{BadNode, Node};
+pub use personality::{DEFAULT_PERSONALITY, DRIVER_VARIABLE, Loading, LookUp, Personality, personalities};
 pub use preset::{BadPreset, GpuSpec, MAX_GPUS, NodeSpec, presets};
 pub use process::{Context, Process, Refusal};
 pub use shared::Shared;

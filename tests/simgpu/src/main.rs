@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use simgpu::{
-    BadNode, BadPreset, Blocks, ComputeMode, Gpu, MigMode, Needs, Node, NodeSpec, Presence, Setting,
-    Virtualization,
+    BadNode, BadPreset, Blocks, ComputeMode, DRIVER_VARIABLE, Gpu, MigMode, Needs, Node, NodeSpec, Presence,
+    Setting, Virtualization,
 };
 use thiserror::Error;
 
@@ -33,6 +33,9 @@ enum Command {
         /// A preset's name (see `simgpu models`) or the path of a preset file
         #[arg(long, value_name = "NAME|PATH")]
         preset: String,
+        /// The driver: 535, 550, 570, 580 or 610; else SIMGPU_DRIVER, else the preset's
+        #[arg(long, value_name = "KEY")]
+        driver: Option<String>,
         /// Replace FILE if it exists; programs that use the old one keep it
         #[arg(long)]
         force: bool,
@@ -185,7 +188,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Create { preset, force, file } => create(&preset, force, file),
+        Command::Create { preset, driver, force, file } => create(&preset, driver, force, file),
         Command::Show { file, json } => show::node(&Node::attach(&file)?, json),
         Command::Log { file, gpu } => log(file, gpu),
         Command::Set(set) => apply(set),
@@ -195,8 +198,13 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn create(preset: &str, force: bool, file: PathBuf) -> Result<(), Failure> {
+fn create(preset: &str, driver: Option<String>, force: bool, file: PathBuf) -> Result<(), Failure> {
     let spec = NodeSpec::preset(preset)?;
+    let driver = driver.or_else(|| std::env::var(DRIVER_VARIABLE).ok()).filter(|key| !key.is_empty());
+    let spec = match driver {
+        Some(key) => spec.with_driver(&key)?,
+        None => spec,
+    };
     if force
         && let Err(source) = std::fs::remove_file(&file)
         && source.kind() != std::io::ErrorKind::NotFound

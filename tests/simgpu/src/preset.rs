@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::model::{MODELS, Model, models};
+use crate::personality::Personality;
 
 /// Most GPUs a node can have.
 pub const MAX_GPUS: usize = 16;
@@ -42,15 +43,20 @@ impl GpuSpec {
 pub struct NodeSpec {
     /// The preset it was made from.
     pub preset: String,
+    /// Its driver.
+    #[serde(default)]
+    pub driver: Personality,
     /// Its GPUs, at least one and at most [`MAX_GPUS`].
     pub gpus: Vec<GpuSpec>,
 }
 
-/// A preset file: which models a node has. In TOML, `[[gpu]]` tables with `model`, `count`, `island`.
+/// A preset file: which models a node has. In TOML, `[[gpu]]` tables with `model`, `count`,
+/// `island`, and perhaps the `driver`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PresetFile {
     about: String,
+    driver: Option<String>,
     gpu: Vec<PresetGpus>,
 }
 
@@ -101,6 +107,16 @@ pub enum BadPreset {
         name: String,
         /// What it wants.
         model: String,
+        /// What there is.
+        known: String,
+    },
+    /// A driver that isn't there.
+    #[error("{name} wants the driver `{driver}`, which is unknown; drivers are {known}")]
+    Driver {
+        /// What wants it: a preset's name or path, or the command.
+        name: String,
+        /// Its key.
+        driver: String,
         /// What there is.
         known: String,
     },
@@ -159,8 +175,25 @@ impl NodeSpec {
                 gpus.push(numbered(name, gpus.len(), group.island, model.clone()));
             }
         }
-        Ok(Self { preset: name.into(), gpus })
+        let driver = match &file.driver {
+            Some(key) => driver(name, key)?,
+            None => Personality::default(),
+        };
+        Ok(Self { preset: name.into(), driver, gpus })
     }
+
+    /// The same node with another driver.
+    pub fn with_driver(self, key: &str) -> Result<Self, BadPreset> {
+        Ok(Self { driver: driver(&self.preset, key)?, ..self })
+    }
+}
+
+fn driver(preset: &str, key: &str) -> Result<Personality, BadPreset> {
+    Personality::named(key).ok_or_else(|| BadPreset::Driver {
+        name: preset.into(),
+        driver: key.into(),
+        known: Personality::keys(),
+    })
 }
 
 fn model(preset: &str, key: &str) -> Result<Model, BadPreset> {
@@ -252,6 +285,20 @@ mod tests {
         let message =
             NodeSpec::parse("mine", "about = \"x\"\n[[gpu]]\nmodel = \"k80\"").unwrap_err().to_string();
         assert!(message.contains("k80") && message.contains("a100-sxm4-40gb"), "{message}");
+    }
+
+    #[test]
+    fn a_preset_with_an_unknown_driver_is_refused() {
+        let text = "about = \"x\"\ndriver = \"340\"\n[[gpu]]\nmodel = \"a30\"";
+        let message = NodeSpec::parse("mine", text).unwrap_err().to_string();
+        assert!(message.contains("340") && message.contains("535, 550, 570, 580, 610"), "{message}");
+    }
+
+    #[test]
+    fn a_preset_without_a_driver_has_550() {
+        let node = NodeSpec::preset("mixed").unwrap();
+        assert_eq!(node.driver.key, "550");
+        assert_eq!(node.with_driver("610").unwrap().driver.cuda, 13_050);
     }
 
     #[test]

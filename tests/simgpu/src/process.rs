@@ -102,7 +102,7 @@ impl Node {
     }
 
     /// Takes away what dead processes held, unless a GPU was told to keep that for a while.
-    pub(crate) fn reap(&self) {
+    pub fn reap(&self) {
         for (slot, stamp) in stamps(self.words()) {
             if !self.world().is_alive(Stamp(stamp)) && !self.lingers(slot) {
                 self.forget(stamp);

@@ -12,6 +12,7 @@ use crate::Failure;
 #[derive(Serialize)]
 struct NodeShown {
     preset: String,
+    driver: String,
     simulated: bool,
     gpus: Vec<GpuShown>,
 }
@@ -74,7 +75,12 @@ impl GpuShown {
 /// Shows a node.
 pub(crate) fn node(node: &Node, json: bool) -> Result<(), Failure> {
     let gpus = node.gpus().map(|gpu| GpuShown::of(node, gpu)).collect();
-    let shown = NodeShown { preset: node.spec().preset.clone(), simulated: true, gpus };
+    let shown = NodeShown {
+        preset: node.spec().preset.clone(),
+        driver: node.spec().driver.version.clone(),
+        simulated: true,
+        gpus,
+    };
     let text = if json { as_json(&shown)? } else { as_table(&shown) };
     Ok(writeln!(io::stdout(), "{text}")?)
 }
@@ -98,7 +104,7 @@ fn as_table(shown: &NodeShown) -> String {
             lines(gpu.processes.iter().map(|held| format!("{} ({} MiB)", held.pid, held.memory_mib))),
         ]);
     }
-    format!("Simulated node, preset {}\n{table}", shown.preset)
+    format!("Simulated node, preset {}, driver {}\n{table}", shown.preset, shown.driver)
 }
 
 fn modes(gpu: &GpuShown) -> String {
@@ -139,10 +145,16 @@ pub(crate) fn models() -> Result<(), Failure> {
         let row = [key.into(), model.name.clone(), memory.to_string(), Blocks::to_string(&model.context())];
         models.add_row(row.into_iter().chain([model.compute.sm_count.to_string()]));
     }
+    let mut drivers = Table::new();
+    drivers.load_style(UTF8_BORDERS_ONLY).set_header(["Driver", "Version", "CUDA"]);
+    for driver in simgpu::personalities() {
+        let cuda = format!("{}.{}", driver.cuda / 1000, driver.cuda % 1000 / 10);
+        drivers.add_row([driver.key, driver.version, cuda]);
+    }
     let mut presets = Table::new();
     presets.load_style(UTF8_BORDERS_ONLY).set_header(["Preset", "GPUs", "What it is"]);
     for (name, about) in simgpu::presets() {
         presets.add_row([name.into(), NodeSpec::preset(name)?.gpus.len().to_string(), about]);
     }
-    Ok(writeln!(io::stdout(), "{models}\n{presets}")?)
+    Ok(writeln!(io::stdout(), "{models}\n{presets}\n{drivers}")?)
 }

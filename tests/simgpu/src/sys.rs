@@ -1,13 +1,22 @@
-//! The only unsafe code of the engine: mapping a file, sleeping on a word, reading the clock.
+//! The only unsafe code of the engine: mapping a file, sleeping on a word, reading the clock, asking for a process.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::units::Time;
+
+/// Whether there is a process with this number that the calling one may not signal: `/proc` may hide it.
+pub(crate) fn is_hidden(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 is sent to no process; the call only asks whether it could be.
+    let result = unsafe { libc::kill(pid, 0) };
+    result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
 
 /// A file mapped shared and writable, as words. Unmapped when dropped.
 #[derive(Debug)]
@@ -76,12 +85,22 @@ pub(crate) fn wake(word: &AtomicU64, count: i32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// CLOCK_MONOTONIC.
+/// The machine's CLOCK_MONOTONIC, whichever time namespace this process began in: a GPU's clock is in none.
 pub(crate) fn monotonic() -> Time {
+    static AHEAD_NS: LazyLock<i64> = LazyLock::new(|| {
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let line = offsets.lines().find_map(|line| line.strip_prefix("monotonic"));
+        let numbers = line.and_then(|line| line.trim().split_once(' '));
+        let number = |text: &str| text.trim().parse::<i64>().ok();
+        numbers
+            .and_then(|(s, ns)| number(s)?.checked_mul(1_000_000_000)?.checked_add(number(ns)?))
+            .unwrap_or(0)
+    });
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which lives on this stack.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    Time(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+    let shown = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+    Time(shown.saturating_add_signed(AHEAD_NS.saturating_neg()))
 }
 
 /// The kernel's number of the calling thread.

@@ -63,7 +63,7 @@ pub trait World: fmt::Debug + Send + Sync {
     fn is_alive(&self, process: Stamp) -> bool;
 }
 
-/// This machine: CLOCK_MONOTONIC and `/proc`.
+/// This machine: its CLOCK_MONOTONIC and `/proc`.
 #[derive(Clone, Copy, Debug)]
 pub struct Host;
 
@@ -82,7 +82,11 @@ impl World for Host {
     }
 
     fn is_alive(&self, process: Stamp) -> bool {
-        life(process.id()).is_some_and(|life| life.stamp.is_same(process) && life.state != State::Ended)
+        // One that `/proc` hides from this process, as a unit with ProtectProc= has it, is left to those who see it.
+        life(process.id()).map_or_else(
+            || std::env::var_os(crate::PROC_VARIABLE).is_none() && sys::is_hidden(process.id()),
+            |life| life.stamp.is_same(process) && life.state != State::Ended,
+        )
     }
 }
 

@@ -23,11 +23,15 @@ pub(crate) fn alloc_low(out: Out<Host>, size: u32) -> Outcome {
 
 pub(crate) fn alloc_with_flags(out: Out<Host>, size: usize, flags: u32) -> Outcome {
     out.check()?;
-    if size == 0 || flags & !ALLOC_FLAGS != 0 {
+    if flags & !ALLOC_FLAGS != 0 {
         return Err(Status::InvalidValue);
     }
     let driver = driver()?;
     let mut table = driver.table();
+    if size == 0 {
+        table.current()?;
+        return out.put(Host::NULL);
+    }
     let length = (size as u64).checked_next_multiple_of(4096).ok_or(Status::OutOfMemory)?;
     let backing = Backing::mapped(length)?;
     let at = backing.host(0, length)?;
@@ -43,8 +47,12 @@ fn add(table: &mut Table, at: Host, size: u64, kind: Kind, backing: Backing) -> 
     Ok(())
 }
 
+/// Null is nothing to free: 0 on driver 590.48.01 (lupine issue 850 and pull request 858).
 pub(crate) fn free(at: Host) -> Outcome {
     let driver = driver()?;
+    if at == Host::NULL {
+        return Ok(());
+    }
     let (context, kind) = starting_at(driver, at)?;
     if !matches!(kind, Kind::Pinned(_)) {
         return Err(Status::InvalidValue);
@@ -79,10 +87,15 @@ pub(crate) fn register(at: Host, size: usize, flags: u32) -> Outcome {
     add(&mut table, at, size as u64, Kind::Registered(flags), Backing::borrowed(at, size as u64))
 }
 
+/// Null is an invalid value on driver 590.48.01 (lupine pull request 858), unlike for `cuMemFreeHost`.
 pub(crate) fn unregister(at: Host) -> Outcome {
     let driver = driver()?;
+    if at == Host::NULL {
+        return Err(Status::InvalidValue);
+    }
     match starting_at(driver, at) {
         Ok((context, Kind::Registered(_))) => take_out(driver, at, context),
+        Ok((_, Kind::Pinned(_))) => Err(Status::InvalidValue),
         _ => Err(Status::HostMemoryNotRegistered),
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod external;
 pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod ipc;
+pub(crate) mod location;
 pub(crate) mod managed;
 pub(crate) mod multicast;
 pub(crate) mod pointer;

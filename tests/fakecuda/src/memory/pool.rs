@@ -1,13 +1,15 @@
 //! Stream-ordered memory. A pool pays for blocks when it first needs them and keeps what is freed until a
 //! synchronisation finds it above its threshold.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
 use crate::memory::alloc::{add, drop_range};
 use crate::memory::backing::Backing;
-use crate::memory::heap::{Heap, Placement, whole_blocks};
+use crate::memory::heap::{BLOCK, Heap, Placement, whole_blocks};
+use crate::memory::location::{DEVICE, Location, Site};
 use crate::memory::ranges::Kind;
 use crate::memory::virt::Access;
 use crate::op::{GraphMemory, Op};
@@ -29,14 +31,17 @@ const POOL_ADDRESSES: u64 = 1 << 38;
 
 /// A pool.
 pub(crate) struct Pool {
-    device: usize,
+    location: Location,
+    site: Site,
     heap: Heap,
     /// Where its addresses come from, if it took them from the reservation line.
     reserved_at: Option<u64>,
-    /// Blocks paid for and unused.
-    resting: u64,
-    /// Blocks paid for.
-    reserved: u64,
+    /// What it has of each device.
+    accounts: BTreeMap<usize, Account>,
+    /// Bytes in live allocations that have addresses of the host.
+    mapped_used: u64,
+    /// It grows by multiples of this.
+    step: u64,
     reserved_high: u64,
     used_high: u64,
     /// Used by graphs, whose addresses are not the heap's business at run time.
@@ -49,15 +54,46 @@ pub(crate) struct Pool {
     shareable: bool,
 }
 
+/// What a pool has of one device.
+#[derive(Clone, Copy, Default)]
+struct Account {
+    /// Blocks paid for and unused.
+    resting: u64,
+    /// Blocks paid for.
+    reserved: u64,
+}
+
+impl Account {
+    /// Pays for blocks, from what rests first, and grows by whole steps, or by no more than is needed where there is no
+    /// room for that.
+    fn pay(&mut self, bytes: u64, step: u64, charge: impl Fn(u64) -> Outcome) -> Outcome {
+        let new = bytes - bytes.min(self.resting);
+        let mut grown = new.checked_next_multiple_of(step).ok_or(Status::OutOfMemory)?;
+        if grown > 0 && charge(grown).is_err() {
+            grown = new;
+            charge(grown)?;
+        }
+        self.reserved += grown;
+        self.resting = self.resting + grown - bytes;
+        Ok(())
+    }
+}
+
 impl Pool {
-    /// A pool of a device over these addresses.
+    /// A pool over these addresses, for plain memory of a device.
     pub(crate) fn new(device: usize, start: u64, length: u64) -> Self {
+        Self::at(Location::on(device as i32), Site::Device(device), start, length)
+    }
+
+    fn at(location: Location, site: Site, start: u64, length: u64) -> Self {
         Self {
-            device,
+            location,
+            site,
             heap: Heap::new(start, length),
             reserved_at: None,
-            resting: 0,
-            reserved: 0,
+            accounts: BTreeMap::new(),
+            mapped_used: 0,
+            step: crate::personality::own().pool_step_mib << 20,
             reserved_high: 0,
             used_high: 0,
             graph_used: 0,
@@ -70,12 +106,20 @@ impl Pool {
 
     /// The pool behind graphs' memory nodes: keeps what it has until it is trimmed.
     pub(crate) fn graphs(device: usize, start: u64, length: u64) -> Self {
-        Self { threshold: u64::MAX, ..Self::new(device, start, length) }
+        Self { threshold: u64::MAX, step: BLOCK, ..Self::new(device, start, length) }
     }
 
     /// Whether other processes may open it.
     pub(crate) fn is_shareable(&self) -> bool {
         self.shareable && !self.gone
+    }
+
+    /// The device that an allocation is counted on, for a stream of a device.
+    const fn device_for(&self, stream: usize) -> usize {
+        match self.site {
+            Site::Device(device) | Site::Managed(Some(device)) => device,
+            Site::Host | Site::Managed(None) => stream,
+        }
     }
 
     /// What an allocation of so many bytes takes of the heap.
@@ -84,73 +128,107 @@ impl Pool {
     }
 
     fn used(&self) -> u64 {
-        self.heap.used() + self.graph_used
+        self.heap.used() + self.mapped_used + self.graph_used
+    }
+
+    fn reserved(&self) -> u64 {
+        self.accounts.values().map(|account| account.reserved).sum()
+    }
+
+    fn resting(&self) -> u64 {
+        self.accounts.values().map(|account| account.resting).sum()
     }
 
     fn note(&mut self) {
-        self.reserved_high = self.reserved_high.max(self.reserved);
+        self.reserved_high = self.reserved_high.max(self.reserved());
         self.used_high = self.used_high.max(self.used());
     }
 
-    /// Pays for blocks, from what rests first.
-    fn pay(
-        resting: &mut u64,
-        reserved: &mut u64,
-        bytes: u64,
-        charge: impl FnOnce(u64) -> Outcome,
-    ) -> Outcome {
-        let from_rest = bytes.min(*resting);
-        let new = bytes - from_rest;
-        if new > 0 {
-            charge(new)?;
-        }
-        *resting -= from_rest;
-        *reserved += new;
-        Ok(())
+    fn pay(&mut self, device: usize, bytes: u64, charge: impl Fn(u64) -> Outcome) -> Outcome {
+        self.accounts.entry(device).or_default().pay(bytes, self.step, charge)
     }
 
-    fn place(&mut self, size: u64, charge: impl FnOnce(u64) -> Outcome) -> Outcome<Placement> {
-        let size = self.size_of(size).ok_or(Status::OutOfMemory)?;
-        let (resting, reserved) = (&mut self.resting, &mut self.reserved);
-        let placement = self.heap.place(size, |bytes| Self::pay(resting, reserved, bytes, charge))?;
+    fn place(&mut self, device: usize, size: u64, charge: impl Fn(u64) -> Outcome) -> Outcome<Placement> {
+        let placement = match self.site {
+            Site::Device(_) => {
+                let size = self.size_of(size).ok_or(Status::OutOfMemory)?;
+                let (account, step) = (self.accounts.entry(device).or_default(), self.step);
+                self.heap.place(size, |bytes| account.pay(bytes, step, charge))?
+            }
+            // One address for host and devices, and whole blocks.
+            Site::Host | Site::Managed(_) => {
+                let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
+                let backing = Arc::new(Backing::mapped(length)?);
+                let base = backing.host(0, length)?.address();
+                self.pay(device, length, charge)?;
+                self.mapped_used += size;
+                Placement { base, backing, offset: 0 }
+            }
+        };
         self.note();
         Ok(placement)
     }
 
-    /// Gives up resting blocks until at most `keep` bytes are reserved; says how many.
-    fn trim(&mut self, keep: u64) -> u64 {
-        let excess = self.reserved.saturating_sub(keep).next_multiple_of(crate::memory::heap::BLOCK);
-        let given = excess.min(self.resting);
-        self.resting -= given;
-        self.reserved -= given;
-        given
+    /// Ends an allocation; how many bytes of blocks that set free.
+    fn vacate(&mut self, base: u64, size: u64) -> u64 {
+        match self.site {
+            Site::Device(_) => self.heap.vacate(base, self.size_of(size).unwrap_or(size)),
+            Site::Host | Site::Managed(_) => {
+                self.mapped_used -= size;
+                whole_blocks(size).unwrap_or(0)
+            }
+        }
+    }
+
+    /// Gives up resting blocks, by whole steps, until at most `keep` bytes are reserved; how many of which device.
+    fn trim(&mut self, keep: u64) -> Vec<(usize, u64)> {
+        let mut excess = self.reserved().saturating_sub(keep).next_multiple_of(BLOCK);
+        let mut all = Vec::new();
+        for (device, account) in &mut self.accounts {
+            let given = excess.min(account.resting);
+            let whole = if given == account.reserved { given } else { given - given % self.step };
+            excess -= whole;
+            account.resting -= whole;
+            account.reserved -= whole;
+            all.push((*device, whole));
+        }
+        all
     }
 }
 
-fn charge_on<'a>(driver: &'a Driver, table: &Table, device: usize) -> impl Fn(u64) -> Outcome + use<'a> {
+/// Pays for blocks of a device, where the site is of any.
+fn charge_on<'a>(
+    driver: &'a Driver,
+    table: &Table,
+    site: Site,
+    device: usize,
+) -> impl Fn(u64) -> Outcome + use<'a> {
     let gpu = table.gpu(device);
-    move |bytes| driver.charge(gpu, bytes)
+    move |bytes| if site == Site::Host { Ok(()) } else { driver.charge(gpu, bytes) }
 }
 
 fn trim_pool(driver: &Driver, table: &mut Table, handle: u64, keep: impl Fn(&Pool) -> u64) -> bool {
     let Some(pool) = table.pools.get_mut(&handle) else { return false };
-    let given = pool.trim(keep(pool));
-    let gpu = table.devices[table.pools[&handle].device].gpu;
-    driver.refund(gpu, given);
-    given > 0
+    let (given, site) = (pool.trim(keep(pool)), pool.site);
+    let mut any = false;
+    for (device, bytes) in given.into_iter().filter(|_| site != Site::Host) {
+        driver.refund(table.devices[device].gpu, bytes);
+        any |= bytes > 0;
+    }
+    any
 }
 
 /// Gives up everything that rests on a device; says whether that was anything.
 pub(crate) fn trim_all(driver: &Driver, table: &mut Table, device: usize) -> bool {
-    let handles: Vec<u64> =
-        table.pools.iter().filter(|(_, pool)| pool.device == device).map(|(h, _)| *h).collect();
+    let of_device = |pool: &Pool| pool.accounts.contains_key(&device);
+    let handles: Vec<u64> = table.pools.iter().filter(|(_, pool)| of_device(pool)).map(|(h, _)| *h).collect();
     handles.into_iter().fold(false, |any, handle| trim_pool(driver, table, handle, |_| 0) | any)
 }
 
 /// Gives up what rests above each pool's threshold.
 pub(crate) fn trim_to_thresholds(driver: &Driver, table: &mut Table) {
     let resting: Vec<u64> =
-        table.pools.iter().filter(|(_, pool)| pool.resting > 0).map(|(h, _)| *h).collect();
+        table.pools.iter().filter(|(_, pool)| pool.resting() > 0).map(|(h, _)| *h).collect();
     for handle in resting {
         trim_pool(driver, table, handle, |pool| pool.threshold);
     }
@@ -162,14 +240,15 @@ pub(crate) fn trim_at_sync(driver: &Driver) {
 }
 
 /// Ends an allocation of a pool; its blocks rest.
-pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, base: u64, size: u64) {
+pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, device: usize, base: u64, size: u64) {
     let exported = crate::memory::shared::part(driver, table, base);
     if let Some(pool) = table.pools.get_mut(&handle) {
-        let freed = pool.heap.vacate(base, pool.size_of(size).unwrap_or(size));
+        let freed = pool.vacate(base, size);
+        let account = pool.accounts.entry(device).or_default();
         // What others may hold the pool does not keep.
         match exported {
-            true => pool.reserved -= freed,
-            false => pool.resting += freed,
+            true => account.reserved -= freed,
+            false => account.resting += freed,
         }
     }
     end_if_unused(driver, table, handle);
@@ -177,7 +256,7 @@ pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, base: u64,
 
 /// A pool that was destroyed ends when nothing of it is in use.
 fn end_if_unused(driver: &Driver, table: &mut Table, handle: u64) {
-    let unused = |pool: &&Pool| pool.gone && pool.heap.used() == 0;
+    let unused = |pool: &&Pool| pool.gone && pool.used() == 0;
     let Some(start) = table.pools.get(&handle).filter(unused).and_then(|pool| pool.reserved_at) else {
         return;
     };
@@ -192,9 +271,9 @@ pub(crate) fn known(table: &Table, handle: u64) -> Outcome<&Pool> {
 }
 
 /// Ends an allocation of a graph; its blocks rest and its address stays the node's.
-pub(crate) fn rest(table: &mut Table, pool: u64, size: u64) {
+pub(crate) fn rest(table: &mut Table, pool: u64, device: usize, size: u64) {
     if let Some(pool) = table.pools.get_mut(&pool) {
-        pool.resting += whole_blocks(size).unwrap_or(0);
+        pool.accounts.entry(device).or_default().resting += whole_blocks(size).unwrap_or(0);
         pool.graph_used -= size;
     }
 }
@@ -228,19 +307,27 @@ fn from_pool(driver: &Driver, stream: &Arc<Stream>, out: Out<u64>, size: usize, 
     if size == 0 {
         return out.put(0);
     }
-    let device = known(&driver.table(), handle)?.device;
+    let (site, device) = {
+        let table = driver.table();
+        let pool = known(&table, handle)?;
+        (pool.site, pool.device_for(find(&table.contexts, stream.context)?.device))
+    };
     if stream.capture().is_some() {
+        // No document says what a graph keeps of a host pool.
+        if site == Site::Host {
+            return Err(Status::NotSupported);
+        }
         let memory = reserve_graph_memory(driver, size, device)?;
         stream.enqueue(driver, Op::Alloc(memory))?;
         return out.put(memory.base);
     }
     let mut table = driver.table();
     crate::fault::check(driver, table.gpu(device))?;
-    let charge = charge_on(driver, &table, device);
+    let charge = charge_on(driver, &table, site, device);
     let pool = table.pools.get_mut(&handle).ok_or(Status::InvalidValue)?;
-    let placement = match pool.place(size, &charge) {
+    let placement = match pool.place(device, size, &charge) {
         Err(Status::OutOfMemory) if trim_all(driver, &mut table, device) => {
-            table.pools.get_mut(&handle).ok_or(Status::InvalidValue)?.place(size, &charge)?
+            table.pools.get_mut(&handle).ok_or(Status::InvalidValue)?.place(device, size, &charge)?
         }
         placement => placement?,
     };
@@ -300,10 +387,10 @@ pub(crate) fn graph_alloc(driver: &Driver, memory: GraphMemory, context: u64) ->
     let mut table = driver.table();
     table.ranges.at(base).filter(|range| range.kind == Kind::Unpaid).ok_or(Status::InvalidValue)?;
     let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
-    let charge = charge_on(driver, &table, device);
+    let charge = charge_on(driver, &table, Site::Device(device), device);
     let handle = table.devices[device].graph_pool;
     let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
-    Pool::pay(&mut pool.resting, &mut pool.reserved, length, charge)?;
+    pool.pay(device, length, charge)?;
     pool.graph_used += size;
     pool.note();
     if let Some(range) = table.ranges.at_mut(base) {
@@ -340,7 +427,7 @@ pub(crate) fn graph_attribute(device: i32, attribute: i32, out: Out<u64>) -> Out
     out.put(match attribute {
         0 => pool.used(),
         1 => pool.used_high,
-        2 => pool.reserved,
+        2 => pool.reserved(),
         3 => pool.reserved_high,
         _ => return Err(Status::InvalidValue),
     })
@@ -354,7 +441,7 @@ pub(crate) fn set_graph_attribute(device: i32, attribute: i32, value: In<u64>) -
     let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
     match (attribute, value.get()?) {
         (1, 0) => pool.used_high = pool.used(),
-        (3, 0) => pool.reserved_high = pool.reserved,
+        (3, 0) => pool.reserved_high = pool.reserved(),
         _ => return Err(Status::InvalidValue),
     }
     Ok(())
@@ -377,10 +464,9 @@ impl PoolProperties {
         Self { allocation_type: 1, handle_types: 0, location_type: 1, location: device, rest: [0; 9] }
     }
 
-    /// The device it names; anything but plain memory on a device is an invalid value.
-    pub(crate) fn device(&self) -> Outcome<i32> {
-        let plain = self.allocation_type == 1 && self.location_type == 1;
-        if plain { Ok(self.location) } else { Err(Status::InvalidValue) }
+    /// Where it is to lie.
+    pub(crate) const fn location(&self) -> Location {
+        Location { allocation: self.allocation_type, kind: self.location_type, number: self.location }
     }
 }
 
@@ -389,18 +475,88 @@ pub(crate) fn create(out: Out<u64>, properties: In<PoolProperties>) -> Outcome {
     let properties = properties.get()?;
     let driver = driver()?;
     let mut table = driver.table();
-    let device = properties.device()?;
-    table.device(device)?;
+    let location = properties.location().normal();
+    let site = location.of_pool(&table)?;
     if properties.handle_types & !POSIX_FILE != 0 {
         return Err(Status::NotSupported);
     }
-    let start = table.reserved.take(POOL_ADDRESSES, 1 << 30).ok_or(Status::OutOfMemory)?;
     let shareable = properties.handle_types == POSIX_FILE;
-    let pool =
-        Pool { reserved_at: Some(start), shareable, ..Pool::new(device as usize, start, POOL_ADDRESSES) };
+    // Pools of the host and managed ones can't be shared with other processes.
+    if shareable && !matches!(site, Site::Device(_)) {
+        return Err(Status::InvalidValue);
+    }
+    let start = table.reserved.take(POOL_ADDRESSES, 1 << 30).ok_or(Status::OutOfMemory)?;
+    let pool = Pool::at(location, site, start, POOL_ADDRESSES);
     let handle = table.handle();
-    table.pools.insert(handle, pool);
+    table.pools.insert(handle, Pool { reserved_at: Some(start), shareable, ..pool });
     out.put(handle)
+}
+
+/// The default pool and the current one of a location of CUDA 13.
+#[derive(Clone, Copy)]
+pub(crate) struct LocationPools {
+    default: u64,
+    current: u64,
+}
+
+/// A `CUmemLocation` by address: type, then number.
+pub(crate) type AnyLocation = In<[i32; 2]>;
+
+fn location_of(location: AnyLocation, allocation: i32) -> Outcome<Location> {
+    let [kind, number] = location.get()?;
+    Ok(Location { allocation, kind, number }.normal())
+}
+
+/// The pools of a location, made at the first question.
+fn pools_of(table: &mut Table, location: Location) -> Outcome<LocationPools> {
+    let site = location.of_pool(table)?;
+    if location.kind == DEVICE
+        && let Site::Device(device) = site
+    {
+        let device = &table.devices[device];
+        return Ok(LocationPools { default: device.default_pool, current: device.pool });
+    }
+    if let Some(pools) = table.location_pools.get(&location) {
+        return Ok(*pools);
+    }
+    let start = table.reserved.take(POOL_ADDRESSES, 1 << 30).ok_or(Status::OutOfMemory)?;
+    let handle = table.handle();
+    table.pools.insert(handle, Pool::at(location, site, start, POOL_ADDRESSES));
+    let pools = LocationPools { default: handle, current: handle };
+    table.location_pools.insert(location, pools);
+    Ok(pools)
+}
+
+/// `cuMemGetDefaultMemPool`.
+pub(crate) fn default_at(out: Out<u64>, location: AnyLocation, allocation: i32) -> Outcome {
+    out.check()?;
+    let location = location_of(location, allocation)?;
+    out.put(pools_of(&mut driver()?.table(), location)?.default)
+}
+
+/// `cuMemGetMemPool`.
+pub(crate) fn current_at(out: Out<u64>, location: AnyLocation, allocation: i32) -> Outcome {
+    out.check()?;
+    let location = location_of(location, allocation)?;
+    out.put(pools_of(&mut driver()?.table(), location)?.current)
+}
+
+/// `cuMemSetMemPool`: the pool must be of this location and allocation type. For plain memory of a device it is
+/// `cuDeviceSetMemPool`.
+pub(crate) fn set_current_at(location: AnyLocation, allocation: i32, pool: u64) -> Outcome {
+    let location = location_of(location, allocation)?;
+    let driver = driver()?;
+    let mut table = driver.table();
+    let pools = pools_of(&mut table, location)?;
+    if known(&table, pool)?.location != location {
+        return Err(Status::InvalidValue);
+    }
+    if location == Location::on(location.number) {
+        table.device_mut(location.number)?.pool = pool;
+    } else {
+        table.location_pools.insert(location, LocationPools { current: pool, ..pools });
+    }
+    Ok(())
 }
 
 pub(crate) fn destroy(handle: u64) -> Outcome {
@@ -419,6 +575,9 @@ pub(crate) fn destroy(handle: u64) -> Outcome {
             device.pool = device.default_pool;
         }
     }
+    for pools in table.location_pools.values_mut().filter(|pools| pools.current == handle) {
+        pools.current = pools.default;
+    }
     Ok(())
 }
 
@@ -433,7 +592,11 @@ pub(crate) fn current_of(out: Out<u64>, device: i32) -> Outcome {
 pub(crate) fn set_current(device: i32, handle: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    if known(&table, handle)?.device as i32 != device {
+    if handle == 0 {
+        return Err(Status::InvalidValue);
+    }
+    known(&table, handle)?;
+    if !usize::try_from(device).is_ok_and(|device| table.pools[&handle].site == Site::Device(device)) {
         return Err(Status::InvalidValue);
     }
     table.device_mut(device)?.pool = handle;
@@ -454,7 +617,7 @@ pub(crate) fn attribute(handle: u64, attribute: i32, out: Host) -> Outcome {
     let pool = known(&table, handle)?;
     let bytes = match attribute {
         RELEASE_THRESHOLD => pool.threshold,
-        RESERVED => pool.reserved,
+        RESERVED => pool.reserved(),
         RESERVED_HIGH => pool.reserved_high,
         USED => pool.used(),
         USED_HIGH => pool.used_high,
@@ -482,7 +645,7 @@ pub(crate) fn set_attribute(handle: u64, attribute: i32, value: Host) -> Outcome
     let pool = table.pools.get_mut(&handle).ok_or(Status::InvalidHandle)?;
     match attribute {
         RELEASE_THRESHOLD => pool.threshold = value.read()?,
-        RESERVED_HIGH if value.read::<u64>()? == 0 => pool.reserved_high = pool.reserved,
+        RESERVED_HIGH if value.read::<u64>()? == 0 => pool.reserved_high = pool.reserved(),
         USED_HIGH if value.read::<u64>()? == 0 => pool.used_high = pool.used(),
         _ if REUSE.contains(&attribute) => pool.reuse[attribute as usize - 1] = value.read()?,
         _ => return Err(Status::InvalidValue),
@@ -499,11 +662,10 @@ pub(crate) fn set_access(handle: u64, list: In<Access>, count: usize) -> Outcome
 }
 
 /// Every device can read and write every pool.
-pub(crate) fn access(out: Out<i32>, handle: u64, location: In<[i32; 2]>) -> Outcome {
+pub(crate) fn access(out: Out<i32>, handle: u64, location: AnyLocation) -> Outcome {
     let driver = driver()?;
     let table = driver.table();
     known(&table, handle)?;
-    let [kind, device] = location.get()?;
-    table.device(device)?;
-    if kind == 1 { out.put(3) } else { Err(Status::InvalidValue) }
+    location_of(location, 1)?.check_access(&table)?;
+    out.put(3)
 }

@@ -11,6 +11,7 @@ use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
 use crate::memory::backing::Backing;
 use crate::memory::heap::BLOCK;
+use crate::memory::location::{Location, Site};
 use crate::memory::ranges::{Kind, Range};
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, copy};
@@ -25,6 +26,8 @@ pub(crate) struct Physical {
     device: usize,
     size: u64,
     handle_types: i32,
+    /// Type and number of its location, as they were given.
+    location: (i32, i32),
     backing: Arc<Backing>,
     /// Handles to it that are not released.
     held: u32,
@@ -41,6 +44,8 @@ enum Payment {
     Own,
     /// As a piece that others may hold, too.
     Shared(Shared),
+    /// Not by any device: it is the host's.
+    Host,
 }
 
 /// `CUmemAllocationProp`.
@@ -65,21 +70,22 @@ pub(crate) struct Access {
 }
 
 impl Properties {
-    fn device(&self, table: &Table) -> Outcome<usize> {
-        if self.kind != 1 || self.location_type != 1 || self.handle_types & !POSIX_FILE != 0 {
+    fn site(&self, table: &Table) -> Outcome<Site> {
+        if self.handle_types & !POSIX_FILE != 0 {
             return Err(Status::InvalidValue);
         }
-        table.device(self.location).map(|_| self.location as usize)
+        let location = Location { allocation: self.kind, kind: self.location_type, number: self.location };
+        location.of_physical(table)
     }
 }
 
 impl Access {
     /// Refuses what no device could be given.
     pub(crate) fn check(&self, table: &Table) -> Outcome {
-        if self.location_type != 1 || ![0, 1, 3].contains(&self.flags) {
+        if ![0, 1, 3].contains(&self.flags) {
             return Err(Status::InvalidValue);
         }
-        table.device(self.location).map(|_| ())
+        Location { allocation: 1, kind: self.location_type, number: self.location }.check_access(table)
     }
 }
 
@@ -90,7 +96,7 @@ const fn whole(size: usize) -> Outcome<u64> {
 
 pub(crate) fn granularity(out: Out<usize>, properties: In<Properties>, option: i32) -> Outcome {
     let properties = properties.get()?;
-    properties.device(&driver()?.table())?;
+    properties.site(&driver()?.table())?;
     if option != 0 && option != 1 {
         return Err(Status::InvalidValue);
     }
@@ -100,10 +106,11 @@ pub(crate) fn granularity(out: Out<usize>, properties: In<Properties>, option: i
 pub(crate) fn reserve(out: Out<u64>, size: usize, align: usize, at: u64, flags: u64) -> Outcome {
     out.check()?;
     let size = whole(size)?;
-    let align = (align as u64).max(BLOCK);
-    if flags != 0 || !align.is_power_of_two() {
+    // Zero is the default alignment.
+    if flags != 0 || align != 0 && !align.is_power_of_two() {
         return Err(Status::InvalidValue);
     }
+    let align = (align as u64).max(BLOCK);
     let driver = driver()?;
     let mut table = driver.table();
     let wished = if at > 0 && at.is_multiple_of(align) { table.reserved.take_at(at, size) } else { None };
@@ -131,26 +138,39 @@ pub(crate) fn create(out: Out<u64>, size: usize, properties: In<Properties>, fla
     let size = whole(size)?;
     let driver = driver()?;
     let mut table = driver.table();
-    let device = properties.device(&table)?;
+    let site = properties.site(&table)?;
     if flags != 0 {
         return Err(Status::InvalidValue);
     }
+    let (device, payment) = match site {
+        Site::Device(device) => {
+            pay(driver, &mut table, device, size)?;
+            (device, Payment::Own)
+        }
+        // Memory of the host can be shared with other processes; here it can't.
+        _ if properties.handle_types != 0 => return Err(Status::NotSupported),
+        Site::Host | Site::Managed(_) => (0, Payment::Host),
+    };
+    let handle = table.handle();
+    let backing = Arc::new(Backing::sparse(size));
+    let (handle_types, location) = (properties.handle_types, (properties.location_type, properties.location));
+    table.physical.insert(
+        handle,
+        Physical { device, size, handle_types, location, backing, held: 1, mapped: 0, payment },
+    );
+    out.put(handle)
+}
+
+/// Takes device memory, what pools have at rest included.
+fn pay(driver: &Driver, table: &mut Table, device: usize, size: u64) -> Outcome {
     let gpu = table.gpu(device);
     crate::fault::check(driver, gpu)?;
     match driver.charge(gpu, size) {
-        Err(Status::OutOfMemory) if crate::memory::pool::trim_all(driver, &mut table, device) => {
-            driver.charge(gpu, size)?;
+        Err(Status::OutOfMemory) if crate::memory::pool::trim_all(driver, table, device) => {
+            driver.charge(gpu, size)
         }
-        charged => charged?,
+        charged => charged,
     }
-    let handle = table.handle();
-    let backing = Arc::new(Backing::sparse(size));
-    let handle_types = properties.handle_types;
-    table.physical.insert(
-        handle,
-        Physical { device, size, handle_types, backing, held: 1, mapped: 0, payment: Payment::Own },
-    );
-    out.put(handle)
 }
 
 pub(crate) fn release(handle: u64) -> Outcome {
@@ -171,6 +191,7 @@ fn settle(driver: &Driver, table: &mut Table, handle: u64) {
     match physical.payment {
         Payment::Own => driver.refund(table.gpu(physical.device), physical.size),
         Payment::Shared(piece) => crate::memory::shared::leave(driver, table, piece),
+        Payment::Host => {}
     }
     table.physical.remove(&handle);
 }
@@ -186,7 +207,7 @@ pub(crate) fn map(base: u64, size: usize, offset: usize, handle: u64, flags: u64
         return Err(Status::InvalidValue);
     }
     if table.ranges.iter().any(|range| range.base < base + size && base < range.base + range.size) {
-        return Err(Status::AlreadyMapped);
+        return Err(Status::InvalidValue);
     }
     let (device, backing) = (physical.device, physical.backing.clone());
     let id = table.handle();
@@ -253,8 +274,8 @@ pub(crate) fn properties(out: Out<Properties>, handle: u64) -> Outcome {
     let driver = driver()?;
     let table = driver.table();
     let physical = find(&table.physical, handle)?;
-    let (handle_types, location) = (physical.handle_types, physical.device as i32);
-    out.put(Properties { kind: 1, handle_types, location_type: 1, location, windows: 0, flags: [0; 8] })
+    let (handle_types, (location_type, location)) = (physical.handle_types, physical.location);
+    out.put(Properties { kind: 1, handle_types, location_type, location, windows: 0, flags: [0; 8] })
 }
 
 /// Makes a file descriptor that another process can import.
@@ -273,6 +294,7 @@ pub(crate) fn export(out: Host, handle: u64, kind: i32, flags: u64) -> Outcome {
     let piece = match payment {
         Payment::Shared(piece) => piece,
         Payment::Own => crate::memory::shared::share(driver, &mut table, gpu, size)?,
+        Payment::Host => return Err(Status::NotSupported),
     };
     if let Some(physical) = table.physical.get_mut(&handle) {
         physical.payment = Payment::Shared(piece);
@@ -314,7 +336,8 @@ pub(crate) fn take(driver: &Driver, table: &mut Table, fd: i32) -> Outcome<u64> 
     crate::memory::shared::join(driver, table, piece)?;
     let handle = table.handle();
     let (handle_types, payment) = (POSIX_FILE, Payment::Shared(piece));
-    let physical = Physical { device, size, handle_types, backing, held: 1, mapped: 0, payment };
+    let location = (1, device as i32);
+    let physical = Physical { device, size, handle_types, location, backing, held: 1, mapped: 0, payment };
     table.physical.insert(handle, physical);
     Ok(handle)
 }
