@@ -28,7 +28,7 @@ TOLERANCE = 0.05
 # A daemon that is stuck is found out after so long here; the unit says 30 s.
 IMPATIENT = "[Service]\nWatchdogSec=2\n"
 # Their numbers, from linux/capability.h.
-CAPABILITIES = {"CAP_KILL": 5, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
+CAPABILITIES = {"CAP_DAC_READ_SEARCH": 2, "CAP_KILL": 5, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
 PLUGIN = '[[profile]]\nname = "gpu-50"\nfraction = 0.5\n[[layout]]\nprofiles = ["gpu-50", "gpu-50"]\n'
 
 
@@ -106,19 +106,44 @@ class Story:
     def installs(self):
         self.machine.run("dpkg", "--install", "/package.deb")
         self.holds("the package installs, and the daemon serves", self.daemon())
-        units = ("tranched.service", "tranched.socket")
-        self.holds("it is enabled", self.machine.run("systemctl", "is-enabled", *units) == "enabled\n" * 2)
+        units = ("tranched.service", "tranched.socket", "tranche-attest.socket", "tranche-job.socket")
+        self.holds("it is enabled", self.machine.run("systemctl", "is-enabled", *units) == "enabled\n" * 4)
         self.machine.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", *units,
                          "tranche-deviceplugin.service", "tranche-slice@half.service")
         self.holds("`systemd-analyze verify` has nothing to say")
 
     def is_confined(self):
-        """What the daemon holds, by the kernel's word, is what its unit bounds it to."""
-        bounded = self.shown("tranched", "CapabilityBoundingSet").upper().split()
-        status = self.machine.run("grep", "^CapEff:", f"/proc/{self.daemon()}/status")
-        held = int(status.split()[1], 16)
-        self.holds(f"the daemon holds {' '.join(sorted(bounded))} and nothing else",
-                   held == sum(1 << CAPABILITIES[name] for name in bounded))
+        """What the daemon's processes hold, by the kernel's word: the one that parses nothing, its helper what is documented."""
+        main = self.daemon()
+        status = lambda pid, line: self.machine.run("grep", f"^{line}:", f"/proc/{pid}/status").split()[1]
+        user = self.machine.run("id", "-u", "tranched").strip()
+        self.holds(f"the daemon's main process is user tranched ({user}) and holds no capability",
+                   status(main, "Uid") == user != "0" and int(status(main, "CapPrm"), 16) == 0)
+        helper = self.machine.run("pgrep", "-P", str(main), "-f", "privileged-helper").strip()
+        self.holds(f"its helper holds {' '.join(sorted(CAPABILITIES))} and nothing else",
+                   int(status(helper, "CapPrm"), 16) == sum(1 << number for number in CAPABILITIES.values()))
+        told = self.machine.run("tranche", "doctor", check=False, said=True)
+        self.holds("doctor says so", f"tranched (uid {user}) holds no capabilities" in told)
+        written = self.machine.run("find", "/", "-xdev", "-path", "/proc", "-prune", "-o", "-user", "tranched", "-print")
+        tree = ("/run/tranche/", "/var/lib/tranche/", "/run/cdi/tranche.dev-")
+        strays = [path for path in written.splitlines() if not path.startswith(tree)]
+        self.holds(f"no file elsewhere is that user's: {strays}", not strays)
+        refused = self.machine.run("runuser", "-u", "tranched", "--", "sh", "-c",
+                                   "mv /run/tranche/lock /run/tranche/x || mv /var/lib/tranche/lib /var/lib/tranche/x",
+                                   check=False)
+        self.holds("it cannot replace what root keeps in its directories", refused is None)
+
+    def gpus_cannot_be_kept_here(self):
+        """The machine's root of cgroups is not the kernel's: nothing outside would be denied, so the daemon refuses."""
+        configuration = self.machine.file("/etc/tranche/tranched.toml")
+        before = configuration.read_text()
+        configuration.write_text(before + "\nonly_slices = true\n")
+        refused = self.machine.run("systemctl", "restart", "tranched", check=False) is None
+        log = self.machine.run("journalctl", "--quiet", "--unit=tranched")
+        configuration.write_text(before)
+        self.machine.run("systemctl", "restart", "tranched")
+        self.holds("with `only_slices` the daemon does not start in a container, and the journal has why",
+                   refused and "`only_slices` cannot be kept" in log and self.daemon())
 
     def users_come(self):
         self.machine.run("usermod", "-aG", "tranche", "alice")
@@ -144,6 +169,12 @@ class Story:
         self.machine.run(*TEAM.split())
         self.machine.run(*TRAIN.split(), user="alice")
         self.training_runs("alice's job runs as alice, in a slice and a cgroup of its own")
+        powers = self.machine.run("sh", "-c", "grep -h -e ^Cap -e ^NoNewPrivs /proc/$(pgrep -u alice -f memory.1Gi | head -1)/status")
+        held = [line.split()[1] for line in powers.splitlines() if not line.startswith("CapBnd")]
+        self.holds("without capabilities, and gains none", held == ["0" * 16] * 4 + ["1"])
+        folder = self.machine.run("stat", "--format=%U %a", "/var/lib/tranche-jobs").strip()
+        self.holds(f"what she attested is kept where neither she nor the daemon can write: {folder}",
+                   folder == "tranche-jobs 700")
         refused = self.machine.run("sh", "-c", "tranche logs -p team train; test $? != 0", user="bob")
         self.holds(f"bob, who is no member, does not see what it prints: {refused.strip()!r}", "team" in refused)
 
@@ -159,7 +190,7 @@ class Story:
     def daemons_come_and_go(self):
         systemctl = lambda *words: lambda: self.machine.run("systemctl", *words)
         self.survives("systemctl restart", systemctl("restart", "tranched"))
-        self.survives("kill -9", systemctl("kill", "--signal=KILL", "tranched"))
+        self.survives("kill -9 of all that is the daemon's", systemctl("kill", "--signal=KILL", "tranched"))
         self.survives("an upgrade", lambda: self.machine.run("dpkg", "--install", "/newer.deb"))
         daemon = self.daemon()
         self.machine.run("systemctl", "reload", "tranched")
@@ -184,8 +215,10 @@ class Story:
         self.machine.run("systemctl", "restart", "tranched")
         self.machine.run("sleep", "3")
         self.holds("a daemon that gets on is left alone", self.shown("tranched", "NRestarts") == "0")
-        self.survives("SIGSTOP, until the watchdog ends it",
+        self.survives("SIGSTOP to all that is the daemon's, until the watchdog ends it",
                       lambda: self.machine.run("systemctl", "kill", "--signal=STOP", "tranched"))
+        helpers = self.machine.run("pgrep", "-c", "-f", "privileged-helper").strip()
+        self.holds("and its helper with it", helpers == "1")
         self.holds("it was the watchdog", self.shown("tranched", "NRestarts") == "1")
 
     def it_reboots(self):
@@ -205,6 +238,16 @@ class Story:
         self.holds("the device plugin waits for a kubelet", self.shown("tranche-deviceplugin", "NRestarts") == "0")
 
     def it_goes(self):
+        main = self.shown("job", "MainPID")
+        self.machine.run("tranche", "slice", "delete", "--force", "half")
+        gone = self.machine.run("test", "-e", f"/proc/{main}", check=False) is None
+        self.holds("a daemon that is no root's ends a process of root's, by its helper", gone)
+        self.machine.run("systemd-run", "--quiet", "--uid=alice", "--unit=alice", "-p", "StandardOutput=null",
+                         *ALICE.split())
+        alice = until("alice's program", lambda: self.slices().get("alice", {}).get("processes"))[0]
+        self.machine.run("tranche", "slice", "delete", "--force", "alice")
+        gone = self.machine.run("test", "-e", f"/proc/{alice}", check=False) is None
+        self.holds("and one of alice's", gone)
         self.machine.run("systemctl", "disable", "--now", "job")
         self.machine.run("dpkg", "--remove", "tranche")
         self.holds("removed, nothing of it runs", self.machine.run("pgrep", "-f", "tranche", check=False) is None)
@@ -221,6 +264,7 @@ class Story:
         before = self.machine.files()
         self.installs()
         self.is_confined()
+        self.gpus_cannot_be_kept_here()
         self.users_come()
         self.a_service_has_a_slice()
         self.a_team_has_jobs()
@@ -234,6 +278,8 @@ class Story:
                    after == before)
         gone = self.machine.run("getent", "group", "tranche", check=False) is None
         self.holds("and no group", gone)
+        gone = self.machine.run("getent", "passwd", "tranched", check=False) is None
+        self.holds("and no user", gone)
 
 
 def main(stage, *packages):

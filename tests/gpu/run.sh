@@ -131,6 +131,16 @@ run_conformance_bare() {
     claim_conformance bare
 }
 
+# Public facts about drivers; those whose function is absent are listed and counted, not claimed.
+run_facts() { # WHERE CMD...
+    local where=$1
+    shift
+    [ -x "$tests/facts" ] || return 0
+    phase "facts about drivers, $where"
+    "$@" "$tests/facts" --json "$out/facts-$where.json" | tee "$out/facts-$where.txt"
+    claim_zero "facts_${where}_failed" "$(sed -n 's/.* \([0-9]*\) failed,.*/\1/p' "$out/facts-$where.txt" | grep . || echo none)" facts
+}
+
 start_daemon() {
     phase "daemon"
     mkdir -p "$work/run" "$work/state"
@@ -258,8 +268,10 @@ report() {
 start_node
 run_probe
 run_conformance_bare
+run_facts bare timeout 300
 if start_daemon; then
     run_conformance_in_slice
+    run_facts slice in_slice facts
     run_clients
     run_torch
     stop_daemon

@@ -10,9 +10,10 @@ use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Permille;
 use tranche_shm::lease::Lease;
 
+use crate::S;
 use crate::program::{self, Life};
 use crate::report::Report;
-use crate::setup::{Action, Policy, Setup, name};
+use crate::setup::{Action, Policy, Setup, name, permille};
 use crate::world::{Event, Sleep, World};
 
 /// Plays a game of some length in nanoseconds.
@@ -25,11 +26,14 @@ pub fn run(setup: &Setup, length: u64) -> Report {
         Some(program::begin(&world, thread, *index - 1))
     };
     let lives = (0..world.threads.len()).map(begin).collect();
-    let mut game = Game { lives, rounds: None, world: Rc::clone(&world) };
+    let mut game = Game { lives, rounds: None, asks_driver_at: SAMPLE, world: Rc::clone(&world) };
     game.daemon_begins();
     game.play();
     world.report.borrow().clone()
 }
+
+/// What a look at the driver tells of, and the time between two.
+const SAMPLE: u64 = S;
 
 struct Game {
     world: Rc<World>,
@@ -37,6 +41,8 @@ struct Game {
     lives: Vec<Option<Life>>,
     /// The daemon, if there is one.
     rounds: Option<Rounds<Premises>>,
+    /// When the daemon next asks the driver what processes computed.
+    asks_driver_at: u64,
 }
 
 /// Where a tenant is for the daemon.
@@ -147,14 +153,31 @@ impl Game {
     fn round(&mut self) {
         self.world.round.set(None);
         let now = self.now();
+        self.ask_driver();
+        self.world.report.borrow_mut().looks += u64::from(self.rounds.is_some());
         let Some(rounds) = &mut self.rounds else { return };
-        self.world.report.borrow_mut().looks += 1;
         let again = rounds.go(now, self.world.stirred.take(), |premises| {
             let slice = &premises.world.slices[premises.tenant];
             slice.heard.get() && slice.rung.take()
         });
         let late = self.world.later(self.world.setup.delays.alarm) - self.world.now.get();
         self.world.round_at(again.nanos() + late);
+    }
+
+    /// What the driver saw processes compute over the last second, as the daemon asks for it.
+    fn ask_driver(&mut self) {
+        let (now, Some(rounds)) = (self.world.now.get(), &mut self.rounds) else { return };
+        if now < self.asks_driver_at {
+            return;
+        }
+        self.asks_driver_at = now + SAMPLE;
+        for (tenant, player) in self.world.setup.tenants.iter().enumerate() {
+            let ran = self.world.report.borrow().ran(tenant, now.saturating_sub(SAMPLE), now);
+            let busy = permille(u32::try_from(ran * 1000 / SAMPLE).unwrap_or(1000).min(1000));
+            for gpu in &player.terms.gpus {
+                rounds.confirm(Instant::from_nanos(now), &name(tenant), *gpu, Some(busy));
+            }
+        }
     }
 
     fn daemon_begins(&mut self) {

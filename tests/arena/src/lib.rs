@@ -9,6 +9,7 @@
 
 mod game;
 pub mod ideal;
+mod lies;
 mod load;
 mod program;
 mod report;
@@ -16,6 +17,7 @@ mod setup;
 mod world;
 
 pub use game::run;
+pub use lies::{Lie, Lies, STRATEGIES, write};
 pub use load::{Chance, Lengths, Load};
 pub use report::Report;
 pub use setup::{Action, Delays, GPU_RULES, Policy, Program, Setup, Tenant, fair, gpu, name, permille};

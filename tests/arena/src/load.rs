@@ -1,5 +1,7 @@
 //! What tenants do with a GPU.
 
+use crate::lies::Lies;
+
 /// Chance that is the same every time.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
@@ -68,6 +70,8 @@ pub enum Load {
         /// What it does on the host between rounds.
         gap: Lengths,
     },
+    /// Launches nothing, and writes what it likes into the record of its process.
+    Lying(Lies),
 }
 
 impl Load {
@@ -80,6 +84,7 @@ impl Load {
     pub const fn kernels(self) -> Lengths {
         match self {
             Self::Saturating { kernels, .. } | Self::Rounds { kernels, .. } => kernels,
+            Self::Lying(_) => Lengths::Fixed(0),
         }
     }
 

@@ -9,6 +9,7 @@ use tranche_policy::{Awaited, Grant, Host, Launch, Place, Spent, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
+use crate::lies::{self, Lie, Lies};
 use crate::load::{Chance, Load};
 use crate::world::{Sleep, World};
 
@@ -68,6 +69,7 @@ impl Thread<'_> {
                 }
                 self.wait();
             }
+            Load::Lying(lies) => self.lie(lies, ends),
             Load::Rounds { batch, gap, .. } => {
                 while self.now() < ends {
                     let began = self.now();
@@ -78,6 +80,27 @@ impl Thread<'_> {
                     let gap = gap.draw(&mut self.chance);
                     self.sleep(Sleep::Until(self.now() + gap));
                 }
+            }
+        }
+    }
+
+    /// Takes the steps of a strategy until its end.
+    fn lie(&self, lies: Lies, ends: u64) {
+        let words = self.world.processes[self.its().process].words_of_record();
+        let slice = &self.world.slices[self.its().tenant];
+        let mut skips = false;
+        for lie in lies.steps().into_iter().cycle() {
+            if self.now() >= ends {
+                return;
+            }
+            if core::mem::take(&mut skips) && !matches!(lie, Lie::Sleep(_)) {
+                continue;
+            }
+            match lie {
+                Lie::Sleep(length) => self.sleep(Sleep::Until(self.now() + length.max(1))),
+                Lie::Wakeup => self.ring(),
+                Lie::If(open) => skips = slice.reader().lease().open != open,
+                _ => lies::write(words, lie, self.now()),
             }
         }
     }
@@ -192,7 +215,7 @@ impl Launch for One<'_, '_> {
         let its = self.thread.its();
         let ahead = match its.program.load {
             Load::Saturating { ahead, .. } => ahead,
-            Load::Rounds { .. } => u32::MAX,
+            Load::Rounds { .. } | Load::Lying(_) => u32::MAX,
         };
         while its.in_flight.get() >= ahead {
             self.thread.sleep(Sleep::Room);

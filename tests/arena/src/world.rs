@@ -74,7 +74,11 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn record(&self) -> Record<'_> {
-        Record::over(self.record.first_chunk().expect("it was made as long as a record"))
+        Record::over(self.words_of_record())
+    }
+
+    pub(crate) fn words_of_record(&self) -> &[AtomicU64; RECORD_WORDS] {
+        self.record.first_chunk().expect("it was made as long as a record")
     }
 }
 
@@ -195,7 +199,7 @@ impl World {
     pub(crate) fn gate(&self, process: usize) -> Gate<'_> {
         let its = &self.processes[process];
         let control = self.slices[its.tenant].reader();
-        Gate::over(control, its.record(), &its.words, || {}).expect("the words are as many as a gate needs")
+        Gate::over(control, its.record(), &its.words, |_| {}).expect("the words are as many as a gate needs")
     }
 
     /// The records of a tenant's processes, as long as the daemon takes them for alive.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// About 520 as this is written; a copy of the ledger, a new map look-up or a system call on the way shows.
+/// About 505 as this is written; a copy of the ledger, a new map look-up or a system call on the way shows.
 const MOST: &str = "570";
 
 #[test]

@@ -149,8 +149,9 @@ impl Disk {
         self.path.join("ballast")
     }
 
-    /// To the last byte.
+    /// To the last byte, with what was held for the state long used up.
     fn fill(&self) {
+        let _ = fs::remove_file(self.path.join("reserve"));
         let mut file =
             File::options().append(true).create(true).open(self.ballast()).expect("it can be opened");
         for length in [1 << 20, 4096, 1] {

@@ -13,6 +13,8 @@ pub use stress::points::DAEMON_ALONE as POINTS;
 
 /// The variable that says where to die: a point, a tab, and at which passing.
 pub const AIM: &str = "CHAOS_AIM";
+/// The variable by which the daemon panics there instead, as by an error of its own.
+pub const PANICS: &str = "CHAOS_PANICS";
 /// The variable that says in which file to say what is passed.
 pub const SAYS: &str = "CHAOS_SAYS";
 

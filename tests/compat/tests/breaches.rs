@@ -138,10 +138,10 @@ const ADDITIONS: &[Act] = &[
         "a field is added",
         |it| {
             let mut added = field(it, "Event", "pid").clone();
-            (added.name, added.number) = (Some("thread".into()), Some(9));
+            (added.name, added.number) = (Some("thread".into()), Some(10));
             message(it, "Event").field.push(added);
         },
-        "message tranche.v1.Event 9 = optional uint32 thread",
+        "message tranche.v1.Event 10 = optional uint32 thread",
     ),
     (
         "a method is added",

@@ -117,6 +117,55 @@ static void rush_elsewhere(double length)
     rush(length);
 }
 
+/* By turns in three contexts of one device, for so long, without waiting for the rest. */
+static void rush_in_three(double length)
+{
+    handle contexts[3] = {context}, kernels[3], streams[3];
+    for (int i = 0; i < 3; i++) {
+        if (i) {
+            CHECK(cuCtxCreate_v2(&contexts[i], 0, 0));
+            load();
+        }
+        kernels[i] = long_one, streams[i] = first;
+    }
+    int turn = 0;
+    for (double end = ms() + length; ms() < end; turn = (turn + 1) % 3) {
+        CHECK(cuCtxSetCurrent(contexts[turn]));
+        launch(kernels[turn], streams[turn]);
+    }
+}
+
+/* On two devices, a thread for each, for so long, without waiting for the rest. */
+static double length_on_each;
+static void *rush_on(void *device)
+{
+    handle own, module, kernel, stream;
+    CHECK(cuDevicePrimaryCtxRetain(&own, (int)(intptr_t)device));
+    CHECK(cuCtxSetCurrent(own));
+    CHECK(cuModuleLoadData(&module, code));
+    CHECK(cuModuleGetFunction(&kernel, module, "spin_us_1000"));
+    CHECK(cuStreamCreate(&stream, 1));
+    for (double end = ms() + length_on_each; ms() < end;) launch(kernel, stream);
+    return NULL;
+}
+
+static void rush_on_two(double length)
+{
+    pthread_t threads[2];
+    length_on_each = length;
+    for (intptr_t i = 0; i < 2; i++) pthread_create(&threads[i], NULL, rush_on, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+/* Bursts of four launches, with as long a time between in which nothing is launched or waited for, for so long. */
+static void bursts(double length)
+{
+    for (double end = ms() + length; ms() < end;) {
+        for (int i = 0; i < 4; i++) launch(long_one, first);
+        usleep(4000);
+    }
+}
+
 /* One launch, one wait, for so long. */
 static void synchronous(double length)
 {
@@ -301,6 +350,9 @@ int main(int count, char **words)
     if (!strcmp(what, "saturate")) saturate(atof(detail));
     else if (!strcmp(what, "rush")) rush(atof(detail));
     else if (!strcmp(what, "elsewhere")) rush_elsewhere(atof(detail));
+    else if (!strcmp(what, "three")) rush_in_three(atof(detail));
+    else if (!strcmp(what, "devices")) rush_on_two(atof(detail));
+    else if (!strcmp(what, "bursts")) bursts(atof(detail));
     else if (!strcmp(what, "synchronous")) synchronous(atof(detail));
     else if (!strcmp(what, "value")) value();
     else if (!strcmp(what, "meet")) meet(detail);

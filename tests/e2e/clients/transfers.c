@@ -14,6 +14,20 @@
 typedef uint64_t handle;
 typedef int (*function)();
 
+/* Those without a stream whose ends both lie in the device: how each is asked for, and what it is exported as. */
+enum { S_INSIDE, S_UNIFIED, S_PEER, S_INTO_ARRAY, S_OUT_OF_ARRAY, S_FLAT, S_UNALIGNED, S_SOLID, S_SOLID_PEER, S_D8, S_D16, S_D32, S_D2D8, S_D2D16, S_D2D32, STREAMLESS };
+static const char *const streamless_names[STREAMLESS][2] = {
+    {"cuMemcpyDtoD", "cuMemcpyDtoD_v2"},   {"cuMemcpy", "cuMemcpy"},
+    {"cuMemcpyPeer", "cuMemcpyPeer"},      {"cuMemcpyDtoA", "cuMemcpyDtoA_v2"},
+    {"cuMemcpyAtoD", "cuMemcpyAtoD_v2"},   {"cuMemcpy2D", "cuMemcpy2D_v2"},
+    {"cuMemcpy2DUnaligned", "cuMemcpy2DUnaligned_v2"}, {"cuMemcpy3D", "cuMemcpy3D_v2"},
+    {"cuMemcpy3DPeer", "cuMemcpy3DPeer"},  {"cuMemsetD8", "cuMemsetD8_v2"},
+    {"cuMemsetD16", "cuMemsetD16_v2"},     {"cuMemsetD32", "cuMemsetD32_v2"},
+    {"cuMemsetD2D8", "cuMemsetD2D8_v2"},   {"cuMemsetD2D16", "cuMemsetD2D16_v2"},
+    {"cuMemsetD2D32", "cuMemsetD2D32_v2"},
+};
+static function streamless[STREAMLESS];
+
 enum { UPLOAD, DOWNLOAD, INSIDE, UNIFIED, PEER, TO_ARRAY, FROM_ARRAY, FLAT, SOLID, SOLID_PEER, D8, D16, D32, D2D8, D2D16, D2D32, COUNT };
 /* How each is asked for, and what it is exported as. */
 static const char *const names[COUNT][2] = {
@@ -33,6 +47,7 @@ static long moved;
     X(cuInit, (unsigned))                                                                                               \
     X(cuDevicePrimaryCtxRetain, (handle *, int))                                                                        \
     X(cuCtxSetCurrent, (handle))                                                                                        \
+    X(cuCtxSynchronize, (void))                                                                                         \
     X(cuStreamCreate, (handle *, unsigned))                                                                             \
     X(cuStreamSynchronize, (handle))                                                                                    \
     X(cuStreamBeginCapture_v2, (handle, int))                                                                           \
@@ -56,7 +71,7 @@ struct flat_side { size_t x, y; int type; void *host; uint64_t device; handle ar
 struct flat { struct flat_side from, to; size_t width, height; };
 struct solid_side { size_t x, y, z, level; int type; void *host; uint64_t device; handle array, context; size_t pitch, height; };
 struct solid { struct solid_side from, to; size_t width, height, depth; };
-enum { ON_DEVICE = 2 };
+enum { ON_DEVICE = 2, BY_ADDRESS = 4 };
 
 enum { BYTES = 4096, ROW = 64 };
 static handle context, stream, array, places[8];
@@ -69,22 +84,26 @@ static double ms(void)
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
+static function found_by(const char *route, const char *const names[2], const char *ending)
+{
+    int per_thread = strstr(route, "-ptsz") != NULL, status;
+    void *found = NULL;
+    char name[80];
+    snprintf(name, sizeof name, "%s%s", names[1], per_thread ? ending : "");
+    if (!strncmp(route, "ask", 3)) CHECK(cuGetProcAddress_v2(names[0], &found, 12000, per_thread ? 2 : 0, &status));
+    else found = dlsym(RTLD_DEFAULT, name);
+    if (!found) FAIL("no %s", name);
+    return (function)found;
+}
+
 static void find(const char *route)
 {
-    int per_thread = strstr(route, "-ptsz") != NULL, asks = !strncmp(route, "ask", 3), status;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    char name[80];
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (!driver) FAIL("%s", dlerror());
 #define FIND(name, arguments) if (!(name = (int(*) arguments)dlsym(driver, #name))) FAIL("no %s", #name);
     OTHERS(FIND)
-    for (int at = 0; at < COUNT; at++) {
-        void *found = NULL;
-        snprintf(name, sizeof name, "%s%s", names[at][1], per_thread ? "_ptsz" : "");
-        if (asks) CHECK(cuGetProcAddress_v2(names[at][0], &found, 12000, per_thread ? 2 : 0, &status));
-        else found = dlsym(driver, name);
-        if (!found) FAIL("no %s", name);
-        moves[at] = (function)found;
-    }
+    for (int at = 0; at < COUNT; at++) moves[at] = found_by(route, names[at], "_ptsz");
+    for (int at = 0; at < STREAMLESS; at++) streamless[at] = found_by(route, streamless_names[at], "_ptds");
 }
 
 static void begin(void)
@@ -146,6 +165,37 @@ static void fills(void)
     }
 }
 
+/* Copies and fills inside the device without a stream. */
+static void without_stream(void)
+{
+#define DO(which, ...) do { CHECK(streamless[which](__VA_ARGS__)); moved++; } while (0)
+    DO(S_D8, places[0], 7, (size_t)BYTES);
+    DO(S_INSIDE, places[1], places[0], (size_t)BYTES);
+    DO(S_UNIFIED, places[2], places[1], (size_t)BYTES);
+    DO(S_PEER, places[3], context, places[2], context, (size_t)BYTES);
+    DO(S_INTO_ARRAY, array, (size_t)0, places[3], (size_t)BYTES);
+    DO(S_OUT_OF_ARRAY, places[4], array, (size_t)0, (size_t)BYTES);
+    struct flat flat = {{0, 0, ON_DEVICE, NULL, places[4], 0, ROW}, {0, 0, ON_DEVICE, NULL, places[5], 0, ROW}, ROW, BYTES / ROW};
+    DO(S_FLAT, &flat);
+    flat.from.device = places[5], flat.to.device = places[4], flat.from.type = flat.to.type = BY_ADDRESS;
+    DO(S_UNALIGNED, &flat);
+    struct solid solid = {{0, 0, 0, 0, ON_DEVICE, NULL, places[4], 0, 0, ROW, 8}, {0, 0, 0, 0, ON_DEVICE, NULL, places[5], 0, 0, ROW, 8}, ROW, 8, BYTES / ROW / 8};
+    DO(S_SOLID, &solid);
+    solid.from.device = places[5], solid.to.device = places[6];
+    solid.from.context = solid.to.context = context;
+    DO(S_SOLID_PEER, &solid);
+    memset(sent, 7, BYTES);
+    CHECK(cuCtxSynchronize());
+    MOVE(DOWNLOAD, arrived, places[6], (size_t)BYTES, stream);
+    compare("a row of copies without a stream", sent);
+    DO(S_D16, places[7], 7, (size_t)BYTES / 2);
+    DO(S_D32, places[7], 7, (size_t)BYTES / 4);
+    DO(S_D2D8, places[7], (size_t)ROW, 7, (size_t)ROW, (size_t)BYTES / ROW);
+    DO(S_D2D16, places[7], (size_t)ROW, 7, (size_t)ROW / 2, (size_t)BYTES / ROW);
+    DO(S_D2D32, places[7], (size_t)ROW, 7, (size_t)ROW / 4, (size_t)BYTES / ROW);
+    CHECK(cuCtxSynchronize());
+}
+
 /* In a capture, of which nothing comes. */
 static void record(void)
 {
@@ -158,15 +208,20 @@ static void record(void)
 }
 
 /* Large ones inside the device, which take an H200 most of a millisecond each, as fast as it can, for so long. */
-static void saturate(double length)
+static void saturate(double length, int with_stream)
 {
     const size_t bytes = (size_t)2 << 30;
     handle from, to;
     CHECK(cuMemAlloc_v2(&from, bytes));
     CHECK(cuMemAlloc_v2(&to, bytes));
     for (double end = ms() + length; ms() < end;) {
-        MOVE(D8, from, 0, bytes, stream);
-        MOVE(INSIDE, to, from, bytes, stream);
+        if (with_stream) {
+            MOVE(D8, from, 0, bytes, stream);
+            MOVE(INSIDE, to, from, bytes, stream);
+        } else {
+            DO(S_D8, from, 0, bytes);
+            DO(S_INSIDE, to, from, bytes);
+        }
     }
     CHECK(cuStreamSynchronize(stream));
 }
@@ -183,7 +238,8 @@ int main(int count, char **words)
     double start = ms();
     if (!strcmp(what, "all")) copies(), fills();
     else if (!strcmp(what, "record")) record();
-    else saturate(atof(what));
+    else if (!strcmp(what, "streamless")) without_stream();
+    else saturate(atof(what), count < 4);
     printf("done %ld %.3f\n", moved, ms() - start), fflush(stdout);
     /* Stays until it is told to go, so that its record can be read. */
     if (!fgets(line, sizeof line, stdin)) return 1;

@@ -20,8 +20,21 @@ pub struct Event {
     pub gpu: Option<GpuUuid>,
     /// By or to which process.
     pub pid: Option<u32>,
+    /// At whose request.
+    pub actor: Option<Actor>,
     /// What shows it.
     pub evidence: String,
+}
+
+/// The user and the process that had something done.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Actor {
+    /// The user.
+    pub uid: u32,
+    /// The process.
+    pub pid: Option<u32>,
+    /// What it ran.
+    pub command: Option<String>,
 }
 
 impl Event {

@@ -74,6 +74,17 @@ fn control_of(node: &Node, slice: &str) -> File {
     region
 }
 
+/// The slice's usage region: memory without a name, which the daemon has open.
+#[track_caller]
+pub fn usage_of(node: &Node, slice: &str) -> PathBuf {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", node.daemon_pid())).expect("the daemon runs");
+    let named = format!("/memfd:slices/{slice}/usage (deleted)");
+    let mut open = open.flatten().map(|entry| entry.path());
+    let region =
+        open.find(|path| std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == named.as_str()));
+    region.unwrap_or_else(|| folder(node, slice).join("usage"))
+}
+
 /// Says that a daemon is alive.
 fn beat(region: &File) {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos());
@@ -95,14 +106,25 @@ fn put(region: &File, lease: Lease) {
 /// What the processes of a slice count, by the record of the given seat.
 #[derive(Debug)]
 pub struct Counted {
-    usage: PathBuf,
+    usage: File,
     seat: u64,
 }
 
 impl Counted {
-    /// The record of a seat in a slice.
+    /// The record of a seat in a slice, also after the daemon that runs now has ended.
+    #[track_caller]
     pub fn of(node: &Node, slice: &str, seat: u64) -> Self {
-        Self { usage: folder(node, slice).join("usage"), seat }
+        let usage = File::options().read(true).write(true).open(usage_of(node, slice));
+        Self { usage: usage.expect("the slice has a usage region"), seat }
+    }
+
+    /// Writes a number into each of its words, as its process could.
+    #[track_caller]
+    pub fn overwrite(&self, number: u64) {
+        let words = number.to_ne_bytes().repeat(RECORD_WORDS);
+        self.usage
+            .write_all_at(&words, RECORDS_AT + self.seat * words.len() as u64)
+            .expect("it can be written");
     }
 
     /// One of its numbers.
@@ -110,8 +132,7 @@ impl Counted {
     pub fn tally(&self, tally: Tally) -> u64 {
         let mut bytes = [0; 8];
         let at = RECORDS_AT + (self.seat * RECORD_WORDS as u64 + tally as u64) * 8;
-        let region = File::open(&self.usage).expect("the slice has a usage region");
-        region.read_exact_at(&mut bytes, at).expect("the record can be read");
+        self.usage.read_exact_at(&mut bytes, at).expect("the record can be read");
         u64::from_le_bytes(bytes)
     }
 }

@@ -11,6 +11,7 @@
 
 mod device;
 mod event;
+mod leaf;
 mod lease;
 mod node;
 mod outcome;
@@ -24,8 +25,9 @@ mod view;
 mod wait;
 
 pub use device::{Device, Gpu, Holding};
-pub use event::Event;
-pub use lease::{Counted, Held};
+pub use event::{Actor, Event};
+pub use leaf::{hierarchy, leaf_of};
+pub use lease::{Counted, Held, usage_of};
 pub use node::Node;
 pub use outcome::Outcome;
 pub use process::Process;

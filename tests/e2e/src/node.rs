@@ -11,6 +11,7 @@ use tranche_domain::units::Bytes;
 
 use crate::device::Device;
 use crate::event::Event;
+use crate::leaf;
 use crate::outcome::Outcome;
 use crate::process::{Process, sweep};
 use crate::stage::Stage;
@@ -28,6 +29,8 @@ pub struct Node {
     /// What the daemon is.
     program: PathBuf,
     variables: Vec<(&'static str, OsString)>,
+    /// The cgroup of the daemon, where that made it.
+    leaf: Option<PathBuf>,
     /// Last, so that it goes after all that uses it.
     dir: TempDir,
 }
@@ -37,6 +40,14 @@ impl Node {
     #[track_caller]
     pub fn simulated(preset: &str) -> Self {
         let mut node = Self::without_daemon(preset);
+        node.start_daemon();
+        node
+    }
+
+    /// The same with another simulated driver, such as `610`.
+    #[track_caller]
+    pub fn with_driver(preset: &str, key: &str) -> Self {
+        let mut node = Self::with_stage(Stage::find().with_driver(key), preset);
         node.start_daemon();
         node
     }
@@ -67,8 +78,10 @@ impl Node {
     pub fn with_stage(stage: Stage, preset: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("tranche-").tempdir().expect("a directory can be made");
         let program = stage.daemon();
-        let node = Self { stage, daemon: None, program, variables: Vec::new(), dir };
-        node.simgpu(&["create", "--preset", preset], &[]).success();
+        let node = Self { stage, daemon: None, program, variables: Vec::new(), leaf: None, dir };
+        let mut create = vec!["create", "--preset", preset];
+        create.extend(node.stage.driver_key().into_iter().flat_map(|key| ["--driver", key]));
+        node.simgpu(&create, &[]).success();
         node
     }
 
@@ -147,6 +160,7 @@ impl Node {
                 outcome => Err(outcome.to_string()),
             },
         });
+        self.leaf = leaf::leaf_of(daemon.pid()).or(self.leaf.take());
         self.daemon = Some(daemon);
         answer.unwrap_or_else(Err)
     }
@@ -203,6 +217,13 @@ impl Node {
     /// What the daemon has said so far.
     pub fn daemon_log(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// `tranched --open-gpus`, not yet started.
+    pub fn open_gpus(&self) -> Command {
+        let mut command = self.command(self.stage.daemon());
+        command.args(["--open-gpus", "--runtime-dir"]).arg(self.dir().join("run"));
+        command
     }
 
     // ---- commands ----
@@ -330,5 +351,8 @@ impl Drop for Node {
         }
         self.daemon = None;
         sweep(&self.dir().to_string_lossy());
+        if let Some(leaf) = self.leaf.take() {
+            leaf::clear(&leaf, &mut self.open_gpus());
+        }
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Stage {
     root: PathBuf,
+    /// The key of the simulated driver, where it is not the default one.
+    driver: Option<String>,
 }
 
 impl Stage {
@@ -17,12 +19,24 @@ impl Stage {
 
     /// The tree in a folder, such as that of another release. Fails the test if it is not there.
     pub fn at(root: PathBuf) -> Self {
-        let stage = Self { root };
+        let driver = std::env::var("SIMGPU_DRIVER").ok().filter(|key| !key.is_empty());
+        let stage = Self { root, driver };
         let parts = [stage.daemon(), stage.command(), stage.simgpu(), stage.shim(), stage.driver()];
         for part in parts {
             assert!(part.exists(), "{} is missing: run `make build` first", part.display());
         }
         stage
+    }
+
+    /// The same tree with another simulated driver, such as `610`.
+    #[must_use]
+    pub fn with_driver(self, key: &str) -> Self {
+        Self { driver: Some(key.into()), ..self }
+    }
+
+    /// The key of its simulated driver, if it was chosen.
+    pub fn driver_key(&self) -> Option<&str> {
+        self.driver.as_deref()
     }
 
     /// `tranched`.
@@ -55,6 +69,11 @@ impl Stage {
         self.root.join("lib/tranche/replace")
     }
 
+    /// The program that holds a driver to public facts.
+    pub fn facts(&self) -> PathBuf {
+        self.root.join("tests/facts")
+    }
+
     /// The simulated `libcuda.so.1`.
     pub fn driver(&self) -> PathBuf {
         self.libraries().join("libcuda.so.1")
@@ -62,7 +81,8 @@ impl Stage {
 
     /// The directory of the simulated driver's libraries.
     pub fn libraries(&self) -> PathBuf {
-        self.root.join("sim")
+        let folder = self.root.join("sim");
+        self.driver.as_ref().map_or_else(|| folder.clone(), |key| folder.join(key))
     }
 }
 

@@ -208,6 +208,13 @@ impl v1::node_server::Node for Door {
         Err(Status::unimplemented("tests cordon by the temper"))
     }
 
+    async fn forget_reserves(
+        &self,
+        _: Request<v1::ForgetReservesRequest>,
+    ) -> Answer<v1::ForgetReservesResponse> {
+        Err(Status::unimplemented("nothing is measured here"))
+    }
+
     type DrainGpusStream = tokio_stream::Empty<Result<v1::DrainProgress, Status>>;
 
     async fn drain_gpus(&self, _: Request<v1::DrainGpusRequest>) -> Answer<Self::DrainGpusStream> {

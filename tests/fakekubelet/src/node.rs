@@ -60,7 +60,7 @@ impl Node {
             "tranched_socket = '{folder}/tranched.sock'\nkubelet_dir = '{folder}/device-plugins'\n\
              pod_resources_socket = '{folder}/pods.sock'\n"
         );
-        let text = places + &self.profiles;
+        let text = places + "recovery_s = 2\n" + &self.profiles;
         let config = Config::parse(&text, &self.folder.path().join("t.toml")).unwrap();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(serve(config, PACE, async move { drop(stopped.await) }));

@@ -248,7 +248,13 @@ async fn a_gpu_that_fails_takes_its_devices_along_and_brings_them_back() {
     let ill: Vec<_> = ill.into_iter().filter(|(_, healthy)| !healthy).map(|(id, _)| id).collect();
     assert_eq!(ill, [id(1, 0), id(1, 1)]);
     node.daemon.set(Temper::default());
+    let begun = std::time::Instant::now();
     devices.until(|devices| devices.values().all(|healthy| *healthy)).await;
+    assert!(
+        begun.elapsed() + PACE.look * 2 >= Duration::from_secs(2),
+        "given away after {:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,10 +336,18 @@ async fn a_slice_comes_back_when_its_pod_is_gone_also_while_the_plugin_was_down(
     pods.unlist("goes");
     let begun = std::time::Instant::now();
     node.start_plugin();
-    kubelet.plugin().await;
-    while node.daemon.slices().len() == 2 {
+    let mut plugin = kubelet.plugin().await;
+    let mut devices = plugin.devices().await;
+    let mut ended = None;
+    while ended.is_none_or(|ended: std::time::Instant| ended.elapsed() < PACE.look * 4) {
         assert!(begun.elapsed() < PATIENCE, "the slice of a pod that is gone stays");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // A pod that comes in that moment would fail.
+        if let Ok(Some(list)) = tokio::time::timeout(Duration::from_millis(200), devices.next()).await {
+            assert!(list.values().all(|healthy| *healthy), "{list:?}");
+        }
+        if node.daemon.slices().len() == 1 && ended.is_none() {
+            ended = Some(std::time::Instant::now());
+        }
     }
     assert!(begun.elapsed() >= PACE.grace, "after {:?}", begun.elapsed());
     assert_eq!(node.daemon.slices(), [slice(0, 0)]);

@@ -159,6 +159,7 @@ fn settings(layout: Layout, shim: std::path::PathBuf) -> Settings {
         shim,
         driver: Arc::new(ScriptedDriver::new(vec![v100(0)])),
         contexts: Contexts::assumed(Bytes::mib(1)),
+        seals_regions: false,
         over_cap: OverCap::Report,
         violations: Violations::Report,
         foreigners: Foreigners::Report,

@@ -60,6 +60,7 @@ fn event() -> Event {
         slice: None,
         gpu: None,
         pid: None,
+        actor: None,
         evidence: "written by a test".into(),
     }
 }

@@ -69,7 +69,7 @@ impl<'a> Slice<'a> {
     }
 
     fn ledger(&self) -> Ledger<'a> {
-        Ledger::over(self.tenant(), &self.0.ledger, std::thread::yield_now).expect("enough words")
+        Ledger::over(self.tenant(), &self.0.ledger, |_| std::thread::yield_now()).expect("enough words")
     }
 
     fn used(&self) -> u64 {
@@ -272,7 +272,7 @@ fn pool(slice: &Slice<'_>, driver: &Driver, input: &mut Input<'_>, fails: bool) 
 fn context(slice: &Slice<'_>, driver: &mut Driver, which: u64, fails: bool) {
     let (ledger, context) = (slice.ledger(), which + 1);
     if driver.contexts.contains(&context) {
-        let closed = ledger.close(context, || if fails { Err(()) } else { Ok(()) });
+        let closed = ledger.close(1, context, slice, || if fails { Err(()) } else { Ok(()) });
         if closed.is_ok() {
             driver.contexts.remove(&context);
         }
@@ -305,7 +305,7 @@ fn finish(slice: &Slice<'_>, driver: &mut Driver) {
         (0..physical.references).for_each(|_| _ = ledger.release(handle, ok));
     }
     for context in std::mem::take(&mut driver.contexts) {
-        let _ = ledger.close(context, ok);
+        let _ = ledger.close(1, context, slice, ok);
     }
     driver.kept.set(0);
     for pointer in std::mem::take(&mut *driver.pooled.borrow_mut()).into_keys() {

@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-config", &[]),
     ("tranche-exposition", &[]),
     ("tranche-jobs", &["tranche-domain", "tranche-shm"]), // the last for its crash points alone
+    ("tranche-privileged", &[]),
     (
         "tranche-agent",
         &[
@@ -27,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-exposition",
             "tranche-inventory",
             "tranche-jobs",
+            "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",
         ],
@@ -48,10 +50,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("simgpu", &[]),
     ("fakecuda", &["simgpu"]),
     ("fakenvml", &["simgpu"]),
+    ("facts", &[]),
     ("workload", &["tranche-domain"]),
     ("e2e", &["simgpu", "tranche-domain", "tranche-exposition", "tranche-rpc", "tranche-shm"]),
     ("fakekubelet", &["e2e", "tranche-deviceplugin", "tranche-domain", "tranche-kubelet", "tranche-rpc"]),
-    ("bench", &["simgpu", "tranche-domain", "tranche-jobs", "tranche-rpc"]),
+    ("bench", &["arena", "simgpu", "tranche-domain", "tranche-jobs", "tranche-rpc", "tranche-shm"]),
     (
         "stress",
         &[
@@ -71,7 +74,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "stress",
             "tranche-agent",
             "tranche-domain",
+            "tranche-exposition",
             "tranche-inventory",
+            "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",
         ],

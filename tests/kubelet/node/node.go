@@ -143,7 +143,7 @@ func (n *Node) KillDaemon() { n.daemon.Kill() }
 // StartPlugin starts the installed plugin with these profiles.
 func (n *Node) StartPlugin(profiles string) {
 	n.Judge.Helper()
-	places := fmt.Sprintf("tranched_socket = '%s'\nkubelet_dir = '%s'\npod_resources_socket = '%s'\n",
+	places := fmt.Sprintf("tranched_socket = '%s'\nkubelet_dir = '%s'\npod_resources_socket = '%s'\nrecovery_s = 2\n",
 		n.socket(), n.KubeletDir(), n.PodsSocket())
 	config := n.file("deviceplugin.toml", places+profiles)
 	command := n.Command("tranche-deviceplugin", "--config", config)

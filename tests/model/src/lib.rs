@@ -58,6 +58,9 @@ mod shares;
 #[path = "../../../shim/policy/src/binding.rs"]
 pub mod binding;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/calls.rs"]
+pub mod calls;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/charge.rs"]
 pub mod charge;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
@@ -79,6 +82,9 @@ pub mod ledger;
 #[path = "../../../shim/policy/src/lend.rs"]
 pub mod lend;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/library.rs"]
+pub mod library;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/limit.rs"]
 pub mod limit;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
@@ -99,6 +105,9 @@ pub mod physical;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/pool.rs"]
 pub mod pool;
+#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[path = "../../../shim/policy/src/ptx.rs"]
+pub mod ptx;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/share.rs"]
 pub mod share;

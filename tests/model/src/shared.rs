@@ -80,7 +80,7 @@ impl World {
     }
 
     fn ledger(&self, process: usize) -> Ledger<'_> {
-        let pause = loom::thread::yield_now;
+        let pause = |_| loom::thread::yield_now();
         Ledger::over(self.tenant(process), &self.tables[process], pause).expect("the table is long enough")
     }
 

@@ -34,6 +34,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         shim: place.join("board"),
         driver: Arc::from(tranche_inventory::open(None)),
         contexts: Contexts::assumed(Bytes::new(context)),
+        seals_regions: false,
         over_cap: OverCap::Report,
         violations: Violations::Report,
         foreigners: Foreigners::Report,

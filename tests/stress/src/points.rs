@@ -91,6 +91,7 @@ pub const DAEMON_ALONE: &[&str] = &[
     "file: synced",
     "file: renamed",
     "file: kept",
+    "sampler: looks",
     "regions: begun",
     "regions: half",
     "regions: empty",

@@ -265,7 +265,7 @@ impl<'a> Hand<'a> {
             body.process.destroy_context(context);
             Ok::<(), Refusal>(())
         };
-        let _ = ledger.close(context.serial(), driver);
+        let _ = ledger.close(1, context.serial(), &Line, driver);
         self.heap.clear();
         self.context = None;
         self.tell();

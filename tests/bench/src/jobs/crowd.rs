@@ -79,7 +79,7 @@ impl Crowd {
             workdir: "/".into(),
         };
         let terms = Terms { max_runtime: None, retries: 0, farewell: Farewell::DEFAULT };
-        Submission { spec: self.job(), launch, terms }
+        Submission { spec: self.job(), launch, terms, ticket: None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 /* A module with one variable of so many bytes, as text. */
 static const char *text_of(size_t bytes) {
-    static char text[256];
+    static _Thread_local char text[256];
     snprintf(text, sizeof text, ".version 7.0\n.target sm_70\n.address_size 64\n.global .align 8 .b8 room[%zu];\n", bytes);
     return text;
 }
@@ -14,8 +14,11 @@ static int module_with_options(size_t bytes, Handle *out) {
     return CUDA("cuModuleLoadDataEx", (Handle *, const void *, unsigned, void *, void *), out, text_of(bytes), 0, NULL, NULL);
 }
 static int library_of(size_t bytes, Handle *out) {
-    return CUDA("cuLibraryLoadData", (Handle *, const void *, void *, void *, unsigned, void *, void *, unsigned), out,
-                text_of(bytes), NULL, NULL, 0, NULL, NULL, 0);
+    Handle module;
+    int answer = CUDA("cuLibraryLoadData", (Handle *, const void *, void *, void *, unsigned, void *, void *, unsigned), out,
+                      text_of(bytes), NULL, NULL, 0, NULL, NULL, 0);
+    /* Where loading is lazy, it is there from its first use on. */
+    return answer ? answer : CUDA("cuLibraryGetModule", (Handle *, Handle), &module, *out);
 }
 static const char *file_of(size_t bytes) {
     static char name[64];
@@ -28,8 +31,10 @@ static int module_from_file(size_t bytes, Handle *out) {
     return CUDA("cuModuleLoad", (Handle *, const char *), out, file_of(bytes));
 }
 static int library_from_file(size_t bytes, Handle *out) {
-    return CUDA("cuLibraryLoadFromFile", (Handle *, const char *, void *, void *, unsigned, void *, void *, unsigned), out,
-                file_of(bytes), NULL, NULL, 0, NULL, NULL, 0);
+    Handle module;
+    int answer = CUDA("cuLibraryLoadFromFile", (Handle *, const char *, void *, void *, unsigned, void *, void *, unsigned), out,
+                      file_of(bytes), NULL, NULL, 0, NULL, NULL, 0);
+    return answer ? answer : CUDA("cuLibraryGetModule", (Handle *, Handle), &module, *out);
 }
 
 static void modules(void) { begin(); fill(module_of); fill(plain); full(); }
@@ -37,6 +42,30 @@ static void modules_with_options(void) { begin(); fill(module_with_options); fil
 static void modules_from_files(void) { begin(); fill(module_from_file); fill(plain); full(); }
 static void libraries(void) { begin(); fill(library_of); fill(plain); full(); }
 static void libraries_from_files(void) { begin(); fill(library_from_file); fill(plain); full(); }
+/* A driver that loads libraries into all contexts at once, whatever its default is. */
+static int secondary(void) {
+    Handle made;
+    int answer = CUDA("cuCtxCreate_v2", (Handle *, unsigned, int), &made, 0, device);
+    CUDA("cuCtxSetCurrent", (Handle), context);
+    return answer;
+}
+static void libraries_in_several_contexts(void) {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    begin();
+    MUST(secondary());
+    fill(library_of);
+    fill(plain);
+    full();
+}
+static void contexts_after_libraries(void) {
+    Handle library;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    begin();
+    for (int at = 0; at < 3; at++) MUST(library_of(100 * MIB, &library));
+    while (secondary() == 0);
+    fill(plain);
+    full();
+}
 static void many_small_modules(void) { begin(); hold_all(module_of, 8); fill(plain); full(); }
 
 static void modules_into_a_full_slice(void) {
@@ -123,6 +152,43 @@ static void primary_context_reset(void) {
         MUST(CUDA("cuDevicePrimaryCtxRetain", (Handle *, int), &context, device));
         MUST(CUDA("cuCtxSetCurrent", (Handle), context));
     }
+    fill(plain);
+    full();
+}
+
+static volatile int resetting;
+static void *retain_and_release(void *argument) {
+    size_t size = (size_t)argument * MIB;
+    for (unsigned round = 0; resetting; round++) {
+        Handle own, piece[4];
+        if (CUDA("cuDevicePrimaryCtxRetain", (Handle *, int), &own, device)) continue;
+        if (CUDA("cuCtxSetCurrent", (Handle), own) == 0) {
+            int made = 0;
+            while (made < 4 && plain(size, &piece[made]) == 0) made++;
+            for (int at = round % 3; at < made; at++) release_plain(piece[at]);
+        }
+        if (round % 4) CUDA("cuDevicePrimaryCtxRelease_v2", (int), device);
+    }
+    return NULL;
+}
+/* The primary context ends and begins all the time, while other threads allocate in it. */
+static void primary_context_reset_by_threads(void) {
+    pthread_t threads[6];
+    begin();
+    resetting = 1;
+    for (size_t at = 0; at < 6; at++)
+        pthread_create(&threads[at], NULL, retain_and_release, (void *)(at * 12 + 2));
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    do {
+        CUDA("cuDevicePrimaryCtxReset_v2", (int), device);
+        usleep(200);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - began.tv_sec < 3);
+    resetting = 0;
+    for (int at = 0; at < 6; at++) pthread_join(threads[at], NULL);
+    MUST(CUDA("cuDevicePrimaryCtxReset_v2", (int), device));
+    begin();
     fill(plain);
     full();
 }

@@ -42,7 +42,7 @@ static void stop(void) {
 static const struct { const char *name; void (*run)(void); int says; } attacks[] = {
     {"granted", granted}, {"used-more", used_more}, {"used-less", used_less}, {"garbage", garbage}, {"future", future},
     {"private-usage", private_usage}, {"private-control", private_control, 1}, {"memory-file", memory_file, 1},
-    {"protection", protection, 1}, {"reopen", reopen, 1}, {"truncate", truncate_usage, 1}, {"alias", alias},
+    {"protection", protection, 1}, {"reopen", reopen, 1}, {"truncate", truncate_usage, 1}, {"room", room, 1}, {"alias", alias},
     {"alias-launch", alias_launch, 1}, {"forge", forge, 1}, {"flood", flood, 1}, {"registrations", registrations, 1},
     {"granted-full", granted_full, 1}, {"used-less-most", used_less_most}, {"used-less-shared", used_less_shared}, {"creep", creep, 1},
     {"busy-less", busy_less, 1}, {"busy-little", busy_little, 1}, {"own-namespace", own_namespace}, {"by-path", by_path, 1},

@@ -9,6 +9,8 @@ static struct mapping mapped(const char *rights, const char *file) {
     unsigned long from, to;
     while (maps && fgets(line, sizeof line, maps)) {
         line[strcspn(line, "\n")] = 0;
+        char *unnamed = strstr(line, " (deleted)");
+        if (unnamed) *unnamed = 0;
         size_t length = strlen(line), ending = strlen(file);
         int is_it = length >= ending && !strcmp(line + length - ending, file);
         if (is_it && sscanf(line, "%lx-%lx %4s", &from, &to, its) == 3 && !strcmp(its, rights)) {
@@ -152,6 +154,26 @@ static void reopen(void) {
         failed &= fails_to_write(open(path, O_RDWR | O_CLOEXEC), 64) & fails_to_write(dup(fd), 64);
     }
     say(failed ? "impossible" : "done", errno);
+}
+
+/* Takes room beyond the end of the usage region in all ways there are, with a descriptor like the one that the library was
+ * handed; says how many of them worked. */
+static void room(void) {
+    enum { MORE = 64 << 20 };
+    struct mapping pages = usage();
+    char path[128];
+    snprintf(path, sizeof path, "/proc/self/map_files/%lx-%lx", (long)pages.from, (long)pages.from + (long)pages.length);
+    int fd = open(path, O_RDWR | O_CLOEXEC), ways = 0;
+    struct stat file;
+    if (fd < 0 || fstat(fd, &file)) { say("failed", errno); return; }
+    off_t end = file.st_size;
+    ways += fallocate(fd, FALLOC_FL_KEEP_SIZE, end, MORE) == 0;
+    ways += fallocate(fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_ZERO_RANGE, end, MORE) == 0;
+    ways += fallocate(fd, 0, end, MORE) == 0;
+    ways += ftruncate(fd, end + MORE) == 0;
+    ways += pwrite(fd, "x", 1, end + MORE) == 1;
+    ways += fstat(fd, &file) || file.st_blocks * 512 > end + 65536;
+    say("done", ways);
 }
 
 static void truncate_usage(void) {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use e2e::{Node, Tenant, eventually};
+use e2e::{Node, Tenant, eventually, hierarchy, leaf_of, skip};
 use tranche_domain::units::Bytes;
 
 use crate::engine::Engine;
@@ -46,7 +46,20 @@ fn whoever_comes_through_the_containers_door_must_have_been_given_it() {
 
 #[test]
 fn a_container_goes_on_while_daemons_come_and_go_and_keeps_its_slice_from_others() {
-    let Some(mut engine) = Engine::begin("") else { return };
+    goes_on("", |_| {});
+}
+
+#[test]
+fn container_goes_on_where_only_slices_open_gpus() {
+    if hierarchy().is_none() {
+        return skip("there is no cgroup hierarchy of version 2 here, or not its root");
+    }
+    goes_on("only_slices = true", |pid| assert!(leaf_of(pid).is_some(), "{pid} may not open GPUs"));
+}
+
+/// `of_each` looks at the container's tenant and at one that is started there later.
+fn goes_on(configuration: &str, of_each: impl Fn(u32)) {
+    let Some(mut engine) = Engine::begin(configuration) else { return };
     let image = engine.glibc();
     half(&engine);
     let mut tenant = engine.tenant("half", &["--name", "first"], &image).ready();
@@ -67,7 +80,9 @@ fn a_container_goes_on_while_daemons_come_and_go_and_keeps_its_slice_from_others
     let words = ["exec", "-i", "-e", &driver[0], "-e", &driver[1], "first", "/usr/bin/tenant"];
     let mut second = engine.node.tenant_of(&mut engine.podman(&words)).ready();
     assert_eq!((second.number("count"), second.info().1), (Ok(1), HALF_V100));
-    assert_eq!(engine.node.slice("half").processes.len(), 2);
+    let both = engine.node.slice("half").pids();
+    assert_eq!(both.len(), 2);
+    both.into_iter().for_each(of_each);
     second.end();
     tenant.end();
     assert_has_half(engine.tenant("half", &[], &image));

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use e2e::skip;
+use e2e::{hierarchy, leaf_of, skip};
 
 use crate::engine::{Engine, Image};
 use crate::{WHOLE_V100, assert_has_half};
@@ -84,6 +84,21 @@ fn programs_that_use_no_gpu_run_as_without_a_slice() {
             assert!(!with.stdout.trim().is_empty(), "{with}");
         }
     }
+}
+
+#[test]
+fn whole_gpu_comes_with_the_shim_where_only_slices_open_gpus() {
+    if hierarchy().is_none() {
+        return skip("there is no cgroup hierarchy of version 2 here, or not its root");
+    }
+    let Some(engine) = Engine::begin("only_slices = true") else { return };
+    let image = engine.glibc();
+    engine.node.tranche(&["slice", "create", "whole", "-g", "1"]).success();
+    let tenant = engine.tenant("whole", &[], &image).ready();
+    let pids = engine.node.slice("whole").pids();
+    assert_eq!(pids.len(), 1);
+    assert!(leaf_of(pids[0]).is_some(), "it joined, and may open GPUs");
+    tenant.end();
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Programs that try to hold more device memory than their slice may, each by a route of its own, while the simulated
 //! devices are watched: 0 bytes over the cap at every instant, and still all of the slice usable.
 //!
-//! Each is tried twice. Alone on its GPU, where there is memory beyond its slice to be had, it shows whether it exceeds
-//! its cap: on a GPU that is full, the GPU itself would stop it. And on a GPU that is handed out to the last MiB and
-//! whose other slices are full, it shows whether it gets what it was promised, and leaves the others what is theirs.
+//! Each is tried on several driver personalities, all five with PERSONALITIES=all, and there twice. Alone on its GPU,
+//! where there is memory beyond its slice to be had, it shows whether it exceeds its cap: on a GPU that is full, the GPU
+//! itself would stop it. And on a GPU that is handed out to the last MiB and whose other slices are full, it shows whether
+//! it gets what it was promised, and leaves the others what is theirs. ROUTES=reset_while tries those alone whose names
+//! begin so, TIMES=30 each that often.
 //!
 //! Two figures are taken when a route can get no more. What the slice is charged is to be all of its cap: then nothing is out of its reach
 //! but by what was charged. What the device counts may be less where a charge has to err upwards; how much less is
@@ -23,39 +25,72 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use e2e::Node;
+use simgpu::{Personality, personalities};
 
 use neighbours::Neighbours;
-use routes::{Family, ROUTES, Route};
+use routes::{Family, Gpus, ROUTES, Route};
 use trial::Trial;
 
-/// Tries all routes of a family, each in a slice of its own: first with nobody else on the GPU, then while the rest
-/// of it is full.
+/// The drivers on which routes are tried: those that PERSONALITIES lists, all of them, or two that differ in most.
+fn drivers() -> Vec<Personality> {
+    match std::env::var("PERSONALITIES").as_deref() {
+        Ok("all") => personalities().collect(),
+        Ok(keys) if !keys.is_empty() => {
+            let named =
+                |key: &str| Personality::named(key).unwrap_or_else(|| panic!("no driver is called {key}"));
+            keys.split(',').map(named).collect()
+        }
+        _ => ["550", "610"].into_iter().filter_map(Personality::named).collect(),
+    }
+}
+
+/// Tries all routes of a family on each driver.
 #[track_caller]
 fn hold(family: Family) {
-    let node = Node::simulated(if family == Family::Multicast { "h200x1" } else { "v100x8" });
-    let mut routes: Vec<&Route> = ROUTES.iter().filter(|route| route.family == family).collect();
-    routes.sort_by_key(|route| route.cap);
+    let broken: Vec<String> = drivers().iter().flat_map(|driver| hold_on(family, driver)).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Tries all routes of a family, each in a slice of its own: first with nobody else on the GPU, then while the rest
+/// of it is full. What is wrong with them.
+#[track_caller]
+fn hold_on(family: Family, driver: &Personality) -> Vec<String> {
+    let preset = if family == Family::Multicast { "h200x1" } else { "v100x8" };
+    let chosen = std::env::var("ROUTES").unwrap_or_default();
+    let ours = |route: &&Route| route.family == family && route.name.starts_with(&chosen);
+    let (mut routes, missing): (Vec<&Route>, Vec<&Route>) =
+        ROUTES.iter().filter(ours).partition(|route| driver.has(route.since));
+    for route in missing {
+        let (major, minor) = (route.since / 1000, route.since % 1000 / 10);
+        println!("SKIPPED: driver {}: {}: needs CUDA {major}.{minor}", driver.key, route.name);
+    }
+    if routes.is_empty() {
+        return Vec::new();
+    }
+    let node = Node::with_driver(preset, &driver.key);
+    routes.sort_by_key(|route| (route.cap, route.gpus != Gpus::Part));
     let mut broken = Vec::new();
-    for alike in routes.chunk_by(|one, next| one.cap == next.cap) {
+    for alike in routes.chunk_by(|one, next| (one.cap, one.gpus) == (next.cap, next.gpus)) {
         broken.extend(try_beside(&node, alike, &Neighbours::default()));
-        // A slice of whole GPUs has no neighbours.
-        if !alike[0].whole_gpus {
+        // Neighbours fill one GPU, and a slice of whole ones has none.
+        if alike[0].gpus == Gpus::Part {
             let neighbours = Neighbours::around(&node, alike[0].cap);
             broken.extend(try_beside(&node, alike, &neighbours));
             neighbours.end(&node);
         }
     }
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    broken.into_iter().map(|fault| format!("driver {}: {fault}", driver.key)).collect()
 }
 
 /// Tries routes, one after the other; what is wrong with them.
 fn try_beside(node: &Node, routes: &[&Route], neighbours: &Neighbours) -> Vec<String> {
+    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let verdict = |route: &&Route| {
         let trial = Trial::of(node, route, neighbours);
         println!("{trial}, {neighbours}{}", Trial::slack(route));
         trial.verdict(route).err().map(|fault| format!("{fault}, {neighbours}"))
     };
-    routes.iter().filter_map(verdict).collect()
+    routes.iter().flat_map(|route| std::iter::repeat_n(route, times)).filter_map(verdict).collect()
 }
 
 macro_rules! families {
@@ -79,7 +114,11 @@ families! {
     code_holds: Code;
     limits_hold: Limits;
     contexts_hold: Contexts;
+    resets_beside_busy_threads_hold: Resets;
     two_gpus_hold: Devices;
+    threads_without_a_context_hold: Bare;
+    locations_of_cuda_13_hold: Locations;
+    pools_that_grow_in_steps_hold: Steps;
 }
 
 #[test]

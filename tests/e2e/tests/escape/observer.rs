@@ -56,6 +56,11 @@ impl Observer {
         self.devices.gpus().map(of).collect()
     }
 
+    /// By how much a pool grows at least.
+    pub(crate) fn pool_step(&self) -> Bytes {
+        Bytes::mib(self.devices.spec().driver.pool_step_mib)
+    }
+
     /// What a context costs on the first GPU.
     pub(crate) fn context(&self) -> Bytes {
         let first = self.devices.gpus().next().expect("a node has a GPU");

@@ -43,8 +43,27 @@ pub(crate) enum Family {
     Limits,
     /// Contexts.
     Contexts,
+    /// A primary context that is reset while other threads use it.
+    Resets,
     /// Several devices.
     Devices,
+    /// Threads without a current context.
+    Bare,
+    /// Locations of memory that came with CUDA 13.
+    Locations,
+    /// Pools that grow by more than they are asked for.
+    Steps,
+}
+
+/// What a route has of which GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gpus {
+    /// A part of the first.
+    Part,
+    /// The same part of the first and the second.
+    TwoParts,
+    /// All of two.
+    TwoWhole,
 }
 
 /// A way to try to hold more than one may.
@@ -56,8 +75,12 @@ pub(crate) struct Route {
     pub(crate) family: Family,
     /// What its slice may hold.
     pub(crate) cap: Bytes,
-    /// Whether it has two whole GPUs rather than a part of one.
-    pub(crate) whole_gpus: bool,
+    /// What it has of which GPUs.
+    pub(crate) gpus: Gpus,
+    /// The CUDA version that brought what it uses.
+    pub(crate) since: i32,
+    /// Pools in which a step of growth may be left unused when it is full.
+    pub(crate) pools: u64,
     /// How much of the cap the devices must count when all of it is charged, of a thousand.
     pub(crate) device_permille: u64,
     /// Why that is not all, where it is not.
@@ -77,7 +100,9 @@ impl Route {
             name,
             family,
             cap: LARGE,
-            whole_gpus: false,
+            gpus: Gpus::Part,
+            since: 0,
+            pools: 1,
             device_permille: 999,
             slack: "",
             expected: Expected::Holds,
@@ -100,9 +125,31 @@ impl Route {
         Self { expected: Expected::Fails(reason), ..self }
     }
 
+    /// On drivers of this CUDA version and later.
+    const fn since(self, since: i32) -> Self {
+        Self { since, ..self }
+    }
+
+    /// With a part of each of two GPUs.
+    const fn on_parts_of_two(self) -> Self {
+        Self { gpus: Gpus::TwoParts, ..self }
+    }
+
+    /// With this many pools that may have grown beyond what is used of them.
+    const fn pools(self, pools: u64) -> Self {
+        Self { pools, ..self }
+    }
+
+    /// What must be charged at least when it is full, in thousandths, where a pool grows by so much.
+    pub(crate) fn promised(&self, step: Bytes) -> u64 {
+        let block = 2 << 20;
+        let unused = self.pools * step.get().saturating_sub(block);
+        999_u64.saturating_sub((unused * 1000).div_ceil(self.cap.get()))
+    }
+
     /// On two whole V100s.
     const fn on_two(self) -> Self {
-        Self { cap: Bytes::mib(32_510), whole_gpus: true, ..self }
+        Self { cap: Bytes::mib(32_510), gpus: Gpus::TwoWhole, ..self }
     }
 }
 
@@ -172,7 +219,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Arrays, "arrays_destroyed_twice"),
     Route::new(Family::Graphs, "graph_alloc_nodes"),
     Route::new(Family::Graphs, "graph_nodes_of_any_kind"),
-    Route::new(Family::Graphs, "graph_nodes_of_any_kind_v2"),
+    Route::new(Family::Graphs, "graph_nodes_of_any_kind_v2").since(12_030),
     Route::new(Family::Graphs, "graph_launched_often"),
     Route::new(Family::Graphs, "graph_instantiated_often"),
     Route::new(Family::Graphs, "graph_reserve_left_behind"),
@@ -198,6 +245,8 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Code, "modules_with_options"),
     Route::new(Family::Code, "modules_from_files"),
     Route::new(Family::Code, "libraries"),
+    Route::new(Family::Code, "libraries_in_several_contexts"),
+    Route::new(Family::Code, "contexts_after_libraries"),
     Route::new(Family::Code, "libraries_from_files"),
     Route::new(Family::Code, "many_small_modules")
         .full_to(550, "each variable is charged a block of its own"),
@@ -213,6 +262,59 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Contexts, "contexts_into_a_full_slice"),
     Route::new(Family::Contexts, "contexts_destroyed_with_their_memory"),
     Route::new(Family::Contexts, "primary_context_reset"),
-    Route::new(Family::Contexts, "green_contexts").full_to(350, "each is charged as a context of its own"),
+    Route::new(Family::Contexts, "primary_context_reset_by_threads"),
+    Route::new(Family::Contexts, "green_contexts")
+        .since(12_040)
+        .full_to(350, "each is charged as a context of its own"),
+    Route::new(Family::Resets, "reset_while_others_allocate"),
+    Route::new(Family::Resets, "reset_while_others_load_code"),
+    Route::new(Family::Resets, "reset_while_others_set_limits"),
+    Route::new(Family::Resets, "reset_while_others_use_streams"),
+    Route::new(Family::Resets, "reset_while_others_do_all"),
     Route::new(Family::Devices, "two_devices").on_two(),
+    Route::new(Family::Devices, "stream_of_another_device").on_parts_of_two(),
+    Route::new(Family::Devices, "pool_of_another_device").on_parts_of_two(),
+    Route::new(Family::Devices, "pool_made_current_of_another_device").on_parts_of_two(),
+    Route::new(Family::Devices, "handle_of_another_device").on_parts_of_two(),
+    Route::new(Family::Devices, "graph_of_another_device").on_parts_of_two(),
+    Route::new(Family::Devices, "context_of_another_device_on_the_stack").on_parts_of_two(),
+    Route::new(Family::Devices, "managed_pool_on_two_devices")
+        .on_parts_of_two()
+        .since(13_000)
+        .full_to(150, "memory without a place is charged on each device that may come to hold it"),
+    Route::new(Family::Devices, "libraries_on_two_devices").on_parts_of_two(),
+    Route::new(Family::Bare, "async_without_a_context"),
+    Route::new(Family::Bare, "pool_without_a_context"),
+    Route::new(Family::Bare, "freed_without_a_context"),
+    Route::new(Family::Bare, "graph_without_a_context"),
+    Route::new(Family::Bare, "imported_without_a_context"),
+    Route::new(Family::Bare, "async_without_a_context_on_two_devices").on_parts_of_two(),
+    Route::new(Family::Bare, "pool_without_a_context_on_two_devices").on_parts_of_two(),
+    Route::new(Family::Bare, "freed_without_a_context_on_two_devices").on_parts_of_two(),
+    Route::new(Family::Bare, "graph_without_a_context_on_two_devices").on_parts_of_two(),
+    Route::new(Family::Locations, "managed_pool_nowhere").since(13_000),
+    Route::new(Family::Locations, "managed_pool_of_the_host").since(13_000),
+    Route::new(Family::Locations, "managed_pool_of_a_device").since(13_000),
+    Route::new(Family::Locations, "default_managed_pool").since(13_000),
+    Route::new(Family::Locations, "managed_pool_set_current").since(13_000),
+    Route::new(Family::Locations, "managed_graph_node").since(13_000),
+    Route::new(Family::Locations, "pools_of_the_host").since(13_000),
+    Route::new(Family::Locations, "pool_of_a_locality_domain").since(13_040),
+    Route::new(Family::Locations, "default_pool_of_a_locality_domain").since(13_040),
+    Route::new(Family::Locations, "memory_of_a_locality_domain").since(13_040),
+    Route::new(Family::Steps, "a_piece_of_each_pool").pools(24),
+    Route::new(Family::Steps, "refused_again_and_again").pools(2),
+    Route::new(Family::Doors, "by_look_up_of_the_newest"),
+    Route::new(Family::Doors, "by_look_up_of_the_newest_per_thread"),
+    Route::new(Family::Code, "library_in_later_contexts"),
+    Route::new(Family::Code, "library_in_later_contexts_eagerly"),
+    Route::new(Family::Code, "library_in_later_contexts_lazily"),
+    Route::new(Family::Code, "libraries_in_every_context"),
+    Route::new(Family::Code, "libraries_in_every_context_eagerly"),
+    Route::new(Family::Code, "library_that_comes_and_goes"),
+    Route::new(Family::Code, "functions_loaded_lazily").small(),
+    Route::new(Family::Code, "kernels_loaded_lazily")
+        .full_to(600, "code that one context needs is charged in all of them"),
+    Route::new(Family::Code, "module_by_hexadecimal_size")
+        .full_to(700, "a length in a notation that is rarely used is charged upwards"),
 ];

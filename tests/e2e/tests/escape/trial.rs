@@ -1,13 +1,14 @@
 //! One route, tried by a program in a slice, and what came of it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use e2e::{Node, Process, compile};
 use tranche_domain::units::Bytes;
 
 use crate::neighbours::Neighbours;
 use crate::observer::{Observer, Seen, Watch};
-use crate::routes::{Expected, Route};
+use crate::routes::{Expected, Gpus, Route};
 
 /// What came of a route.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Trial {
     pub(crate) name: &'static str,
     /// What the slice may hold.
     cap: Bytes,
+    /// What must be charged of it when it is full, in thousandths.
+    promised: u64,
     /// What was seen of it.
     seen: Seen,
     /// How full it was whenever the program said that it can get no more.
@@ -35,16 +38,20 @@ struct Full {
 
 /// What nobody reached.
 const EMPTY: Full = Full { charged: 0, device: 0 };
-/// What is promised of each cap, in thousandths.
-const PROMISED: u64 = 999;
 
 impl Trial {
     /// Tries a route in a slice of its own, beside these.
     #[track_caller]
     pub(crate) fn of(node: &Node, route: &Route, neighbours: &Neighbours) -> Self {
-        let slice = route.name.replace('_', "-");
+        // The slice of the trial before may not be gone yet.
+        static TRIALS: AtomicUsize = AtomicUsize::new(1);
+        let slice = format!("{}-{}", route.name.replace('_', "-"), TRIALS.fetch_add(1, Relaxed));
         let cap = format!("{}Mi", route.cap.get() >> 20);
-        let share: &[&str] = if route.whole_gpus { &["-g", "2"] } else { &["--memory", &cap, "--gpu", "0"] };
+        let share: &[&str] = match route.gpus {
+            Gpus::Part => &["--memory", &cap, "--gpu", "0"],
+            Gpus::TwoParts => &["--memory", &cap, "--gpu", "0,1"],
+            Gpus::TwoWhole => &["-g", "2"],
+        };
         // What the one before held may not have come back yet.
         let options = [share, &["--name", &slice, "--wait", "1m"]].concat();
         let program = program();
@@ -52,6 +59,7 @@ impl Trial {
         let mut process = Process::start(&mut node.run_in_slice(&options, &words));
         let watch = Watch::begin(Observer::of(&node.gpus(), process.pid()));
         let reserve = node.smi().gpus[0].context_reserve.saturating_sub(watch.observer().context());
+        let promised = route.promised(watch.observer().pool_step());
         let mut full = Vec::new();
         let mut complaint = None;
         while let Some(line) = process.line() {
@@ -74,7 +82,7 @@ impl Trial {
         let mut seen = watch.end();
         seen.ever = seen.ever.saturating_sub(neighbours.hold());
         let complaint = complaint.or_else(|| neighbours.complaint(reserve));
-        Self { name: route.name, cap: route.cap, seen, full, complaint }
+        Self { name: route.name, cap: route.cap, promised, seen, full, complaint }
     }
 
     /// Bytes that were held beyond the cap.
@@ -100,11 +108,12 @@ impl Trial {
             return Some(format!("{} bytes over the cap", self.overshoot().get()));
         }
         let Full { charged, device } = self.fullness();
-        let enough = charged >= PROMISED && device >= route.device_permille;
+        let promised = route.device_permille.min(self.promised);
+        let enough = charged >= self.promised && device >= promised;
         (!enough).then(|| {
-            let promised = route.device_permille;
             format!(
-                "{charged} of 1000 charged, {PROMISED} promised; {device} on the device, {promised} promised"
+                "{charged} of 1000 charged, {} promised; {device} on the device, {promised} promised",
+                self.promised
             )
         })
     }

@@ -132,14 +132,17 @@ fn a_member_has_slices_of_their_own_and_only_looks_at_those_of_others() {
 }
 
 #[test]
-fn nobody_but_root_cordons_drains_or_uncordons() {
+fn nobody_but_root_cordons_drains_uncordons_or_forgets() {
     let Some(shared) = Shared::with("") else { return };
     shared.by(ALICE, true, &["slice", "create", "hers", "-g", "0.2"]).success();
     shared.node.tranche(&["gpu", "cordon", "0"]).success();
     for member in [true, false] {
-        for verb in
-            [&["cordon", "0", "--reason", "mine"][..], &["uncordon", "0"], &["drain", "0", "--delete-slices"]]
-        {
+        for verb in [
+            &["cordon", "0", "--reason", "mine"][..],
+            &["uncordon", "0"],
+            &["drain", "0", "--delete-slices"],
+            &["forget-reserves"],
+        ] {
             let outcome = shared.by(ALICE, member, &[&["gpu"], verb].concat());
             outcome.refused(REFUSED, &["only root", "uid 54321"]);
         }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::{CudaError, Kind, Node, Tenant, eventually};
+use e2e::{CudaError, Kind, Node, Process, Tenant, compile, eventually};
 use tranche_domain::units::{Bytes, MIB};
 
 use crate::{HALF_V100, WHOLE_V100};
@@ -257,5 +257,32 @@ fn fractions_of_one_gpu_never_sum_to_more_than_the_gpu() {
         let slices_pid = slice.pids();
         assert_within(held.held_by(0, &slices_pid), slice.cap(), &slice.name);
         assert!(tenant.alloc(Kind::Plain, Bytes::mib(2)).is_err());
+    }
+}
+
+/// More allocations than the 1,048,384 for which a ledger has room where addresses are few.
+const MANY: u64 = 1_100_000;
+
+#[test]
+fn more_than_a_million_allocations_are_charged_to_the_block_and_given_back() {
+    for driver in ["550", "610"] {
+        let node = Node::with_driver("v100x8", driver);
+        let program = compile("tests/e2e/clients/million.c", &[]).expect("it needs nothing but libc");
+        let many = MANY.to_string();
+        let words = [program.as_os_str(), many.as_ref()];
+        let options = ["--memory", "2Gi", "--gpu", "0", "--name", "many"];
+        let mut process = Process::start(&mut node.run_in_slice(&options, &words));
+        let mut charged_when_it_says_so = || {
+            assert_eq!(process.line().as_deref(), Some("full"), "{driver}");
+            let charged = node.slice("many").devices[0].used;
+            assert!(process.say("go on"));
+            charged
+        };
+        let before = charged_when_it_says_so();
+        let blocks = MANY.div_ceil((2 << 20) / 512);
+        let full = charged_when_it_says_so();
+        assert_eq!(full, before.saturating_add(Bytes::mib(2 * blocks)), "{driver}: 512 bytes each");
+        assert_eq!(charged_when_it_says_so(), before, "{driver}: all of it is freed");
+        assert_eq!(process.end().code, Some(0), "{driver}");
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::load::{
     Load, MEASURE, SATURATING, SETTLE, SIDE_BY_SIDE, TOLERANCE, alone, assert_holds, assert_measured,
-    assert_near, measure, measure_parts,
+    assert_near, measure, measure_parts, parts, since,
 };
 
 #[test]
@@ -24,6 +24,77 @@ fn three_saturating_slices_get_50_30_and_20_percent() {
     assert_holds(&[50.0, 30.0, 20.0], || measure_parts(&node, &loads.each_ref(), MEASURE));
     let shown = node.tranche(&["smi"]).success();
     assert!(shown.contains("over its share") || shown.contains("running"), "{shown}");
+}
+
+#[test]
+fn program_of_short_kernels_is_shown_as_running_whenever_one_looks() {
+    let _alone = alone();
+    let node = Node::simulated("h200x1");
+    let how = ["--kernel-ns", "300000", "--sync", "each"];
+    let _load = Load::start(&node, &["-g", "0.5", "--name", "short"], &how);
+    sleep(SETTLE + SETTLE);
+    let states: Vec<_> = (0..30).map(|_| node.slice("short").compute_state).collect();
+    assert!(states.iter().all(|state| state == "running"), "{states:?}");
+}
+
+/// No stream memory operations, as under vGPU, WSL or confidential computing: events tell.
+const EVENTS: &[(&str, &str)] = &[("SIMGPU_STREAM_MEMORY", "off")];
+
+#[test]
+fn every_context_of_a_process_counts_with_marks_and_with_events() {
+    let _alone = alone();
+    for (kind, variables) in [("elsewhere", &[][..]), ("three", &[]), ("three", EVENTS), ("rush", EVENTS)] {
+        let node = Node::simulated("h200x1");
+        let load = Load::endless(&node, &["-g", "0.5"], kind, variables);
+        let neighbour = Load::start(&node, &["-g", "0.5"], SATURATING);
+        sleep(SETTLE);
+        println!("{kind} {variables:?}");
+        assert_halves(variables, || measure_parts(&node, &[&load, &neighbour], MEASURE));
+    }
+}
+
+/// Events are learnt of when a thread that has to run asks, which on a machine without time to spare is late: there the
+/// promise is that none has much less than a third.
+#[track_caller]
+fn assert_halves(variables: &[(&str, &str)], measure: impl FnMut() -> Vec<f64>) {
+    let least = if variables == EVENTS { 30.0 } else { 50.0 - TOLERANCE };
+    assert_measured(least, measure, |found| found.iter().all(|part| *part >= least));
+}
+
+#[test]
+fn process_on_two_gpus_gets_its_share_of_each() {
+    let _alone = alone();
+    for variables in [&[][..], EVENTS] {
+        let node = Node::simulated("v100x8");
+        let half = |gpus| ["--memory", "4Gi", "--compute", "50%", "--gpu", gpus];
+        let both = Load::endless(&node, &half("0,1"), "devices", variables);
+        let others = ["0", "1"].map(|gpu| Load::start(&node, &half(gpu), SATURATING));
+        sleep(SETTLE);
+        println!("{variables:?}");
+        assert_halves(variables, || {
+            let from = [0, 1].map(|gpu| node.timeline(gpu).end());
+            sleep(MEASURE);
+            [0, 1]
+                .into_iter()
+                .flat_map(|gpu| parts(&since(&node, gpu, from[gpu], &[&both, &others[gpu]])))
+                .collect()
+        });
+    }
+}
+
+#[test]
+fn bursts_get_as_much_with_events_as_with_marks() {
+    let _alone = alone();
+    let had = [&[][..], EVENTS].map(|variables| {
+        let node = Node::simulated("h200x1");
+        let bursts = Load::endless(&node, &["-g", "0.5"], "bursts", variables);
+        let neighbour = Load::start(&node, &["-g", "0.5"], SATURATING);
+        sleep(SETTLE);
+        measure(&node, &[&bursts, &neighbour], MEASURE)
+    });
+    println!("{had:.1?} with marks and with events");
+    let [marks, events] = &had;
+    assert!(marks.iter().zip(events).all(|(marks, events)| events + TOLERANCE >= *marks), "{had:.1?}");
 }
 
 #[test]
@@ -57,6 +128,41 @@ fn a_strict_slice_alone_gets_its_share_and_no_more() {
     sleep(SETTLE);
     let exactly = 20.0..=30.0 + TOLERANCE;
     assert_measured(&exactly, || measure(&node, &[&load], MEASURE)[0], |found| exactly.contains(found));
+}
+
+/// Whether there are time namespaces here, and a clock that has run for longer than it is to be set back.
+fn shifts(seconds: u64) -> bool {
+    let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec());
+    let there = std::process::Command::new("unshare").args(["--time", "--monotonic", "1", "true"]).status();
+    let can = up > i64::try_from(seconds).unwrap_or(i64::MAX) && there.is_ok_and(|status| status.success());
+    if !can {
+        println!("SKIP: no time namespaces here, or the machine has not run for {seconds} s");
+    }
+    can
+}
+
+/// `unshare --time --monotonic`: what it says of times is of another clock than the daemon's.
+#[test]
+fn strict_slice_in_a_time_namespace_gets_no_more_and_is_accused_of_nothing() {
+    const BEHIND_S: u64 = 600;
+    if !shifts(BEHIND_S) {
+        return;
+    }
+    let _alone = alone();
+    for seconds in [7 * 86_400, -i64::try_from(BEHIND_S).expect("it is small")] {
+        let node = Node::simulated("h200x1");
+        let strict = ["-g", "0.1", "--compute-mode", "strict", "--name", "strict"];
+        let load = Load::shifted(&node, seconds, &strict, SATURATING);
+        sleep(SETTLE);
+        let within = 3.0..=10.0 + TOLERANCE;
+        let measured = || measure(&node, &[&load], MEASURE)[0];
+        assert_measured(&within, measured, |found| within.contains(found));
+        let accused = node.events().into_iter().filter(|event| event.kind == "usage-tampered");
+        assert_eq!(accused.count(), 0, "by {seconds} s: {}", node.tranche(&["events"]).success());
+        // The daemon counts by its own clock what the process says by another.
+        let counted = node.tranche(&["smi"]).success();
+        assert_eq!(node.slice("strict").pids(), [load.pid], "{counted}");
+    }
 }
 
 #[test]
@@ -149,7 +255,7 @@ fn right_after_a_restart_of_the_daemon_loads_of_every_kind_have_their_shares() {
     let loads = [
         Load::start(&node, &["-g", "0.5"], SATURATING),
         Load::start(&node, &["-g", "0.2"], &waiting),
-        Load::graphs(&node, &["-g", "0.3"]),
+        Load::endless(&node, &["-g", "0.3"], "graphs", &[]),
     ];
     sleep(SETTLE);
     for end in [Node::kill_daemon, |node: &mut Node| drop(node.stop_daemon())] {

@@ -111,3 +111,36 @@ fn a_history_that_is_spoilt_or_cannot_be_written_keeps_nothing_from_happening() 
     });
     assert!(kinds(&node, "a").ends_with(&["slice-deleted".into()]));
 }
+
+#[test]
+fn every_change_of_an_operator_names_its_actor() {
+    let node = Node::simulated("h200x1");
+    let changes: [(&str, &[&str]); 15] = [
+        ("slice-created", &["slice", "create", "a", "-g", "0.3"]),
+        ("slice-resized", &["slice", "resize", "a", "-g", "0.2"]),
+        ("slice-frozen", &["slice", "freeze", "a"]),
+        ("slice-thawed", &["slice", "thaw", "a"]),
+        ("slice-labelled", &["slice", "label", "a", "--pod", "x/y/z"]),
+        ("slice-deleted", &["slice", "delete", "a"]),
+        ("gpu-cordoned", &["gpu", "cordon", "0"]),
+        ("gpu-drained", &["gpu", "drain", "0"]),
+        ("gpu-uncordoned", &["gpu", "uncordon", "0"]),
+        ("configuration-reloaded", &["config", "reload"]),
+        ("reserves-forgotten", &["gpu", "forget-reserves"]),
+        ("project-changed", &["project", "create", "p", "--quota", "1"]),
+        ("job-submitted", &["submit", "j", "-p", "p", "-g", "0.1", "--", "sleep", "1000"]),
+        ("job-suspended", &["suspend", "j", "-p", "p"]),
+        ("job-deleted", &["delete", "j", "-p", "p"]),
+    ];
+    for (kind, command) in changes {
+        node.tranche(command).success();
+        let events = node.events();
+        let event = events.iter().rev().find(|event| event.kind == kind);
+        let actor = event.and_then(|event| event.actor.as_ref());
+        let actor = actor.unwrap_or_else(|| panic!("{kind} names no actor: {events:#?}"));
+        assert_eq!(actor.uid, nix::unistd::geteuid().as_raw(), "{kind}");
+        assert!(actor.pid.is_some() && actor.command.as_deref() == Some("tranche"), "{kind}: {actor:?}");
+    }
+    let shown = node.tranche(&["events"]).success();
+    assert!(shown.contains("(tranche)]"), "{shown}");
+}

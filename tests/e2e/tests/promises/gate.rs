@@ -219,10 +219,11 @@ fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
     let mut launcher = launcher(&node, &["saturate", "2000"]);
     // It leaves a closed lease behind.
     std::mem::forget(Held::abandon(&node, "work", CLOSED));
+    let counted = counted(&node);
     node.kill_daemon();
     launcher.say("go");
     let (launches, ms) = done(&mut launcher);
-    assert!(launches > 0 && counted(&node).tally(Tally::Degraded) == launches);
+    assert!(launches > 0 && counted.tally(Tally::Degraded) == launches);
     // A launch is of 1 ms, and 4 ms may be outstanding.
     assert!(launches as f64 <= ms + 20.0, "{launches} in {ms} ms");
 }
@@ -251,7 +252,7 @@ fn where_the_driver_writes_no_values_events_bound_what_is_outstanding() {
 }
 
 #[test]
-fn in_a_context_that_the_record_was_not_given_to_events_bound_what_is_outstanding() {
+fn second_context_is_bound_by_its_own_marks() {
     let elsewhere = rush(&ground(), "elsewhere", &[]);
     assert!(elsewhere <= 1_020, "{elsewhere} launches of 1 ms within a second");
 }

@@ -1,5 +1,7 @@
 //! Jobs: handed in by one line, run in their turn within their slices, and found again by the next daemon.
 
+mod full;
+mod launcher;
 mod refused;
 
 use std::collections::BTreeSet;

@@ -43,16 +43,26 @@ impl Load {
         Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
     }
 
-    /// Graphs without end.
+    /// Launches of one kind without end, see `tests/e2e/clients/launch.c`.
     #[track_caller]
-    pub(crate) fn graphs(node: &Node, options: &[&str]) -> Self {
+    pub(crate) fn endless(node: &Node, options: &[&str], kind: &str, variables: &[(&str, &str)]) -> Self {
         let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
-        let words = [program.display().to_string(), "graphs".into(), "1e9".into()];
-        let mut process = Process::start(&mut node.run_in_slice(options, &words));
+        let words = [program.display().to_string(), kind.into(), "1e9".into()];
+        let mut command = node.run_in_slice(options, &words);
+        let mut process = Process::start(command.envs(variables.iter().copied()));
         let greeting = process.line().unwrap_or_default();
         let pid = greeting.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
         assert!(process.say("go"), "the program has gone");
         Self { process, pid: pid.unwrap_or_else(|| panic!("{greeting:?}")) }
+    }
+
+    /// The same in a time namespace of its own, whose clock is ahead by so many seconds, or behind.
+    #[track_caller]
+    pub(crate) fn shifted(node: &Node, seconds: i64, options: &[&str], how: &[&str]) -> Self {
+        let (workload, seconds) = (node.stage().workload().display().to_string(), seconds.to_string());
+        let shift = ["unshare", "--time", "--monotonic", &seconds, "--", &workload, "--interactive"];
+        let words: Vec<&str> = shift.iter().chain(how).copied().collect();
+        Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
     }
 
     /// The same outside all slices.

@@ -48,6 +48,63 @@ fn tenants_outlive_a_killed_daemon_within_their_caps_and_are_found_again() {
     });
 }
 
+/// As `systemctl kill` of the unit does it: nothing of the daemon is left to hold anything for the next one.
+#[test]
+fn whatever_is_the_daemons_may_be_killed_and_nothing_is_lost() {
+    let mut node = Node::simulated("v100x8");
+    let mut tenants = ["one", "other"].map(|name| node.tenant(&["-g", "0.5", "--name", name]).ready());
+    for tenant in &mut tenants {
+        tenant.alloc(Kind::Plain, Bytes::mib(2048)).unwrap();
+    }
+    let used = |node: &Node| ["one", "other"].map(|name| node.slice(name).used());
+    for _ in 0..3 {
+        let before = used(&node);
+        let family = descendants(node.daemon_pid());
+        assert!(!nix::unistd::geteuid().is_root() || !family.is_empty(), "root's daemon has a helper");
+        node.pause_daemon();
+        for pid in family {
+            // It may end by itself.
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+        node.kill_daemon();
+        node.start_daemon();
+        assert_eq!(used(&node), before);
+        assert_eq!(node.smi().notes, Vec::<String>::new());
+        for tenant in &mut tenants {
+            tenant.alloc(Kind::Plain, Bytes::mib(1024)).expect("it gets more from the next daemon");
+        }
+    }
+    let pids = tenants.each_mut().map(|tenant| tenant.pid());
+    for tenant in &mut tenants {
+        tenant.fill();
+        assert_eq!(tenant.alloc(Kind::Plain, Bytes::mib(2)), Err(CudaError::OUT_OF_MEMORY));
+    }
+    for pid in pids {
+        assert!(node.device().held_by(0, &[pid]) <= HALF_V100);
+    }
+}
+
+/// What a process has started, and what that has.
+fn descendants(pid: u32) -> Vec<nix::unistd::Pid> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parents = all.filter_map(|entry| {
+        let child: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent: u32 = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        Some((child, parent))
+    });
+    let parents: Vec<(i32, u32)> = parents.collect();
+    let mut family = Vec::new();
+    let mut ancestors = vec![pid];
+    while let Some(ancestor) = ancestors.pop() {
+        for (child, _) in parents.iter().filter(|(_, parent)| *parent == ancestor) {
+            family.push(nix::unistd::Pid::from_raw(*child));
+            ancestors.push(child.unsigned_abs());
+        }
+    }
+    family
+}
+
 #[test]
 fn without_a_daemon_memory_is_refused_rather_than_given_away() {
     let mut node = Node::simulated("v100x8");

@@ -97,39 +97,106 @@ fn what_the_driver_takes_can_put_a_slice_over_its_cap_and_then_it_gets_nothing()
 }
 
 #[test]
-fn the_reserve_for_contexts_rises_to_what_was_seen_and_at_most_to_twice_what_was_measured() {
+fn contexts_beyond_measured_raise_their_own_slices_reserve() {
     let mut node = Node::simulated("v100x8");
     make(&node, "half");
     let measured = reserve(&node);
     assert!(measured >= CONTEXT && measured < Bytes::mib(400), "{measured}");
-    let expect = |node: &Node, reserved: u64| {
-        eventually("the reserve rises", || match reserve(node) {
-            now if now == Bytes::mib(reserved) => Ok(()),
-            now => Err(format!("{now} are reserved")),
+    let noted = |node: &Node, reserved: u64| {
+        let told =
+            format!("contexts of slice half take more than was measured on its device 0: {reserved} MiB");
+        eventually("it is noted", || match node.smi().notes {
+            notes if notes.iter().any(|note| note.starts_with(&told)) => Ok(()),
+            notes => Err(format!("{notes:?}")),
         });
     };
     node.set_gpu(0, &["--context-mib", "400"]);
     let first = node.tenant(&["--slice", "half"]).ready();
-    expect(&node, 400);
-    let noted =
-        |node: &Node| node.smi().notes.iter().any(|note| note.contains("took more than was measured"));
-    assert!(noted(&node), "{:?}", node.smi().notes);
     becomes(&node, "half", Bytes::mib(400));
+    noted(&node, 400);
     let second = node.tenant(&["--slice", "half"]).ready();
     assert_eq!(used(&node, "half"), Bytes::mib(800), "the next pays before");
     node.kill_daemon();
     node.start_daemon();
-    assert_eq!((reserve(&node), used(&node, "half")), (Bytes::mib(400), Bytes::mib(800)));
+    assert_eq!((reserve(&node), used(&node, "half")), (measured, Bytes::mib(800)));
+    noted(&node, 400);
     node.set_gpu(0, &["--context-mib", "1000"]);
     let third = node.tenant(&["--slice", "half"]).ready();
-    let twice = 2 * measured.whole_mib();
-    expect(&node, twice);
     becomes(&node, "half", Bytes::mib(1800));
-    holds_for("it stays so", LOOKS, || match reserve(&node) {
-        now if now == Bytes::mib(twice) => Ok(()),
-        now => Err(format!("{now} are reserved")),
-    });
+    noted(&node, 2 * measured.whole_mib());
+    assert_eq!(reserve(&node), measured, "what is reserved in general is what was measured");
     drop((first, second, third));
+}
+
+#[test]
+fn operator_has_it_forgotten_what_contexts_were_seen_to_take() {
+    let mut node = Node::simulated("v100x8");
+    make(&node, "half");
+    let measured = reserve(&node);
+    let learned = |node: &Node| {
+        let notes = node.smi().notes;
+        match notes.iter().any(|note| note.starts_with("contexts of slice half take more")) {
+            true => Ok(()),
+            false => Err(format!("{notes:?}")),
+        }
+    };
+    node.set_gpu(0, &["--context-mib", "400"]);
+    let first = node.tenant(&["--slice", "half"]).ready();
+    eventually("its slice's reserve rises", || learned(&node));
+    drop(first);
+    eventually("it has ended", || match node.slice("half").pids() {
+        pids if pids.is_empty() => Ok(()),
+        pids => Err(format!("{pids:?}")),
+    });
+    learned(&node).expect("it is remembered for a while");
+    let shown = |node: &Node| node.tranche(&["doctor"]).stdout;
+    assert!(shown(&node).contains(&format!("GPU 0: {measured}, measured 2")), "{}", shown(&node));
+    let told = node.tranche(&["gpu", "forget-reserves"]).success();
+    assert!(told.contains("in slices: half;") && told.contains("Tesla V100"), "{told}");
+    learned(&node).expect_err("it is forgotten at once");
+    node.set_gpu(0, &["--context-mib", &CONTEXT.whole_mib().to_string()]);
+    let second = node.tenant(&["--slice", "half"]).ready();
+    assert_eq!((reserve(&node), used(&node, "half")), (measured, measured));
+    drop(second);
+    // What was measured is measured again: by now a context takes more.
+    node.stop_daemon();
+    node.set_gpu(0, &["--context-mib", "350"]);
+    node.start_daemon();
+    eventually("it is measured", || match reserve(&node) {
+        again if again > measured => Ok(()),
+        again => Err(format!("{again}")),
+    });
+    let kinds: Vec<String> = node.events().into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds.iter().filter(|kind| *kind == "reserves-forgotten").count(), 1, "{kinds:?}");
+}
+
+#[test]
+fn process_that_hides_memory_raises_no_other_slices_reserve() {
+    let mut node = Node::simulated("v100x8");
+    make(&node, "half");
+    for other in ["other", "later"] {
+        node.tranche(&["slice", "create", other, "-g", "0.2", "--gpu", "0"]).success();
+    }
+    let measured = reserve(&node);
+    let mut suspect = node.tenant(&["--slice", "half"]).ready();
+    node.driver_takes(0, suspect.pid(), measured);
+    becomes(&node, "half", measured.saturating_add(CONTEXT));
+    eventually("its own slice's reserve rises", || match node.smi().notes {
+        notes if notes.iter().any(|note| note.starts_with("contexts of slice half take more")) => Ok(()),
+        notes => Err(format!("{notes:?}")),
+    });
+    let pays = |node: &Node, slice: &str| {
+        let tenant = node.tenant(&["--slice", slice]).ready();
+        assert_eq!((reserve(node), used(node, slice)), (measured, measured), "{slice}");
+        tenant
+    };
+    let _other = pays(&node, "other");
+    node.kill_daemon();
+    node.start_daemon();
+    let _later = pays(&node, "later");
+    let left: Vec<_> = std::fs::read_dir(node.dir().join("state")).expect("it is there").flatten().collect();
+    let kept = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().contains("contexts-seen");
+    assert!(!left.iter().any(kept), "{left:?}");
 }
 
 #[test]

@@ -127,6 +127,25 @@ fn a_truncated_usage_region_is_seen_or_impossible() {
     ground.neighbour_is_unharmed("truncate");
 }
 
+/// While the daemon is there, while it is away, and after it is back.
+#[test]
+fn room_beyond_the_usage_region_cannot_be_taken() {
+    let mut ground = Ground::new();
+    let mut processes = ["there", "away", "back"].map(|_| ground.begin(&[], "room", "").0);
+    let [there, away, back] = &mut processes;
+    let tries = |process: &mut Process, when: &str| {
+        process.say("go");
+        assert_eq!(process.line().as_deref(), Some("done 0"), "{when}");
+    };
+    tries(there, "there");
+    ground.node.kill_daemon();
+    tries(away, "away");
+    ground.node.start_daemon();
+    tries(back, "back");
+    assert_eq!(ground.node.slice("tamper").pids().len(), 3, "nobody is lost");
+    ground.neighbour_is_unharmed("room");
+}
+
 #[test]
 fn a_flood_of_connections_harms_nobody_else() {
     let mut ground = Ground::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use e2e::{Kind, Node, Process, eventually, holds_for};
 use tranche_domain::units::Bytes;
 
-use crate::ground::{compiled, ready};
+use crate::ground::{compiled, program, ready};
 
 /// Fills and copies inside the device, as fast as it takes them, beside somebody who launches.
 #[test]
@@ -67,4 +67,16 @@ fn programs_that_allocate_launch_fork_and_die_all_the_time_are_accused_of_nothin
         notes if notes.is_empty() => Ok(()),
         notes => Err(format!("{notes:?}")),
     });
+}
+
+/// Each starts a program that attaches, allocates and ends after a moment, as scripts and data loaders do.
+#[test]
+fn programs_of_a_moment_started_all_the_time_are_accused_of_nothing() {
+    let node = Node::configured("v100x8", "violations = \"kill\"\nviolations_grace_s = 0\n");
+    node.tranche(&["slice", "create", "storm", "-g", "0.6", "--gpu", "0"]).success();
+    let again = format!("while :; do sleep 0.1 | {} hold '' >/dev/null; done", program());
+    let mut storm = [0, 1, 2]
+        .map(|_| Process::start(&mut node.run_in_slice(&["--slice", "storm"], &["sh", "-c", &again])));
+    holds_for("nobody is accused", Duration::from_secs(8), || accused(&node));
+    assert!(storm.iter_mut().all(Process::runs));
 }

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use e2e::{eventually, holds_for};
 
-use crate::ground::{Ground, LOOKS};
+use e2e::Process;
+
+use crate::ground::{Ground, LOOKS, program};
 
 #[test]
 fn who_deceives_is_killed_after_the_grace_and_nobody_else() {
@@ -52,4 +54,40 @@ fn a_gpu_that_a_stranger_uses_takes_no_slices_where_that_is_said_until_he_is_gon
         outcome if outcome.code == Some(0) => Ok(()),
         outcome => Err(outcome.to_string()),
     });
+}
+
+/// Starts the program again and again in the slice, each time for about 200 ms; `how` is what is done to it.
+#[track_caller]
+fn again_and_again(ground: &Ground, how: &str) -> Process {
+    let again = format!("while :; do sleep 0.2 | {how} {} hold ''; sleep 0.05; done", program());
+    Process::start(&mut ground.node.run_in_slice(&["--slice", "tamper"], &["sh", "-c", &again]))
+}
+
+#[test]
+fn lives_of_a_moment_without_library_are_seen() {
+    let ground = Ground::new();
+    let (_honest, honest_pid) = ground.begin(&[], "hold", "");
+    let since = Instant::now();
+    let mut loops = again_and_again(&ground, "env -uLD_PRELOAD -uCUDA_VISIBLE_DEVICES");
+    let event = ground.sees("unshimmed-process", None, since);
+    assert_eq!(event.slice.as_deref(), Some("tamper"), "{event:?}");
+    assert!(event.pid != Some(honest_pid) && loops.runs());
+}
+
+#[test]
+fn programs_started_again_within_the_grace_end_their_slice() {
+    let mut ground = Ground::configured("violations = \"kill\"\nviolations_grace_s = 3\n");
+    let since = Instant::now();
+    let mut loops = again_and_again(&ground, "env -uLD_PRELOAD -uCUDA_VISIBLE_DEVICES");
+    ground.sees("unshimmed-process", None, since);
+    let ended = eventually("the slice is ended", || {
+        let killed =
+            |event: &&e2e::Event| event.kind == "killed" && event.evidence.contains("all its processes");
+        let events = ground.node.events();
+        events.iter().find(killed).cloned().ok_or_else(|| format!("{events:#?}"))
+    });
+    println!("ended after {:?} (simulated): {}", since.elapsed(), ended.evidence);
+    assert_eq!(ended.slice.as_deref(), Some("tamper"), "{ended:?}");
+    eventually("what started them has ended", || if loops.runs() { Err("it runs".into()) } else { Ok(()) });
+    ground.neighbour_is_unharmed("again and again");
 }

@@ -184,6 +184,9 @@ fn who_is_no_member_of_a_project_may_look_at_its_jobs_and_nothing_else() {
         by(&["exec", "roots", "-p", "a", "--", "true"]).refused(1, &["uid 54321"]);
     }
     node.tranche(&["project", "update", "a", "--add-member", "54321"]).success();
-    shared.by(ALICE, false, &["submit", "mine", "-p", "a", "-g", "0.1", "--", "true"]).success();
-    assert_eq!(jobs(node).len(), 2);
+    // A member is let in; but nothing here could start a job as that user.
+    let submitted = shared.by(ALICE, false, &["submit", "mine", "-p", "a", "-g", "0.1", "--", "true"]);
+    submitted.refused(1, &["user 54321 sent no ticket", "tranche-attest.socket"]);
+    assert_eq!(jobs(node).len(), 1);
+    assert!(shared.by(ALICE, false, &["describe", "roots", "-p", "a"]).success().contains("sleep"));
 }

@@ -1,0 +1,27 @@
+//! Benches as they are run, on the staged tree.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use serde_json::Value;
+
+/// A bench's exit status, its report, and what it printed. Nothing, with a reason printed, where the tree is not staged;
+/// a failure where everything is required.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Option<(ExitStatus, Value, String)> {
+    let stage = std::env::var_os("TRANCHE_STAGE")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/stage"), PathBuf::from);
+    if !stage.join("bench/load").exists() {
+        let reason = "nothing is staged: run make build first";
+        assert!(std::env::var_os("TRANCHE_REQUIRE").is_none_or(|what| what != "all"), "{reason}");
+        println!("SKIP: {reason}");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report.json");
+    let mut bench = Command::new(program);
+    bench.args(arguments).arg("--stage").arg(stage).arg("--report").arg(&file);
+    let output = bench.output().expect("it starts");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let report = serde_json::from_slice(&std::fs::read(&file).expect(&said)).expect(&said);
+    Some((output.status, report, said))
+}
