@@ -16,7 +16,7 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit e2e compat kubelet kubelet-build test-boot stress chaos gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit e2e compat kubelet kubelet-build test-boot escape stress chaos hostile gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,15 +30,13 @@ build: ## Build everything into target/stage
 	@install -m 755 $(TARGET)/debug/tranche-shepherd $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(STAGE)/lib/tranche/replace/libcuda.so.1
 	@install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(STAGE)/lib/tranche/replace/libnvidia-ml.so.1
-	@install -m 755 $(TARGET)/debug/libfakecuda.so $(STAGE)/sim/libcuda.so.1
 	@install -m 755 $(TARGET)/debug/libfakenvml.so $(STAGE)/sim/libnvidia-ml.so.1
-	@ln -sf libcuda.so.1 $(STAGE)/sim/libcuda.so
-	@ln -sf libnvidia-ml.so.1 $(STAGE)/sim/libnvidia-ml.so
+	@$(TARGET)/debug/fakecuda-stage $(TARGET)/debug/libfakecuda.so $(STAGE)/sim
 	@$(STAGE)/bin/tranche generate completions --out $(STAGE)/share/completions
 	@$(STAGE)/bin/tranche generate man --out $(STAGE)/share/man/man1
 	@$(MAKE) --no-print-directory -s -C tests/gpu OUT=$(abspath $(STAGE))/tests
 	@$(MAKE) --no-print-directory -s -C tests/bench/c OUT=$(abspath $(STAGE))/bench
-	@install -m 755 $(TARGET)/debug/bench-compute $(STAGE)/tests
+	@install -m 755 $(addprefix $(TARGET)/debug/,bench-compute facts) $(STAGE)/tests
 	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
 
 demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
@@ -118,6 +116,9 @@ e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p chaos
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p teams
 
+escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
+	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast -p e2e --test escape
+
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)
 	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast -p compat
@@ -138,11 +139,16 @@ chaos: build ## Kill daemons at every step, fill disks, tear files, set clocks, 
 stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json
 
+hostile: build ## Write hostile bytes into live usage regions beside an honest neighbour (MINUTES=10, SEED=N)
+	$(CARGO) build --release -p tranche-agent -p tranche-ctl
+	$(TARGET)/debug/bench-hostile --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) --stage $(STAGE) --programs $(TARGET)/release --report target/report/hostile.json
+
 gpu-script: build ## The script for GPU machines, on the simulated one
 	$(STAGE)/tests/run.sh --sim --quick
 
-refresh-symbols: ## Enter the exports of a newer driver in the table (DRIVER=/path/to/libcuda.so [NVML=...])
-	$(if $(DRIVER)$(NVML),,$(error DRIVER=/path/to/libcuda.so or NVML=/path/to/libnvidia-ml.so is needed))
+refresh-symbols: ## Enter a newer driver's exports and enumerators in the tables (DRIVER=/path/to/libcuda.so [NVML=...] [HEADER=.../cuda.h])
+	$(if $(DRIVER)$(NVML)$(HEADER),,$(error DRIVER=/path/to/libcuda.so, NVML=/path/to/libnvidia-ml.so or HEADER=/path/to/cuda.h is needed))
+	$(if $(HEADER),$(CARGO) run -q -p tranche-symbols --example refresh_enumerators -- $(HEADER) shim/symbols/data/enumerators.tsv)
 	$(if $(DRIVER),$(CARGO) run -q -p tranche-symbols --example refresh -- $(DRIVER) shim/symbols/data/cuda.tsv)
 	$(if $(NVML),$(CARGO) run -q -p tranche-symbols --example refresh -- $(NVML) shim/symbols/data/nvml.tsv)
 
