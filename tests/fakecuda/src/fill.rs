@@ -13,6 +13,7 @@ fn fill(
     pitch: usize,
     pattern: &[u8],
     shape: (usize, usize),
+    wait: Wait,
 ) -> Outcome {
     let (width, height) = shape;
     if width == 0 || height == 0 {
@@ -30,7 +31,7 @@ fn fill(
         .ok_or(Status::InvalidValue)?;
     let place = on_device(to, bytes)?;
     let (pitch, width, height) = (pitch as u64, width as u64, height as u64);
-    put(default, stream, Op::Fill(Fill { place, pitch, width, height, pattern: pattern.to_vec() }), Wait::No)
+    put(default, stream, Op::Fill(Fill { place, pitch, width, height, pattern: pattern.to_vec() }), wait)
 }
 
 /// What a memory-set node does.
@@ -65,12 +66,12 @@ macro_rules! fills {
     ($($type:ty: $row:ident, $row_async:ident, $row_low:ident, $rows:ident, $rows_async:ident;)*) => {
         $(
             pub(crate) fn $row(default: DefaultStream, to: u64, value: $type, count: usize) -> Outcome {
-                fill(default, 0, to, 0, &value.to_ne_bytes(), (count, 1))
+                fill(default, 0, to, 0, &value.to_ne_bytes(), (count, 1), Wait::Yes)
             }
             pub(crate) fn $row_async(
                 default: DefaultStream, to: u64, value: $type, count: usize, stream: u64,
             ) -> Outcome {
-                fill(default, stream, to, 0, &value.to_ne_bytes(), (count, 1))
+                fill(default, stream, to, 0, &value.to_ne_bytes(), (count, 1), Wait::No)
             }
             pub(crate) fn $row_low(to: u32, value: $type, count: u32) -> Outcome {
                 $row(DefaultStream::Legacy, u64::from(to), value, count as usize)
@@ -78,12 +79,12 @@ macro_rules! fills {
             pub(crate) fn $rows(
                 default: DefaultStream, to: u64, pitch: usize, value: $type, width: usize, height: usize,
             ) -> Outcome {
-                fill(default, 0, to, pitch, &value.to_ne_bytes(), (width, height))
+                fill(default, 0, to, pitch, &value.to_ne_bytes(), (width, height), Wait::Yes)
             }
             pub(crate) fn $rows_async(
                 default: DefaultStream, to: u64, pitch: usize, value: $type, width: usize, height: usize, stream: u64,
             ) -> Outcome {
-                fill(default, stream, to, pitch, &value.to_ne_bytes(), (width, height))
+                fill(default, stream, to, pitch, &value.to_ne_bytes(), (width, height), Wait::No)
             }
         )*
     };

@@ -149,6 +149,18 @@ impl Fill {
     }
 }
 
+impl Op {
+    /// Whether calls without a stream return when it is done: not where bytes of devices alone are moved or filled
+    /// (<https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html>).
+    pub(crate) const fn is_waited_for(&self) -> bool {
+        match self {
+            Self::Copy(copy) => copy.from.place.is_the_hosts_too() || copy.to.place.is_the_hosts_too(),
+            Self::Fill(fill) => fill.place.is_the_hosts_too(),
+            _ => true,
+        }
+    }
+}
+
 /// How many bytes a value in memory has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {

@@ -11,7 +11,7 @@ use crate::wall::{Host, In};
 /// Whether the caller waits.
 #[derive(Clone, Copy)]
 pub(crate) enum Wait {
-    /// Until the bytes have arrived.
+    /// Until the bytes have arrived, where the host could see that they have not.
     Yes,
     /// Not at all.
     No,
@@ -25,8 +25,9 @@ pub(crate) fn put(default: DefaultStream, stream: u64, op: Op, wait: Wait) -> Ou
         Wait::No => stream.enqueue(driver, op),
         Wait::Yes => {
             stream.must_not_capture(driver)?;
+            let is_waited_for = op.is_waited_for();
             stream.enqueue(driver, op)?;
-            stream.synchronize(driver)
+            if is_waited_for { stream.synchronize(driver) } else { Ok(()) }
         }
     }
 }

@@ -109,7 +109,7 @@ impl Ranges {
     /// Where `bytes` at an address are; plain host memory where no range is.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Outcome<Place> {
         let Some(range) = self.around(address) else {
-            return Ok(Place { backing: None, at: address, on: None });
+            return Ok(Place { backing: None, at: address, on: None, is_managed: false });
         };
         self.within(range, address, bytes)
     }
@@ -126,7 +126,8 @@ impl Ranges {
             return Err(Status::InvalidValue);
         }
         let on = (!range.is_host()).then_some(range.device);
-        Ok(Place { backing: Some(range.backing.clone()), at: range.offset + into, on })
+        let is_managed = range.kind == Kind::Managed;
+        Ok(Place { backing: Some(range.backing.clone()), at: range.offset + into, on, is_managed })
     }
 }
 
@@ -139,12 +140,18 @@ pub(crate) struct Place {
     at: u64,
     /// The device, if they are on one.
     pub(crate) on: Option<usize>,
+    is_managed: bool,
 }
 
 impl Place {
     /// A part of a backing.
     pub(crate) fn new(backing: Arc<Backing>, at: u64, on: usize) -> Self {
-        Self { backing: Some(backing), at, on: Some(on) }
+        Self { backing: Some(backing), at, on: Some(on), is_managed: false }
+    }
+
+    /// Whether the host reaches it as any memory of its own.
+    pub(crate) const fn is_the_hosts_too(&self) -> bool {
+        self.on.is_none() || self.is_managed
     }
 
     /// The place so many bytes further on.
