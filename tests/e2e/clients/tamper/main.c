@@ -45,7 +45,7 @@ static const struct { const char *name; void (*run)(void); int says; } attacks[]
     {"protection", protection, 1}, {"reopen", reopen, 1}, {"truncate", truncate_usage, 1}, {"room", room, 1}, {"alias", alias},
     {"alias-launch", alias_launch, 1}, {"forge", forge, 1}, {"flood", flood, 1}, {"registrations", registrations, 1},
     {"granted-full", granted_full, 1}, {"used-less-most", used_less_most}, {"used-less-shared", used_less_shared}, {"creep", creep, 1},
-    {"busy-less", busy_less, 1}, {"busy-little", busy_little, 1}, {"own-namespace", own_namespace}, {"by-path", by_path, 1},
+    {"busy-less", busy_less, 1}, {"busy-little", busy_little, 1}, {"idle-holder", idle_holder, 1}, {"own-namespace", own_namespace}, {"by-path", by_path, 1},
     {"credentials", credentials, 1}, {"hand-on", hand_on, 1}, {"crowd", crowd, 1},
     {"descriptors-used-up", descriptors_used_up, 1}, {"descriptors", descriptors, 1}, {"stop", stop, 1}, {"wait", NULL, 1},
 };

@@ -96,6 +96,21 @@ static void busy_little(void) {
     busy_less();
 }
 
+/* Launches nothing, and says that it has: each 2 ms what it said is done, there is more, and it is busy since now. */
+static void idle_holder(void) {
+    volatile uint64_t *words = record();
+    double end = ms() + 60000;
+    say("done", 0);
+    for (uint32_t mark = 1; ms() < end; mark++, usleep(2000)) {
+        volatile uint64_t *last = words + 48 + (mark - 1) % 32 * 2, *next = words + 48 + mark % 32 * 2;
+        last[1] = (uint32_t)last[0];
+        next[1] = mark - 1;
+        next[0] = 1000ull << 36 | mark;
+        words[1] = mark;
+        words[32] = (uint64_t)(ms() * 1e6);
+    }
+}
+
 /* A copy of a mapping of its own in the place of the shared one. */
 static uint64_t *cover(struct mapping mapping) {
     void *copy = malloc(mapping.length);

@@ -133,6 +133,15 @@ impl Ground {
         assert!(part >= SHARE, "{what}: the neighbour has {part:.1} % of what anybody gets of the GPU");
     }
 
+    /// By the same log, since the attempt began.
+    #[track_caller]
+    pub(crate) fn neighbour_has_its_request(&mut self, what: &str) {
+        let log = self.node.timeline(0);
+        let percent = log.percent(&[self.worker_pid], self.since.get(), log.end());
+        println!("{what}: the neighbour has {percent:.1} % of the GPU (simulated)");
+        assert!(percent >= SHARE, "{what}: the neighbour has {percent:.1} % of the GPU");
+    }
+
     pub(crate) fn neighbour_pid(&mut self) -> u32 {
         self.neighbour.pid()
     }

@@ -118,3 +118,17 @@ fn who_launches_and_says_that_it_does_not_is_seen_and_takes_nobodys_share() {
         ground.neighbour_is_unharmed(attempt);
     }
 }
+
+#[test]
+fn slice_that_keeps_others_waiting_and_computes_nothing_is_named_and_charged() {
+    let mut ground = Ground::new();
+    let (mut process, _) = ground.begin(&[], "idle-holder", "");
+    process.say("go");
+    let since = Instant::now();
+    assert_eq!(process.line().as_deref(), Some("done 0"));
+    let event = ground.sees("gpu-held-idle", None, since);
+    assert_eq!(event.slice.as_deref(), Some("tamper"), "{}", event.evidence);
+    std::thread::sleep(LOOKS);
+    ground.neighbour_has_its_request("idle-holder");
+    ground.neighbour_is_unharmed("idle-holder");
+}
