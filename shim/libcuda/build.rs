@@ -22,7 +22,8 @@ fn main() {
     let (source, stand_in) = (folder.join("nothing.c"), folder.join(ALIAS));
     fs::write(&source, "").expect("what is generated can be written");
     // The linker wants to see what is needed. Nothing is taken from it, so a library of that name is enough.
-    let mut compiler = Command::new("cc");
+    // Cargo names the linker only where one is set, as it is for another machine.
+    let mut compiler = Command::new(env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into()));
     compiler
         .args(["-shared", "-nostdlib", &format!("-Wl,-soname,{ALIAS}"), "-o"])
         .arg(&stand_in)

@@ -11,11 +11,10 @@ use core::ptr;
 use crate::elf::Object;
 use crate::link_map::LinkMap;
 
+loader!();
 core::arch::global_asm!(
     ".weak tranche_dlopen",
-    ".symver tranche_dlopen, dlopen@GLIBC_2.2.5",
     ".weak tranche_dlinfo",
-    ".symver tranche_dlinfo, dlinfo@GLIBC_2.3.3",
     ".section .data.rel.ro.tranche_loader, \"aw\"",
     ".balign 8",
     ".hidden tranche_loader",

@@ -65,7 +65,7 @@ macro_rules! export {
                 use super::*;
                 with_real! { $library $name($($argument: $type),*) => $body }
             }
-            crate::$way!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
+            $way!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
         }
     };
     ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {

@@ -1,4 +1,8 @@
 //! Launches: the door that each comes through, and what the gate needs of this thread, machine and driver.
+//!
+//! A governed launch (`jump!`) goes on to the driver's function, with the program's arguments where they are, as long as the
+//! thread has launches left under the present lease. All others go to a function of ours with the same arguments. A copy or
+//! fill (`pass!`) goes on likewise unless it counts.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -29,60 +33,6 @@ pub(crate) static TRANSFERS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const U
 
 /// Captures that have begun and not ended, as far as the program has said so.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
-
-/// A governed launch: goes on to the driver's function, with the program's arguments where they are, as long as the
-/// thread has launches left under the present lease. All others go to `$slow`, with the same arguments.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! jump {
-    ($slow:path, $symbols:path, $offset:expr) => {
-        core::arch::naked_asm!(
-            "endbr64",
-            "mov rax, qword ptr [rip + {lease}]",
-            "mov r11, qword ptr [rip + tranche_thread@GOTTPOFF]",
-            "mov eax, dword ptr [rax]",
-            "cmp eax, dword ptr fs:[r11]",
-            "jne 2f",
-            "sub dword ptr fs:[r11 + 4], 1",
-            "js 2f",
-            "mov rax, qword ptr [rip + {symbols} + {offset}]",
-            "test rax, rax",
-            "jz 2f",
-            "jmp rax",
-            "2:",
-            "jmp {slow}",
-            lease = sym $crate::launch::LEASE,
-            symbols = sym $symbols,
-            offset = const $offset,
-            slow = sym $slow,
-        )
-    };
-}
-
-/// A copy or fill: goes on to the driver's function, with the program's arguments where they are, unless it counts. Then
-/// it goes to `$slow`, with the same arguments.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! pass {
-    ($slow:path, $symbols:path, $offset:expr) => {
-        core::arch::naked_asm!(
-            "endbr64",
-            "mov rax, qword ptr [rip + {transfers}]",
-            "cmp dword ptr [rax], 0",
-            "jne 2f",
-            "mov rax, qword ptr [rip + {symbols} + {offset}]",
-            "test rax, rax",
-            "jz 2f",
-            "jmp rax",
-            "2:",
-            "jmp {slow}",
-            transfers = sym $crate::launch::TRANSFERS,
-            symbols = sym $symbols,
-            offset = const $offset,
-            slow = sym $slow,
-        )
-    };
-}
 
 /// A stream, as the driver is to be asked about it.
 #[derive(Clone, Copy, Debug)]

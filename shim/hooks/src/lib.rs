@@ -27,10 +27,13 @@
     allow(dead_code, reason = "only the artefacts export, and so use, the hooks")
 )]
 
-#[cfg(not(any(target_arch = "x86_64", doc)))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
-    "the dlsym hook is written for x86_64; another machine needs its own few instructions in lookup.rs"
+    "the doors are written for x86_64 and aarch64; another machine needs a file of its own in machine/"
 );
+
+#[macro_use]
+mod machine;
 
 #[cfg(not(feature = "preload"))]
 mod alias;
@@ -60,7 +63,7 @@ mod alone {
         ".hidden rust_eh_personality",
         ".globl rust_eh_personality",
         "rust_eh_personality:",
-        "ud2"
+        ends!()
     );
 
     #[link(name = "c")]

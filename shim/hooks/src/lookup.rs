@@ -5,7 +5,6 @@
 //! make a detour: the real one is asked first, and only what really is there, in the driver or in libc, is
 //! replaced.
 
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::ptr::{self, null_mut};
@@ -37,24 +36,7 @@ struct Verdict {
 #[cfg_attr(all(panic = "abort", feature = "preload"), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    naked_asm!(
-        "endbr64",
-        // Three pushes align the stack for the call.
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {filter}",
-        "mov r11, rdx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test r11, r11",
-        "jnz 2f",
-        "ret",
-        "2:",
-        "jmp rax",
-        filter = sym filter_dlsym,
-    )
+    door!(filter_dlsym)
 }
 
 /// `dlvsym`, likewise.
@@ -65,23 +47,7 @@ pub(crate) unsafe extern "C" fn dlvsym(
     name: *const c_char,
     version: *const c_char,
 ) -> *mut c_void {
-    naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {filter}",
-        "mov r11, rdx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test r11, r11",
-        "jnz 2f",
-        "ret",
-        "2:",
-        "jmp rax",
-        filter = sym filter_dlvsym,
-    )
+    door!(filter_dlvsym)
 }
 
 unsafe extern "C" fn filter_dlsym(handle: *mut c_void, name: *const c_char) -> Verdict {

@@ -72,7 +72,7 @@ impl Drop for Fd {
 pub(crate) fn file_id(fd: c_int) -> Result<FileId, Errno> {
     // SAFETY: all zeroes is a valid `stat`.
     let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: fstat writes one `stat` of the kernel's layout, which on x86_64 is the libc crate's.
+    // SAFETY: fstat writes one `stat` of the kernel's layout, which on 64-bit machines is the libc crate's.
     unsafe { call(libc::SYS_fstat, [fd as c_long, (&raw mut stat) as c_long, 0, 0, 0, 0]) }?;
     Ok(FileId {
         device: stat.st_dev,
@@ -386,7 +386,7 @@ pub(crate) fn sleep_ns(nanoseconds: u64) {
 pub(crate) fn wait_while(word: &AtomicU64, seen: u32, nanoseconds: u64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) as i64 };
     let address = core::ptr::from_ref(word) as c_long;
-    // SAFETY: the kernel reads four bytes of a live word, which on x86-64 are its lower half, and one timespec.
+    // SAFETY: the kernel reads four bytes of a live word, which on little-endian machines are its lower half, and one timespec.
     let _ = unsafe {
         let timeout = (&raw const time) as c_long;
         call(libc::SYS_futex, [address, libc::FUTEX_WAIT as c_long, seen as c_long, timeout, 0, 0])

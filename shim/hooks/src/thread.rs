@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tranche_policy::{Grant, Spent};
 use tranche_shm::DeviceSlot;
 
+use crate::machine;
+
 core::arch::global_asm!(
     ".section .tbss.tranche_thread, \"awT\", @nobits",
     ".hidden tranche_thread",
@@ -34,20 +36,9 @@ struct Words {
 }
 
 fn words<'a>() -> &'a Words {
-    let address: *const Words;
-    // SAFETY: the thread pointer's first word is its own address on x86-64, and the other number is where in this
-    // thread's storage the words are. Neither memory nor flags that anybody relies on are changed.
-    unsafe {
-        core::arch::asm!(
-            "mov {address}, qword ptr fs:[0]",
-            "add {address}, qword ptr [rip + tranche_thread@GOTTPOFF]",
-            address = out(reg) address,
-            options(pure, readonly, nostack),
-        );
-    }
     // SAFETY: sixteen bytes, aligned, of this thread's own storage, zero at first and valid as long as it runs;
     // nothing keeps the reference beyond a call.
-    unsafe { &*address }
+    unsafe { &*machine::storage().cast::<Words>() }
 }
 
 /// A number that no other thread has while this one lives.
