@@ -16,7 +16,7 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit e2e compat kubelet kubelet-build test-boot escape stress chaos hostile gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -90,6 +90,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) lint $(MAKE) --no-print-directory lint
 	@$(PHASE) build $(MAKE) --no-print-directory build
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
+	@$(PHASE) arm $(MAKE) --no-print-directory arm
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
 	@$(PHASE) compat $(MAKE) --no-print-directory compat
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
@@ -118,6 +119,9 @@ e2e: build ## Tests with real processes on the simulated GPU
 
 escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
 	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast -p e2e --test escape
+
+arm: build ## The library on 64-bit Arm, emulated: its own tests, and programs in slices
+	@CARGO="$(CARGO)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)

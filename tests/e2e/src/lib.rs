@@ -31,7 +31,7 @@ pub use lease::{Counted, Held, usage_of};
 pub use node::Node;
 pub use outcome::Outcome;
 pub use process::Process;
-pub use program::{compile, scratch};
+pub use program::{compile, compile_by, scratch};
 pub use skip::{Required, skip};
 pub use stage::Stage;
 pub use tenant::{CudaError, Kind, Tenant};

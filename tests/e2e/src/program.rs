@@ -18,36 +18,42 @@ pub fn scratch() -> PathBuf {
 /// Compiles a C source of this repository, named from the workspace's root, unless it is older than its
 /// program. `Err` holds what the compiler said.
 pub fn compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    compile_by("cc", source, flags)
+}
+
+/// The same by another compiler, such as one for another machine.
+pub fn compile_by(compiler: &str, source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = crate::stage::workspace().join(source);
-    let program = scratch().join(program_name(&source, flags));
+    let program = scratch().join(program_name(compiler, &source, flags));
     if is_newer(&program, &source) {
         return Ok(program);
     }
     let half_made = program.with_extension(format!("{}", std::process::id()));
-    let output = Command::new("cc")
+    let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-o"])
         .args([half_made.as_os_str(), source.as_os_str()])
         .args(flags)
         .args(["-ldl", "-lpthread"])
         .output()
-        .map_err(|error| format!("cannot run cc: {error}"))?;
+        .map_err(|error| format!("cannot run {compiler}: {error}"))?;
     if !output.status.success() {
-        return Err(format!("cc {}: {}", source.display(), String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("{compiler} {}: {}", source.display(), String::from_utf8_lossy(&output.stderr)));
     }
     std::fs::rename(&half_made, &program).map_err(|error| format!("{}: {error}", program.display()))?;
     Ok(program)
 }
 
-/// One name for each source and set of flags.
-fn program_name(source: &Path, flags: &[&str]) -> String {
+/// One name for each compiler, source and set of flags.
+fn program_name(compiler: &str, source: &Path, flags: &[&str]) -> String {
     // A program of several files is called as its folder is.
     let named = if source.ends_with("main.c") { source.parent().unwrap_or(source) } else { source };
     let stem = named.file_stem().unwrap_or_default().to_string_lossy();
     let letters = flags.concat().chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let tail = letters.len().saturating_sub(80);
-    format!("{stem}-{}", &letters[tail..])
+    let machine = if compiler == "cc" { "" } else { compiler };
+    format!("{stem}-{machine}{}", &letters[tail..])
 }
 
 /// A source may include any file that lies beside it.

@@ -17,6 +17,20 @@ use crate::{
     transfer, value,
 };
 
+/// The instruction that goes on elsewhere with the arguments where they are.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {}"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {}"
+    };
+}
+
 macro_rules! exports {
     (
         plain { $($symbol:ident($($name:ident: $type:ty),* $(,)?) = $body:expr;)* }
@@ -51,17 +65,17 @@ macro_rules! exports {
             $(
                 #[unsafe(naked)]
                 pub(super) extern "C" fn $symbol() {
-                    core::arch::naked_asm!("jmp {}", sym super::$symbol)
+                    core::arch::naked_asm!(jump!(), sym super::$symbol)
                 }
             )*
             $(
                 #[unsafe(naked)]
                 pub(super) extern "C" fn $legacy() {
-                    core::arch::naked_asm!("jmp {}", sym super::$legacy)
+                    core::arch::naked_asm!(jump!(), sym super::$legacy)
                 }
                 #[unsafe(naked)]
                 pub(super) extern "C" fn $per_thread() {
-                    core::arch::naked_asm!("jmp {}", sym super::$per_thread)
+                    core::arch::naked_asm!(jump!(), sym super::$per_thread)
                 }
             )*
         }

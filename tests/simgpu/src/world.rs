@@ -154,7 +154,8 @@ struct Life {
 
 /// Reads a process's state from `/proc`. A leader that ended while other threads run is still alive.
 fn life(id: u32) -> Option<Life> {
-    let stat = fs::read_to_string(proc().join(format!("{id}/stat"))).ok()?;
+    // The kernel's own word, also in a process that is emulated: of `/proc/PID/stat` an emulator makes up most.
+    let stat = fs::read_to_string(proc().join(format!("{id}/task/{id}/stat"))).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<_> = fields.split_ascii_whitespace().collect();
     let threads: u64 = fields.get(17)?.parse().ok()?;

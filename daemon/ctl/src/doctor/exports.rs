@@ -21,14 +21,28 @@ const LIBRARIES: [(&str, &str); 2] = [
     ("libnvidia-ml.so.1", "/run/tranche/driver/libnvidia-ml-real.so.1"),
 ];
 
+/// The folder of Debian's kin for libraries of this kind of machine.
+#[cfg(target_arch = "aarch64")]
+macro_rules! of_machine {
+    ($within:literal) => {
+        concat!($within, "aarch64-linux-gnu")
+    };
+}
+#[cfg(not(target_arch = "aarch64"))]
+macro_rules! of_machine {
+    ($within:literal) => {
+        concat!($within, "x86_64-linux-gnu")
+    };
+}
+
 /// Where drivers are installed, should the loader's cache not know.
 const PLACES: [&str; 7] = [
-    "/usr/lib/x86_64-linux-gnu",
+    of_machine!("/usr/lib/"),
     "/usr/lib64",
     "/usr/lib",
-    "/lib/x86_64-linux-gnu",
+    of_machine!("/lib/"),
     "/lib64",
-    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+    of_machine!("/run/nvidia/driver/usr/lib/"),
     "/usr/lib/wsl/lib",
 ];
 
