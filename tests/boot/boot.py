@@ -133,6 +133,26 @@ class Story:
                                    check=False)
         self.holds("it cannot replace what root keeps in its directories", refused is None)
 
+    def its_user_is_missing(self):
+        """A node on which `systemd-sysusers` never ran, and then did."""
+        self.machine.run("systemctl", "stop", "tranched.socket", "tranched.service")
+        self.machine.run("sh", "-c", "userdel tranched && rm -rf /var/lib/tranche /run/tranche/* /run/cdi/tranche.*")
+        self.machine.run("systemctl", "start", "tranched.socket", "tranched.service")
+        main = until("a daemon without its user", self.daemon)
+        held = self.machine.run("grep", "-E", "^(Uid|CapPrm):", f"/proc/{main}/status").split()
+        self.holds("without its user the daemon is uid 0 without capabilities",
+                   (held[1], int(held[held.index("CapPrm:") + 1], 16)) == ("0", 0))
+        notes = json.loads(self.machine.run("tranche", "smi", "--json"))["notes"]
+        self.holds("and a note of smi says so", any("there is no user tranched" in note for note in notes))
+        self.machine.run("systemd-sysusers")
+        self.machine.run("systemctl", "restart", "tranched")
+        main = until("a daemon with its user", self.daemon)
+        uid = self.machine.run("grep", "^Uid:", f"/proc/{main}/status").split()[1]
+        self.holds("once `systemd-sysusers` has made it, the next daemon is that user",
+                   uid == self.machine.run("id", "-u", "tranched").strip())
+        notes = json.loads(self.machine.run("tranche", "smi", "--json"))["notes"]
+        self.holds("and the note is gone", not any("there is no user" in note for note in notes))
+
     def gpus_cannot_be_kept_here(self):
         """The machine's root of cgroups is not the kernel's: nothing outside would be denied, so the daemon refuses."""
         configuration = self.machine.file("/etc/tranche/tranched.toml")
@@ -264,6 +284,7 @@ class Story:
         before = self.machine.files()
         self.installs()
         self.is_confined()
+        self.its_user_is_missing()
         self.gpus_cannot_be_kept_here()
         self.users_come()
         self.a_service_has_a_slice()

@@ -65,7 +65,8 @@ fn libraries_are_charged_in_every_context() {
         assert_eq!(process.line().as_deref(), Some("loaded 3"), "driver {driver}");
         let created = process.line().unwrap_or_default();
         let slice = node.slice("mine");
-        let held = node.device().held_by(0, &[process.pid()]);
+        let held = node.device().held_by(0, &slice.pids());
+        assert!(held >= Bytes::mib(600), "driver {driver}: {held}");
         assert!(held <= slice.used() && slice.used() <= slice.cap(), "{driver}: {held} of {}", slice.used());
         // Two contexts, and those that were created after the libraries were loaded.
         let contexts: u64 = 2 + created.strip_prefix("created ").and_then(|n| n.parse().ok()).unwrap_or(0);
