@@ -30,7 +30,7 @@ fn three_saturating_slices_get_50_30_and_20_percent() {
 fn program_of_short_kernels_is_shown_as_running_whenever_one_looks() {
     let _alone = alone();
     let node = Node::simulated("h200x1");
-    let how = ["--kernel-ns", "300000", "--sync", "each"];
+    let how = ["--kernel-ns", "60000", "--sync", "each"];
     let _load = Load::start(&node, &["-g", "0.5", "--name", "short"], &how);
     sleep(SETTLE + SETTLE);
     let states: Vec<_> = (0..30).map(|_| node.slice("short").compute_state).collect();
