@@ -134,18 +134,20 @@ class Story:
         self.holds("it cannot replace what root keeps in its directories", refused is None)
 
     def its_user_is_missing(self):
-        """A node on which `systemd-sysusers` never ran, and then did."""
-        self.machine.run("systemctl", "stop", "tranched.socket", "tranched.service")
-        self.machine.run("sh", "-c", "userdel tranched && rm -rf /var/lib/tranche /run/tranche/* /run/cdi/tranche.*")
-        self.machine.run("systemctl", "start", "tranched.socket", "tranched.service")
-        main = until("a daemon without its user", self.daemon)
+        """A daemon that is started by hand where `systemd-sysusers` never ran, and its unit where it did."""
+        units = ("tranched.socket", "tranche-attest.socket", "tranche-job.socket", "tranched.service")
+        self.machine.run("systemctl", "stop", *units)
+        self.machine.run("sh", "-c", "userdel tranched && rm -rf /run/cdi/tranche.* && find /var/lib/tranche /run/tranche -mindepth 1 -delete")
+        self.machine.run("systemd-run", "--quiet", "--unit=bare", "-p", "Type=notify", "tranched")
+        main = self.shown("bare", "MainPID")
         held = self.machine.run("grep", "-E", "^(Uid|CapPrm):", f"/proc/{main}/status").split()
         self.holds("without its user the daemon is uid 0 without capabilities",
                    (held[1], int(held[held.index("CapPrm:") + 1], 16)) == ("0", 0))
         notes = json.loads(self.machine.run("tranche", "smi", "--json"))["notes"]
         self.holds("and a note of smi says so", any("there is no user tranched" in note for note in notes))
-        self.machine.run("systemd-sysusers")
-        self.machine.run("systemctl", "restart", "tranched")
+        self.machine.run("systemctl", "stop", "bare")
+        self.machine.run("sh", "-c", "systemd-sysusers && systemd-tmpfiles --create tranche.conf")
+        self.machine.run("systemctl", "start", *units)
         main = until("a daemon with its user", self.daemon)
         uid = self.machine.run("grep", "^Uid:", f"/proc/{main}/status").split()[1]
         self.holds("once `systemd-sysusers` has made it, the next daemon is that user",
@@ -219,9 +221,10 @@ class Story:
         before = configuration.read_text()
         configuration.write_text(before + "\nslices_per_usr = 3\n")
         failed = self.machine.run("systemctl", "reload", "tranched", check=False) is None
-        log = self.machine.run("journalctl", "--quiet", "--unit=tranched", "--identifier=tranche")
+        log = lambda: self.machine.run("journalctl", "--quiet", "--unit=tranched", "--identifier=tranche")
+        until("the journal to have what is wrong", lambda: "did you mean `slices_per_user`" in log())
         self.holds("a reload of a bad file fails, the journal has what is wrong, and the daemon goes on",
-                   failed and "did you mean `slices_per_user`" in log and self.daemon() == daemon)
+                   failed and self.daemon() == daemon)
         configuration.write_text(before)
         self.machine.run("systemctl", "reload", "tranched")
         self.machine.run("systemctl", "stop", "tranched.service")
