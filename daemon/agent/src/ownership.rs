@@ -16,7 +16,7 @@ use crate::sockets::{Layout, Reach};
 use crate::whole::{PRIVATE, Survives, replace};
 
 /// The user where none is configured.
-const USUAL: &str = "tranched";
+pub(crate) const USUAL: &str = "tranched";
 /// Says that what an earlier release left was handed over, and to which user.
 const MARKER: &str = "handed-over";
 /// Entries of the directories that stay root's.

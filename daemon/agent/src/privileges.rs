@@ -279,6 +279,25 @@ mod tests {
     }
 
     #[test]
+    fn chart_gives_the_daemon_what_it_keeps_and_needs_at_start() {
+        let read = |file| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deviceplugin").join(file);
+            std::fs::read_to_string(path).unwrap()
+        };
+        let chart = read("chart/templates/tranched.yaml");
+        let added = chart.lines().find_map(|line| line.trim().strip_prefix("add: [")?.strip_suffix(']'));
+        let names = added.into_iter().flat_map(|names| names.split(", "));
+        let added: CapsHashSet = names.map(|name| format!("CAP_{name}").parse().unwrap()).collect();
+        let known = KEPT.into_iter().chain(tranche_privileged::AT_START);
+        assert_eq!(added, known.map(|(power, _)| power).collect());
+        let becomes = format!(" {}", crate::ownership::USUAL);
+        let image = read("Containerfile");
+        assert!(
+            image.lines().any(|line| line.starts_with("RUN useradd --system ") && line.ends_with(&becomes))
+        );
+    }
+
+    #[test]
     fn what_is_held_is_named_with_what_it_is_for() {
         let bits = Capability::CAP_KILL.bitmask() | Capability::CAP_CHOWN.bitmask();
         let held: Vec<_> = named(bits).into_iter().map(explained).collect();
