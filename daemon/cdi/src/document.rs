@@ -1,5 +1,6 @@
 //! The document for one slice.
 
+use serde::{Deserialize, Serialize};
 use tranche_domain::id::{GpuUuid, SliceName};
 
 use crate::error::{BadSpec, Fault};
@@ -32,7 +33,7 @@ pub struct Shim {
 /// The second form: besides, the shim is loaded into every program that glibc's loader starts.
 ///
 /// Both can meet in one process, which then has one slice all the same. An image's own list is not seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preload {
     /// The library.
     pub library: String,

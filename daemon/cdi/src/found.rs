@@ -1,5 +1,7 @@
 //! What was found on a node that no file describes.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{BadSpec, Fault};
 use crate::facts::Facts;
 use crate::spec::{ContainerEdits, DeviceNode, Mount};
@@ -17,7 +19,7 @@ const BOUND: [&str; 4] = ["ro", "nosuid", "nodev", "bind"];
 const WRITTEN: [&str; 5] = ["rw", "nosuid", "nodev", "noexec", "bind"];
 
 /// A library of the driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundLibrary {
     /// The file on the node, all links followed.
     pub file: String,
@@ -26,7 +28,7 @@ pub struct FoundLibrary {
 }
 
 /// What was found. A simulated node has libraries, no device nodes, and variables that say where it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Device files for the GPUs at hand and for all GPUs.
     pub device_nodes: Vec<String>,

@@ -1,5 +1,6 @@
 //! What NVIDIA's tool wrote about the node's GPUs.
 
+use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 
 use crate::error::{BadSpec, Fault};
@@ -10,7 +11,7 @@ use crate::spec::{ContainerEdits, Device, Spec};
 pub(crate) const LONGEST: usize = 4 << 20;
 
 /// A GPU of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// What it is known by everywhere.
     pub uuid: GpuUuid,
@@ -19,7 +20,7 @@ pub struct Gpu {
 }
 
 /// A file that describes the node's GPUs, in YAML or JSON.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSpec {
     origin: String,
     spec: Spec,

@@ -1,0 +1,88 @@
+//! The node's GPUs, described by a file or found without one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BadSpec;
+use crate::facts::Facts;
+use crate::found::Found;
+use crate::node::{Gpu, NodeSpec};
+
+/// Where the facts of the node's GPUs come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Source {
+    /// A file.
+    Described(NodeSpec),
+    /// The machine. All GPUs take the same but for their own device files.
+    Found {
+        /// For all GPUs.
+        rest: Found,
+        /// The device file of each GPU, by its index.
+        nodes: BTreeMap<u32, String>,
+    },
+}
+
+impl Source {
+    /// Container edits for these GPUs, of a node that has `present` in all. Of the device files for all GPUs, those count
+    /// that are there by now: some are made when a program first uses CUDA.
+    ///
+    /// # Errors
+    /// The source does not have all of them, or not the driver's libraries.
+    pub fn facts(
+        &self,
+        gpus: &[Gpu],
+        present: usize,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<Facts, BadSpec> {
+        match self {
+            Self::Described(node) => node.facts(gpus, present),
+            Self::Found { rest, nodes } => {
+                let mut found = rest.clone();
+                found.device_nodes.retain(|node| is_there(node));
+                found.device_nodes.extend(gpus.iter().filter_map(|gpu| nodes.get(&gpu.index).cloned()));
+                found.facts()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::found::FoundLibrary;
+    use tranche_domain::id::GpuUuid;
+
+    fn found() -> Source {
+        let library = |name: &str| FoundLibrary { file: format!("/l/{name}"), names: vec![name.into()] };
+        let rest = Found {
+            device_nodes: vec!["/dev/nvidiactl".into(), "/dev/nvidia-uvm".into()],
+            libraries: ["libcuda.so.1", "libnvidia-ml.so.1"].map(library).into(),
+            ..Found::default()
+        };
+        Source::Found {
+            rest,
+            nodes: BTreeMap::from([(0, "/dev/nvidia0".into()), (1, "/dev/nvidia1".into())]),
+        }
+    }
+
+    #[test]
+    fn device_file_that_is_missing_is_left_out() {
+        let gpu = Gpu { uuid: GpuUuid::from_bytes([1; 16]), index: 1 };
+        let facts = found().facts(&[gpu], 2, |path| path == "/dev/nvidiactl").unwrap();
+        let nodes: Vec<_> = facts.rest.device_nodes.iter().map(|node| node.path.as_str()).collect();
+        assert_eq!(nodes, ["/dev/nvidiactl", "/dev/nvidia1"]);
+    }
+
+    #[test]
+    fn source_survives_json() {
+        let text = "{cdiVersion: 0.6.0, kind: nvidia.com/gpu, devices: [{name: '0', containerEdits: {deviceNodes: [{path: \
+                    /dev/nvidia0, major: 195}]}}], containerEdits: {intelRdt: {closID: x}, hooks: [{hookName: prestart, path: \
+                    /h, timeout: 3}], mounts: [{hostPath: /l/libcuda.so.1, containerPath: /l/libcuda.so.1, odd: [1, a]}]}}";
+        let described = Source::Described(NodeSpec::parse("here", text.as_bytes()).unwrap());
+        for source in [described, found()] {
+            let json = serde_json::to_vec(&source).unwrap();
+            assert_eq!(serde_json::from_slice::<Source>(&json).unwrap(), source);
+        }
+    }
+}
