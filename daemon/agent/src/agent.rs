@@ -32,7 +32,7 @@ use crate::attendant::Attendants;
 use crate::compute::Governor;
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, Reloaded};
-use crate::containers::{Containers, Documents};
+use crate::containers::{Containers, Described};
 use crate::context::Contexts;
 use crate::events::Events;
 use crate::failure::Failure;
@@ -75,8 +75,8 @@ pub(crate) struct Agent {
     /// Whether usage regions are sealed memory; files where not.
     pub(crate) seals_regions: bool,
     pub(crate) truth: Watch,
-    /// What containers are told of slices; nothing where that is off.
-    pub(crate) containers: Option<Containers>,
+    /// Documents and folders of slices for containers.
+    pub(crate) containers: Containers,
     pub(crate) governor: Arc<Governor>,
     pub(crate) tally: Arc<Tally>,
     /// Where tenants' files are looked after.
@@ -141,6 +141,7 @@ impl Agent {
         Self {
             events: Events::open(&layout.state),
             gate: Arc::new(Gate::new(Access::default(), layout.reach)),
+            containers: Containers::new(&layout, None),
             layout,
             shim,
             driver,
@@ -155,7 +156,6 @@ impl Agent {
             girth: None,
             seals_regions: false,
             truth: Watch::new(Violations::Report, false),
-            containers: None,
             governor,
             tally,
             attendant,
@@ -165,11 +165,9 @@ impl Agent {
         }
     }
 
-    /// With containers told of its slices by these documents, if by any.
-    pub(crate) fn telling(mut self, documents: Option<Documents>) -> Self {
-        self.containers = documents.map(|documents| {
-            Containers::new(documents, &self.shim, &self.layout.state, self.facts.clone(), self.gpus.clone())
-        });
+    /// With documents that describe the node so, if with any.
+    pub(crate) fn describing(mut self, described: Option<Described>) -> Self {
+        self.containers = Containers::new(&self.layout, described);
         self
     }
 

@@ -161,14 +161,18 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     let _locks = layout.lock()?;
     let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
     if let Some(account) = &account {
-        hand_over(&layout, documents.as_ref(), &shim, account)?;
+        hand_over(&layout, account)?;
     }
+    layout.close_off_mounts()?;
     let door = open_door(&layout)?;
     let access = config.access()?;
     let driver: Arc<dyn Driver> = Arc::from(open_driver(config)?);
+    let described =
+        documents.map(|documents| documents.describe(&*driver, &shim, &layout.state, account.as_ref()));
     match (layout.reach, config.only_slices.besides()) {
         (Reach::Node, only_slices) => {
-            privileges::separate(&layout, job_runner_beside(&shim), only_slices, account.as_ref())?;
+            let job_runner = job_runner_beside(&shim);
+            privileges::separate(&layout, job_runner, described.as_ref(), only_slices, account.as_ref())?;
         }
         (Reach::User, Some(_)) => return Err(ONLY_SLICES_OF_A_USER.into()),
         (Reach::User, None) => {}
@@ -194,7 +198,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
         fault_quiet: Duration::from_secs(config.fault_quiet_s),
         ended_jobs: config.ended_jobs(),
         transfers: config.transfers,
-        documents,
+        described,
         metrics,
         outstanding: Some(outstanding),
     };
@@ -207,26 +211,13 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
 }
 
 /// What the main process needs as its user, while this is root.
-fn hand_over(
-    layout: &Layout,
-    documents: Option<&Documents>,
-    shim: &Path,
-    account: &Account,
-) -> Result<(), Failed> {
+fn hand_over(layout: &Layout, account: &Account) -> Result<(), Failed> {
     let failed = |directory: &Path| {
         let (directory, name) = (directory.display().to_string(), account.name.clone());
         move |error| format!("cannot hand {directory} over to user {name}: {error}")
     };
     for (directory, mode) in [(&layout.state, 0o1770), (&layout.runtime, 0o1775)] {
         ownership::hand_over(directory, mode, account).map_err(failed(directory))?;
-    }
-    let Some(documents) = documents else { return Ok(()) };
-    // Containers run them, hence they are not the main process's to change.
-    if let Err(error) = documents.install_libraries(shim, &layout.state) {
-        tracing::warn!("{error}");
-    }
-    if let Err(error) = ownership::hand_over_documents(&documents.directory, account) {
-        tracing::warn!("{}", failed(&documents.directory)(error));
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ pub use config::{
     Transfers, ViolationsPolicy,
 };
 pub use configuration::{Configured, Reading, SetLog, Source};
-pub use containers::Documents;
+pub use containers::{Described, Documents};
 pub use context::{Contexts, Outstanding};
 pub use serve::{Settings, StartError, serve};
 pub use sockets::{FilesError, Layout, Locks, Reach};

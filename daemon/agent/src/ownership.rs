@@ -1,16 +1,18 @@
 //! Whose the daemon's files are: root's main process becomes a system user, which owns what is in the daemon's directories.
 //!
 //! The directories themselves stay root's and sticky, and the user may make entries there. So what root keeps in them (locks,
-//! the sockets that systemd listens at, the libraries that containers mount) cannot be replaced by a main process that was
-//! taken over. What an earlier release left is handed over once; a file of root's says that it was.
+//! the sockets that systemd listens at, the libraries and folders that containers mount) cannot be replaced by a main process
+//! that was taken over. What an earlier release left is handed over once; a file of root's says that it was. What is followed
+//! as root is taken back at every start.
 
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown, lchown};
 use std::path::Path;
 
-use nix::unistd::User;
-use tranche_privileged::Account;
+use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
+use nix::unistd::{User, geteuid};
+use tranche_privileged::{ATTACH, Account, MOUNTS};
 
 use crate::sockets::{Layout, Reach};
 use crate::whole::{PRIVATE, Survives, replace};
@@ -20,10 +22,8 @@ pub(crate) const USUAL: &str = "tranched";
 /// Says that what an earlier release left was handed over, and to which user.
 const MARKER: &str = "handed-over";
 /// Entries of the directories that stay root's.
-const ROOTS: [&str; 8] =
-    ["lock", "tranche.lock", MARKER, "tranched.sock", "jobs.sock", "attest.sock", "slice", "lib"];
-/// What a slice's CDI document begins with.
-const DOCUMENT: &str = "tranche.dev-slice-";
+const ROOTS: [&str; 9] =
+    ["lock", "tranche.lock", MARKER, "tranched.sock", "jobs.sock", "attest.sock", "slice", "lib", MOUNTS];
 
 /// The user that the main process is to become; nothing where it stays who it is.
 ///
@@ -159,17 +159,78 @@ fn is_alone(file: &Metadata) -> bool {
     file.is_dir() || file.nlink() == 1
 }
 
-/// Lets the user write documents into the directory that container runtimes read.
+/// Takes the directory that container runtimes read back from the user, who could write there in an earlier release: what is
+/// that user's is removed, as its documents were. Slices get theirs anew.
 ///
 /// # Errors
-/// As [`hand_over`].
-pub(crate) fn hand_over_documents(directory: &Path, account: &Account) -> io::Result<()> {
-    for entry in fs::read_dir(directory)?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(DOCUMENT) {
-            hand_over_entry(&entry.path(), account)?;
+/// The file system's.
+pub(crate) fn take_back_documents(directory: &Path, account: &Account) -> io::Result<()> {
+    let directory = fs::canonicalize(directory)?;
+    let is = fs::metadata(&directory)?;
+    if is.gid() == account.gid && is.mode() & 0o020 != 0 {
+        chown(&directory, None, Some(0))?;
+        fs::set_permissions(&directory, Permissions::from_mode(is.mode() & 0o755))?;
+    }
+    for entry in fs::read_dir(&directory)? {
+        let entry = entry?;
+        if entry.metadata()?.uid() == account.uid {
+            remove(&entry.path())?;
         }
     }
-    share(&fs::canonicalize(directory)?, 0o1775, account)
+    Ok(())
+}
+
+/// Makes the folder of the folders that containers mount, or takes it back with these from the user of an earlier release.
+/// They stay where they are: running containers have them mounted, and find the next socket there.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn take_back_mounts(mounts: &Path) -> io::Result<()> {
+    take_back(mounts, 0o700)?;
+    for entry in fs::read_dir(mounts)? {
+        let folder = entry?.path();
+        take_back(&folder, 0o755)?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_name() != ATTACH || !entry.file_type()?.is_socket() {
+                remove(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory of this process's user, or lets that user own the one that is there. Anything else of that name is removed.
+/// From then on no process of another user changes what is in it.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn take_back(directory: &Path, mode: u32) -> io::Result<()> {
+    if fs::symlink_metadata(directory).is_ok_and(|is| !is.is_dir()) {
+        fs::remove_file(directory)?;
+    }
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let directory = File::options().read(true).custom_flags(O_DIRECTORY | O_NOFOLLOW).open(directory)?;
+    let user = geteuid().as_raw();
+    if directory.metadata()?.uid() != user {
+        fchown(&directory, Some(user), None)?;
+    }
+    directory.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Without CAP_DAC_OVERRIDE root removes nothing from directories of others: these are taken back first.
+fn remove(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return fs::remove_file(path);
+    }
+    take_back(path, 0o700)?;
+    for entry in fs::read_dir(path)? {
+        remove(&entry?.path())?;
+    }
+    fs::remove_dir(path)
 }
 
 #[cfg(test)]
@@ -187,7 +248,7 @@ mod tests {
     }
 
     fn is_root() -> bool {
-        let root = nix::unistd::geteuid().is_root();
+        let root = geteuid().is_root();
         if !root {
             println!("SKIP: only root hands files over");
         }
@@ -241,6 +302,64 @@ mod tests {
         assert_eq!(owner(&state), (1, 2));
         let other = Account { uid: 3, ..account() };
         assert!(hand_over(directory.path(), 0o1770, &other).is_err(), "another user's files are not taken");
+    }
+
+    #[test]
+    fn folders_that_containers_mount_are_taken_back_in_place() {
+        if !is_root() {
+            return;
+        }
+        let outer = tempfile::tempdir().unwrap();
+        let mounts = outer.path().join(MOUNTS);
+        let elsewhere = outer.path().join("elsewhere");
+        for folder in ["half/deeper", "other"] {
+            fs::create_dir_all(mounts.join(folder)).unwrap();
+        }
+        fs::create_dir(&elsewhere).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(mounts.join("half").join(ATTACH)).unwrap();
+        symlink(&elsewhere, mounts.join("link")).unwrap();
+        fs::write(mounts.join("half/planted"), "x").unwrap();
+        symlink("/", mounts.join("other").join(ATTACH)).unwrap();
+        for path in ["", "half", "half/deeper", "half/planted", "other"] {
+            chown(mounts.join(path), Some(1), Some(2)).unwrap();
+        }
+        let inode = fs::metadata(mounts.join("half")).unwrap().ino();
+        for _ in 0..2 {
+            take_back_mounts(&mounts).unwrap();
+            for (path, mode) in [("", 0o700), ("half", 0o755), ("other", 0o755)] {
+                let is = fs::metadata(mounts.join(path)).unwrap();
+                assert_eq!((is.uid(), is.mode() & 0o7777), (0, mode), "{path}");
+            }
+            let left = |folder: &str| fs::read_dir(mounts.join(folder)).unwrap().count();
+            assert_eq!((left("half"), left("other")), (1, 0), "the socket alone");
+        }
+        assert_eq!(fs::metadata(mounts.join("half")).unwrap().ino(), inode, "a container has it mounted");
+        assert_eq!(fs::read_dir(mounts.join("link")).unwrap().count(), 0);
+        assert!(fs::symlink_metadata(mounts.join("link")).unwrap().is_dir() && elsewhere.exists());
+    }
+
+    #[test]
+    fn directory_of_documents_is_taken_back_without_what_the_user_wrote() {
+        if !is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["tranche.dev-slice-a.json", "tranche.dev-slice-b.json", "nvidia.yaml", "other.yaml"] {
+            fs::write(path(name), "x").unwrap();
+        }
+        for planted in ["tranche.dev-slice-a.json", "nvidia.yaml"] {
+            chown(path(planted), Some(1), Some(2)).unwrap();
+        }
+        for (group, mode, then) in [(2, 0o1775, 0o755), (7, 0o1775, 0o1775), (2, 0o755, 0o755)] {
+            chown(directory.path(), Some(0), Some(group)).unwrap();
+            fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
+            take_back_documents(directory.path(), &account()).unwrap();
+            assert_eq!(fs::metadata(directory.path()).unwrap().mode() & 0o7777, then);
+            let there = ["tranche.dev-slice-a.json", "tranche.dev-slice-b.json", "nvidia.yaml", "other.yaml"]
+                .map(|name| path(name).exists());
+            assert_eq!(there, [false, true, false, true]);
+        }
     }
 
     #[test]

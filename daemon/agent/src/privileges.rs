@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::OnceLock;
@@ -18,8 +19,9 @@ use nix::unistd::geteuid;
 use procfs::ProcResult;
 use procfs::process::{Process, Status};
 use tranche_domain::daemon::{CapabilityView, DaemonView, PrivilegesView};
-use tranche_privileged::{Account, Bounds, DropError, Helper, HelperError, KEPT, ProcessFile};
+use tranche_privileged::{Account, Bounds, Containers, DropError, Helper, HelperError, KEPT, ProcessFile};
 
+use crate::containers::Described;
 use crate::sockets::Layout;
 
 /// Of this process: what may be done belongs to a process as a whole.
@@ -52,15 +54,16 @@ pub(crate) enum SeparationError {
     Drop(#[from] DropError),
 }
 
-/// Starts the privileged helper and drops every capability of this thread, and so of all that it starts later: to be
-/// called before any other thread is started, and after everything that needs root. The caller holds the runtime directory's
-/// lock.
+/// Starts the privileged helper with what root's start found out about the node, and drops every capability of this thread, and
+/// so of all that it starts later: to be called before any other thread is started, and after everything that needs root. The
+/// caller holds the runtime directory's lock.
 ///
 /// # Errors
 /// If there can be no helper, or the kernel refuses.
 pub(crate) fn separate(
     layout: &Layout,
     job_runner: PathBuf,
+    described: Option<&Described>,
     only_slices: Option<Vec<PathBuf>>,
     account: Option<&Account>,
 ) -> Result<(), SeparationError> {
@@ -72,11 +75,13 @@ pub(crate) fn separate(
         job_runner,
         simulated_node: std::env::var_os("SIMGPU_NODE").and_then(|node| std::path::absolute(node).ok()),
         simulated_major,
+        documents: described.map(|described| described.directory.clone()),
         only_slices,
     };
     let program = std::env::current_exe().map_err(SeparationError::Helper)?;
     Helper::end_orphans(&bounds);
-    let (helper, child) = Helper::start(&program, &bounds).map_err(SeparationError::Helper)?;
+    let (helper, child) = Helper::start(&program, &bounds, described.and_then(Described::description))
+        .map_err(SeparationError::Helper)?;
     if keeps_gpus {
         helper.prepare_device_rule().map_err(SeparationError::DeviceRule)?;
     }
@@ -121,6 +126,55 @@ pub(crate) fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     match helper() {
         Some(helper) => Ok(helper.read_only_mount(region)?),
         None => tranche_privileged::detach_read_only(region),
+    }
+}
+
+/// Listens in the folder that containers of a slice mount, by the slice's directory.
+///
+/// # Errors
+/// The kernel's, or the helper's.
+pub(crate) fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<UnixListener> {
+    match helper() {
+        Some(helper) => Ok(helper.listen(slice)?),
+        None => Ok(own.listen(slice)?),
+    }
+}
+
+/// Writes a slice's document for containers, by the slice's directory and a mask of GPUs.
+///
+/// # Errors
+/// The file system's, or the helper's.
+pub(crate) fn write_document(
+    own: &Containers,
+    slice: BorrowedFd<'_>,
+    gpus: u64,
+    with_shim: bool,
+) -> io::Result<()> {
+    match helper() {
+        Some(helper) => Ok(helper.write_document(slice, gpus, with_shim)?),
+        None => Ok(own.write(slice, gpus, with_shim)?),
+    }
+}
+
+/// Removes a slice's document for containers, by the slice's directory.
+///
+/// # Errors
+/// The file system's, or the helper's.
+pub(crate) fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()> {
+    match helper() {
+        Some(helper) => Ok(helper.withdraw(slice)?),
+        None => Ok(own.withdraw(slice)?),
+    }
+}
+
+/// Removes documents and folders of slices that are no more.
+///
+/// # Errors
+/// The file system's, or the helper's.
+pub(crate) fn sweep(own: &Containers) -> io::Result<()> {
+    match helper() {
+        Some(helper) => Ok(helper.sweep()?),
+        None => own.sweep(),
     }
 }
 

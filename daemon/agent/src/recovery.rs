@@ -57,17 +57,17 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
 
 /// Tells containers of every slice anew, as what they need of the node may have changed, and of nothing else.
 fn tell(agent: &Agent) {
-    let Some(containers) = &agent.containers else { return };
-    let (known, mut notes) = containers.look();
     let mut core = agent.core();
     let slices: Vec<Slice> = core.node.slices().values().filter(|slice| !slice.ephemeral).cloned().collect();
     for slice in &slices {
         agent.tell(&mut core, slice);
     }
     drop(core);
-    containers.tidy(&slices.into_iter().map(|slice| slice.name).collect());
-    notes.extend(known.err().map(|why| format!("no slice can be used in containers: {why}")));
-    notes.into_iter().for_each(|note| agent.note(note));
+    let served: BTreeSet<&SliceName> = slices.iter().map(|slice| &slice.name).collect();
+    let known = directories(agent).unwrap_or_default();
+    known.iter().filter(|name| !served.contains(name)).for_each(|name| agent.containers.withdraw(name));
+    agent.containers.sweep();
+    agent.containers.notes().into_iter().for_each(|note| agent.note(note));
 }
 
 fn unreadable(agent: &Agent, note: String, state: State) -> State {
@@ -221,14 +221,13 @@ fn leftovers(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
     let core = agent.core();
     let known: BTreeSet<&SliceName> =
         core.live.keys().chain(core.stranded.iter().map(|saved| &saved.slice.name)).collect();
-    let mut names = BTreeSet::new();
-    for directory in [agent.layout.slices(), agent.layout.mounts()] {
-        for entry in fs::read_dir(directory)? {
-            let name = entry?.file_name().to_string_lossy().parse::<SliceName>();
-            names.extend(name.ok().filter(|name| !known.contains(name)));
-        }
-    }
-    Ok(names)
+    Ok(directories(agent)?.into_iter().filter(|name| !known.contains(name)).collect())
+}
+
+/// Directories of slices.
+fn directories(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
+    let entries = fs::read_dir(agent.layout.slices())?.collect::<io::Result<Vec<_>>>()?;
+    Ok(entries.iter().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect())
 }
 
 /// While processes live in it, a slice without a promise is still a slice: their memory is in use, so it is
@@ -246,7 +245,7 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let members = regions.as_ref().map(alive).unwrap_or_default();
     let (Some(regions), Some(first)) = (regions, members.first()) else {
         point("recovery: rubbish");
-        agent.remove_directories(name);
+        agent.remove_files(name);
         return;
     };
     let owner_uid = process::uid(first.pid).unwrap_or_default();

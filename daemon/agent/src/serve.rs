@@ -26,7 +26,7 @@ use crate::attendant::Attendant;
 use crate::compute::Governor;
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
-use crate::containers::Documents;
+use crate::containers::Described;
 use crate::context::{Contexts, Outstanding};
 use crate::faults::FaultBook;
 use crate::girth::Girth;
@@ -83,8 +83,8 @@ pub struct Settings {
     pub ended_jobs: Retention,
     /// What copies and fills are to compute.
     pub transfers: Transfers,
-    /// What containers are told of slices, and where.
-    pub documents: Option<Documents>,
+    /// The node as documents for containers describe it; nothing where there are none.
+    pub described: Option<Described>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<Listener>,
     /// What is still being measured.
@@ -141,14 +141,15 @@ pub async fn serve(
         fault_quiet,
         ended_jobs,
         transfers,
-        documents,
+        described,
         metrics,
         outstanding,
     } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
     let attendant = Attendant::start("attendant").map_err(StartError::Attendant)?;
     let (governing, work) = (Arc::clone(&governor), attendant.work());
-    let mut agent = Agent::new(layout, shim, driver, contexts, over_cap, governing, work).telling(documents);
+    let mut agent =
+        Agent::new(layout, shim, driver, contexts, over_cap, governing, work).describing(described);
     agent.girth =
         Girth::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
     agent.seals_regions = seals_regions && can_seal(&agent);

@@ -9,6 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use tranche_domain::id::SliceName;
+use tranche_privileged::{ATTACH, MOUNTS, SLICES};
+
+use crate::ownership;
 
 pub use locks::Locks;
 
@@ -83,21 +86,24 @@ pub struct Layout {
     pub reach: Reach,
 }
 
-/// What the sockets are called at which processes attach.
-const ATTACH: &str = "attach.sock";
-
 impl Layout {
     /// Makes the directories and takes them for this daemon alone.
     pub fn occupy(&self) -> Result<Locks, FilesError> {
         let locks = self.lock()?;
+        self.close_off_mounts()?;
         self.furnish()?;
         Ok(locks)
     }
 
-    /// Makes the directories that slices are in.
+    /// Makes the directory that slices are in: the main process's.
     pub(crate) fn furnish(&self) -> Result<(), FilesError> {
-        self.make_directory(&self.slices(), self.reach.directory_mode())?;
-        self.close_off(&self.mounts())
+        self.make_directory(&self.slices(), self.reach.directory_mode())
+    }
+
+    /// Makes the directory of the folders that containers mount: root's, where the daemon was started as root.
+    pub(crate) fn close_off_mounts(&self) -> Result<(), FilesError> {
+        let failed = |cause| FilesError::Io { doing: "close off", path: self.mounts(), cause };
+        ownership::take_back_mounts(&self.mounts()).map_err(failed)
     }
 
     /// Makes the outermost directories and takes them for this daemon alone.
@@ -124,7 +130,7 @@ impl Layout {
 
     /// Where all slices are.
     pub fn slices(&self) -> PathBuf {
-        self.runtime.join("slices")
+        self.runtime.join(SLICES)
     }
 
     /// Where a slice's regions and socket are.
@@ -140,10 +146,10 @@ impl Layout {
     /// Where the folders are that containers mount. Nobody else gets there: whoever reaches such a folder's socket has
     /// been given it.
     pub(crate) fn mounts(&self) -> PathBuf {
-        self.runtime.join("mounts")
+        self.runtime.join(MOUNTS)
     }
 
-    /// The folder that a slice's container mounts. The socket in it is made anew by each daemon, the folder stays.
+    /// The folder that a slice's container mounts. Each daemon makes the socket in it anew; the folder stays.
     pub(crate) fn mount(&self, name: &SliceName) -> PathBuf {
         self.mounts().join(name.as_str())
     }
@@ -164,28 +170,11 @@ impl Layout {
         listen(&self.attach(name), self.reach.attach_mode())
     }
 
-    /// Listens at the socket of a slice's container, whose programs may run as anybody.
-    pub(crate) fn open_mount(&self, name: &SliceName) -> Result<UnixListener, FilesError> {
-        let folder = self.mount(name);
-        self.make_directory(&folder, 0o755)?;
-        listen(&folder.join(ATTACH), 0o666)
-    }
-
     /// Makes a slice's directory, or finds it there.
     pub(crate) fn make_slice(&self, name: &SliceName) -> Result<PathBuf, FilesError> {
         let path = self.slice(name);
         self.make_directory(&path, self.reach.directory_mode())?;
         Ok(path)
-    }
-
-    /// Makes a directory that nobody else gets into, or makes it so.
-    fn close_off(&self, path: &Path) -> Result<(), FilesError> {
-        self.make_directory(path, 0o700)?;
-        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(|cause| FilesError::Io {
-            doing: "close off",
-            path: path.to_owned(),
-            cause,
-        })
     }
 
     fn make_directory(&self, path: &Path, mode: u32) -> Result<(), FilesError> {
@@ -210,8 +199,6 @@ pub(crate) fn share(directory: &Path) -> Result<Locks, FilesError> {
     Ok(locks)
 }
 
-/// Binds under another name, sets who may connect, then takes the place of whatever socket an earlier daemon
-/// left: at no instant is there a socket with the wrong permissions, or none.
 fn listen(path: &Path, mode: u32) -> Result<UnixListener, FilesError> {
     /// `sun_path` has 108 bytes with its NUL.
     const LONGEST: usize = 107;
@@ -219,19 +206,8 @@ fn listen(path: &Path, mode: u32) -> Result<UnixListener, FilesError> {
     if length > LONGEST {
         return Err(FilesError::TooLong { path: path.to_owned(), length });
     }
-    let bind = || {
-        let unfinished = path.with_extension("new");
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&unfinished)?;
-        listener.set_nonblocking(true)?;
-        fs::set_permissions(&unfinished, Permissions::from_mode(mode))?;
-        fs::rename(&unfinished, path)?;
-        Ok(listener)
-    };
-    bind().map_err(|cause| FilesError::Io { doing: "listen at", path: path.to_owned(), cause })
+    let failed = |cause| FilesError::Io { doing: "listen at", path: path.to_owned(), cause };
+    tranche_privileged::listen(path, mode).map_err(failed)
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ impl Agent {
         // Why it was not served.
         core.notes.retain(|note| !note.starts_with(&format!("slice {name} ")));
         let _ = core.node.delete(name); // or it had nothing of a GPU that is here
-        self.remove_directories(name);
+        self.remove_files(name);
         self.room_appeared();
         core.save(&self.layout)?;
         Ok(pids)

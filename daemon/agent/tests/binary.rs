@@ -358,12 +358,11 @@ fn main_process_of_root_becomes_the_configured_user() {
         assert_eq!(mask(child.id(), "CapEff") | mask(child.id(), "CapPrm"), 0);
         assert_eq!(of_all_threads(helper_of(&child), "Uid"), ids(0));
         let owner = |path: &str| std::fs::metadata(place.path().join(path)).unwrap().uid();
-        let theirs =
-            ["run/left", "run/slices", "run/mounts", "run/metrics.sock", "state/left", "state/state.json"];
+        let theirs = ["run/left", "run/slices", "run/metrics.sock", "state/left", "state/state.json"];
         for path in theirs {
             assert_eq!(owner(path), nobody.uid.as_raw(), "{path}");
         }
-        for path in ["run", "run/lock", "run/tranched.sock", "state", "state/lock", "secret"] {
+        for path in ["run", "run/lock", "run/mounts", "run/tranched.sock", "state", "state/lock", "secret"] {
             assert_eq!(owner(path), 0, "{path}");
         }
         UnixStream::connect(place.path().join("run/tranched.sock")).unwrap();

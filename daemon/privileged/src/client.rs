@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -12,8 +13,9 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socketpair};
 use nix::unistd::geteuid;
 
+use crate::containers::Description;
 use crate::protocol::{ProcessFile, REPLY, Refusal, Reply, Request, Step};
-use crate::serve::{Bounds, send};
+use crate::serve::{Bounds, Denied, send};
 use crate::sys;
 
 /// Why a request was not done.
@@ -38,6 +40,15 @@ impl From<HelperError> for io::Error {
     }
 }
 
+impl From<Denied> for io::Error {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Failed(error) => error,
+            Denied::Refused(refusal) => Self::new(io::ErrorKind::PermissionDenied, refusal),
+        }
+    }
+}
+
 /// The helper, as the main process has it.
 #[derive(Debug)]
 pub struct Helper {
@@ -52,12 +63,17 @@ impl Helper {
     ///
     /// # Errors
     /// If there can be no process or socket.
-    pub fn start(program: &Path, bounds: &Bounds) -> io::Result<(Self, Child)> {
+    pub fn start(
+        program: &Path,
+        bounds: &Bounds,
+        description: Option<&Description>,
+    ) -> io::Result<(Self, Child)> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let mut command = Command::new(program);
         command.args(bounds.arguments()).env_clear().current_dir("/");
-        command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
+        let description = description.map_or_else(|| File::open("/dev/null"), Description::file)?;
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::from(description));
         let child = command.spawn()?;
         Ok((Self::over(socket, child.id()), child))
     }
@@ -161,6 +177,44 @@ impl Helper {
     /// See [`HelperError`].
     pub fn memory(&self, pidfd: BorrowedFd<'_>, inode: u64) -> Result<OwnedFd, HelperError> {
         self.descriptor(Request::Memory(inode), Some(pidfd))
+    }
+
+    /// Listens in the folder that containers of a slice mount, by the slice's directory.
+    ///
+    /// # Errors
+    /// See [`HelperError`].
+    pub fn listen(&self, slice: BorrowedFd<'_>) -> Result<UnixListener, HelperError> {
+        self.descriptor(Request::Listen, Some(slice)).map(UnixListener::from)
+    }
+
+    /// Writes a slice's CDI document, by the slice's directory and a mask of GPUs: see
+    /// [`Containers::write`](crate::Containers::write).
+    ///
+    /// # Errors
+    /// See [`HelperError`].
+    pub fn write_document(
+        &self,
+        slice: BorrowedFd<'_>,
+        gpus: u64,
+        with_shim: bool,
+    ) -> Result<(), HelperError> {
+        self.ask(Request::Document { gpus, with_shim }, Some(slice)).map(drop)
+    }
+
+    /// Removes a slice's CDI document, by the slice's directory.
+    ///
+    /// # Errors
+    /// See [`HelperError`].
+    pub fn withdraw(&self, slice: BorrowedFd<'_>) -> Result<(), HelperError> {
+        self.ask(Request::Withdraw, Some(slice)).map(drop)
+    }
+
+    /// Removes documents and folders of slices that are no more.
+    ///
+    /// # Errors
+    /// See [`HelperError`].
+    pub fn sweep(&self) -> Result<(), HelperError> {
+        self.ask(Request::Sweep, None).map(drop)
     }
 
     fn descriptor(&self, request: Request, passed: Option<BorrowedFd<'_>>) -> Result<OwnedFd, HelperError> {

@@ -15,6 +15,7 @@
 #[allow(unsafe_code)]
 mod bpf;
 mod client;
+mod containers;
 mod evidence;
 mod powers;
 mod protocol;
@@ -24,11 +25,12 @@ mod serve;
 mod sys;
 
 pub use client::{Helper, HelperError};
+pub use containers::{ATTACH, Containers, Description, MOST_GPUS, MOUNTS, SLICES, listen};
 pub use evidence::{Evidence, mapped_memory};
 pub use powers::{AT_START, Account, DropError, KEPT, drop_all};
 pub use protocol::{ProcessFile, Refusal};
 pub use rule::{is_leaf, open_gpus};
-pub use serve::{ARGUMENT, Bounds, main};
+pub use serve::{ARGUMENT, Bounds, Denied, main};
 pub use sys::{detach_read_only, pidfd_open, send_signal};
 
 #[cfg(test)]

@@ -24,6 +24,15 @@ pub(crate) enum Request {
     Dismiss(u64),
     /// A descriptor that names the daemon's memory of that inode number, if the process that the passed pidfd names maps it.
     Memory(u64),
+    /// A socket that listens in the folder which containers of the slice with the passed directory mount.
+    Listen,
+    /// The CDI document of the slice with the passed directory: GPUs by their places in the description, and whether the
+    /// library stands in the driver's place.
+    Document { gpus: u64, with_shim: bool },
+    /// The slice with the passed directory has no document.
+    Withdraw,
+    /// Documents and folders of slices that are no more are removed.
+    Sweep,
 }
 
 /// How far the device rule is.
@@ -90,10 +99,22 @@ pub enum Refusal {
          not beneath it"
     )]
     NoHierarchy,
+    #[error(
+        "the descriptor is not of a directory of the daemon's user that a slice has in the runtime directory"
+    )]
+    NotASlice,
+    #[error(
+        "there are no documents for containers, or the helper was started without a description of the node"
+    )]
+    NotDescribed,
+    #[error("the mask names no GPU, or one that the node has not")]
+    NoSuchGpus,
+    #[error("the document cannot be composed; the log says why")]
+    NotComposed,
 }
 
 impl Refusal {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 11] = [
         Self::Malformed,
         Self::NotTheDaemonsFile,
         Self::NotAProcess,
@@ -101,6 +122,10 @@ impl Refusal {
         Self::NotOfASlice,
         Self::NoDeviceRule,
         Self::NoHierarchy,
+        Self::NotASlice,
+        Self::NotDescribed,
+        Self::NoSuchGpus,
+        Self::NotComposed,
     ];
 }
 
@@ -141,6 +166,12 @@ impl Request {
             Self::Admit(generation) => (5, generation as u32, (generation >> 32) as u32),
             Self::Dismiss(generation) => (6, generation as u32, (generation >> 32) as u32),
             Self::Memory(inode) => (7, inode as u32, (inode >> 32) as u32),
+            Self::Listen => (8, 0, 0),
+            Self::Document { gpus, with_shim } => {
+                (9 + u32::from(with_shim), gpus as u32, (gpus >> 32) as u32)
+            }
+            Self::Withdraw => (11, 0, 0),
+            Self::Sweep => (12, 0, 0),
         };
         let mut packet = [0; REQUEST];
         for (place, word) in packet.chunks_exact_mut(4).zip([sequence, kind, first, second]) {
@@ -161,6 +192,10 @@ impl Request {
             (true, 5) => Some(Self::Admit(number)),
             (true, 6) => Some(Self::Dismiss(number)),
             (true, 7) => Some(Self::Memory(number)),
+            (true, 8) if number == 0 => Some(Self::Listen),
+            (true, 9 | 10) => Some(Self::Document { gpus: number, with_shim: kind == 10 }),
+            (true, 11) if number == 0 => Some(Self::Withdraw),
+            (true, 12) if number == 0 => Some(Self::Sweep),
             _ => None,
         };
         (sequence, request)
@@ -168,7 +203,11 @@ impl Request {
 
     /// Whether a descriptor comes with it.
     pub(crate) const fn has_descriptor(self) -> bool {
-        matches!(self, Self::ReadOnlyMount | Self::Signal(_) | Self::Admit(_) | Self::Memory(_))
+        match self {
+            Self::ReadOnlyMount | Self::Signal(_) | Self::Admit(_) | Self::Memory(_) => true,
+            Self::Listen | Self::Document { .. } | Self::Withdraw => true,
+            Self::ProcessFile(..) | Self::DeviceRule(_) | Self::Dismiss(_) | Self::Sweep => false,
+        }
     }
 }
 
@@ -210,6 +249,9 @@ mod tests {
         let rule = Step::ALL.map(Request::DeviceRule);
         let slices = [Request::Admit(7 << 32 | 9), Request::Dismiss(u64::MAX)];
         let memory = [Request::Memory(7), Request::Memory(u64::MAX - 7)];
+        let document = |with_shim| Request::Document { gpus: 1 << 63 | 5, with_shim };
+        let [with, without] = [true, false].map(document);
+        let containers = [Request::Listen, with, without, Request::Withdraw, Request::Sweep];
         for request in [Request::ReadOnlyMount]
             .into_iter()
             .chain(signals)
@@ -217,6 +259,7 @@ mod tests {
             .chain(rule)
             .chain(slices)
             .chain(memory)
+            .chain(containers)
         {
             assert_eq!(Request::decode(&request.encode(9).unwrap()), (9, Some(request)));
         }
@@ -235,7 +278,7 @@ mod tests {
             packet.resize(length, 0);
             assert_eq!(Request::decode(&packet).1, None, "{length}");
         }
-        for (at, value) in [(4, 0), (4, 4), (4, 8), (4, 255), (12, 5), (15, 1)] {
+        for (at, value) in [(4, 0), (4, 4), (4, 8), (4, 11), (4, 12), (4, 13), (4, 255), (12, 5), (15, 1)] {
             let mut packet = good;
             packet[at] = value;
             assert_eq!(Request::decode(&packet).1, None, "byte {at} = {value}");

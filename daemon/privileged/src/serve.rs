@@ -16,6 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
+use crate::containers::{Containers, Description};
 use crate::evidence::{Subject, mapped_memory};
 use crate::powers;
 use crate::protocol::{ProcessFile, REQUEST, Refusal, Reply, Request, Step};
@@ -43,6 +44,8 @@ pub struct Bounds {
     pub simulated_node: Option<PathBuf>,
     /// Number of devices that stand for the GPUs of a simulated node.
     pub simulated_major: Option<u32>,
+    /// Directory of CDI documents; nothing where there are none.
+    pub documents: Option<PathBuf>,
     /// Cgroups that may open GPUs besides slices, as paths in the hierarchy; nothing where every process may.
     pub only_slices: Option<Vec<PathBuf>>,
 }
@@ -54,6 +57,7 @@ impl Bounds {
         arguments.extend([&self.runtime, &self.job_runner].map(OsString::from));
         arguments.push(self.simulated_node.clone().unwrap_or_default().into());
         arguments.push(self.simulated_major.map(|major| major.to_string()).unwrap_or_default().into());
+        arguments.push(self.documents.clone().unwrap_or_default().into());
         let only_slices = self.only_slices.iter().flatten().map(OsString::from);
         arguments
             .extend(self.only_slices.as_ref().map(|_| ONLY_SLICES.into()).into_iter().chain(only_slices));
@@ -68,12 +72,13 @@ impl Bounds {
             "" => None,
             major => Some(major.parse().ok()?),
         };
+        let documents = arguments.next().filter(|path| !path.is_empty()).map(PathBuf::from);
         let only_slices = match arguments.next() {
             None => None,
             Some(word) if word == ONLY_SLICES => Some(arguments.map(PathBuf::from).collect()),
             Some(_) => return None,
         };
-        Some(Self { user, runtime, job_runner, simulated_node, simulated_major, only_slices })
+        Some(Self { user, runtime, job_runner, simulated_node, simulated_major, documents, only_slices })
     }
 
     /// Whether a command line is that of a helper at the same runtime directory.
@@ -90,13 +95,14 @@ impl Bounds {
     }
 }
 
-/// Runs the helper with the arguments after [`ARGUMENT`]; the socket is its standard input.
+/// Runs the helper with the arguments after [`ARGUMENT`]; the socket is its standard input, and the description of the node
+/// its standard output.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(bounds) = Bounds::parse(arguments) else {
         eprintln!("tranched: the privileged helper is started by the daemon alone");
         return ExitCode::FAILURE;
     };
-    match prepare().and_then(|socket| serve(&socket, &bounds)) {
+    match prepare().and_then(|(socket, description)| serve(&socket, &bounds, description)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tranched: the privileged helper cannot go on: {error}");
@@ -105,7 +111,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn prepare() -> io::Result<OwnedFd> {
+fn prepare() -> io::Result<(OwnedFd, Option<Description>)> {
     sys::close_inherited(3)?;
     // The end of the main process ends it, in order or not, and no signal that both get at a terminal.
     let ignored: SigSet =
@@ -114,12 +120,15 @@ fn prepare() -> io::Result<OwnedFd> {
     let _ = prctl::set_name(c"tranched-helper");
     prctl::set_dumpable(false)?;
     powers::drop_unneeded().map_err(io::Error::other)?;
-    io::stdin().as_fd().try_clone_to_owned()
+    let description = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    Ok((io::stdin().as_fd().try_clone_to_owned()?, Description::read(description)?))
 }
 
 /// Answers until the other end is gone.
-pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds) -> io::Result<()> {
+pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds, description: Option<Description>) -> io::Result<()> {
     let (mut rule, mut refreshed) = (None, Instant::now());
+    let directory = bounds.documents.as_deref();
+    let containers = Containers::new(&bounds.runtime, bounds.user, directory, description);
     match bounds.only_slices {
         Some(_) => setsockopt(socket, sockopt::ReceiveTimeout, &TimeVal::new(1, 0))?,
         // What an earlier daemon forbade; where the kernel has no such rules, there is none.
@@ -141,7 +150,7 @@ pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds) -> io::Result<()> {
         let (sequence, request) = Request::decode(buffer.get(..length).unwrap_or_default());
         let answer = match request {
             Some(request) if descriptors.len() == usize::from(request.has_descriptor()) => {
-                answer(request, descriptors.into_iter().next(), bounds, &mut rule)
+                answer(request, descriptors.into_iter().next(), bounds, &mut rule, &containers)
             }
             _ => Err(Denied::Refused(Refusal::Malformed)),
         };
@@ -184,15 +193,14 @@ pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>
     }
 }
 
-pub(crate) enum Denied {
+/// Why a request was not done, where it is done.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Denied {
+    #[error(transparent)]
     Refused(Refusal),
-    Failed(io::Error),
-}
-
-impl From<io::Error> for Denied {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
-    }
+    #[error(transparent)]
+    Failed(#[from] io::Error),
 }
 
 fn answer(
@@ -200,6 +208,7 @@ fn answer(
     passed: Option<OwnedFd>,
     bounds: &Bounds,
     rule: &mut Option<Rule>,
+    containers: &Containers,
 ) -> Result<Option<OwnedFd>, Denied> {
     match (request, passed) {
         (Request::ReadOnlyMount, Some(file)) => read_only_mount(&file, bounds).map(Some),
@@ -218,6 +227,12 @@ fn answer(
             Ok(rule.as_mut().ok_or(NO_RULE)?.dismiss(generation).map(|()| None)?)
         }
         (Request::Memory(inode), Some(pidfd)) => Ok(Some(mapped_memory(pidfd.as_fd(), inode, bounds.user)?)),
+        (Request::Listen, Some(slice)) => Ok(Some(containers.listen(slice.as_fd())?.into())),
+        (Request::Document { gpus, with_shim }, Some(slice)) => {
+            containers.write(slice.as_fd(), gpus, with_shim).map(|()| None)
+        }
+        (Request::Withdraw, Some(slice)) => containers.withdraw(slice.as_fd()).map(|()| None),
+        (Request::Sweep, None) => Ok(containers.sweep().map(|()| None)?),
         _ => Err(Denied::Refused(Refusal::Malformed)),
     }
 }

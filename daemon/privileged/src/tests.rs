@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
+mod containers;
+
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,6 +30,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    fn with(description: Option<Description>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let bounds = Bounds {
             user: geteuid().as_raw(),
@@ -35,13 +41,14 @@ impl Scene {
             job_runner: folder.path().join("job-runner"),
             simulated_node: Some(folder.path().join("gpus")),
             simulated_major: None,
+            documents: Some(folder.path().join("cdi")),
             only_slices: None,
         };
         let (ours, theirs) = pair();
         // Powers belong to threads: this one has those of a helper.
         let serving = spawn(move || {
             powers::drop_unneeded().unwrap();
-            serve(&theirs, &bounds)
+            serve(&theirs, &bounds, description)
         });
         Self { helper: Some(Helper::over(ours, 0)), serving: Some(serving), folder }
     }

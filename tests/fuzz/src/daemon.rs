@@ -166,7 +166,7 @@ fn settings(layout: Layout, shim: std::path::PathBuf) -> Settings {
         fault_quiet: Duration::from_secs(2),
         ended_jobs: Retention::DEFAULT,
         transfers: Transfers::Uncounted,
-        documents: None,
+        described: None,
         metrics: None,
         outstanding: None,
     }

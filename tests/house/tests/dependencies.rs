@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-config", &[]),
     ("tranche-exposition", &[]),
     ("tranche-jobs", &["tranche-domain", "tranche-shm"]), // the last for its crash points alone
-    ("tranche-privileged", &[]),
+    ("tranche-privileged", &["tranche-cdi", "tranche-domain"]),
     (
         "tranche-agent",
         &[

@@ -41,7 +41,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         fault_quiet: Duration::from_secs(60),
         ended_jobs: Retention::DEFAULT,
         transfers: Transfers::Uncounted,
-        documents: None,
+        described: None,
         metrics: None,
         outstanding: None,
     };

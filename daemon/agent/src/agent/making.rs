@@ -96,8 +96,7 @@ impl Agent {
 
     /// Tells containers of a slice. One that they cannot be told of is a slice all the same, and it is said why.
     pub(crate) fn tell(&self, core: &mut Core, slice: &Slice) {
-        let Some(containers) = &self.containers else { return };
-        if let Err(note) = containers.tell(slice, &self.layout.mount(&slice.name)) {
+        if let Err(note) = self.containers.write(slice) {
             tracing::warn!("{note}");
             core.notes.push(note);
         }
@@ -138,7 +137,7 @@ impl Agent {
     pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>, ephemeral: bool) -> Result<(), Failure> {
         let mut ways = vec![(Way::Descent, self.layout.open_attach(&tenancy.name)?)];
         if !ephemeral || tenancy.container().is_some() {
-            ways.push((Way::Container, self.layout.open_mount(&tenancy.name)?));
+            ways.push((Way::Container, self.containers.listen(&tenancy.name)?));
         }
         ways.into_iter()
             .try_for_each(|(way, listener)| attach::listen(self, tenancy, way, listener))
@@ -155,24 +154,21 @@ impl Agent {
             tenancy.regions.clear(&self.layout.slice(name));
         }
         let _ = core.node.delete(name);
-        if let Some(containers) = &self.containers {
-            containers.forget(name);
-        }
-        let note = containers::untold(name);
+        let note = containers::unusable(name);
         let contexts = about_contexts(name);
         core.notes.retain(|known| !known.starts_with(&note) && !known.starts_with(&contexts));
-        self.remove_directories(name);
+        self.remove_files(name);
     }
 
-    /// Removes what is on disk of a slice.
-    pub(crate) fn remove_directories(&self, name: &SliceName) {
-        for path in [self.layout.mount(name), self.layout.slice(name)] {
-            match fs::remove_dir_all(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(slice = %name, path = %path.display(), %error, "cannot remove its directory");
-                }
-                _ => {}
+    /// Removes what is on disk of a slice, for containers as well.
+    pub(crate) fn remove_files(&self, name: &SliceName) {
+        let path = self.layout.slice(name);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(slice = %name, path = %path.display(), %error, "cannot remove its directory");
             }
+            _ => {}
         }
+        self.containers.sweep();
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::fs;
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tranche_cdi::{Facts, Found, FoundLibrary, Governed, Gpu, NodeSpec};
+use nix::unistd::geteuid;
+use tranche_cdi::{Found, FoundLibrary, Governed, Gpu, NodeSpec, Source};
 use tranche_inventory::{GpuFacts, NodeFacts};
 
 /// Where NVIDIA's tools write, in the order in which container runtimes prefer what they find.
@@ -20,78 +22,53 @@ const PROGRAMS: [&str; 2] = ["/usr/bin/nvidia-smi", "/usr/bin/nvidia-debugdump"]
 /// namespaces as a real one does.
 const SIMULATED_PROC: &str = "/run/simgpu/proc";
 
-/// Who knows the node.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// A file.
-    Described(NodeSpec),
-    /// We do; and what it takes is the same for all GPUs but for their own device files.
-    Found { rest: Found, nodes: BTreeMap<u32, String> },
-}
-
-impl Source {
-    /// What containers need for these of the node's GPUs, by their indices.
-    pub(crate) fn facts(&self, gpus: &[Gpu], present: usize) -> Result<Facts, String> {
-        let facts = match self {
-            Self::Described(node) => node.facts(gpus, present),
-            Self::Found { rest, nodes } => {
-                let own = gpus.iter().filter_map(|gpu| nodes.get(&gpu.index).cloned());
-                let mut found = rest.clone();
-                found.device_nodes.extend(own);
-                found.facts()
-            }
-        };
-        facts.map_err(|bad| bad.to_string())
+/// Finds who knows: the file that is named, if one is, else the first usable one that NVIDIA's tools wrote, else us.
+/// Files that are not usable are said in the notes.
+pub(crate) fn discover(
+    named: Option<&Path>,
+    node: &NodeFacts,
+    gpus: &[GpuFacts],
+    notes: &mut Vec<String>,
+) -> Result<Source, String> {
+    if let Some(file) = named {
+        return described(file, gpus);
     }
-
-    /// Finds who knows: the file that is named, if one is, else the first usable one that NVIDIA's tools wrote, else us.
-    /// Files that are not usable are said in the notes.
-    pub(crate) fn discover(
-        named: Option<&Path>,
-        node: &NodeFacts,
-        gpus: &[GpuFacts],
-        notes: &mut Vec<String>,
-    ) -> Result<Self, String> {
-        if let Some(file) = named {
-            return described(file, gpus);
-        }
-        if !node.simulated {
-            for file in HOMES.into_iter().flat_map(|home| documents(Path::new(home))) {
-                match described(&file, gpus) {
-                    Ok(source) => return Ok(source),
-                    Err(why) if is_nvidias(&file) => {
-                        notes.push(format!("{why}; looking for the driver without it"));
-                    }
-                    Err(_) => {}
+    if !node.simulated {
+        for file in HOMES.into_iter().flat_map(|home| documents(Path::new(home))) {
+            match described(&file, gpus) {
+                Ok(source) => return Ok(source),
+                Err(why) if is_nvidias(&file) => {
+                    notes.push(format!("{why}; looking for the driver without it"));
                 }
+                Err(_) => {}
             }
         }
-        let library =
-            mapped_nvml().ok_or("NVML is not loaded, so nobody knows where the driver's libraries are")?;
-        let folder = library.parent().unwrap_or(Path::new("/"));
-        if !is_on_the_node(&library) {
-            return Err(format!(
-                "the daemon is in a container that has NVML at {}, where the node has none: write a description of the \
-                 node with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` on the node itself",
-                library.display()
-            ));
-        }
-        let libraries = libraries(folder, &node.driver_version);
-        if !libraries.iter().any(|found| Governed::named(&found.file) == Some(Governed::Cuda)) {
-            return Err(format!(
-                "there is no libcuda of version {} beside NVML in {}: write a description of the node with `nvidia-ctk \
-                 cdi generate --output=/etc/cdi/nvidia.yaml`",
-                node.driver_version,
-                folder.display()
-            ));
-        }
-        if node.simulated { simulated(libraries) } else { Ok(real(libraries, gpus)) }
     }
+    let library =
+        mapped_nvml().ok_or("NVML is not loaded, so nobody knows where the driver's libraries are")?;
+    let folder = library.parent().unwrap_or(Path::new("/"));
+    if !is_on_the_node(&library) {
+        return Err(format!(
+            "the daemon is in a container that has NVML at {}, where the node has none: write a description of the \
+             node with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` on the node itself",
+            library.display()
+        ));
+    }
+    let libraries = libraries(folder, &node.driver_version);
+    if !libraries.iter().any(|found| Governed::named(&found.file) == Some(Governed::Cuda)) {
+        return Err(format!(
+            "there is no libcuda of version {} beside NVML in {}: write a description of the node with `nvidia-ctk \
+             cdi generate --output=/etc/cdi/nvidia.yaml`",
+            node.driver_version,
+            folder.display()
+        ));
+    }
+    if node.simulated { simulated(libraries) } else { Ok(real(libraries, gpus)) }
 }
 
 /// Reads a file, and tries it: every GPU and the libraries that the shim stands in for must be there, also on disk.
 fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
-    let bytes = fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let bytes = read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let node = NodeSpec::parse(&file.display().to_string(), &bytes).map_err(|bad| bad.to_string())?;
     for gpu in gpus {
         let gpu = Gpu { uuid: gpu.uuid, index: gpu.index };
@@ -107,6 +84,23 @@ fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
         }
     }
     Ok(Source::Described(node))
+}
+
+/// The content of a file that root or this daemon's user has written: root's container runtimes follow it.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    if !is_trusted(&file.metadata()?) {
+        let why = "others than root and the daemon's user can write it (`chown root`, `chmod go-w`)";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+fn is_trusted(file: &Metadata) -> bool {
+    let is_shared = file.mode() & 0o002 != 0 || file.mode() & 0o020 != 0 && file.gid() != 0;
+    [0, geteuid().as_raw()].contains(&file.uid()) && !is_shared
 }
 
 /// Whether the machine has a file there. The daemon may be in a container itself, which has others at the same paths, and
@@ -172,11 +166,13 @@ fn libraries(folder: &Path, version: &str) -> Vec<FoundLibrary> {
 }
 
 fn real(libraries: Vec<FoundLibrary>, gpus: &[GpuFacts]) -> Source {
-    let there = |paths: &[&str]| {
-        paths.iter().filter(|path| Path::new(path).exists()).map(ToString::to_string).collect()
+    let programs = PROGRAMS.iter().filter(|path| Path::new(path).exists());
+    let rest = Found {
+        device_nodes: COMMON_NODES.map(Into::into).into(),
+        libraries,
+        files: programs.map(ToString::to_string).collect(),
+        ..Found::default()
     };
-    let rest =
-        Found { device_nodes: there(&COMMON_NODES), libraries, files: there(&PROGRAMS), ..Found::default() };
     let nodes = gpus.iter().map(|gpu| (gpu.index, format!("/dev/nvidia{}", minor(gpu)))).collect();
     Source::Found { rest, nodes }
 }

@@ -8,11 +8,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
 use tranche_cdi::Preload;
 
+use crate::ownership;
 use crate::whole::{PUBLIC, Survives, replace};
 
 /// Where they are.
@@ -42,6 +44,11 @@ pub(crate) struct NotInstalled {
 impl Libraries {
     /// Copies the libraries that were installed with `shim`, the one to preload, unless they are there already.
     pub(crate) fn install(shim: &Path, folder: &Path) -> Result<Self, NotInstalled> {
+        ownership::take_back(folder, 0o755).map_err(|cause| NotInstalled {
+            origin: shim.to_owned(),
+            folder: folder.to_owned(),
+            cause,
+        })?;
         let beside = |name: &str| shim.with_file_name("replace").join(name);
         let copy = |origin: PathBuf, stem: &str, extension: &str| {
             let content = fs::read(&origin).and_then(|content| keep(&content, folder, stem, extension));
@@ -74,14 +81,14 @@ impl Libraries {
 }
 
 /// A file with this content, under a name that has the content's digest in it. A file of that name with other content
-/// was damaged, and gives way to a new one; the old one is not written.
+/// was damaged, and gives way to a new one, as one of another user does; the old one is not written.
 fn keep(content: &[u8], folder: &Path, stem: &str, extension: &str) -> io::Result<PathBuf> {
     let path =
         folder.join(format!("{stem}-{}-{:016x}{extension}", env!("CARGO_PKG_VERSION"), digest(content)));
-    if fs::read(&path).is_ok_and(|there| there == content) {
+    let is_own = fs::symlink_metadata(&path).is_ok_and(|is| is.is_file() && is.uid() == geteuid().as_raw());
+    if is_own && fs::read(&path).is_ok_and(|there| there == content) {
         return Ok(path);
     }
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
     replace(&path, content, PUBLIC, Survives::PowerCuts)?;
     Ok(path)
 }
@@ -95,7 +102,6 @@ fn digest(content: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     fn staged(folder: &Path, content: &str) -> PathBuf {
         fs::create_dir_all(folder.join("replace")).unwrap();

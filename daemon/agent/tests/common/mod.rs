@@ -97,7 +97,7 @@ impl Place {
             fault_quiet: FAULT_QUIET,
             ended_jobs: Retention::DEFAULT,
             transfers: Transfers::Uncounted,
-            documents: None,
+            described: None,
             metrics: None,
             outstanding: None,
         };
