@@ -125,13 +125,44 @@ class Story:
         told = self.machine.run("tranche", "doctor", check=False, said=True)
         self.holds("doctor says so", f"tranched (uid {user}) holds no capabilities" in told)
         written = self.machine.run("find", "/", "-xdev", "-path", "/proc", "-prune", "-o", "-user", "tranched", "-print")
-        tree = ("/run/tranche/", "/var/lib/tranche/", "/run/cdi/tranche.dev-")
+        tree = ("/run/tranche/", "/var/lib/tranche/")
         strays = [path for path in written.splitlines() if not path.startswith(tree)]
         self.holds(f"no file elsewhere is that user's: {strays}", not strays)
-        refused = self.machine.run("runuser", "-u", "tranched", "--", "sh", "-c",
-                                   "mv /run/tranche/lock /run/tranche/x || mv /var/lib/tranche/lib /var/lib/tranche/x",
-                                   check=False)
-        self.holds("it cannot replace what root keeps in its directories", refused is None)
+        self.cannot("replace what root keeps in its directories",
+                    "mv /run/tranche/lock /run/tranche/x", "mv /var/lib/tranche/lib /var/lib/tranche/x")
+
+    def cannot(self, what, *commands):
+        """None of these commands works for the user of the daemon's main process."""
+        done = self.machine.run("runuser", "-u", "tranched", "--", "sh", "-c", " || ".join(commands), check=False)
+        self.holds(f"user tranched cannot {what}", done is None)
+
+    def containers_are_told_by_root(self, when):
+        """What container runtimes follow as root is out of the main process's reach."""
+        document, folder = "/run/cdi/tranche.dev-slice-half.json", "/run/tranche/mounts/half"
+        self.machine.run("test", "-S", f"{folder}/attach.sock")
+        theirs = self.machine.run("find", "/run/cdi", "/run/tranche/mounts", "-user", "tranched").split()
+        self.holds(f"{when}: documents and folders for containers are root's: {theirs}", not theirs)
+        mounts = json.loads(self.machine.run("cat", document))["devices"][0]["containerEdits"]["mounts"]
+        self.holds("the document mounts the folder", folder in [mount["hostPath"] for mount in mounts])
+        self.cannot("exchange them", "mv /run/tranche/mounts /run/tranche/x", f"mv {folder} {folder}.old", f"touch {folder}/x",
+                    f"ln -s / {folder}.new", f"rm {document}", f"touch {document}", "touch /run/cdi/other.json")
+
+    def upgrades(self):
+        """From a release in which documents and folders were the main process's, and that process was taken over."""
+        self.machine.run("sh", "-ec", """
+            mkdir -p /run/tranche/mounts/half/x/y && chown -R tranched:tranched /run/tranche/mounts && chown tranched: /run/cdi/tranche.dev-*.json
+            chgrp tranched /run/cdi && chmod 1775 /run/cdi
+            echo '{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu"}' >/run/cdi/nvidia.json && chown tranched /run/cdi/nvidia.json
+        """)
+        folder = self.machine.run("stat", "--format=%i", "/run/tranche/mounts/half")
+        self.machine.run("dpkg", "--install", "/newer.deb")
+        until("the next daemon's document", lambda: self.daemon() and self.machine.run(
+            "ls", "/run/cdi/tranche.dev-slice-half.json", check=False))
+        same = self.machine.run("stat", "--format=%i", "/run/tranche/mounts/half") == folder
+        self.holds("the folder that a container has mounted is the same", same)
+        planted = self.machine.run("ls", "/run/cdi/nvidia.json", check=False)
+        inside = self.machine.run("ls", "/run/tranche/mounts/half").split()
+        self.holds("what the main process before could have written is gone", planted is None and inside == ["attach.sock"])
 
     def its_user_is_missing(self):
         """A daemon that is started by hand where `systemd-sysusers` never ran, and its unit where it did."""
@@ -186,6 +217,7 @@ class Story:
         self.machine.run("systemctl", "daemon-reload")
         self.machine.run("systemctl", "enable", "--now", "job")
         self.job_is_in_its_slice("a service is in a slice by a drop-in alone")
+        self.containers_are_told_by_root("a slice that stays")
 
     def a_team_has_jobs(self):
         self.machine.run(*TEAM.split())
@@ -213,7 +245,8 @@ class Story:
         systemctl = lambda *words: lambda: self.machine.run("systemctl", *words)
         self.survives("systemctl restart", systemctl("restart", "tranched"))
         self.survives("kill -9 of all that is the daemon's", systemctl("kill", "--signal=KILL", "tranched"))
-        self.survives("an upgrade", lambda: self.machine.run("dpkg", "--install", "/newer.deb"))
+        self.survives("an upgrade", self.upgrades)
+        self.containers_are_told_by_root("after an upgrade")
         daemon = self.daemon()
         self.machine.run("systemctl", "reload", "tranched")
         self.holds("a reload replaces nobody", self.daemon() == daemon and self.slices())

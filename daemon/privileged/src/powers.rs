@@ -23,7 +23,10 @@ pub const KEPT: [(Capability, &str); 4] = [
 
 /// What the program needs besides until its main process is separated; neither of the two processes keeps it.
 pub const AT_START: [(Capability, &str); 3] = [
-    (Capability::CAP_CHOWN, "to hand files of an earlier release over to the main process's user"),
+    (
+        Capability::CAP_CHOWN,
+        "to hand files of an earlier release over to the main process's user, or take them back",
+    ),
     (Capability::CAP_SETGID, "to become that user"),
     (Capability::CAP_SETUID, "to become that user"),
 ];
