@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "files that a test makes can be made")]
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use e2e::Node;
+use e2e::{Node, skip};
 
 /// A node whose daemon writes documents, with the directory for them. No container is needed to see them.
 fn node() -> (Node, PathBuf) {
@@ -72,6 +74,113 @@ fn a_document_that_cannot_be_written_is_said_and_the_slice_is_there() {
     node.tranche(&["slice", "delete", "a"]).success();
     let said = node.tranche(&["smi"]).success();
     assert!(!said.contains("containers"), "{said}");
+}
+
+/// What a main process does that was taken over, each by itself: `$RUN` and `$CDI` are the daemon's directories.
+const EXCHANGES: [&str; 9] = [
+    "mv $RUN/mounts $RUN/old && ln -s / $RUN/mounts",
+    "rmdir $RUN/mounts/half || rm -r $RUN/mounts/half && ln -s / $RUN/mounts/half",
+    "mv $RUN/mounts/half $RUN/mounts/x",
+    "ln -s / $RUN/mounts/half/x",
+    "ln -s / $RUN/mounts/more",
+    "rm $CDI/tranche.dev-slice-half.json",
+    "echo >>$CDI/tranche.dev-slice-half.json",
+    "echo '{}' >$CDI/tranche.dev-slice-more.json",
+    "mv $RUN/../state/lib $RUN/../state/x",
+];
+
+#[test]
+fn main_process_exchanges_nothing_that_runtimes_follow() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("only root has privileges to separate");
+    }
+    let (mut node, documents) = node();
+    node.configure(&format!("cdi_dir = {documents:?}\nuser = 'nobody'"));
+    fs::set_permissions(node.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(node.gpus(), fs::Permissions::from_mode(0o666)).unwrap();
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let (user, group) = (nobody.uid.as_raw(), nobody.gid.as_raw());
+    let run = node.dir().join("run");
+    // As releases left it in which the main process wrote documents, and as this one does.
+    for before in ["", "as an earlier release left it"] {
+        if !before.is_empty() {
+            node.stop_daemon();
+            for path in
+                [run.join("mounts"), run.join("mounts/half"), documents.join("tranche.dev-slice-half.json")]
+            {
+                chown(path, Some(user), Some(group)).unwrap();
+            }
+            chown(&documents, None, Some(group)).unwrap();
+            fs::set_permissions(&documents, fs::Permissions::from_mode(0o1775)).unwrap();
+            fs::write(documents.join("nvidia.json"), "planted").unwrap();
+            chown(documents.join("nvidia.json"), Some(user), Some(group)).unwrap();
+        }
+        node.start_daemon();
+        if before.is_empty() {
+            node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
+        }
+        let document = fs::read_to_string(documents.join("tranche.dev-slice-half.json")).unwrap();
+        assert!(document.contains(&run.join("mounts/half").display().to_string()), "{document}");
+        for exchange in EXCHANGES {
+            let mut shell = node.command("sh");
+            shell.args(["-c", exchange]).env("RUN", &run).env("CDI", &documents).uid(user).gid(group);
+            assert!(!shell.output().unwrap().status.success(), "{before}: it could: {exchange}");
+        }
+        assert_eq!(listed(&documents), ["tranche.dev-slice-half.json"], "{before}");
+        let now = fs::read_to_string(documents.join("tranche.dev-slice-half.json")).unwrap();
+        assert_eq!(now, document, "{before}");
+        let folder = fs::metadata(run.join("mounts/half")).unwrap();
+        assert_eq!((folder.uid(), folder.mode() & 0o7777), (0, 0o755), "{before}");
+    }
+    node.tranche(&["slice", "delete", "half"]).success();
+    assert!(listed(&documents).is_empty() && !run.join("mounts/half").exists(), "{}", node.daemon_log());
+}
+
+#[test]
+fn daemon_of_a_user_writes_documents_by_its_own_right() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("root's tests are another user's here");
+    }
+    let (mut node, documents) = node();
+    let program = node.dir().join("tranched");
+    let shim = node.stage().shim();
+    let daemon = node.stage().daemon();
+    let text =
+        format!("#!/bin/sh\nexec setpriv --reuid=65534 --regid=65534 --clear-groups {daemon:?} \"$@\"\n");
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [node.dir().to_owned(), node.gpus()] {
+        chown(path, Some(65534), None).unwrap();
+    }
+    node.configure(&format!("cdi_dir = {documents:?}\nshim = {shim:?}"));
+    node.set_daemon(program, Vec::new());
+    for created in [false, true] {
+        node.start_daemon();
+        if !created {
+            node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
+        }
+        let files = ["cdi/tranche.dev-slice-half.json", "run/mounts/half", "run/mounts/half/attach.sock"];
+        let owners = files.map(|path| fs::symlink_metadata(node.dir().join(path)).unwrap().uid());
+        assert_eq!(owners, [65534; 3]);
+        node.stop_daemon();
+    }
+    node.start_daemon();
+    node.tranche(&["slice", "delete", "half"]).success();
+    assert!(listed(&documents).is_empty() && !node.dir().join("run/mounts/half").exists());
+}
+
+#[test]
+fn description_of_the_node_that_others_can_write_is_not_followed() {
+    let (mut node, documents) = node();
+    let described = node.dir().join("nvidia.yaml");
+    fs::write(&described, "cdiVersion: 0.5.0").unwrap();
+    fs::set_permissions(&described, fs::Permissions::from_mode(0o666)).unwrap();
+    node.configure(&format!("cdi_dir = {documents:?}\ncdi_node = {described:?}"));
+    node.start_daemon();
+    node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
+    let said = node.tranche(&["smi"]).success();
+    assert!(said.contains("nvidia.yaml") && said.contains("can write it"), "{said}");
+    assert_eq!(listed(&documents), [""; 0]);
 }
 
 #[test]

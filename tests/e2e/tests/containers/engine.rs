@@ -41,6 +41,7 @@ impl Engine {
         let node = Node::without_daemon("v100x8");
         // Programs of other users get to their files through it.
         fs::set_permissions(node.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(node.gpus(), fs::Permissions::from_mode(0o666)).unwrap();
         let mut engine = Self { node };
         for folder in ["podman/run/cdi", "podman/storage", "podman/tmp"] {
             fs::create_dir_all(engine.path(folder)).unwrap();

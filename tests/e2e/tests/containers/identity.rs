@@ -57,6 +57,11 @@ fn container_goes_on_where_only_slices_open_gpus() {
     goes_on("only_slices = true", |pid| assert!(leaf_of(pid).is_some(), "{pid} may not open GPUs"));
 }
 
+#[test]
+fn container_goes_on_where_the_daemon_is_a_user_of_its_own() {
+    goes_on("user = 'nobody'", |_| {});
+}
+
 /// `of_each` looks at the container's tenant and at one that is started there later.
 fn goes_on(configuration: &str, of_each: impl Fn(u32)) {
     let Some(mut engine) = Engine::begin(configuration) else { return };
