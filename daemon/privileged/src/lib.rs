@@ -9,6 +9,7 @@
 //! - The helper believes nothing that the main process says: it asks the kernel about the descriptor or the process.
 //! - It parses nothing that a tenant wrote. What it reads of other processes it compares with constants, or hands over unread;
 //!   a process's cgroup it takes as the path that the kernel says.
+//! - Of what container runtimes follow, a request chooses a slice's name and GPUs; all else was described by root's start.
 //! - Each end exits when the other is gone.
 #![deny(unsafe_code)]
 
