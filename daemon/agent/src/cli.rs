@@ -166,6 +166,9 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     layout.close_off_mounts()?;
     let door = open_door(&layout)?;
     let access = config.access()?;
+    if let Reach::Node = layout.reach {
+        privileges::admit_to_gpus(&layout.runtime, config.only_slices.besides().is_some())?;
+    }
     let driver: Arc<dyn Driver> = Arc::from(open_driver(config)?);
     let described =
         documents.map(|documents| documents.describe(&*driver, &shim, &layout.state, account.as_ref()));

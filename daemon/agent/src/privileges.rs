@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +50,29 @@ pub(crate) enum SeparationError {
          it to false"
     )]
     DeviceRule(HelperError),
+    #[error(
+        "a device rule of the daemon before stands between this one and the GPUs: {0}; `tranched --open-gpus` takes it back"
+    )]
+    StandingRule(io::Error),
     #[error(transparent)]
     Drop(#[from] DropError),
+}
+
+/// Makes sure that this process may open GPUs, which a rule of the daemon before may keep it from: it takes the rule over, or
+/// takes it back where GPUs are no longer kept to slices. For root, before the driver is opened.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), SeparationError> {
+    let admitted = match keeps_gpus {
+        true => tranche_privileged::join_standing_rule(runtime),
+        false => tranche_privileged::open_gpus(runtime),
+    };
+    match admitted {
+        // The kernel shows no rules to a process that may make none: where one is wanted, the helper will say what it takes.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        admitted => admitted.map_err(SeparationError::StandingRule),
+    }
 }
 
 /// Starts the privileged helper with what root's start found out about the node, and drops every capability of this thread, and

@@ -16,6 +16,7 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
 const PROG_DETACH: libc::c_int = 9;
 const PROG_GET_FD_BY_ID: libc::c_int = 13;
+const MAP_GET_FD_BY_ID: libc::c_int = 14;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROG_QUERY: libc::c_int = 16;
 
@@ -27,6 +28,8 @@ const CGROUP_DEVICE: u32 = 6;
 const ALLOW_MULTI: u32 = 2;
 /// Programs at one cgroup: the kernel has no more.
 const MOST_PROGRAMS: usize = 64;
+/// Tables that a program of ours may have.
+const MOST_TABLES: usize = 4;
 
 /// A hash table that a program looks things up in, keys and values in the machine's byte order.
 #[derive(Debug)]
@@ -276,14 +279,8 @@ struct Info {
     name: [u8; NAME],
 }
 
-fn info(program: &OwnedFd) -> io::Result<Info> {
-    #[repr(C)]
-    struct Ask {
-        program: u32,
-        length: u32,
-        info: u64,
-    }
-    let mut info = Info {
+impl Info {
+    const EMPTY: Self = Self {
         kind: 0,
         id: 0,
         tag: [0; 8],
@@ -295,13 +292,62 @@ fn info(program: &OwnedFd) -> io::Result<Info> {
         maps: 0,
         name: [0; NAME],
     };
-    let length = u32::try_from(size_of::<Info>()).map_err(io::Error::other)?;
-    let place = (&raw mut info).expose_provenance() as u64;
-    let mut ask = Ask { program: number(program), length, info: place };
-    // SAFETY: the kernel writes at most `length` bytes, which is the size of `info`; it outlives the call and is not looked
-    // at meanwhile. Lengths and pointers in it are zero: the kernel writes nowhere else.
-    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut ask) }?;
+}
+
+fn info(program: &OwnedFd) -> io::Result<Info> {
+    let mut info = Info::EMPTY;
+    // SAFETY: lengths and pointers in it are zero: the kernel writes nowhere else.
+    unsafe { inform(program, &mut info) }?;
     Ok(info)
+}
+
+/// The table of a program whose keys are so long, as this module makes programs: they have one of each length.
+pub(crate) fn table_of(program: &OwnedFd, key: usize) -> io::Result<Map> {
+    /// The beginning of `bpf_map_info`.
+    #[repr(C)]
+    struct Table {
+        kind: u32,
+        id: u32,
+        key: u32,
+        value: u32,
+    }
+    let mut ids = [0u32; MOST_TABLES];
+    let maps = ids.as_mut_ptr().expose_provenance() as u64;
+    let mut info = Info { map_count: MOST_TABLES as u32, maps, ..Info::EMPTY };
+    // SAFETY: the kernel writes at most `map_count` numbers of four bytes, for which there is room in `ids`, which outlives the
+    // call and is not looked at meanwhile. The other lengths and pointers are zero.
+    unsafe { inform(program, &mut info) }?;
+    for id in ids.into_iter().take(usize::try_from(info.map_count).unwrap_or_default()) {
+        let mut wanted = [id, 0, 0];
+        // SAFETY: a number, where to go on and flags; no pointer.
+        let map = unsafe { descriptor(MAP_GET_FD_BY_ID, &mut wanted) }?;
+        let mut table = Table { kind: 0, id: 0, key: 0, value: 0 };
+        // SAFETY: there is no pointer in it.
+        unsafe { inform(&map, &mut table) }?;
+        if usize::try_from(table.key) == Ok(key) {
+            return Ok(Map(map));
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// What the kernel says of a program or table: the beginning of what it has, as long as `info` is.
+///
+/// # Safety
+/// Every pointer in `info` is valid for the number of elements beside it.
+unsafe fn inform<T>(of: &OwnedFd, info: &mut T) -> io::Result<()> {
+    #[repr(C)]
+    struct Ask {
+        of: u32,
+        length: u32,
+        info: u64,
+    }
+    let length = u32::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    let place = std::ptr::from_mut(info).expose_provenance() as u64;
+    let mut ask = Ask { of: number(of), length, info: place };
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of `info`; it outlives the call and is not looked
+    // at meanwhile. What it points to is as the caller promises.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut ask) }.map(drop)
 }
 
 fn number(fd: &impl AsRawFd) -> u32 {

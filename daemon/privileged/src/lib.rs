@@ -30,7 +30,7 @@ pub use containers::{ATTACH, Containers, Description, MOST_GPUS, MOUNTS, SLICES,
 pub use evidence::{Evidence, mapped_memory};
 pub use powers::{AT_START, Account, DropError, KEPT, drop_all};
 pub use protocol::{ProcessFile, Refusal};
-pub use rule::{is_leaf, open_gpus};
+pub use rule::{is_leaf, join_standing_rule, open_gpus};
 pub use serve::{ARGUMENT, Bounds, Denied, main};
 pub use sys::{detach_read_only, pidfd_open, send_signal};
 

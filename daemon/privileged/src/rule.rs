@@ -62,6 +62,30 @@ pub fn open_gpus(runtime: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets this process open the GPUs as long as the rule of the daemon before holds: moves it into the daemon's leaf, and enters
+/// that in the table of the standing rule. A daemon that takes over opens the driver before its own rule is there, and where
+/// cgroups are made anew at each start (as of units of systemd) the standing rule does not know its leaf.
+///
+/// # Errors
+/// The kernel's. Without a standing rule there is none.
+pub fn join_standing_rule(runtime: &Path) -> io::Result<()> {
+    let Ok(root) = Hierarchy::find() else { return Ok(()) };
+    let name = name(runtime);
+    let standing = bpf::attached(root.as_fd(), &name)?;
+    if standing.is_empty() {
+        return Ok(());
+    }
+    let this = sys::pidfd_open(std::process::id())?;
+    let hierarchy = Hierarchy::open().map_err(io::Error::other)?;
+    let leaf = hierarchy.leaf_for(this.as_fd(), &name, DAEMON).map_err(io::Error::other)?;
+    let leaf = hierarchy.settle(this.as_fd(), leaf).map_err(io::Error::other)?;
+    let id = fs::metadata(hierarchy.path(&leaf))?.ino();
+    let enter = |(_, program): &(u32, OwnedFd)| {
+        bpf::table_of(program, size_of::<u64>())?.set(&id.to_ne_bytes(), &DAEMON.to_ne_bytes())
+    };
+    standing.iter().try_for_each(enter)
+}
+
 /// What the program of a daemon is called, in the 15 letters that it may have. There may be several daemons.
 fn name(runtime: &Path) -> String {
     let hash = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193); // FNV-1a
@@ -165,22 +189,11 @@ impl Rule {
 
     /// Moves a process into the leaf of a slice beneath its cgroup, unless it is in one, and lets that leaf open GPUs.
     pub(crate) fn admit(&mut self, process: BorrowedFd<'_>, generation: u64) -> Result<(), Denied> {
-        let subject = Subject::of(process).map_err(Denied::Refused)?;
-        let cgroup = cgroup_of(&subject)?;
-        let name = format!("{}.{generation}", self.name);
-        if cgroup.file_name() == Some(OsStr::new(&name)) && self.hierarchy.is_roots(&cgroup) {
-            return Ok(self.allow(cgroup, generation)?);
+        let leaf = self.hierarchy.leaf_for(process, &self.name, generation)?;
+        if let Place::ToMake(_) = leaf {
+            self.tidy(generation);
         }
-        self.tidy(generation);
-        // Not beneath a cgroup that its user may change: there that user could move others in.
-        let above = cgroup.ancestors().find(|above| self.hierarchy.is_roots(above));
-        let leaf = above.ok_or(Denied::Refused(Refusal::NoHierarchy))?.join(name);
-        self.hierarchy.make(&leaf).map_err(told("make a cgroup for a slice"))?;
-        let pid = pid_of(process).ok_or(Denied::Refused(Refusal::NotAProcess))?;
-        let moved = fs::write(self.hierarchy.path(&leaf.join("cgroup.procs")), pid.to_string());
-        moved.map_err(told("move a process into the cgroup of its slice"))?;
-        // The pid was its own all the time, hence no other process was moved.
-        pid_of(process).filter(|now| *now == pid).ok_or(Denied::Refused(Refusal::NotAProcess))?;
+        let leaf = self.hierarchy.settle(process, leaf)?;
         Ok(self.allow(leaf, generation)?)
     }
 
@@ -225,6 +238,14 @@ impl Rule {
     }
 }
 
+/// A process's leaf.
+enum Place {
+    /// It is there.
+    Entered(PathBuf),
+    /// It is to be moved there.
+    ToMake(PathBuf),
+}
+
 /// The hierarchy of version 2, through a mount of our own: that of the unit cannot be written.
 struct Hierarchy(OwnedFd);
 
@@ -253,6 +274,34 @@ impl Hierarchy {
 
     fn is_roots(&self, cgroup: &Path) -> bool {
         fs::metadata(self.path(cgroup)).is_ok_and(|cgroup| cgroup.uid() == geteuid().as_raw())
+    }
+
+    /// The leaf of that generation that a process is in, or is to be in.
+    fn leaf_for(&self, process: BorrowedFd<'_>, name: &str, generation: u64) -> Result<Place, Denied> {
+        let subject = Subject::of(process).map_err(Denied::Refused)?;
+        let cgroup = cgroup_of(&subject)?;
+        let name = format!("{name}.{generation}");
+        if cgroup.file_name() == Some(OsStr::new(&name)) && self.is_roots(&cgroup) {
+            return Ok(Place::Entered(cgroup));
+        }
+        // Not beneath a cgroup that its user may change: there that user could move others in.
+        let above = cgroup.ancestors().find(|above| self.is_roots(above));
+        Ok(Place::ToMake(above.ok_or(Denied::Refused(Refusal::NoHierarchy))?.join(name)))
+    }
+
+    /// Moves a process into its leaf, unless it is there.
+    fn settle(&self, process: BorrowedFd<'_>, leaf: Place) -> Result<PathBuf, Denied> {
+        let leaf = match leaf {
+            Place::Entered(leaf) => return Ok(leaf),
+            Place::ToMake(leaf) => leaf,
+        };
+        self.make(&leaf).map_err(told("make a cgroup for a slice"))?;
+        let pid = pid_of(process).ok_or(Denied::Refused(Refusal::NotAProcess))?;
+        let moved = fs::write(self.path(&leaf.join("cgroup.procs")), pid.to_string());
+        moved.map_err(told("move a process into the cgroup of its slice"))?;
+        // The pid was its own all the time, hence no other process was moved.
+        pid_of(process).filter(|now| *now == pid).ok_or(Denied::Refused(Refusal::NotAProcess))?;
+        Ok(leaf)
     }
 
     /// A leaf that is there is one that an earlier helper made: it is root's, in a cgroup of root's.

@@ -195,6 +195,45 @@ fn process_that_leaves_or_outlives_its_slice_is_denied() {
     assert_eq!(tries(&mut shell), Denied);
 }
 
+/// NVML that opens the device when it is loaded, writes down what the kernel answered, and is the simulated one otherwise.
+#[track_caller]
+fn curious_nvml(kept: &Kept) -> (PathBuf, PathBuf) {
+    let (library, answers) = (kept.node.dir().join("libcurious.so"), kept.node.dir().join("answers"));
+    let source = kept.node.dir().join("curious.c");
+    let code = "#include <errno.h>\n#include <fcntl.h>\n#include <stdio.h>\n#include <string.h>\n\
+        __attribute__((constructor)) static void look(void) {\n\
+            FILE *answers = fopen(ANSWERS, \"a\");\n\
+            if (answers && open(DEVICE, O_RDWR) < 0) fprintf(answers, \"%s\\n\", strerror(errno));\n\
+            if (answers) fclose(answers);\n\
+        }\n";
+    fs::write(&source, code).expect("the directory can be written");
+    let mut cc = kept.node.command("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,--no-as-needed"])
+        .arg(format!("-DANSWERS=\"{}\"", answers.display()))
+        .arg(format!("-DDEVICE=\"{}\"", kept.device.display()))
+        .arg("-o")
+        .args([&library, &source, &kept.node.stage().libraries().join("libnvidia-ml.so.1")]);
+    kept.node.run(&mut cc).success();
+    (library, answers)
+}
+
+#[test]
+fn next_daemon_opens_the_driver_under_the_rule_of_the_one_before() {
+    let Some(mut kept) = Kept::configured("true") else { return };
+    let (library, answers) = curious_nvml(&kept);
+    // As systemd makes a unit's cgroup anew at each start, the next daemon begins in none that the rule knows.
+    for only_slices in ["true", "false"] {
+        kept.node.kill_daemon();
+        assert_eq!(kept.outside(), Denied);
+        kept.node.configure(&format!("only_slices = {only_slices}\nnvml_library = {library:?}"));
+        kept.node.start_daemon();
+        let answers = fs::read_to_string(&answers).expect("the library was loaded");
+        let answered: Vec<_> = answers.lines().map(said).collect();
+        assert!(!answered.is_empty() && answered.iter().all(|said| *said == Some(Open)), "{answers}");
+    }
+    assert_eq!(kept.outside(), Open);
+}
+
 #[test]
 fn rule_outlives_a_killed_daemon_and_the_next_takes_it_over() {
     let Some(mut kept) = Kept::configured("true") else { return };
