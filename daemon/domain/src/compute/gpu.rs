@@ -159,8 +159,11 @@ impl Gpu {
         let apt = are_light(now, self.members(slices), brief, rules);
         self.relaxed &= apt;
         if watched >= WATCH {
-            let demand =
-                if was_relaxed { self.demand_beside(active, watched) } else { self.demand_in_turns(slices) };
+            let demand = if was_relaxed {
+                self.demand_beside(active, watched)
+            } else {
+                self.demand_in_turns(now, slices, rules)
+            };
             self.relaxed = apt && now >= self.not_before && demand <= FULL;
             self.begin_watch(now);
         }
@@ -171,9 +174,9 @@ impl Gpu {
     }
 
     /// What all would use, had each the GPU to itself, in permille of the time: each is idle for a gap, then busy for a
-    /// stint, and nobody else's work is in that.
-    fn demand_in_turns(&self, slices: &Slices) -> u64 {
-        let used = self.members(slices).filter(|member| member.wanted_at.is_some());
+    /// stint, and nobody else's work is in that. Habits of a slice that wanted nothing lately are of no use.
+    fn demand_in_turns(&self, now: Instant, slices: &Slices, rules: &Rules) -> u64 {
+        let used = self.members(slices).filter(|member| member.wanted_within(now, rules.about));
         used.map(|member| part_of(member.stint, member.gap)).sum()
     }
 
