@@ -46,13 +46,15 @@ impl<S: Site> Rounds<S> {
         before.map(Member::into_site)
     }
 
-    /// A slice's terms change.
+    /// A slice's terms change. Use until now is charged by the terms until now.
     pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
+        self.look_at_all(now);
         self.arbiter.change(now, name, terms);
     }
 
     /// These slices use their GPUs without saying so, and no others; so much they did until now that was not known.
     pub fn mistrust(&mut self, now: Instant, whom: &BTreeMap<SliceName, Duration>) {
+        self.look_at_all(now);
         for name in self.members.keys() {
             let unsaid =
                 whom.get(name).map(|unsaid| Nanos::new(unsaid.as_nanos().try_into().unwrap_or(u64::MAX)));
@@ -62,7 +64,15 @@ impl<S: Site> Rounds<S> {
 
     /// So much of the time the driver saw a slice's processes compute on a GPU lately, if it can say.
     pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
+        self.look_at_all(now);
         self.arbiter.confirm(now, name, gpu, busy);
+    }
+
+    /// Observes every slice: time that is charged without its use counts as kept from others, and the use comes on top later.
+    fn look_at_all(&mut self, now: Instant) {
+        for (name, member) in &mut self.members {
+            self.arbiter.observe(now, name, member.look(now));
+        }
     }
 
     /// These slices keep their GPUs from others and compute nothing, and no others.

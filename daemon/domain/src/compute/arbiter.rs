@@ -63,11 +63,30 @@ impl Arbiter {
         let now = self.pass(now);
         self.charge(now);
         if let Ok(at) = self.find(name) {
-            self.slices[at].1.set_terms(terms);
+            let mean = self.mean_clock(at);
+            let member = &mut self.slices[at].1;
+            let took_part = member.counts(now, &self.rules) && member.terms.gpus == terms.gpus;
+            member.reweigh(terms, mean);
             self.relink();
-            // Under new terms a slice neither owes nor is owed more than it can be by idling.
-            self.slices[at].1.clock = self.slices[at].1.clock.max(self.floor(at));
+            if !took_part {
+                self.slices[at].1.clock = self.slices[at].1.clock.max(self.floor(at));
+            }
         }
+    }
+
+    /// The mean virtual time, by weight, of the slices that want the GPUs of one, that one included. A slice that is ahead of
+    /// it has used more than its share, by as much for its weight.
+    fn mean_clock(&self, at: usize) -> u128 {
+        let members = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
+        let wanting = members.filter(|member| {
+            member.counts(self.now, &self.rules) && member.wanted_within(self.now, self.rules.hysteresis)
+        });
+        let (mut sum, mut weights) = (0, 0);
+        for member in wanting.chain([&self.slices[at].1]) {
+            sum += member.clock * u128::from(member.weight());
+            weights += u128::from(member.weight());
+        }
+        sum / weights
     }
 
     /// From now on a slice is known to use its GPUs without saying so, or no more. As long as it is, it is charged as if it

@@ -162,7 +162,7 @@ impl Member {
         }
     }
 
-    pub(super) fn set_terms(&mut self, terms: Terms) {
+    fn set_terms(&mut self, terms: Terms) {
         if terms.gpus != self.terms.gpus {
             self.counted = None;
             self.used = vec![Nanos::ZERO; terms.gpus.len()];
@@ -170,6 +170,18 @@ impl Member {
             self.confirmed = vec![(None, self.progressed_at); terms.gpus.len()];
         }
         self.terms = terms;
+    }
+
+    /// Its terms change. GPU time that it used beyond its share or less than it, measured by the `mean` virtual time of those
+    /// beside it, stays the same; only its weight is another. One of best effort had no share.
+    pub(super) fn reweigh(&mut self, terms: Terms, mean: u128) {
+        let (before, after) = (u128::from(self.weight()), u128::from(terms.request.get().max(1)));
+        self.clock = match self.terms.request {
+            Permille::ZERO => mean,
+            _ if self.clock >= mean => mean + (self.clock - mean) * before / after,
+            _ => mean.saturating_sub((mean - self.clock) * before / after),
+        };
+        self.set_terms(terms);
     }
 
     pub(super) fn observe(&mut self, now: Instant, mut seen: Observed, rules: &Rules) {
