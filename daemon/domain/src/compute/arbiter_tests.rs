@@ -77,11 +77,14 @@ fn what_was_taken_in_secret_is_given_back() {
 }
 
 /// How long whoever has work waits at most, whatever others are promised: until it is starved, and until all others
-/// that are have had a launch; and as long again as its limit asks for.
+/// that are have had a launch; twenty times as long as its last launch of that kind cost others; and as long again as its limit
+/// asks for.
 fn patience(player: &Player, players: usize) -> Nanos {
     let limit = u64::from(player.terms.limit.get());
     let within_limit = if limit < 1000 { Nanos::millis(20 + 2 * 1000 / limit) } else { Nanos::ZERO };
-    Rules::default().starved + Nanos::millis(20 * players as u64) + within_limit
+    // A launch that is let through so costs others up to 6 ms: 5 in which it may come, and its own time.
+    let cost = Nanos::millis(6).scaled(20, 1);
+    Rules::default().starved + cost + Nanos::millis(20 * players as u64) + within_limit
 }
 
 proptest! {
