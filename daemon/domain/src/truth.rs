@@ -270,7 +270,7 @@ impl Truth {
         hiding
     }
 
-    /// Whom to kill, and which slices to end. The grace is the slice's: it runs on while one offending process follows
+    /// Processes to kill, and slices to end. The grace is the slice's: it runs on while one offending process follows
     /// the other, and ends only when none was seen for long.
     fn condemned(
         &mut self,

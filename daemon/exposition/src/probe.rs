@@ -58,7 +58,7 @@ fn may_pass(cause: &io::Error) -> bool {
     [BrokenPipe, ConnectionAborted, ConnectionReset, WouldBlock].contains(&cause.kind())
 }
 
-/// The whole answer; no error if nobody can be asked.
+/// The whole answer; no error if nothing answers.
 fn ask_once(address: &Address, path: &str) -> Result<String, Option<io::Error>> {
     match address {
         Address::Off => return Err(None),

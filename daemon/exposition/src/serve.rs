@@ -83,7 +83,7 @@ pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<
             let socket = UnixListener::from_std(socket)?;
             loop {
                 match socket.accept().await {
-                    // A peer of which the kernel says nothing is nobody's: it is dropped.
+                    // A peer of which the kernel says nothing has no user: it is dropped.
                     Ok((stream, _)) => {
                         if let Ok(peer) = stream.peer_cred() {
                             attend(stream, Source::of_user(peer.uid(), own), &places, &program);

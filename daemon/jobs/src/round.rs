@@ -31,7 +31,7 @@ fn is_old(state: &State, now: Now) -> bool {
 }
 
 impl<S: Site> Desk<S> {
-    /// Goes on with those who were running, decides whenever something has changed, and keeps logs within their budgets.
+    /// Continues running jobs, decides whenever something has changed, and keeps logs within their budgets.
     /// Never returns.
     pub async fn run(self: Arc<Self>) {
         tokio::join!(Arc::clone(&self).rounds(), self.logs());

@@ -174,7 +174,7 @@ impl Gpu {
     }
 
     /// What all would use, had each the GPU to itself, in permille of the time: each is idle for a gap, then busy for a
-    /// stint, and nobody else's work is in that. Habits of a slice that wanted nothing lately are of no use.
+    /// stint, and no other slice's work is in that. Habits of a slice that wanted nothing lately are of no use.
     fn demand_in_turns(&self, now: Instant, slices: &Slices, rules: &Rules) -> u64 {
         let used = self.members(slices).filter(|member| member.wanted_within(now, rules.about));
         used.map(|member| part_of(member.stint, member.gap)).sum()
