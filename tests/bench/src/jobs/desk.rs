@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bench::Result;
 use bench::report::Report;
 use nix::sys::signal::Signal;
+use nix::unistd::{getgid, getuid};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
@@ -77,7 +78,9 @@ pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()
         desk.create_project(project.clone(), false).map_err(|error| error.to_string())?;
     }
     let (mut took, mut beside) = (Vec::new(), Beside::of(place)?);
-    let (owner, asker) = (Owner { uid: 1000, gid: 1000 }, Asker { uid: 0, admin: true });
+    // Another user's job would need a ticket of a job launcher.
+    let owner = Owner { uid: getuid().as_raw(), gid: getgid().as_raw() };
+    let asker = Asker { uid: owner.uid, admin: true };
     for number in 0..scale.jobs {
         let submission = crowd.submission();
         let begun = Instant::now();
