@@ -177,7 +177,12 @@ impl Gpu {
     /// stint, and no other slice's work is in that. Habits of a slice that wanted nothing lately are of no use.
     fn demand_in_turns(&self, now: Instant, slices: &Slices, rules: &Rules) -> u64 {
         let used = self.members(slices).filter(|member| member.wanted_within(now, rules.about));
-        used.map(|member| part_of(member.stint, member.gap)).sum()
+        // One that is busy for longer at a time has use for turns, and others for theirs beside it.
+        let demand = |member: &Member| match member.stint > rules.least_quantum {
+            true => FULL + 1,
+            false => part_of(member.stint, member.gap),
+        };
+        used.map(demand).sum()
     }
 
     /// The same where so many launch beside each other: each is busy for so many times as long as it would be alone, where

@@ -55,6 +55,11 @@ pub(super) struct Member {
     drained_by: Instant,
     /// By when that should be over, if it takes twice what it was granted.
     tail_ends: Instant,
+    /// By when the longest wait for what it had outstanding when it was closed last would be over; nothing once it is known
+    /// whether that outlasts it.
+    tried_by: Option<Instant>,
+    /// How surely what it leaves outstanding outlasts the longest wait, up to 4: each after the first halves the wait for it.
+    overran: u8,
     /// What part of the time the driver saw its processes compute on each of its GPUs, and when that was said last; nothing
     /// if it cannot say.
     confirmed: Vec<(Option<Permille>, Instant)>,
@@ -134,6 +139,8 @@ impl Member {
             opened_at: now,
             drained_by: now + rules.stall + rules.longest + rules.lone_depth.scaled(2, 1),
             tail_ends: now,
+            tried_by: None,
+            overran: 0,
             confirmed: vec![(None, now); gpus],
             hollow: false,
             keeps: false,
@@ -211,6 +218,9 @@ impl Member {
         if idle && !self.is_open() && now.since(self.closed_at) >= rules.drained {
             // Closed, it launches nothing more.
             self.drained_by = self.drained_by.min(now);
+            self.settle(false);
+        } else if !idle && self.tried_by.is_some_and(|by| now > by) {
+            self.settle(true);
         }
         let (wanted, wants) = (self.wants(), seen.waiting || !idle);
         if wanted && !wants {
@@ -225,6 +235,17 @@ impl Member {
         self.seen = seen;
         if self.wants() {
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
+        }
+    }
+
+    /// What it left outstanding when it was closed is over, or `outlasts` the longest wait for it.
+    const fn settle(&mut self, outlasts: bool) {
+        if self.tried_by.take().is_some() {
+            self.overran = match self.overran {
+                most @ 4.. if outlasts => most,
+                count if outlasts => count + 1,
+                count => count.saturating_sub(1),
+            };
         }
     }
 
@@ -253,8 +274,10 @@ impl Member {
             if !self.beside {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
                 let tail = self.seen.outstanding.min(granted).scaled(2, 1);
-                let patience = rules.stall + self.longest(rules).scaled(5, 2);
+                let longest = rules.stall + self.longest(rules).scaled(5, 2);
+                let patience = longest.scaled(1, 1 << self.overran.saturating_sub(1));
                 self.drained_by = now + if self.hollow { Nanos::ZERO } else { patience + tail };
+                self.tried_by = (self.seen.outstanding > Nanos::ZERO).then_some(now + longest + tail);
                 let kernel = self.seen.kernel.min(rules.longest);
                 let tail = self.seen.outstanding.min(granted.max(kernel)).scaled(2, 1);
                 self.tail_ends = now + tail + rules.overlap;
@@ -449,29 +472,46 @@ impl Member {
         self.told.is_some_and(|lease| lease.open)
     }
 
-    /// Whether it has work and does nothing: its processes are stopped, or it waits for something else.
+    /// Whether it has the GPU and does nothing with it: its processes are stopped, or wait for something else. So it is
+    /// taken to be where it was let through and launches nothing, and where the driver sees nothing of what it shows.
     pub(super) fn is_stalled(&self, now: Instant, rules: &Rules) -> bool {
-        let idle = self.seen.outstanding == Nanos::ZERO;
-        let bound = if idle {
-            // It was let through and launches nothing.
-            rules.hysteresis
-        } else {
-            // Beside another's work a kernel takes twice as long, and the switches.
-            rules.stall + self.longest(rules).scaled(5, 2)
-        };
-        self.wants() && (self.is_open() || !idle) && now.since(self.progressed_at) > bound
+        if self.seen.outstanding > Nanos::ZERO {
+            return self.is_stuck(now, rules) && !self.is_worth_keeping_for(now, rules);
+        }
+        self.wants() && self.is_open() && now.since(self.progressed_at) > rules.hysteresis
+    }
+
+    /// Whether a launch of it takes longer than any is waited for. It goes on beside the work of others, which share the time
+    /// with it as the hardware does. What it takes is charged, and its slice is closed until others had as much.
+    pub(super) fn overruns(&self, now: Instant, rules: &Rules) -> bool {
+        self.seen.outstanding > Nanos::ZERO && (self.is_stuck(now, rules) || self.is_overdue(now))
+    }
+
+    /// Whether nothing of it was seen to end for longer than its launches take.
+    fn is_stuck(&self, now: Instant, rules: &Rules) -> bool {
+        now.since(self.progressed_at) > rules.stall + self.longest(rules).scaled(5, 2)
+    }
+
+    /// Whether a launch of it is still running a while after it was closed. Then it waits for no other slice.
+    pub(super) fn runs_on(&self, now: Instant, rules: &Rules) -> bool {
+        !self.is_open() && self.seen.outstanding > Nanos::ZERO && now.since(self.closed_at) > rules.hysteresis
+    }
+
+    /// Whether it was opened beside others a moment ago, for a launch that its work may wait for.
+    pub(super) fn is_beside_for(&self, now: Instant, time: Nanos) -> bool {
+        self.is_open() && self.beside && now.since(self.opened_at) <= time
     }
 
     /// Whether it still shows work outstanding when all that it was granted must be over. Closed, it can launch nothing,
     /// so that no other slice waits for the end of that.
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+    fn is_overdue(&self, now: Instant) -> bool {
         !self.is_open() && now > self.drained_by
     }
 
     /// Until when what another launches now comes after the work of this one; nothing if it need not. What a closed record
     /// shows beyond what it was granted puts off nothing.
     pub(super) fn delays_until(&self, now: Instant, rules: &Rules) -> Option<Instant> {
-        if self.seen.outstanding == Nanos::ZERO || self.is_stalled(now, rules) || self.is_overdue(now) {
+        if self.seen.outstanding == Nanos::ZERO || self.overruns(now, rules) {
             return None;
         }
         Some(if self.is_open() { self.ends } else { self.ends.min(self.tail_ends) })
@@ -534,7 +574,9 @@ impl Member {
     /// Whether it has the GPU and nothing to do with it, or will in a moment.
     pub(super) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
         let left = self.ends.since(now);
-        let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace;
+        // The first launch of many looks like the last for a moment.
+        let single = self.stint <= self.seen.kernel.scaled(4, 1);
+        let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace && single;
         if !self.wants() {
             return worth_it || now.since(self.idle_since) >= rules.grace;
         }

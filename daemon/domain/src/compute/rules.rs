@@ -20,6 +20,8 @@ pub struct Rules {
     pub width: u32,
     /// GPU time that the open slice may have outstanding while others want the GPU.
     pub depth: Nanos,
+    /// The same, or two launches, while another comes back now and then that is within its share.
+    pub shallow: Nanos,
     /// GPU time that a slice may have outstanding while nobody else wants the GPU.
     pub lone_depth: Nanos,
     /// How long ago a slice may have wanted the GPU and still count as coming back at once.
@@ -71,6 +73,7 @@ impl Default for Rules {
             grace: Nanos::micros(100),
             width: 1,
             depth: Nanos::millis(4),
+            shallow: Nanos::micros(400),
             lone_depth: Nanos::millis(20),
             hysteresis: Nanos::millis(5),
             lead: Nanos::millis(10),

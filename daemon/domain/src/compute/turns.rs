@@ -153,14 +153,15 @@ impl Round<'_> {
     }
 
     fn is_starved(&self, at: usize) -> bool {
-        self.at(at).is_starved(self.now, self.rules)
+        let member = self.at(at);
+        member.is_starved(self.now, self.rules) && !member.overruns(self.now, self.rules)
     }
 
-    /// The first in order that wants a GPU of this slice and is not open.
+    /// The first in order that wants a GPU of this slice and has no turn.
     fn challenger(&self, at: usize) -> Option<usize> {
         let mine = self.at(at);
         let rival = |other: &&usize| {
-            **other != at && !self.at(**other).is_open() && self.at(**other).shares_gpu_with(mine)
+            **other != at && !self.at(**other).has_turn() && self.at(**other).shares_gpu_with(mine)
         };
         self.sheet.order.iter().find(rival).copied()
     }
@@ -193,7 +194,7 @@ impl Round<'_> {
         for at in 0..self.slices.len() {
             let member = self.at(at);
             let idle = !member.wants();
-            if !member.is_open() || !idle && !self.may_run(at) || member.limited || member.terms.frozen {
+            if !member.has_turn() || !idle && !self.may_run(at) || member.limited || member.terms.frozen {
                 continue;
             }
             match self.challenger(at) {
@@ -280,6 +281,7 @@ impl Round<'_> {
             let waits = |other: usize| {
                 !self.sheet.verdicts[other].lease.open
                     && self.may_run(other)
+                    && !self.at(other).runs_on(self.now, self.rules)
                     && !self.sheet.chosen.contains(&other)
             };
             if self.sheet.verdicts[at].lease.open && self.others(at).any(waits) {

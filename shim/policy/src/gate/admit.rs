@@ -15,8 +15,11 @@ use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 /// pass, and are counted. It beats each 200 ms; a program that waits when it dies stands still for hardly longer than
 /// this after it has seen the last beat.
 const AWAY_NS: u64 = 800_000_000;
-/// Work that makes no progress for so long may wait for a launch that waits for it.
+/// Work that makes no progress for so long may wait for a launch in another stream that waits here.
 const STALLED_NS: u64 = 50_000_000;
+/// The same for a launch behind such work in its own stream while other slices want the GPU. It cannot be what is waited for,
+/// but its thread may make another afterwards. Most of such work only takes long, and more of it must not pile up.
+const STUCK_NS: u64 = 30_000_000_000;
 /// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
 const GLANCE_NS: u64 = 50_000_000;
 /// How often a thread that waits for a lease asks about work of which the GPU does not tell, in nanoseconds. The daemon
@@ -131,7 +134,8 @@ impl Gate<'_> {
                 _ => now,
             };
             progress = Some((seen.done, since));
-            if now.saturating_sub(since) >= STALLED_NS {
+            let patience = if seen.own > 0 && opened.lease.bell { STUCK_NS } else { STALLED_NS };
+            if now.saturating_sub(since) >= patience {
                 let pass = self.begin_regardless(place, opened, now);
                 self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
                 return pass;

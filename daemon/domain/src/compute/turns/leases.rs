@@ -18,6 +18,10 @@ const LONG: Nanos = Nanos::millis(5);
 /// The same while a slice of higher priority is about, which would have to wait for both.
 const SHORT: Nanos = Nanos::millis(1);
 
+/// The hardware slices time between contexts about as often as this: what has just woken begins beside a launch that takes
+/// longer, and is done sooner than that.
+const SLICE: Nanos = Nanos::millis(2);
+
 /// What each is told.
 impl Round<'_> {
     pub(super) fn judge(&mut self, at: usize) -> Verdict {
@@ -36,7 +40,7 @@ impl Round<'_> {
         if !member.wants() {
             return self.judge_idle(at, chosen, reason);
         }
-        if member.is_stalled(self.now, self.rules) {
+        if member.is_stalled(self.now, self.rules) || !chosen && self.is_let_in(at) {
             // It may go on whenever it can. Nobody waits for it.
             let lease = Lease { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
             return Verdict { lease, fills: true, spared: false, beside: true, reason };
@@ -85,6 +89,14 @@ impl Round<'_> {
         above && (mine.is_owed() || mine.terms.request == Permille::ZERO)
     }
 
+    /// Whether a launch of it overruns and has been beside others for so long that it may wait for another launch of the same
+    /// slice. The gate lets one through where nothing makes progress.
+    fn is_let_in(&self, at: usize) -> bool {
+        let member = self.at(at);
+        member.overruns(self.now, self.rules)
+            && (member.is_starved(self.now, self.rules) || member.is_beside_for(self.now, LEISURE))
+    }
+
     pub(super) fn is_away(&self, at: usize) -> bool {
         !self.at(at).wants() || self.sheet.leavers.contains(&at)
     }
@@ -113,6 +125,15 @@ impl Round<'_> {
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
         });
+        // It comes back for a moment and is within its share: it has the GPU at once, behind what is outstanding then.
+        // One that waits for each of its launches has no queue that could be too deep.
+        let queues = !member.waits_for_itself() || member.seen.outstanding > kernel;
+        let wakes = others().filter(|_| queues).any(|other| {
+            other.terms.priority == member.terms.priority
+                && other.waits_for_itself()
+                && other.wanted_within(now, rules.about)
+                && other.clock < member.clock
+        });
         let fills = self.others(at).any(|other| {
             let away = self.is_away(other);
             let other = self.at(other);
@@ -122,22 +143,26 @@ impl Round<'_> {
                 && other.is_worth_keeping_for(now, rules)
                 && other.clock < member.clock
         });
+        // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices are to be filled.
+        let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
         let long = if below { SHORT } else { LONG };
-        let singly =
-            (contended || below || member.has_limit()) && (kernel >= long || member.is_erratic(rules));
+        let singly = (contended && beside == 0 || below || member.has_limit())
+            && (kernel >= long || member.is_erratic(rules));
         let depth = match () {
             () if spared => Nanos::ZERO,
             () if below && singly => Nanos::ZERO,
             // Two launches, though the second should end a little sooner than they say.
             () if below => kernel.scaled(3, 2).max(GLANCE + GLANCE).min(rules.depth),
+            () if beside > 0 && !member.has_limit() => rules.depth.scaled(beside + 1, 1),
             () if fills => kernel.max(rules.overlap).min(rules.depth),
             () if singly && member.is_erratic(rules) => Nanos::ZERO,
+            () if wakes => kernel.scaled(3, 2).max(rules.shallow).min(rules.depth),
             () if contended || member.has_limit() => rules.depth,
             () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
         };
-        let least = if spared || fills || singly { 1 } else { 2 };
+        let least = if spared || singly || fills && beside == 0 { 1 } else { 2 };
         let above = others().any(|other| other.terms.priority < member.terms.priority);
         let lease =
             Lease { open: true, depth, least, bell: contended || above || member.has_limit(), frozen: false };
@@ -163,17 +188,22 @@ impl Round<'_> {
 impl Round<'_> {
     /// Whether what others left on the GPUs of a chosen slice is nearly done. If not, that is looked at again.
     fn is_clear(&mut self, at: usize) -> bool {
+        let runs = self.at(at).runs_on(self.now, self.rules);
         let mut clear = true;
         for other in self.others(at) {
             let member = self.at(other);
             let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&other);
-            if !left || member.is_stalled(self.now, self.rules) || member.is_overdue(self.now) {
+            if !left || member.overruns(self.now, self.rules) {
                 continue;
             }
             let wait = self.still_busy(other);
+            let woke = self.at(at).woke && self.at(at).waits_for_itself();
+            if woke && member.ends.since(self.now) > SLICE {
+                continue; // the hardware lets it in sooner
+            }
             if wait > Nanos::ZERO {
                 clear = false;
-                self.sheet.keeps[other] = true;
+                self.sheet.keeps[other] |= !runs;
                 let last = member.is_predictable() && member.seen.outstanding <= member.seen.kernel;
                 self.look_in(if last { wait } else { wait.scaled(1, 2) });
             }
@@ -222,15 +252,18 @@ impl Round<'_> {
         for at in 0..self.slices.len() {
             let member = self.at(at);
             let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&at);
-            if !left || member.is_stalled(self.now, self.rules) || member.is_overdue(self.now) {
+            if !left {
                 continue;
             }
-            if !member.is_predictable() {
+            if member.overruns(self.now, self.rules) {
+                // What others have after its end would be taken for shared with it.
+                self.look_in(self.now.since(member.progressed_at).scaled(1, 64).clamp(UNKNOWN, LONG));
+            } else if !member.is_predictable() {
                 // Perhaps nobody else wants the GPU and looks, and what has a limit must not run unseen.
                 self.look_in(self.now.since(member.closed_at).scaled(1, 16).max(UNKNOWN));
             } else {
                 let overdue = self.now.since(member.ends.max(member.closed_at));
-                let left = member.ends.since(self.now).max(overdue.scaled(1, 4));
+                let left = member.ends.since(self.now).max(overdue.scaled(1, 16));
                 let last = member.seen.outstanding <= member.seen.kernel.max(self.rules.overlap);
                 // Long ones may well take less than it is thought.
                 let step = member.seen.kernel.scaled(1, 8).max(MOMENT);
