@@ -1,7 +1,9 @@
-//! Tests of the tree itself: who depends on whom, what lies where, where unsafe code lives.
+//! Tests of the tree itself: dependencies between crates, places of files, places of unsafe code, prose.
 //!
-//! Law: it reads what is tracked and what cargo says, and knows no crate from the inside.
+//! Law: it reads tracked files and the output of `cargo metadata`, and knows no crate from the inside.
 #![forbid(unsafe_code)]
+
+pub mod prose;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,10 +40,10 @@ pub struct House {
 }
 
 impl House {
-    /// Asks cargo.
+    /// Runs `cargo metadata` for this platform.
     ///
     /// # Panics
-    /// If cargo cannot tell.
+    /// If it fails.
     pub fn survey() -> Self {
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let metadata = MetadataCommand::new()
@@ -68,7 +70,7 @@ impl House {
         inside.expect("our packages lie in the workspace").to_path_buf()
     }
 
-    /// What a package depends on directly, in any way, as (name, version).
+    /// Direct dependencies of a package of every kind, as (name, version).
     pub fn direct(&self, package: &Package) -> BTreeSet<(String, String)> {
         let found = self.node(&package.id).deps.iter().map(|dependency| &self.metadata[&dependency.pkg]);
         found.map(|found| (found.name.to_string(), found.version.to_string())).collect()

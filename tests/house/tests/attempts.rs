@@ -1,4 +1,4 @@
-//! What `docs/security.md` says was tried, and the tests that try it: each is there, and none is left out.
+//! Attempts listed in `docs/security.md` and the tests that make them are the same set.
 
 use std::collections::BTreeSet;
 use std::path::Path;

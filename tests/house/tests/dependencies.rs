@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! Allowed dependencies between the crates of the workspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -39,7 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "tranche-deviceplugin",
         &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
     ),
-    // The guest in somebody else's process.
+    // The shim, inside a tenant's process.
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),
     ("tranche-hooks", &["tranche-policy", "tranche-shm", "tranche-symbols"]), // the last for its tests alone
@@ -89,7 +89,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("model", &["tranche-domain"]),
     // Both sides of compute in virtual time.
     ("arena", &["simgpu", "tranche-agent", "tranche-domain", "tranche-policy", "tranche-shm"]),
-    // Hands everybody what strangers might.
+    // Feeds hostile input to every parser.
     (
         "fuzz",
         &[

@@ -1,4 +1,4 @@
-//! What lies in the tree, and what its files must not say.
+//! Files that may lie in the tree, and text that they must not contain.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn places() -> Vec<PathBuf> {
     set.chain([root()]).filter(|place| place.is_absolute() && place.components().count() > 2).collect()
 }
 
-/// Whether the line names the path, and not merely one that contains it.
+/// True if the line names the path, and not merely one that contains it.
 fn names(line: &str, place: &str) -> bool {
     let inside_a_path = |c: char| c.is_alphanumeric() || "/.-_".contains(c);
     line.match_indices(place).any(|(at, _)| !line[..at].ends_with(inside_a_path))

@@ -1,4 +1,4 @@
-//! Where unsafe code lives.
+//! Unsafe code stays in the files that are listed here.
 
 use std::path::Path;
 
