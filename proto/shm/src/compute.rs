@@ -1,12 +1,11 @@
-//! What a process has outstanding on its GPUs, in records behind those of [`crate::usage`]: written by the process
-//! and by its GPUs, read by the daemon.
+//! Compute records: outstanding GPU work of each process.
 //!
-//! Each record is 128 words, so that none straddles two pages: the GPU writes into it, and the fewer pages it is
-//! given the better. 16 numbers, the time with work outstanding on each of 16 devices, since when there is some on
-//! each, then a ring of 32 *marks* of two words.
+//! The process and its GPUs write them, the daemon reads them. They lie behind the records of [`crate::usage`]. A record has 128 words, so that none straddles two pages, because
+//! its page is mapped for GPU writes: 16 counters, busy time on each of 16 devices, start of the present busy time on
+//! each, then a ring of 32 *completion markers* (marks) of two words.
 //!
-//! A mark stands behind some launches in a stream. The process writes its first word when it submits it; the GPU
-//! writes the lower half of the second when it gets there. A mark is pending while the lower halves differ.
+//! A mark follows some launches in a stream. The process writes its first word when it submits it; the GPU writes the
+//! lower half of the second when the work before it is done. A mark is pending while the lower halves differ.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -20,10 +19,10 @@ pub const REGION_WORDS: usize = FIRST + MAX_SLOTS * RECORD_WORDS;
 pub const REGION_BYTES: usize = REGION_WORDS * 8;
 /// Length of a record in words.
 pub const RECORD_WORDS: usize = 128;
-/// Marks of one process that can be pending at once.
+/// Length of the ring: marks of one process that can be pending at once.
 pub const MARKS: usize = 32;
 
-/// Where the records begin, in bytes.
+/// Offset of the first record in the region, in bytes.
 pub const FIRST_BYTE: usize = FIRST * 8;
 const PAGE_WORDS: usize = 512;
 const FIRST: usize = usage::WORDS.next_multiple_of(PAGE_WORDS);
@@ -32,103 +31,108 @@ const SINCE: usize = BUSY + MAX_DEVICES;
 const RING: usize = SINCE + MAX_DEVICES;
 const _: () = assert!(RING + 2 * MARKS <= RECORD_WORDS && PAGE_WORDS.is_multiple_of(RECORD_WORDS));
 
-/// The numbers of a record. Order is layout.
+/// The counters of a record. Their order is the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tally {
-    /// Threads that wait at the gate now, for it to be opened or for room in its depth.
+    /// Threads that wait at the launch gate now, for an open lease or for room in its depth.
     Waiting,
-    /// The number of the last mark.
+    /// Sequence number of the last mark.
     Sequence,
-    /// Launches counted; each is seen here at the latest when its thread places its next mark.
+    /// Launches so far. Each is counted at the latest when its thread places its next mark.
     Launches,
-    /// GPU time of a launch, of a kernel or of a whole graph, on average lately, in nanoseconds; 0 while unknown. What
-    /// runs beside others counts for its part of the time.
+    /// Recent mean GPU time of a launch (a kernel or a whole graph), in nanoseconds; 0 while unknown.
+    ///
+    /// Launches that run side by side count their parts of the time.
     KernelNs,
-    /// The longest launch seen lately, in nanoseconds.
+    /// Longest recent launch, in nanoseconds.
     LongestNs,
-    /// Launches let through because nothing that was outstanding made progress.
+    /// Launches that bypassed the gate because no outstanding work made progress.
     Passes,
-    /// Launches let through because the daemon was away.
+    /// Launches that bypassed the gate because the daemon was away.
     Degraded,
-    /// Time that threads waited for the gate to be opened, in nanoseconds.
+    /// Time that threads waited for an open lease, in nanoseconds.
     WaitedNs,
     /// Launches of whole graphs, which [`Tally::Launches`] counts too.
     Graphs,
 }
 
-/// The records of a region, to whoever may write them.
+/// The compute records of a usage region, for reading and writing.
 #[derive(Clone, Copy, Debug)]
 pub struct Compute<'a> {
     words: &'a [AtomicU64; REGION_WORDS],
 }
 
 impl<'a> Compute<'a> {
-    /// The records in a usage region; nothing if it is too short. Whether it is one says [`usage::Usage::attach`].
+    /// The records in a usage region; `None` if it is too short.
+    ///
+    /// The header is not checked here, but by [`usage::Usage::attach`].
     #[inline]
     pub fn known(words: &'a [AtomicU64]) -> Option<Self> {
         words.first_chunk().map(|words| Self { words })
     }
 
-    /// A process's record.
+    /// Record of the process in a slot.
     pub fn record(self, slot: Slot) -> Record<'a> {
         let words = &self.words[FIRST + slot.index() * RECORD_WORDS..];
         Record(words.first_chunk().expect("the region is as long as all records"))
     }
 
-    /// Empties a process's record, for the next one.
+    /// Zeroes the record of a slot before its next process.
     pub fn clear(self, slot: Slot) {
         self.record(slot).0.iter().for_each(|word| word.store(0, Relaxed));
     }
 }
 
-/// One process's record.
+/// Compute record of one process, [`RECORD_WORDS`] words.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a>(&'a [AtomicU64; RECORD_WORDS]);
 
 impl<'a> Record<'a> {
-    /// A record of these words, such as one outside any region.
+    /// A record in these words, which may lie outside any region.
     pub const fn over(words: &'a [AtomicU64; RECORD_WORDS]) -> Self {
         Self(words)
     }
 
-    /// One of its numbers.
+    /// The word of a counter.
     pub fn tally(self, tally: Tally) -> &'a AtomicU64 {
         &self.0[tally as usize]
     }
 
-    /// For how long the process has had work outstanding on a device before the present stretch, in nanoseconds,
-    /// as it says itself.
+    /// Time with work outstanding on a device, in nanoseconds, the present busy time not included.
+    ///
+    /// It is the process's own figure.
     pub fn busy_ns(self, device: DeviceSlot) -> &'a AtomicU64 {
         &self.0[BUSY + device.index()]
     }
 
-    /// Since when it has had some without a break, by CLOCK_MONOTONIC in nanoseconds; 0 if it has none. A process
-    /// that does not wait for its work learns late that there is none: its marks tell sooner.
+    /// Start of the present busy time on a device, by CLOCK_MONOTONIC in nanoseconds; 0 while idle.
+    ///
+    /// A process that does not wait for its work clears it late; its marks are more recent.
     pub fn busy_since_ns(self, device: DeviceSlot) -> &'a AtomicU64 {
         &self.0[SINCE + device.index()]
     }
 
-    /// Its marks.
+    /// The ring of marks.
     pub const fn marks(self) -> Marks<'a> {
         Marks(self)
     }
 
-    /// Where the record begins, for a driver that is to let its GPU write there; the record fills
-    /// [`RECORD_WORDS`] words of one page.
+    /// Address of its [`RECORD_WORDS`] words, all in one page, for a driver that maps them for GPU writes.
     pub const fn address(self) -> *const AtomicU64 {
         self.0.as_ptr()
     }
 }
 
-/// A mark behind some launches.
+/// A completion marker behind some launches in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Its number; marks of a process are numbered from 1 on and begin anew after 2^32.
+    /// Sequence number within the process, from 1 on, modulo 2^32.
     pub sequence: u32,
-    /// Where the launches run.
+    /// Device on which the launches run.
     pub device: DeviceSlot,
-    /// How long the launches take that it stands behind, and no mark before it, as estimated when it was
-    /// submitted, in microseconds; at most [`Mark::MOST_US`].
+    /// GPU time of the launches since the mark before it, in microseconds, at most [`Mark::MOST_US`].
+    ///
+    /// The process estimates it at submission.
     pub estimate_us: u32,
 }
 
@@ -136,7 +140,7 @@ const DEVICE: u32 = 32;
 const ESTIMATE: u32 = 36;
 
 impl Mark {
-    /// The longest estimate that can be said: sixteen seconds.
+    /// Largest estimate that 24 bits hold, in microseconds: sixteen seconds.
     pub const MOST_US: u32 = (1 << 24) - 1;
 
     fn encode(self) -> u64 {
@@ -153,12 +157,12 @@ impl Mark {
     }
 }
 
-/// What is outstanding on a device.
+/// Outstanding work of one process on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outstanding {
-    /// GPU time behind which a mark stands, as estimated when submitted, in microseconds.
+    /// Sum of the pending marks' estimates, in microseconds.
     pub estimate_us: u64,
-    /// Marks that are pending. None means idle, give or take what was launched since the last mark.
+    /// Number of pending marks. Zero means idle, except for launches since the last mark.
     pub marks: u32,
 }
 
@@ -167,32 +171,33 @@ pub struct Outstanding {
 pub struct Marks<'a>(Record<'a>);
 
 impl<'a> Marks<'a> {
-    /// Whether the place of the mark of that number is free for it.
+    /// True if the place of that sequence number holds no pending mark.
     pub fn has_room(self, sequence: u32) -> bool {
         self.at(place(sequence)).1
     }
 
-    /// Writes a mark down, before the GPU is asked to write its number. A pending one in its place is forgotten:
-    /// see [`Marks::has_room`].
+    /// Records a mark, before the driver is called to let the GPU write its number.
+    ///
+    /// It overwrites a pending mark in its place: see [`Marks::has_room`].
     pub fn submit(self, mark: Mark) {
         let (submitted, done) = self.words(place(mark.sequence));
-        // The number that is not the new one: pending from the moment it is written down.
+        // Any other number than the new one, so that the mark is pending from the next store on.
         done.store(u64::from(mark.sequence.wrapping_sub(1)), Relaxed);
         submitted.store(mark.encode(), Release);
         self.0.tally(Tally::Sequence).store(u64::from(mark.sequence), Release);
     }
 
-    /// The word of which the GPU writes the lower half.
+    /// The word whose lower half the GPU writes.
     pub fn done(self, sequence: u32) -> &'a AtomicU64 {
         self.words(place(sequence)).1
     }
 
-    /// How many bytes behind the beginning of the record that word is.
+    /// Offset of [`Marks::done`]'s word from the start of the record, in bytes.
     pub const fn done_offset(sequence: u32) -> usize {
         (RING + 2 * place(sequence) + 1) * 8
     }
 
-    /// The process knows by other ways that the mark of that number has been reached, or never will be.
+    /// Ends a mark from the CPU, where its work is known to be done or will never run.
     pub fn finish(self, sequence: u32) {
         let (submitted, done) = self.words(place(sequence));
         if submitted.load(Acquire) as u32 == sequence {
@@ -208,7 +213,7 @@ impl<'a> Marks<'a> {
         })
     }
 
-    /// What is outstanding on a device. The GPU's word may come some microseconds late, never early.
+    /// Outstanding work on a device. The GPU's write can be some microseconds late, never early.
     pub fn outstanding(self, device: DeviceSlot) -> Outstanding {
         let here = self.pending().filter(|mark| mark.device == device);
         here.fold(Outstanding::default(), |sum, mark| Outstanding {
@@ -217,7 +222,7 @@ impl<'a> Marks<'a> {
         })
     }
 
-    /// What was submitted in a place, and whether it is done.
+    /// The submitted word of a place, and true if the GPU has reached it.
     fn at(self, place: usize) -> (u64, bool) {
         let (submitted, done) = self.words(place);
         let submitted = submitted.load(Acquire);
@@ -253,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_pending_until_the_gpu_has_written_its_number() {
+    fn mark_is_pending_until_the_gpu_writes_its_number() {
         let words = zeroed(RECORD_WORDS);
         let marks = record(&words).marks();
         let device = DeviceSlot::new(3).unwrap();
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_that_the_gpu_writes_is_where_its_offset_says() {
+    fn done_offset_is_the_address_of_done() {
         let words = zeroed(RECORD_WORDS);
         let record = record(&words);
         for sequence in [1, 31, 32, u32::MAX] {
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_record_straddles_a_page_or_reaches_into_another_or_into_credit_words() {
+    fn records_stay_within_a_page_and_apart() {
         let words = zeroed(REGION_WORDS);
         let compute = Compute::known(&words).unwrap();
         let usage = usage::Usage::init(&words, 1).unwrap();
@@ -302,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_mark_reads_back(sequence: u32, device in 0..MAX_DEVICES, estimate_us in 0..=Mark::MOST_US) {
+        fn mark_survives_encode_and_decode(sequence: u32, device in 0..MAX_DEVICES, estimate_us in 0..=Mark::MOST_US) {
             let mark = mark(sequence, device, estimate_us);
             prop_assert_eq!(Mark::decode(mark.encode()), Some(mark));
         }

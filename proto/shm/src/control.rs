@@ -11,8 +11,10 @@ use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_head
 
 /// First word of a control region ("TRCHCTRL").
 pub const MAGIC: u64 = u64::from_be_bytes(*b"TRCHCTRL");
-/// The longest that a charge waits for the memory of processes that have ended, in nanoseconds: longer than it takes to
-/// see that the driver has let go of it. Where it has not, it would refuse a program without a slice at once.
+/// Longest wait of a charge for memory of processes that have ended, in nanoseconds.
+///
+/// It covers the time in which the daemon finds that the driver has freed that memory. A driver that has not freed it by
+/// then would refuse a program without a slice, too.
 pub const DEPARTURE_PATIENCE_NS: u64 = 50_000_000;
 /// Length of a control region in words.
 pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
@@ -49,36 +51,36 @@ pub(crate) mod slot {
     pub(crate) const INNER_PID: usize = 2;
 }
 
-/// Says who is in a slot: a pid alone may be reused, a pid with its start time is one process for ever.
+/// The process in a slot. A pid alone can be reused; a pid with its start time names one process until reboot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Pid on the host; 0 marks a free slot.
     pub pid: u32,
     /// Field 22 of `/proc/PID/stat`, in clock ticks since boot.
     pub start_time: u64,
-    /// Pid in the process's own namespace.
+    /// Pid in the process's own PID namespace.
     pub inner_pid: u32,
 }
 
-/// What a slice has of one device.
+/// Limits of a slice on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// The GPU's UUID, as `cuDeviceGetUuid` gives it.
     pub uuid: [u8; 16],
-    /// The most the slice may hold, in bytes (as people see it).
+    /// Memory cap in bytes, as the operator set it.
     pub cap_bytes: u64,
-    /// What a process is charged for its context on this device before it is made.
+    /// Reserve that a process is charged for a context on this device, before the driver makes it.
     pub context: Units,
 }
 
-/// A tenant's view: reads only.
+/// The control region as a tenant sees it: read-only.
 #[derive(Clone, Copy, Debug)]
 pub struct Control<'a> {
     words: &'a [AtomicU64; WORDS],
 }
 
 impl<'a> Control<'a> {
-    /// Checks the header once; afterwards the view can be trusted to be one.
+    /// Checks header and device count of a region that was just mapped.
     pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
         check_header(words, MAGIC, WORDS)?;
         let control = Self::known(words).ok_or(BadRegion::TooShort(words.len()))?;
@@ -88,77 +90,78 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// A region that [`Control::attach`] found good before: nothing but its length is looked at again, as its
-    /// header never changes.
+    /// A region that [`Control::attach`] accepted before. Only its length is checked, as its header never changes.
     #[inline]
     pub fn known(words: &'a [AtomicU64]) -> Option<Self> {
         words.first_chunk().map(|words| Self { words })
     }
 
-    /// Which making of the slice this is; both its regions carry the same number.
+    /// Generation of the slice; its usage region must carry the same number.
     pub fn generation(self) -> u64 {
         self.words[header::GENERATION].load(Acquire)
     }
 
-    /// When the daemon last looked after this slice, by its CLOCK_MONOTONIC in nanoseconds. The clock of a process in
-    /// another time namespace shows something else.
+    /// Time at which the daemon last served this slice, by its CLOCK_MONOTONIC in nanoseconds.
+    ///
+    /// The clock of a process in another time namespace has another offset.
     pub fn heartbeat_ns(self) -> u64 {
         self.words[HEARTBEAT_NS].load(Acquire)
     }
 
-    /// Moves whenever limits change.
+    /// Number of changes of limits so far.
     pub fn epoch(self) -> u64 {
         self.words[EPOCH].load(Acquire)
     }
 
-    /// Who may launch now: see [`Lease::decode`] and [`Lease::turn`]. One load, as it happens with each launch.
+    /// The lease as a word, for [`Lease::decode`] and [`Lease::turn`]. Each launch loads it once.
     #[inline]
     pub fn lease_word(self) -> &'a AtomicU64 {
         &self.words[LEASE]
     }
 
-    /// Who may launch now.
+    /// The lease in force now.
     pub fn lease(self) -> Lease {
         Lease::decode(self.lease_word().load(Acquire))
     }
 
-    /// Which daemon looks after the slice, counted from its making: each has a bell of its own, which whoever
-    /// wants to ring it gets by attaching again.
+    /// Number of daemons that have taken the slice over since it was created.
+    ///
+    /// Each daemon has a wakeup eventfd of its own: a process that reads a new number attaches again to receive it.
     pub fn daemon(self) -> u64 {
         self.words[DAEMON].load(Acquire)
     }
 
-    /// Until when memory of a process that has ended may come free at any moment, by the daemon's clock as
-    /// [`Control::heartbeat_ns`]: before that, what does not fit now may fit if the daemon is asked. 0 where no process has just ended.
+    /// Time until which memory of an ended process may become free, in nanoseconds.
+    ///
+    /// By the clock of [`Control::heartbeat_ns`]. Until then, a request for credit that does not fit is worth repeating. 0 where no process has just ended.
     #[inline]
     pub fn departing_until_ns(self) -> u64 {
         self.words[DEPARTING_UNTIL_NS].load(Acquire)
     }
 
-    /// Whether copies and fills pass the gate as launches do, by [`Control::counts`]. One load, as it happens with each
-    /// of them.
+    /// The word that [`Control::counts`] decodes. Each copy and fill loads it once.
     #[inline]
     pub fn transfers_word(self) -> &'a AtomicU64 {
         &self.words[TRANSFERS]
     }
 
-    /// Whether a word of [`Control::transfers_word`] says that they do.
+    /// True if copies and fills pass the launch gate as kernel launches do.
     #[inline]
     pub const fn counts(word: u64) -> bool {
         word != 0
     }
 
-    /// How many devices the slice has.
+    /// Number of devices of the slice, at most [`MAX_DEVICES`].
     pub fn device_count(self) -> usize {
         (self.words[DEVICE_COUNT].load(Acquire) as usize).min(MAX_DEVICES)
     }
 
-    /// One past the highest slot ever used, at most [`MAX_SLOTS`]: where to stop looking.
+    /// One past the highest slot in use, at most [`MAX_SLOTS`]: the end of every loop over slots.
     pub fn slots_high(self) -> usize {
         (self.words[SLOTS_HIGH].load(Acquire) as usize).min(MAX_SLOTS)
     }
 
-    /// What the slice has of a device.
+    /// Limits of the slice on a device, its words loaded one by one.
     pub fn limits(self, device: DeviceSlot) -> DeviceLimits {
         let field = |at| self.device(device, at).load(Acquire);
         let mut uuid = [0; 16];
@@ -171,30 +174,32 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// The most the slice may hold of a device, in bytes.
+    /// Memory cap on a device, in bytes.
     pub fn cap_bytes(self, device: DeviceSlot) -> u64 {
         self.device(device, device::CAP).load(Acquire)
     }
 
-    /// Whether the slice holds more than its cap (after a shrink): then credit goes back with each free, and
-    /// every charge asks the daemon.
+    /// True while the slice holds more than its cap, after a shrink.
+    ///
+    /// Meanwhile each free returns its credit, and each charge requests credit from the daemon.
     pub fn over_cap(self, device: DeviceSlot) -> bool {
         self.device(device, device::OVER_CAP).load(Acquire) != 0
     }
 
-    /// What the slice is charged on a device beside what its processes' credit words say: memory that several
-    /// of them share, and what the driver took for one beyond the reserve for its context.
+    /// Charge of the slice on a device beside its processes' credit words.
+    ///
+    /// It holds memory that several processes share, and driver overhead beyond the reserve for a context.
     pub fn common(self, device: DeviceSlot) -> Units {
         Units::within(self.device(device, device::COMMON).load(Acquire))
     }
 
-    /// GPU and memory-interface utilisation by this slice in percent of the whole GPU, as NVML last said.
+    /// GPU and memory-interface utilisation by this slice in percent of the whole GPU, from NVML.
     pub fn utilization(self, device: DeviceSlot) -> (u32, u32) {
         let percent = |at| self.device(device, at).load(Relaxed).min(100) as u32;
         (percent(device::UTILIZATION), percent(device::MEMORY_UTILIZATION))
     }
 
-    /// Who is in a slot, or nobody.
+    /// The process in a slot; `None` if the slot is free.
     pub fn identity(self, slot: Slot) -> Option<Identity> {
         let field = |at| self.slot(slot, at).load(Acquire);
         let narrow = |word: u64| u32::try_from(word).unwrap_or(0);
@@ -215,12 +220,12 @@ impl<'a> Control<'a> {
     }
 }
 
-/// The daemon's view: writes too.
+/// The control region as the daemon sees it: writable.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlWriter<'a>(Control<'a>);
 
 impl<'a> ControlWriter<'a> {
-    /// Makes an empty control region out of zeroed words.
+    /// Writes the header of an empty, ungoverned control region into zeroed words.
     pub fn init(words: &'a [AtomicU64], generation: u64, device_count: usize) -> Result<Self, BadRegion> {
         let control = Control::known(words).ok_or(BadRegion::TooShort(words.len()))?;
         if device_count > MAX_DEVICES {
@@ -245,36 +250,37 @@ impl<'a> ControlWriter<'a> {
         self.0
     }
 
-    /// Says that the daemon is alive.
+    /// Sets [`Control::heartbeat_ns`] to the daemon's CLOCK_MONOTONIC, in nanoseconds.
     pub fn beat(self, now_ns: u64) {
         self.0.words[HEARTBEAT_NS].store(now_ns, Release);
     }
 
-    /// Changes the lease, under a turn of its own. Whoever waits for that is to be woken afterwards: the futex is
-    /// the lower half of [`Control::lease_word`]. Nobody else writes the word, so that two threads of the daemon
-    /// must not do this at once.
+    /// Replaces the lease and advances its turn.
+    ///
+    /// The caller wakes waiters afterwards: their futex is the lower half of [`Control::lease_word`]. Load and store are
+    /// two steps, so only one thread of the daemon may call this at a time.
     pub fn set_lease(self, lease: Lease) {
         let word = self.0.lease_word();
         let turn = Lease::turn(word.load(Relaxed)).wrapping_add(1);
         word.store(lease.encode(turn), Release);
     }
 
-    /// Says whether copies and fills pass the gate as launches do.
+    /// Sets whether copies and fills pass the launch gate as kernel launches do.
     pub fn set_transfers(self, counted: bool) {
         self.0.transfers_word().store(counted.into(), Release);
     }
 
-    /// Says that another daemon looks after the slice from now on.
+    /// Counts a further daemon that has taken the slice over, with a wakeup eventfd of its own.
     pub fn take_over(self) {
         self.0.words[DAEMON].fetch_add(1, Release);
     }
 
-    /// Says until when memory of a process that has ended may come free at any moment.
+    /// Sets [`Control::departing_until_ns`], in nanoseconds.
     pub fn set_departing_until(self, ns: u64) {
         self.0.words[DEPARTING_UNTIL_NS].store(ns, Release);
     }
 
-    /// Sets what the slice has of a device.
+    /// Writes the limits on a device, then advances [`Control::epoch`].
     pub fn set_limits(self, device: DeviceSlot, limits: DeviceLimits) {
         let (high, low) = limits.uuid.split_at(8);
         let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
@@ -285,12 +291,12 @@ impl<'a> ControlWriter<'a> {
         self.0.words[EPOCH].fetch_add(1, Release);
     }
 
-    /// Says whether the slice holds more than its cap.
+    /// Sets [`Control::over_cap`] on a device.
     pub fn set_over_cap(self, device: DeviceSlot, over: bool) {
         self.set(device, device::OVER_CAP, u64::from(over));
     }
 
-    /// Publishes what is charged beside the credit words.
+    /// Sets [`Control::common`] on a device.
     pub fn set_common(self, device: DeviceSlot, units: Units) {
         self.set(device, device::COMMON, units.bytes());
     }
@@ -301,7 +307,7 @@ impl<'a> ControlWriter<'a> {
         self.set(device, device::MEMORY_UTILIZATION, u64::from(memory));
     }
 
-    /// Puts a process into a slot.
+    /// Assigns a free slot to a process. The pid, which marks the slot as taken, is written last.
     pub fn occupy(self, slot: Slot, identity: Identity) {
         self.0.slot(slot, slot::START_TIME).store(identity.start_time, Relaxed);
         self.0.slot(slot, slot::INNER_PID).store(u64::from(identity.inner_pid), Relaxed);
@@ -309,10 +315,10 @@ impl<'a> ControlWriter<'a> {
         self.0.words[SLOTS_HIGH].fetch_max(slot.index() as u64 + 1, Release);
     }
 
-    /// Frees a slot.
+    /// Frees a slot, and lowers [`Control::slots_high`] to the highest slot still in use.
     pub fn vacate(self, slot: Slot) {
         self.0.slot(slot, slot::PID).store(0, Release);
-        // Whoever looks at every slot need not look at those that hundreds of processes left behind.
+        // Keeps loops over all slots short after hundreds of processes have ended.
         let used = |index: &usize| Slot::new(*index).is_some_and(|slot| self.0.identity(slot).is_some());
         let high = (0..self.0.slots_high()).rev().find(used).map_or(0, |index| index as u64 + 1);
         self.0.words[SLOTS_HIGH].store(high, Release);
@@ -334,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_reads_what_the_daemon_wrote() {
+    fn tenant_reads_limits_and_identities_of_the_daemon() {
         let words = zeroed(WORDS);
         let writer = ControlWriter::init(&words, 7, 2).unwrap();
         let device = DeviceSlot::new(1).unwrap();
@@ -360,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_begins_ungoverned_and_changes_under_turns_of_its_own() {
+    fn lease_begins_ungoverned_and_each_change_has_its_turn() {
         let words = zeroed(WORDS);
         let writer = ControlWriter::init(&words, 7, 1).unwrap();
         assert_eq!(writer.reader().lease(), Lease::UNGOVERNED);
@@ -374,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_are_not_counted_unless_the_daemon_says_so() {
+    fn transfers_are_counted_only_when_set() {
         let words = zeroed(WORDS);
         let writer = ControlWriter::init(&words, 7, 1).unwrap();
         let counted = || Control::counts(writer.reader().transfers_word().load(Relaxed));

@@ -1,12 +1,12 @@
-//! Named instants at which a test may kill the process: nothing at all unless built with `crash-points`.
+//! Named instants at which a test can kill the process; empty unless built with `crash-points`.
 //!
-//! Either side of the protocol may die at any instruction. A point stands between two steps of which each is
-//! seen by others, so that dying there leaves what no other place leaves.
+//! Either side of the protocol can die at any instruction. A point stands between two steps that other processes
+//! observe, so that each point leaves a state of its own behind.
 
 #[cfg(feature = "crash-points")]
 static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
 
-/// The process has come to the point of that name.
+/// Calls the hook, if one is set, with the name of a point.
 #[cfg(feature = "crash-points")]
 pub fn point(name: &'static str) {
     if let Some(hook) = HOOK.get() {
@@ -14,12 +14,12 @@ pub fn point(name: &'static str) {
     }
 }
 
-/// The process has come to the point of that name, and nobody cares.
+/// Does nothing, in builds without `crash-points`.
 #[cfg(not(feature = "crash-points"))]
 #[inline(always)]
 pub const fn point(_name: &'static str) {}
 
-/// From now on `hook` is called at each point. The first hook stays.
+/// Sets the hook that every point calls. The first hook stays; later ones are ignored.
 #[cfg(feature = "crash-points")]
 pub fn hook(hook: fn(&'static str)) {
     let _ = HOOK.set(hook);

@@ -1,13 +1,13 @@
-//! The credit word: how much device memory a process may take without asking, and how much of it it took.
+//! The credit word: device memory that a process may take without a message, and has taken.
 //!
 //! One word per process and device, `granted:31 | turn:1 | used:32` in 4 KiB units. The process moves `used`, the
 //! daemon moves `granted`, each by compare-and-swap on the whole word, so neither can overtake the other: a charge
-//! that began before a recall fails and looks again. Nothing else is shared, hence a process can die at any
+//! that began before a recall fails and loads the word again. Nothing else is shared, hence a process can die at any
 //! instruction and leave nothing half-written. What the daemon granted is in its own ledger; the word is only
 //! where the process reads it.
 //!
-//! A daemon can die at any instruction, too. What it does about a word it finds again in the word, but for one
-//! thing: that it took over a charge. That turns the bit in the middle, in the same step, so that its successor knows.
+//! A daemon can die at any instruction, too. Its successor reads grants and recalls from the word itself. A hand-over of
+//! a charge leaves no such trace, so it flips the bit in the middle in the same step.
 
 use core::fmt;
 use core::sync::atomic::Ordering::SeqCst;
@@ -23,34 +23,34 @@ pub const UNIT_BYTES: u64 = 4096;
 pub struct Units(u32);
 
 impl Units {
-    /// Nothing.
+    /// No memory: 0 bytes.
     pub const ZERO: Self = Self(0);
-    /// The most that can be expressed: 16 TiB less 4 KiB.
+    /// Largest amount: 16 TiB less 4 KiB.
     pub const MAX: Self = Self(u32::MAX);
 
-    /// A number of units.
+    /// An amount of `units` times 4 KiB.
     pub const fn new(units: u32) -> Self {
         Self(units)
     }
 
-    /// The plain number.
+    /// Number of 4 KiB units.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Units that hold all of `bytes`, or nothing above 16 TiB.
+    /// `bytes` rounded up to whole units; `None` above [`Units::MAX`].
     pub const fn covering(bytes: u64) -> Option<Self> {
         let units = bytes.div_ceil(UNIT_BYTES);
         if units <= u32::MAX as u64 { Some(Self(units as u32)) } else { None }
     }
 
-    /// Whole units in `bytes`, at most [`Units::MAX`].
+    /// `bytes` rounded down to whole units, at most [`Units::MAX`].
     pub const fn within(bytes: u64) -> Self {
         let units = bytes / UNIT_BYTES;
         if units <= u32::MAX as u64 { Self(units as u32) } else { Self::MAX }
     }
 
-    /// As bytes.
+    /// The amount in bytes.
     pub const fn bytes(self) -> u64 {
         self.0 as u64 * UNIT_BYTES
     }
@@ -60,12 +60,12 @@ impl Units {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// `self - other`, at least nothing.
+    /// `self - other`, at least [`Units::ZERO`].
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// `self + other`, or nothing on overflow.
+    /// `self + other`; `None` above [`Units::MAX`].
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
             Some(sum) => Some(Self(sum)),
@@ -77,19 +77,19 @@ impl Units {
 /// The parts of a credit word, read at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
-    /// What the process may hold, at most [`Credit::MOST`].
+    /// Memory that the process may hold, at most [`Credit::MOST`]; the daemon writes it.
     pub granted: Units,
-    /// What it holds, as it says.
+    /// Memory that the process holds, as the process reports it.
     pub used: Units,
-    /// Turns with each hand-over and with nothing else, until the word is set outright.
+    /// Flips with each hand-over and with nothing else, until [`CreditWord::reset`].
     pub turn: bool,
 }
 
 impl Credit {
-    /// The most that a word can grant: 8 TiB less 4 KiB.
+    /// Largest grant that the word's 31 bits hold: 8 TiB less 4 KiB.
     pub const MOST: Units = Units(u32::MAX >> 1);
 
-    /// What it may still take.
+    /// Granted and not used; zero if a process claims to use more than its grant.
     pub const fn unused(self) -> Units {
         self.granted.saturating_sub(self.used)
     }
@@ -103,10 +103,10 @@ impl Credit {
     }
 }
 
-/// A charge that the credit in hand does not cover.
+/// A charge that exceeds the unused credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short(
-    /// The credit at that instant.
+    /// The credit at the instant of refusal.
     pub Credit,
 );
 
@@ -116,22 +116,22 @@ impl fmt::Display for Short {
     }
 }
 
-/// A credit word where it lies in a usage region, and the total that hears of each change of what is used.
+/// A credit word in a usage region, with the device's total, which each change of `used` invalidates.
 #[derive(Clone, Copy, Debug)]
 pub struct CreditWord<'a>(&'a AtomicU64, TotalWord<'a>);
 
 impl<'a> CreditWord<'a> {
-    /// The credit word that `word` is.
+    /// The credit word stored in `word`, and the total of its device.
     pub const fn at(word: &'a AtomicU64, total: TotalWord<'a>) -> Self {
         Self(word, total)
     }
 
-    /// Both halves at one instant.
+    /// All parts of the word at one instant.
     pub fn load(self) -> Credit {
         Credit::unpack(self.0.load(SeqCst))
     }
 
-    /// The process takes `units` if its credit covers them.
+    /// Adds `units` to `used` if the grant covers them; called by the process.
     pub fn charge(self, units: Units) -> Result<(), Short> {
         self.change(|credit| {
             let used = credit.used.checked_add(units).filter(|used| *used <= credit.granted);
@@ -141,7 +141,7 @@ impl<'a> CreditWord<'a> {
         .map_err(Short)
     }
 
-    /// The process gives back `units` and keeps the credit for later.
+    /// Subtracts `units` from `used` and keeps the grant; called by the process.
     #[inline(always)]
     pub fn release(self, units: Units) {
         let less = |credit: Credit| Credit { used: credit.used.saturating_sub(units), ..credit };
@@ -149,7 +149,7 @@ impl<'a> CreditWord<'a> {
         self.1.changed();
     }
 
-    /// The process gives back `units` and the credit with them, as it must while its slice is over its cap.
+    /// Subtracts `units` from `used` and from the grant; called by a process whose slice is over its cap.
     pub fn release_with_credit(self, units: Units) {
         let _ = self.change(|credit| {
             let used = credit.used.saturating_sub(units);
@@ -158,8 +158,10 @@ impl<'a> CreditWord<'a> {
         self.1.changed();
     }
 
-    /// The daemon adds credit and learns how much it could add: all of it, unless the word is full or its
-    /// process keeps changing it on purpose.
+    /// Adds up to `units` to the grant and returns how much was added; called by the daemon.
+    ///
+    /// Less than `units` only where the grant reaches [`Credit::MOST`], and zero where the process rewrites the word all
+    /// the time.
     pub fn grant(self, units: Units) -> Units {
         let mut given = Units::ZERO;
         let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
@@ -170,8 +172,9 @@ impl<'a> CreditWord<'a> {
         if done { given } else { Units::ZERO }
     }
 
-    /// The daemon takes back up to `most` of the unused credit and learns how much it got: nothing, too, from a
-    /// process that keeps changing its word on purpose.
+    /// Takes up to `most` of the unused grant back and returns how much; called by the daemon.
+    ///
+    /// Zero also where the process rewrites the word all the time.
     pub fn recall(self, most: Units) -> Units {
         let mut got = Units::ZERO;
         let done = self.change_against(DAEMON_ATTEMPTS, |credit| {
@@ -181,8 +184,9 @@ impl<'a> CreditWord<'a> {
         if done { got } else { Units::ZERO }
     }
 
-    /// The daemon takes over the charge for `units` that the process is using, together with the credit for
-    /// it, and turns the word; says whether the process was using that much.
+    /// Moves a charge of `units` from the process to the daemon.
+    ///
+    /// Both `used` and the grant shrink, and `turn` flips. Called by the daemon. Returns false, and changes nothing, if `used` or the grant is below `units`.
     pub fn hand_over(self, units: Units) -> bool {
         let less = |credit: Credit| {
             let both =
@@ -195,19 +199,20 @@ impl<'a> CreditWord<'a> {
         done
     }
 
-    /// Says that what is used may have changed, on behalf of a daemon that died before it could.
+    /// Invalidates the total, in place of a daemon that may have died between a change and this step.
     pub fn may_have_changed(self) {
         self.1.changed();
     }
 
-    /// The daemon sets the word outright, for a process that begins or has ended.
+    /// Overwrites the word; called by the daemon for a process that begins or has ended.
     pub fn reset(self, credit: Credit) {
         self.0.store(credit.pack(), SeqCst);
         self.1.changed();
     }
 
-    /// Replaces the word by what `next` makes of it, again until nobody interferes; `Err` holds the credit
-    /// at which `next` declined.
+    /// Replaces the word by the result of `next`, repeated until no other write comes between.
+    ///
+    /// Returns the credit before the change; `Err` holds the credit for which `next` returned `None`.
     #[inline(always)]
     fn change(self, mut next: impl FnMut(Credit) -> Option<Credit>) -> Result<Credit, Credit> {
         let mut word = self.0.load(SeqCst);
@@ -221,8 +226,9 @@ impl<'a> CreditWord<'a> {
         }
     }
 
-    /// Replaces the word likewise, in a bounded number of attempts, as other processes may write it without end. Returns
-    /// whether it did.
+    /// Replaces the word in at most `attempts` steps, because the process may rewrite it without end.
+    ///
+    /// Returns true if it was replaced.
     fn change_against(self, attempts: u32, mut next: impl FnMut(Credit) -> Credit) -> bool {
         let mut word = self.0.load(SeqCst);
         for _ in 0..attempts {
@@ -235,8 +241,10 @@ impl<'a> CreditWord<'a> {
     }
 }
 
-/// How often the daemon tries to change a word that its process changes all the time. A process that charges and
-/// releases as fast as it can loses this race a few times in a row; one that means to, always.
+/// Attempts of the daemon to change a word that its process keeps changing.
+///
+/// A process that charges and releases as fast as it can wins this race a few times in a row; only a loop of bare
+/// writes wins it 10,000 times.
 const DAEMON_ATTEMPTS: u32 = 10_000;
 
 #[cfg(test)]
@@ -245,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_charge_beyond_the_grant_is_refused_and_changes_nothing() {
+    fn charge_beyond_grant_is_refused_without_a_change() {
         let word = AtomicU64::new(0);
         let total = AtomicU64::new(0);
         let credit = CreditWord::at(&word, TotalWord::at(&total));
@@ -259,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_order_used_never_exceeds_granted(steps: std::vec::Vec<(u8, u32)>) {
+        fn used_never_exceeds_granted_in_any_order(steps: std::vec::Vec<(u8, u32)>) {
             let word = AtomicU64::new(0);
             let total = AtomicU64::new(0);
             let credit = CreditWord::at(&word, TotalWord::at(&total));
@@ -282,13 +290,13 @@ mod tests {
         }
 
         #[test]
-        fn every_word_reads_back(granted in 0..=Credit::MOST.get(), used: u32, turn: bool) {
+        fn credit_survives_pack_and_unpack(granted in 0..=Credit::MOST.get(), used: u32, turn: bool) {
             let credit = Credit { granted: Units::new(granted), used: Units::new(used), turn };
             prop_assert_eq!(Credit::unpack(credit.pack()), credit);
         }
 
         #[test]
-        fn whatever_stands_in_a_word_nothing_is_granted_beyond_what_it_can_say(start: u64, more: u32) {
+        fn grant_on_any_word_stays_within_its_bits(start: u64, more: u32) {
             let (word, total) = (AtomicU64::new(start), AtomicU64::new(0));
             let credit = CreditWord::at(&word, TotalWord::at(&total));
             let before = credit.load();
@@ -298,7 +306,7 @@ mod tests {
         }
 
         #[test]
-        fn a_recall_never_takes_what_is_used(
+        fn recall_leaves_used_credit(
             granted in 0..=Credit::MOST.get(),
             used: u32,
             turn: bool,

@@ -1,21 +1,23 @@
-//! What a slice may have outstanding on its GPUs: one word of the control region, so that who may launch is found
-//! out by one load.
+//! The lease: GPU work that a slice may have outstanding, in one word of the control region.
+//!
+//! One word, so that the launch gate decides by one load.
 
 /// The right of a slice to launch work, as the daemon last decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Launches pass; otherwise they wait until they do.
+    /// Launches pass while it is set; else they wait until it is.
     pub open: bool,
-    /// Whether there is a gate at all: without it nobody waits, marks or counts.
+    /// Enables the launch gate. While it is clear, no launch waits, is marked or is counted.
     pub governed: bool,
-    /// Closed because the operator said so: however long it lasts, nothing passes.
+    /// Closed by the operator: no launch bypasses the gate, however long it waits.
     pub frozen: bool,
-    /// Processes ring when they begin to have work outstanding, and when they have none any more.
+    /// Processes signal the wakeup eventfd when their first work is submitted and when their last is done.
     pub bell: bool,
-    /// The most GPU time that a process may have outstanding on a device while the lease is open, as it estimates
-    /// it, in microseconds; at most [`Lease::MOST_DEPTH_US`].
+    /// Depth: most GPU time outstanding per process and device while the lease is open, in microseconds.
+    ///
+    /// The process estimates that time itself. At most [`Lease::MOST_DEPTH_US`].
     pub depth_us: u32,
-    /// So many launches may be outstanding however long they take; at most [`Lease::MOST_LEAST`].
+    /// Launches that may be outstanding whatever their GPU time; at most [`Lease::MOST_LEAST`].
     pub least: u8,
 }
 
@@ -27,15 +29,15 @@ const GOVERNED: u32 = 62;
 const OPEN: u32 = 63;
 
 impl Lease {
-    /// Of a slice whose launches nobody counts.
+    /// Lease of a slice without a launch gate.
     pub const UNGOVERNED: Self =
         Self { open: true, governed: false, frozen: false, bell: false, depth_us: 0, least: 0 };
-    /// The deepest that can be said: sixteen seconds.
+    /// Largest depth that 24 bits hold, in microseconds: sixteen seconds.
     pub const MOST_DEPTH_US: u32 = (1 << 24) - 1;
-    /// The most launches that can be said to pass at least.
+    /// Largest [`Lease::least`] that 4 bits hold.
     pub const MOST_LEAST: u8 = 15;
 
-    /// As a word, with the turn in its lower half. What is too large becomes the most that can be said.
+    /// The lease as a word, with `turn` in its lower half. Figures above their limits are clamped.
     pub fn encode(self, turn: u32) -> u64 {
         u64::from(turn)
             | u64::from(self.depth_us.min(Self::MOST_DEPTH_US)) << DEPTH
@@ -46,7 +48,7 @@ impl Lease {
             | u64::from(self.open) << OPEN
     }
 
-    /// From a word; every word is one.
+    /// The lease in a word. Every word is a valid lease.
     pub const fn decode(word: u64) -> Self {
         Self {
             open: word >> OPEN & 1 != 0,
@@ -58,7 +60,7 @@ impl Lease {
         }
     }
 
-    /// Which change of the lease a word is: the half that a waiter's futex is about.
+    /// Number of the lease's change, modulo 2^32: the half of the word on which waiters' futexes sleep.
     pub const fn turn(word: u64) -> u32 {
         word as u32
     }
@@ -71,12 +73,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_word_is_a_lease_and_reads_back(word: u64) {
+        fn every_word_survives_decode_and_encode(word: u64) {
             prop_assert_eq!(Lease::decode(word).encode(Lease::turn(word)), word);
         }
 
         #[test]
-        fn what_is_too_large_is_cut_and_spoils_nothing_else(depth_us: u32, least: u8, turn: u32) {
+        fn large_figures_are_clamped_without_other_changes(depth_us: u32, least: u8, turn: u32) {
             let lease = Lease { depth_us, least, ..Lease::UNGOVERNED };
             let back = Lease::decode(lease.encode(turn));
             prop_assert_eq!(back.depth_us, depth_us.min(Lease::MOST_DEPTH_US));

@@ -1,10 +1,10 @@
 //! Messages on a slice's socket: fixed frames of eight little-endian 64-bit words.
 //!
-//! A process connects to its slice's socket (SOCK_STREAM), says [`Request::Hello`] and receives
-//! [`Reply::Welcome`] with three file descriptors by SCM_RIGHTS: the control region (read-only), then the usage
-//! region, then the slice's bell: an eventfd by which a process says, without a message, that the daemon had better
-//! look at its compute record. On the same connection it asks for credit, one request at a time. Who it is, the
-//! daemon asks the kernel. Unknown words are refused, unused words are zero.
+//! A process connects to its slice's socket (SOCK_STREAM), sends [`Request::Hello`] and receives [`Reply::Welcome`]
+//! with three file descriptors by SCM_RIGHTS: the control region (read-only), the usage region, and the slice's wakeup
+//! eventfd, by which a process signals the daemon to read its compute record. On the same connection it requests
+//! credit, one request at a time. The daemon reads the identity of the process from the kernel, not from a message.
+//! Unknown words are refused, unused words are zero.
 
 use crate::credit::Units;
 use crate::{ABI, DeviceSlot, Slot};
@@ -12,62 +12,64 @@ use crate::{ABI, DeviceSlot, Slot};
 /// Length of a frame in bytes.
 pub const FRAME_BYTES: usize = 64;
 
-/// A frame as it travels.
+/// A frame as bytes on the wire.
 pub type Frame = [u8; FRAME_BYTES];
 
-/// What a process asks.
+/// Message from a process to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Let me in; I speak this ABI.
+    /// Registers the process with its slice.
     Hello {
         /// The shim's [`ABI`].
         abi: u64,
-        /// The slot that it has already, if this is a new connection of the same program. A process that has
-        /// become another program by `exec` has none: what it held before is gone with its former self.
+        /// Slot of an earlier connection of the same program, if there was one.
+        ///
+        /// A process that has called `exec` has none: its memory ended with the program before.
         slot: Option<Slot>,
     },
-    /// I need this much more credit on this device.
+    /// Requests more credit on a device.
     Credit {
-        /// The device, as the slice counts.
+        /// Index of the device within the slice.
         device: DeviceSlot,
         /// The charge that did not fit.
         want: Units,
     },
-    /// Others may open what I am charged `units` for; from now on the slice is charged for it, once, and I am
-    /// the first of its holders. They leave my credit word in the same step.
+    /// Moves a charge of `units` from the process to the slice, for memory that other processes may open.
+    ///
+    /// The process is its first holder. The charge leaves its credit word in the same step.
     Export {
-        /// Where it is.
+        /// Device on which the memory lies.
         device: DeviceSlot,
-        /// What it is known by.
+        /// Name of the memory within the slice.
         key: ShareKey,
-        /// What I am charged for it.
+        /// Charge of the process for it.
         units: Units,
     },
-    /// I open what somebody exported.
+    /// Adds the process to the holders of exported memory.
     Import {
-        /// What it is known by.
+        /// Name of the memory within the slice.
         key: ShareKey,
     },
-    /// I hold it no more.
+    /// Removes the process from the holders of exported memory.
     Drop {
-        /// What it is known by.
+        /// Name of the memory within the slice.
         key: ShareKey,
     },
 }
 
-/// What exported memory is known by within its slice: the same number for whoever exports and whoever opens.
+/// Name of exported memory within its slice, the same for its exporter and every importer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareKey(pub u64);
 
 impl ShareKey {
-    /// The key of memory that is named by bytes, such as an IPC handle.
+    /// Key of memory that has a name in bytes, such as an IPC handle.
     pub fn of_bytes(bytes: &[u8]) -> Self {
-        // FNV-1a: whoever makes two names collide mixes up what his own slice is charged, and nothing else.
+        // FNV-1a: a tenant that makes two names collide confuses the charges of its own slice alone.
         let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         Self(bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
     }
 
-    /// The key of memory that is named by an open file: the kernel says which one it is, in every process.
+    /// Key of memory behind an open file: its device and inode are the same in every process.
     pub fn of_file(device: u64, inode: u64) -> Self {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&device.to_le_bytes());
@@ -76,49 +78,49 @@ impl ShareKey {
     }
 }
 
-/// What the daemon answers.
+/// Message from the daemon to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// You are in; three descriptors come along.
+    /// The process is attached; three descriptors come with the message.
     Welcome {
-        /// Your slot in both regions.
+        /// Slot of the process in both regions.
         slot: Slot,
-        /// The generation that both regions must show.
+        /// Generation that both regions must carry.
         generation: u64,
     },
-    /// You are not let in.
+    /// The process is not attached.
     Refused(Refusal),
-    /// As you wish. To a request for credit: the credit word holds more now, try again.
+    /// The request was carried out. After a request for credit, the charge is worth repeating.
     Granted,
     /// All of the slice's memory is in use.
     Exhausted,
-    /// All of it is in use or was used by somebody who has just ended, and is not free yet: asking again may help.
+    /// As [`Reply::Exhausted`], but memory of an ended process is not free yet: a later request may succeed.
     Later,
-    /// Nobody in this slice exported that.
+    /// No process of this slice exported memory of that key.
     Unknown,
 }
 
-/// Why a process is not let in.
+/// Reason for which a process is not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The two sides were built for different versions.
     Abi,
-    /// The kernel does not place the process in this slice.
+    /// The process does not belong to this slice, by the kernel's evidence.
     NotAMember,
-    /// All slots are taken.
+    /// All [`crate::MAX_SLOTS`] slots are in use.
     Full,
-    /// The slice is ending.
+    /// The slice is being deleted.
     Ending,
-    /// The request made no sense.
+    /// The request was not decodable, or out of order.
     Malformed,
 }
 
-/// A frame that means nothing.
+/// Error of a frame that encodes no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaningless;
 
 impl Request {
-    /// As a frame.
+    /// The message as a frame of [`FRAME_BYTES`].
     pub fn encode(self) -> Frame {
         match self {
             Self::Hello { abi, slot } => frame([1, abi, slot.map_or(0, |slot| slot.index() as u64 + 1), 0]),
@@ -131,7 +133,7 @@ impl Request {
         }
     }
 
-    /// From a frame.
+    /// The message in a frame. Unknown kinds, bad indices and unused words other than zero are errors.
     pub fn decode(bytes: &Frame) -> Result<Self, Meaningless> {
         match words(bytes)? {
             [1, abi, 0, 0] => Ok(Self::Hello { abi, slot: None }),
@@ -149,14 +151,14 @@ impl Request {
         }
     }
 
-    /// The greeting of this build.
+    /// A [`Request::Hello`] with the ABI of this build.
     pub const fn hello(slot: Option<Slot>) -> Self {
         Self::Hello { abi: ABI, slot }
     }
 }
 
 impl Reply {
-    /// As a frame.
+    /// The message as a frame of [`FRAME_BYTES`].
     pub fn encode(self) -> Frame {
         match self {
             Self::Welcome { slot, generation } => frame([1, slot.index() as u64, generation, 0]),
@@ -168,7 +170,7 @@ impl Reply {
         }
     }
 
-    /// From a frame.
+    /// The message in a frame. Unknown kinds, bad indices and unused words other than zero are errors.
     pub fn decode(bytes: &Frame) -> Result<Self, Meaningless> {
         match words(bytes)? {
             [1, slot, generation, 0] => Ok(Self::Welcome {
@@ -185,7 +187,7 @@ impl Reply {
     }
 }
 
-/// In the order of their numbers on the wire.
+/// Every refusal, in the order of their numbers on the wire.
 const REFUSALS: [Refusal; 5] =
     [Refusal::Abi, Refusal::NotAMember, Refusal::Full, Refusal::Ending, Refusal::Malformed];
 
@@ -217,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_message_reads_back() {
+    fn messages_survive_encode_and_decode() {
         let device = DeviceSlot::new(3).unwrap();
         let hellos = [Request::hello(None), Request::hello(Slot::new(0)), Request::hello(Slot::new(4095))];
         let (key, units) = (ShareKey(u64::MAX), Units::new(7));
@@ -241,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strange_frames_are_refused_without_a_panic(kind in 0u64..8, a: u64, b: u64, c: u64, tail: u8) {
+        fn hostile_frames_decode_without_a_panic(kind in 0u64..8, a: u64, b: u64, c: u64, tail: u8) {
             let mut bytes = frame([kind, a, b, c]);
             bytes[63] = tail;
             if let Ok(request) = Request::decode(&bytes) {

@@ -1,4 +1,4 @@
-//! What both regions have in common: how they begin, what is wrong with those that do not, who lives where.
+//! Common parts of both regions: header, errors of a malformed one, indices of processes and devices.
 
 use core::fmt;
 use core::sync::atomic::Ordering::Acquire;
@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Acquire;
 use crate::word::AtomicU64;
 use crate::{ABI, MAX_DEVICES, MAX_SLOTS};
 
-/// Header words that both regions begin with.
+/// Indices of the header words at the start of both regions.
 pub(crate) mod header {
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const ABI: usize = 1;
@@ -14,18 +14,18 @@ pub(crate) mod header {
     pub(crate) const GENERATION: usize = 3;
 }
 
-/// Why a region is not what it should be.
+/// Reason for which a region is not usable, with the offending figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRegion {
-    /// Shorter than its layout, in words.
+    /// Shorter than its layout; its length in words.
     TooShort(usize),
-    /// Another kind of region, or none.
+    /// Another kind of region, or none; its first word.
     Magic(u64),
-    /// Made for another version of this crate.
+    /// Laid out by another version of this crate; its ABI.
     Abi(u64),
-    /// Its own idea of its length differs.
+    /// The length in its header differs from the layout's; in words.
     Length(u64),
-    /// More devices than can be.
+    /// More devices than [`MAX_DEVICES`]; their number.
     Devices(u64),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for BadRegion {
 
 impl core::error::Error for BadRegion {}
 
-/// Checks the header that both kinds of region share.
+/// Checks that a mapping has `length` words, and a header of this kind, this ABI and that length.
 pub(crate) fn check_header(words: &[AtomicU64], magic: u64, length: usize) -> Result<(), BadRegion> {
     if words.len() < length {
         return Err(BadRegion::TooShort(words.len()));
@@ -62,12 +62,12 @@ pub(crate) fn check_header(words: &[AtomicU64], magic: u64, length: usize) -> Re
 pub struct Slot(u16);
 
 impl Slot {
-    /// The slot of that index, if there is one.
+    /// The slot of that index; `None` from [`MAX_SLOTS`] on.
     pub fn new(index: usize) -> Option<Self> {
         (index < MAX_SLOTS).then_some(Self(index as u16))
     }
 
-    /// The index.
+    /// Index from 0 to [`MAX_SLOTS`] - 1.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -78,12 +78,12 @@ impl Slot {
 pub struct DeviceSlot(u8);
 
 impl DeviceSlot {
-    /// The device of that index, if there can be one.
+    /// The device of that index; `None` from [`MAX_DEVICES`] on.
     pub fn new(index: usize) -> Option<Self> {
         (index < MAX_DEVICES).then_some(Self(index as u8))
     }
 
-    /// The index.
+    /// Index from 0 to [`MAX_DEVICES`] - 1.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

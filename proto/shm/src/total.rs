@@ -1,16 +1,15 @@
-//! What the processes of a slice use of a device together, remembered for as long as nobody changes it.
+//! The total word: cached sum of a device's credit words, valid until one of them changes.
 //!
-//! Adding up means looking at every credit word, and whoever asks what is free would do it each time. So the sum
-//! is left in a word that all of them share, `sum:32 | turn:30 | state:2`, and whoever changes what is used looks at
-//! that word *afterwards* and takes the sum away if there is one, or if somebody is adding up. As long as nobody
-//! asks, nobody writes it, so that it lies in every processor's cache and costs an allocation one look.
+//! A sum over all credit words is expensive, and each query for free memory needs one. So a reader leaves its sum in a
+//! word that all processes share, `sum:32 | turn:30 | state:2`. A writer changes its credit word first, loads the total
+//! *afterwards*, and invalidates it if it holds a sum or a reader is adding. Without readers the word is never written,
+//! so it stays in every processor's cache and costs an allocation one load.
 //!
-//! Either who adds up sees a change, or who made it sees that somebody adds up: all four steps are sequentially
-//! consistent. A process that dies between its change and its look has not returned from it; its seat is emptied
-//! soon, and that is a change. For a daemon that dies there, its successor looks.
+//! Either the reader sees the changed credit word, or the writer sees the reader's state: all four steps are
+//! sequentially consistent. A process that dies between its change and its load has not returned from the call; the
+//! daemon empties its slot, which is a change of its own. For a daemon that dies there, its successor repeats the load.
 //!
-//! Like the words that it sums up, this one is as good as the worst process of the slice. Nothing is granted on its
-//! word.
+//! Every process of the slice can write this word, as it can write the credit words. No grant depends on it.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -18,31 +17,32 @@ use crate::credit::Units;
 use crate::word::AtomicU64;
 
 const STATE: u64 = 0b11;
-/// Nobody has asked since the last change.
+/// No sum has been started since the last change.
 const UNKNOWN: u64 = 0;
-/// Somebody adds up.
+/// A reader is adding; the upper half is void.
 const ADDING: u64 = 1;
-/// The upper half is the sum.
+/// The upper half is the sum, in units.
 const KNOWN: u64 = 2;
-/// Counted up with each change that is seen here, in the bits between state and sum.
+/// Step of the counter of invalidations, in the bits between state and sum.
 const TURN: u64 = STATE + 1;
 const LOWER: u64 = u32::MAX as u64;
 
-/// How often another may write the word while we try to: each time it did what we wanted, or is up to no good.
+/// Attempts to invalidate the word. An honest writer in between has invalidated it as well.
 const ATTEMPTS: u32 = 8;
 
-/// The word, where it lies in a usage region.
+/// A total word in a usage region.
 #[derive(Clone, Copy, Debug)]
 pub struct TotalWord<'a>(&'a AtomicU64);
 
 impl<'a> TotalWord<'a> {
-    /// The word that `word` is.
+    /// The total word stored in `word`.
     pub const fn at(word: &'a AtomicU64) -> Self {
         Self(word)
     }
 
-    /// The sum, if it is known; else it is what `add` finds, and known from now on if nothing changes meanwhile.
-    /// `add` looks at the credit words with sequentially consistent loads.
+    /// The cached sum, or else the result of `add`, which is cached unless a credit word changes meanwhile.
+    ///
+    /// `add` must read the credit words with sequentially consistent loads.
     #[inline]
     pub fn get(self, add: impl FnOnce() -> Units) -> Units {
         let word = self.0.load(SeqCst);
@@ -50,7 +50,7 @@ impl<'a> TotalWord<'a> {
     }
 
     fn add(self, mut word: u64, add: impl FnOnce() -> Units) -> Units {
-        // Whoever begins to add up says so first; whoever finds another adding up need not.
+        // The state is set before the first credit word is read; another reader may have set it already.
         if word & STATE == UNKNOWN {
             let adding = word & LOWER | ADDING;
             word = self.0.compare_exchange(word, adding, SeqCst, SeqCst).map_or_else(|now| now, |_| adding);
@@ -63,7 +63,7 @@ impl<'a> TotalWord<'a> {
         sum
     }
 
-    /// Says that what is used has changed; to be called after each change, before its maker goes on.
+    /// Invalidates the sum. Each writer calls it after its change of a credit word, before it returns.
     #[inline(always)]
     pub fn changed(self) {
         let word = self.0.load(SeqCst);
@@ -80,7 +80,7 @@ impl<'a> TotalWord<'a> {
         for _ in 0..ATTEMPTS {
             match self.0.compare_exchange(now, next, SeqCst, SeqCst) {
                 Ok(_) => return,
-                // Another has taken the sum away: who adds up since then has seen our change.
+                // Another writer invalidated it: a reader that began since then has read our change.
                 Err(other) if other & LOWER & !STATE != turn => return,
                 Err(other) => now = other,
             }
@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_sum_is_known_until_something_changes() {
+    fn sum_is_cached_until_a_change() {
         let word = AtomicU64::new(0);
         let total = TotalWord::at(&word);
         assert_eq!(total.get(|| Units::new(7)), Units::new(7));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_was_overtaken_is_not_kept() {
+    fn sum_overtaken_by_a_change_is_not_cached() {
         let word = AtomicU64::new(0);
         let total = TotalWord::at(&word);
         let overtaken = total.get(|| {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nobody_asks_a_change_writes_nothing() {
+    fn change_without_readers_writes_nothing() {
         let word = AtomicU64::new(0);
         TotalWord::at(&word).changed();
         assert_eq!(word.into_inner(), 0);
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_word_a_sum_after_a_change_is_the_one_added_up(start: u64, units: u32) {
+        fn sum_after_a_change_is_fresh_for_any_word(start: u64, units: u32) {
             let word = AtomicU64::new(start);
             let total = TotalWord::at(&word);
             total.changed();

@@ -1,9 +1,8 @@
-//! The usage region: what the processes of one slice hold, written by themselves.
+//! The usage region: memory held by the processes of one slice, written by themselves.
 //!
-//! Layout in 64-bit words: a header of 16, then a record of 8 for each of 16 devices, so that each has a cache line
-//! of its own: what its processes use together. Then 4096 process records of 48: a credit word for each of 16
-//! devices, what is charged for contexts on each, and 16 counters. Behind them lie the records of
-//! [`crate::compute`].
+//! Layout in 64-bit words: a header of 16, then a record of 8 for each of 16 devices, a cache line with the total word
+//! of [`crate::total`] in it. Then 4096 process records of 48: a credit word for each of 16 devices, the charge for
+//! contexts on each, and 16 counters. Behind them lie the records of [`crate::compute`].
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -20,7 +19,7 @@ pub const WORDS: usize = FIRST_SLOT + MAX_SLOTS * SLOT_WORDS;
 /// Length of a usage region in bytes.
 pub const BYTES: usize = WORDS * 8;
 
-/// How much of it is used while no more than so many slots are, in bytes.
+/// Length of the region up to the end of the first `slots` process records, in bytes.
 pub const fn bytes_for(slots: usize) -> usize {
     (FIRST_SLOT + slots * SLOT_WORDS) * 8
 }
@@ -32,28 +31,27 @@ const SLOT_WORDS: usize = 48;
 const CONTEXT: usize = MAX_DEVICES;
 const COUNTERS: usize = 2 * MAX_DEVICES;
 
-/// What a process counts for the operator. Order is layout.
+/// Counters of a process. Their order is the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Allocations refused at the cap.
     Refusals,
-    /// Times the daemon was asked for credit.
+    /// Requests for credit sent to the daemon.
     Asked,
-    /// Times the daemon did not answer in time.
+    /// Requests to which the daemon did not reply in time.
     Unanswered,
-    /// Moves with every charge, so that a reader can tell whether a process stood still; not a number of
-    /// anything.
+    /// Changes with every charge, so that a reader detects charges between two samples. It counts nothing exactly.
     Charges,
 }
 
-/// The region, to whoever may write it: tenants and daemon alike.
+/// The usage region, as tenants and daemon map it: writable.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage<'a> {
     words: &'a [AtomicU64; WORDS],
 }
 
 impl<'a> Usage<'a> {
-    /// Makes an empty usage region out of zeroed words.
+    /// Writes the header of an empty usage region into zeroed words.
     pub fn init(words: &'a [AtomicU64], generation: u64) -> Result<Self, BadRegion> {
         let usage = Self::known(words).ok_or(BadRegion::TooShort(words.len()))?;
         words[header::ABI].store(ABI, Relaxed);
@@ -63,19 +61,19 @@ impl<'a> Usage<'a> {
         Ok(usage)
     }
 
-    /// Checks the header once.
+    /// Checks the header of a region that was just mapped.
     pub fn attach(words: &'a [AtomicU64]) -> Result<Self, BadRegion> {
         check_header(words, MAGIC, WORDS)?;
         Self::known(words).ok_or(BadRegion::TooShort(words.len()))
     }
 
-    /// A region that [`Usage::attach`] found good before.
+    /// A region that [`Usage::attach`] accepted before; only its length is checked.
     #[inline]
     pub fn known(words: &'a [AtomicU64]) -> Option<Self> {
         words.first_chunk().map(|words| Self { words })
     }
 
-    /// Which making of the slice this is.
+    /// Generation of the slice; its control region must carry the same number.
     pub fn generation(self) -> u64 {
         self.words[header::GENERATION].load(Acquire)
     }
@@ -90,19 +88,19 @@ impl<'a> Usage<'a> {
         TotalWord::at(&self.words[total(device)])
     }
 
-    /// What of a process's use is charged for its contexts on a device, in units.
+    /// Part of a process's charge that stands for its contexts on a device, in units.
     pub fn context(self, slot: Slot, device: DeviceSlot) -> &'a AtomicU64 {
         &self.words[record(slot) + CONTEXT + device.index()]
     }
 
-    /// One of a process's counters.
+    /// The word of a process's counter.
     pub fn counter(self, slot: Slot, counter: Counter) -> &'a AtomicU64 {
         &self.words[record(slot) + COUNTERS + counter as usize]
     }
 
-    /// What the slice is charged on a device by what its processes say and by what it is charged in common, at
-    /// about one instant. A process that says it uses more than it was granted is lying or being recalled: only
-    /// what it was granted counts.
+    /// Charge of the slice on a device: its processes' use and [`Control::common`], at about one instant.
+    ///
+    /// Use beyond a process's grant is not counted: its word is forged, or a recall is under way.
     #[inline]
     pub fn used(self, control: Control<'_>, device: DeviceSlot) -> Units {
         control.common(device).saturating_add(self.total(device).get(|| self.add_up(control, device)))
@@ -116,7 +114,7 @@ impl<'a> Usage<'a> {
         })
     }
 
-    /// Empties a process's record, for the next one.
+    /// Zeroes the record of a slot before its next process.
     pub fn clear(self, slot: Slot) {
         for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
             self.credit(slot, device).reset(Credit::default());
@@ -127,12 +125,12 @@ impl<'a> Usage<'a> {
     }
 }
 
-/// Where a process's record begins.
+/// Index of the first word of a process's record.
 pub(crate) const fn record(slot: Slot) -> usize {
     FIRST_SLOT + slot.index() * SLOT_WORDS
 }
 
-/// Where it is remembered what all processes use of a device.
+/// Index of a device's total word.
 pub(crate) const fn total(device: DeviceSlot) -> usize {
     FIRST_DEVICE + device.index() * DEVICE_WORDS
 }
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn use_sums_over_the_processes_of_the_slice() {
+    fn use_is_summed_over_processes() {
         let (control, usage) = (zeroed(control::WORDS), zeroed(WORDS));
         let writer = ControlWriter::init(&control, 1, 1).unwrap();
         let usage = Usage::init(&usage, 1).unwrap();

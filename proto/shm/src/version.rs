@@ -1,18 +1,18 @@
-//! What can be told of a control region of any version of the layout: which version, and who lives there.
+//! Parts of a control region that all versions of the layout share: version and identities.
 //!
-//! These words lie where they lie in every version, so that a daemon never takes regions that programs still use for
-//! rubbish, only because it cannot read the rest.
+//! Their places never change, so that a daemon of another version recognises regions that programs still use, though
+//! it cannot read the rest, and does not delete them.
 
 use crate::control::{FIRST_SLOT, Identity, MAGIC, SLOT_WORDS, slot};
 use crate::region::header;
 
-/// The version that a control region says it is of; nothing if it is none.
+/// Version in the header of a control region; `None` if the words are no control region.
 pub fn of(words: &[u64]) -> Option<u64> {
     let is_control = words.get(header::MAGIC) == Some(&MAGIC);
     words.get(header::ABI).copied().filter(|_| is_control)
 }
 
-/// Who is seated in a control region of whichever version. They may have ended.
+/// Processes in the slots of a control region of any version. They may have ended.
 pub fn identities(words: &[u64]) -> impl Iterator<Item = Identity> {
     let seats = words.get(FIRST_SLOT..).unwrap_or_default().chunks_exact(SLOT_WORDS);
     let narrow = |word: u64| u32::try_from(word).unwrap_or(0);
@@ -34,7 +34,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn who_lives_in_a_region_of_another_version_is_found() {
+    fn identities_in_another_version_are_found() {
         let region: Vec<_> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
         let writer = ControlWriter::init(&region, 1, 1).unwrap();
         let identity = Identity { pid: 7, start_time: 9, inner_pid: 1 };
@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_words_they_are_read_without_a_panic(words: Vec<u64>) {
+        fn hostile_words_are_read_without_a_panic(words: Vec<u64>) {
             prop_assert_eq!(of(&words).is_some(), words.len() > 1 && words[0] == MAGIC);
             prop_assert!(identities(&words).count() <= words.len() / SLOT_WORDS);
         }

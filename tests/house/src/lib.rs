@@ -1,4 +1,4 @@
-//! Tests of the tree itself: dependencies between crates, places of files, places of unsafe code, prose.
+//! Tests of the tree itself: dependencies between crates, places of files and unsafe code, prose.
 //!
 //! Law: it reads tracked files and the output of `cargo metadata`, and knows no crate from the inside.
 #![forbid(unsafe_code)]

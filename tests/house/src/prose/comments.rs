@@ -200,7 +200,7 @@ impl<'a> Scanner<'a> {
         Some(Some(hashes))
     }
 
-    /// Steps over a string from its opening quote on; `raw` is the number of its hashes, `None` means escapes.
+    /// Steps over a string from its opening quote on. `raw` is the number of its hashes, `None` means escapes.
     fn string(&mut self, raw: Option<usize>) {
         let (line, body) = (self.line, &self.rest[1..]);
         let length = match raw {
