@@ -1,17 +1,17 @@
-//! How the libraries of this folder are linked, so that a process pays as little as can be for loading one.
+//! Link options of the libraries in this folder, which keep the cost of loading one low.
 
-/// Tells cargo. Only for the artefacts: in other builds these libraries are ordinary Rust, which needs more.
+/// Prints the options for cargo in the profile `shim`. Other builds link `std`, which needs start files.
 pub(crate) fn lean() {
     println!("cargo::rerun-if-changed=../link.rs");
-    // Cargo names the profile nowhere but in its folders: TARGET/PROFILE/build/PACKAGE/out.
+    // Cargo exposes a custom profile's name only in its folders: TARGET/PROFILE/build/PACKAGE/out.
     let folder = std::env::var("OUT_DIR").unwrap_or_default();
     let profile = std::path::Path::new(&folder).ancestors().nth(3).and_then(std::path::Path::file_name);
     if profile.is_none_or(|profile| profile != "shim") {
         return;
     }
-    // What we define and refer to is found when we are linked: the loader does not look for a hundred names in every
-    // library of the program, and nobody else's function of the same name comes between ours.
+    // Binds references to the library's own functions at link time: the loader resolves a hundred names less in every
+    // program, and a function of the same name in another library does not interpose.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // There is nothing to do when the library comes or goes, so the compiler's code for that stays out.
+    // The library has no constructors or destructors, so it needs no start files.
     println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
 }

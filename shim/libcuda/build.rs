@@ -1,4 +1,4 @@
-//! Gives the library the driver's name, and has it need the driver under its other name.
+//! Links the library under the driver's name, with a dependency on the driver under its other name.
 
 #[path = "../link.rs"]
 mod link;
@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-/// What programs look for.
+/// Name under which programs open the driver.
 const NAME: &str = "libcuda.so.1";
-/// Where the driver's own file can be found once this library stands in its place.
+/// Name of the driver's own file once this library is mounted in its place.
 const ALIAS: &str = "libcuda-real.so.1";
-/// Where the loader looks for it, after LD_LIBRARY_PATH: neither the loader's cache, which knows libraries by
-/// the names that they give themselves, nor a program's own paths lead there.
+/// Folder in which the loader finds it, after those of LD_LIBRARY_PATH.
+///
+/// The loader's cache does not list it: the cache holds libraries by their own SONAME.
 const HOME: &str = "/run/tranche/driver";
 
 fn main() {
@@ -21,8 +22,8 @@ fn main() {
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder for what is generated"));
     let (source, stand_in) = (folder.join("nothing.c"), folder.join(ALIAS));
     fs::write(&source, "").expect("what is generated can be written");
-    // The linker wants to see what is needed. Nothing is taken from it, so a library of that name is enough.
-    // Cargo names the linker only where one is set, as it is for another machine.
+    // The linker opens each library that is needed. No symbol is resolved from it, so an empty one of that name is
+    // enough. Cargo sets RUSTC_LINKER only where a linker is configured, as for another machine.
     let mut compiler = Command::new(env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into()));
     compiler
         .args(["-shared", "-nostdlib", &format!("-Wl,-soname,{ALIAS}"), "-o"])

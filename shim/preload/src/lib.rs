@@ -1,7 +1,6 @@
-//! The library that is preloaded into a program, so that it sees its slice: every governed function of the driver
-//! and NVML, and `dlsym`.
+//! The library for LD_PRELOAD: every governed function of the driver and of NVML, and `dlsym`.
 //!
-//! All of it is in [`tranche_hooks`]; this package gives it the form of one library.
+//! Its code is in [`tranche_hooks`]; this package links it as one library.
 #![cfg_attr(panic = "abort", no_std)]
 #![forbid(unsafe_code)]
 
