@@ -1,8 +1,8 @@
-//! Reaching the daemon over its unix sockets.
+//! Connections to the daemon over its unix sockets.
 //!
-//! A connection counts once the daemon has written to it, which it does at once. Until then the socket's queue may be full
-//! of other users' connections, or the daemon may have closed this one because its user has too many: both pass, and are
-//! waited for.
+//! A connection counts once the daemon has written to it, which it does at once. Until then the socket's queue may be
+//! full of other users' connections, or the daemon may have closed this one because its user has too many: both pass,
+//! so the client waits and retries.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -24,43 +24,43 @@ use tranche_domain::text::visible;
 use crate::v1::jobs_client::JobsClient;
 use crate::v1::node_client::NodeClient;
 
-/// A list of a hundred thousand jobs, or a year's history of them, in bytes.
+/// Size limit of a reply in bytes: a list of a hundred thousand jobs, or a year's history of them.
 const LONGEST_ANSWER: usize = 64 << 20;
-/// File name of the socket that is for every user.
+/// File name of the socket that every user can open.
 const EVERYBODYS: &str = "tranched.sock";
-/// File name of the socket beside it that only the daemon's own user can open: no other user can fill its queue.
+/// File name of the socket that only the daemon's own user can open: no other user can fill its queue.
 pub const OPERATORS: &str = "admin.sock";
-/// Longest time that a connection is tried again for, where the socket is full or closes it.
+/// Longest time of all attempts together, where the socket is full or closes the connection.
 const PERSISTENCE: Duration = Duration::from_secs(6);
-/// Longest time that one attempt waits in the queue of those that wait for a place.
+/// Longest time that one attempt waits in the socket's queue.
 const IN_LINE: Duration = Duration::from_secs(1);
 /// First pause between two attempts; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
-/// Why the daemon could not be reached.
+/// Error of a daemon that could not be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to tranched at {}: {cause}", visible(&.socket.display().to_string()))]
 pub struct ConnectError {
-    /// The socket that was tried.
+    /// Path of the socket that was tried.
     pub socket: PathBuf,
-    /// What the kernel said.
+    /// Error of the system call that failed.
     pub cause: io::Error,
 }
 
-/// Connects to the daemon at `socket`, once: a daemon that is not there is an answer, not a reason to wait.
+/// Connects to the daemon at `socket`; an absent daemon is an error at once, without a wait.
 pub async fn connect(socket: &Path) -> Result<NodeClient<Channel>, ConnectError> {
     dial(socket).await.map(NodeClient::new)
 }
 
-/// The same for its jobs.
+/// Connects to the daemon's job service at `socket`, as [`connect`] does.
 pub async fn connect_to_jobs(socket: &Path) -> Result<JobsClient<Channel>, ConnectError> {
     dial(socket).await.map(|channel| JobsClient::new(channel).max_decoding_message_size(LONGEST_ANSWER))
 }
 
 async fn dial(socket: &Path) -> Result<Channel, ConnectError> {
     let failed = |cause| ConnectError { socket: socket.to_owned(), cause };
-    // Outside of the channel, which says less of why it fails.
+    // Connects before the channel does, whose errors are less specific.
     let mut first = Some(reach(socket).await.map_err(failed)?);
     let path = socket.to_owned();
     let dial = tower::service_fn(move |_: Uri| {
@@ -72,12 +72,12 @@ async fn dial(socket: &Path) -> Result<Channel, ConnectError> {
             }
         }
     });
-    // The name is never resolved; HTTP/2 only wants one.
+    // The name is never resolved; HTTP/2 requires one.
     let channel = Endpoint::from_static("http://tranched").connect_with_connector(dial).await;
     channel.map_err(|error| failed(io::Error::other(error)))
 }
 
-/// A connection that the daemon answers: over the operators' socket where this process can open that.
+/// A connection that the daemon accepts: over the operators' socket where this process can open it.
 async fn reach(socket: &Path) -> io::Result<UnixStream> {
     if socket.ends_with(EVERYBODYS)
         && let Ok(stream) = UnixStream::connect(socket.with_file_name(OPERATORS)).await
@@ -107,8 +107,10 @@ async fn reach(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// Connects, where necessary after those that have waited for longer: the kernel lets those in first that wait inside the
-/// call, so that repeated attempts without waiting would lose against them.
+/// Connects, blocking in the kernel's queue where the socket is full.
+///
+/// The kernel serves callers that block in the call first, so repeated attempts that do not block would lose against
+/// them.
 async fn queue_up(path: &Path) -> io::Result<UnixStream> {
     let path = path.to_owned();
     let connected = tokio::task::spawn_blocking(move || -> io::Result<std::os::unix::net::UnixStream> {
@@ -124,7 +126,7 @@ async fn queue_up(path: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(connected.await.map_err(io::Error::other)??)
 }
 
-/// Whether the other side begins to speak, rather than to close the connection; waits until it does either.
+/// Waits for the peer's first byte or its close; true if it wrote.
 async fn is_served(stream: &UnixStream) -> io::Result<bool> {
     let mut byte = [0];
     loop {

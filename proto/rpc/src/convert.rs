@@ -15,9 +15,9 @@ use tranche_domain::word::BadWord;
 
 use crate::v1;
 
-/// A message that no domain value corresponds to.
+/// Error of a message without a corresponding domain value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the error texts document them
 pub enum BadMessage {
     #[error(transparent)]
     Name(#[from] BadName),

@@ -11,12 +11,12 @@ use tranche_domain::jobs::{JobName, ProjectName};
 use crate::convert::BadMessage;
 use crate::v1;
 
-/// Which jobs are looked at.
+/// Selection of jobs to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobListing {
-    /// Those of this project; nothing: all.
+    /// Jobs of this project; all projects if absent.
     pub project: Option<ProjectName>,
-    /// With a project: this one.
+    /// With a project: the job of this name.
     pub name: Option<JobName>,
 }
 

@@ -57,7 +57,7 @@ pub enum Request {
     },
 }
 
-/// Name of exported memory within its slice, the same for its exporter and every importer.
+/// Name of exported memory within its slice, the same for exporter and importers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareKey(pub u64);
 
@@ -94,7 +94,7 @@ pub enum Reply {
     Granted,
     /// All of the slice's memory is in use.
     Exhausted,
-    /// As [`Reply::Exhausted`], but memory of an ended process is not free yet: a later request may succeed.
+    /// As [`Reply::Exhausted`], but memory of an ended process is not free yet; a later request may fit.
     Later,
     /// No process of this slice exported memory of that key.
     Unknown,

@@ -1,4 +1,4 @@
-//! Enters what a driver exports and the table does not know, at its end, as unclassified: `make refresh-symbols`.
+//! Appends exports of a driver that the table lacks, as unclassified: `make refresh-symbols`.
 //!
 //!     refresh LIBRARY TABLE
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
-//! Enters the enumerators that a header declares and the table does not know, at its end, as unclassified, for each type
-//! that is in the table: `make refresh-symbols`.
+//! Appends enumerators of a header that the table lacks, as unclassified: `make refresh-symbols`.
+//!
+//! Only types that the table has already are read.
 //!
 //!     refresh_enumerators HEADER TABLE
 #![forbid(unsafe_code)]

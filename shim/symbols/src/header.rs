@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 /// An enumerator: the name of its type, its own name, its number.
 pub type Declared = (String, String, i64);
 
-/// What the names of types end in where they are declared, and in no table.
+/// Endings of type names in declarations, which tables omit.
 const ENDING: &str = "_enum";
 
-/// The enumerators of all types in a header, which may declare one several times. Constants whose name begins with a type
-/// of `prefixes` count as enumerators of that type.
+/// Enumerators of all types in a header, which may declare one several times.
+///
+/// Constants whose name begins with a type of `prefixes` count as enumerators of that type.
 pub fn enumerators(header: &str, prefixes: &BTreeSet<&str>) -> BTreeSet<Declared> {
     let mut found = BTreeSet::new();
     let mut within: Option<(String, i64)> = None;
@@ -36,7 +37,7 @@ fn is_of(name: &str, kind: &str) -> bool {
     name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('_'))
 }
 
-/// The text without what stands between comment marks, whose lines stay.
+/// The text without comments; their line breaks stay.
 fn without_comments(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

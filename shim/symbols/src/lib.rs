@@ -1,7 +1,7 @@
-//! Every name that the driver exports, and what the shim makes of it: data, and a reader for it.
+//! Every name that the driver exports and the shim's treatment of it: data, and a reader for it.
 //!
-//! Law: nothing is left out. A name that nobody has decided about is [`Class::Unclassified`], and a test of this
-//! crate fails until somebody has. The hooks are compared with the rows in `tranche-hooks`.
+//! Law: nothing is left out. A name without a decision is [`Class::Unclassified`], and a test of this crate fails
+//! until it has one. The tests of `tranche-hooks` compare the hooks with the rows.
 #![forbid(unsafe_code)]
 
 pub mod header;
@@ -11,21 +11,21 @@ use std::collections::BTreeSet;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSymbol};
 
-/// What the shim makes of a name.
+/// Treatment of a name by the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It is charged, refused, or answered as the slice wants it.
+    /// The call is charged, refused, or its result is rewritten for the slice.
     Governed,
-    /// It passes, and the books follow it.
+    /// The call passes, and the allocation ledger follows it.
     Observed,
-    /// It is not touched, because it ... (see [`reason`]).
+    /// The call passes untouched, for the reason of this key (see [`reason`]).
     Alone(&'static str),
-    /// Nobody has decided yet.
+    /// No decision yet; a test fails.
     Unclassified,
 }
 
 impl Class {
-    /// Whether the shim has a function of this name.
+    /// True if the shim has a function of this name.
     pub const fn is_hooked(self) -> bool {
         matches!(self, Self::Governed | Self::Observed)
     }
@@ -44,39 +44,39 @@ impl Class {
 /// A name that a library of the driver exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The name.
+    /// Name of the symbol, as `nm -D` lists it.
     pub name: &'static str,
-    /// What the shim makes of it.
+    /// Treatment of the symbol by the shim.
     pub class: Class,
 }
 
-/// What a name means to `cuGetProcAddress`.
+/// Result of `cuGetProcAddress` for one name, version and set of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The name that is asked for.
+    /// Name that a program passes to it.
     pub base: &'static str,
-    /// The lowest CUDA version that has the answer, such as 12040.
+    /// Lowest CUDA version with this result, such as 12040.
     pub since: u32,
-    /// The flags: 0, or 2 for per-thread default streams.
+    /// Flags that a program passes: 0, or 2 for per-thread default streams.
     pub flags: u64,
-    /// The function that is answered.
+    /// Symbol whose address is returned.
     pub symbol: &'static str,
 }
 
 /// An enumerator that decides about a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enumerator {
-    /// Its type.
+    /// Name of its C type.
     pub kind: &'static str,
-    /// Its name.
+    /// Name of the enumerator in the header.
     pub name: &'static str,
-    /// Its number.
+    /// Number of the enumerator in the header.
     pub number: u32,
-    /// What the shim makes of it, as the table's head explains.
+    /// Treatment by the shim, in the words that the head of the table explains.
     pub meaning: &'static str,
 }
 
-/// Meanings that an enumerator can have.
+/// Treatments that the table may name.
 pub const MEANINGS: [&str; 14] = [
     "device", "host", "located", "worst", "charged", "nested", "mapped", "shared", "layers", "bytes1",
     "bytes2", "bytes4", "free", "refused",
@@ -87,7 +87,7 @@ pub fn enumerators() -> impl Iterator<Item = Enumerator> {
     lines(include_str!("../data/enumerators.tsv")).filter_map(enumerator)
 }
 
-/// The exports of `libcuda.so.1`. A line that is no row has no class, which a test notices.
+/// Exports of `libcuda.so.1`. A malformed line becomes a row without a class, on which a test fails.
 pub fn cuda() -> impl Iterator<Item = Row> {
     lines(include_str!("../data/cuda.tsv")).filter_map(row)
 }
@@ -97,7 +97,7 @@ pub fn nvml() -> impl Iterator<Item = Row> {
     lines(include_str!("../data/nvml.tsv")).filter_map(row)
 }
 
-/// What `cuGetProcAddress` answers.
+/// Results of `cuGetProcAddress`, in the order of the table.
 pub fn versions() -> impl Iterator<Item = Version> {
     lines(include_str!("../data/versions.tsv")).filter_map(version)
 }
@@ -112,8 +112,9 @@ pub fn reasons() -> impl Iterator<Item = (&'static str, &'static str)> {
     lines(include_str!("../data/reasons.tsv")).filter_map(|line| line.split_once('\t'))
 }
 
-/// A name without what its variants append: `cuMemAlloc` of `cuMemAlloc_v2`, `cuLaunchKernel` of
-/// `cuLaunchKernel_ptsz`.
+/// A name without the endings of its variants.
+///
+/// `cuMemAlloc` of `cuMemAlloc_v2`, `cuLaunchKernel` of `cuLaunchKernel_ptsz`.
 pub fn base(name: &str) -> &str {
     let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
     match name.rsplit_once("_v") {
@@ -124,10 +125,10 @@ pub fn base(name: &str) -> &str {
     }
 }
 
-/// What a shared library exports: the names of its functions and variables.
+/// Names of the functions and variables that a shared library exports.
 ///
 /// # Errors
-/// If these are not the bytes of a 64-bit shared library.
+/// If `library` is not a 64-bit shared library.
 pub fn exports(library: &[u8]) -> Result<BTreeSet<String>, object::Error> {
     let file: ElfFile64<'_> = ElfFile64::parse(library)?;
     let exported = file.dynamic_symbols().filter(|symbol| !symbol.is_undefined() && symbol.is_global());

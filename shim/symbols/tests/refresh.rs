@@ -1,4 +1,4 @@
-//! What a newer driver brings is entered, once, and fails the table's own test until somebody decides about it.
+//! A newer driver's names are appended once, as unclassified, on which the table's own test fails.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Projects, and what is to be different of them.
+//! Projects and their changes: domain to wire and back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tranche_domain::jobs::{Affinity, Kind, MilliGpus, Project, ProjectChange, Pr
 use crate::convert::BadMessage;
 use crate::v1;
 
-/// A project that is to be made, or changed.
+/// A project to create or to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectWish {
-    /// Which.
+    /// Name of the project.
     pub name: ProjectName,
-    /// How it is to be.
+    /// Fields to set; absent ones keep their values, or get defaults in a new project.
     pub change: ProjectChange,
-    /// Whether the quotas together may be more than the node has.
+    /// Lets the sum of all quotas exceed the node's GPUs.
     pub beyond_capacity: bool,
 }
 
 impl ProjectWish {
-    /// The project that is to be made.
+    /// The project to create.
     ///
     /// # Errors
     /// If it has no quota.

@@ -1,4 +1,4 @@
-//! Jobs as they are handed in.
+//! Submissions of jobs: domain to wire and back.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn launch(
     if command.iter().any(zero) || zero(&workdir) || environment.iter().any(bad_variable) {
         return Err(BadMessage::Unprintable);
     }
-    // A map comes in any order.
+    // The wire's map has no order.
     environment.sort();
     Ok(Launch { command, environment, workdir })
 }

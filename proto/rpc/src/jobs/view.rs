@@ -1,4 +1,4 @@
-//! Jobs as they are seen.
+//! Views of jobs: domain to wire and back.
 
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::jobs::{JobState, JobView, Kind, MemberView, MilliGpus};
