@@ -1,5 +1,6 @@
-//! What physical memory is bound to besides addresses: multicast objects, logical endpoints, arrays that have no memory
-//! of their own. It stays charged while it is, whoever has released its handle.
+//! Bindings of physical memory to multicast objects, logical endpoints, and arrays without memory.
+//!
+//! Bound memory stays charged until it is unbound, even after the release of its handle.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -9,31 +10,31 @@ use crate::mark::{Behind, Mark, Marks};
 use crate::physical::{MAPPING, REFERENCE};
 use crate::table::{Cursor, Entry, Kind};
 
-/// What an entry's link says of a multicast object.
+/// Link of an entry that stands for a multicast object.
 pub(crate) const MULTICAST: u64 = 1 << 61;
 
-/// A place in an array, with the physical memory that is to be there or none.
+/// A region of an array, with the physical memory to map there, or none to unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// The array.
+    /// Handle of the array.
     pub array: u64,
-    /// Where in it, as the driver is told.
+    /// Region within the array, in the words of the driver's request.
     pub region: [u64; 5],
-    /// The handle of the memory.
+    /// Handle of the memory; `None` unmaps.
     pub memory: Option<u64>,
 }
 
-/// What is bound to a multicast object or an endpoint.
+/// Source of a binding to a multicast object or an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Physical memory by its handle.
     Handle(u64),
-    /// What is mapped around an address.
+    /// The physical memory that is mapped around an address.
     Address(u64),
 }
 
 impl Ledger<'_> {
-    /// A multicast object is there. It takes nothing itself, and keeps what is bound to it.
+    /// Enters a new multicast object. It takes no memory itself, and keeps memory bound to it charged.
     pub fn multicast_made(&self, object: u64) {
         let Some(device) = DeviceSlot::new(0) else { return };
         let entry = Entry { detail: REFERENCE, link: MULTICAST, ..self.entry(device, Units::ZERO) };
@@ -63,16 +64,17 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Memory is at a place; gives what was there before. A binding that finds no room in the table keeps its memory
-    /// charged: too much, never too little.
+    /// Enters the memory of a place and returns the entry before it.
+    ///
+    /// A binding that finds no room in the table keeps its memory charged: too much, never too little.
     fn enter_binding(&self, place: u64, object: u64, handle: u64, device: DeviceSlot) -> Option<Entry> {
         let entry = Entry { detail: object, link: handle, ..self.entry(device, Units::ZERO) };
         self.few.put(Kind::Binding, place, entry).unwrap_or(None)
     }
 
-    /// Lets `driver` map physical memory into arrays that have none of their own, or take it out of them, in the
-    /// order of a stream. What is taken out or replaced stays charged until the stream has come to it, which `mark`
-    /// shows.
+    /// Lets `driver` map physical memory into arrays, or unmap it, in the order of a stream.
+    ///
+    /// Unmapped and replaced memory stays charged until the stream has reached the operation, which `mark` shows.
     pub fn map_tiles<E>(
         &self,
         tiles: impl Iterator<Item = Tile> + Clone,
@@ -97,7 +99,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// It has another name from now on, as there may be something at its place again before it has left.
+    /// Renames the entry of leaving memory: its place may be taken again before the stream reaches it.
     fn tile_leaves(&self, place: u64, gone: Entry, marks: &impl Marks, mark: impl Fn() -> Mark) {
         let name = self::place(&[place, gone.serial]);
         if self.few.put(Kind::Binding, name, gone).is_ok() {
@@ -105,7 +107,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// An array or an endpoint is no more, and what was bound to it is free of it.
+    /// Ends all bindings of an array or an endpoint that has been destroyed.
     pub fn unbind_all(&self, object: u64) {
         let bound = |kind: Kind, entry: &Entry| kind == Kind::Binding && entry.detail == object;
         let mut cursor = Cursor::default();
@@ -114,7 +116,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Lets `driver` unbind what is at a place in a multicast object.
+    /// Lets `driver` unbind the memory of a place in a multicast object.
     pub fn unbind<E>(
         &self,
         (object, offset): (u64, u64),
@@ -139,7 +141,7 @@ impl Tile {
     }
 }
 
-/// The key of a place in something that memory is bound to: so many bits of a hash that no two are ever alike.
+/// Key of a place within an object: a hash of its words, wide enough that two places never share one.
 fn place(words: &[u64]) -> u64 {
     let mix = |hash: u64, word: &u64| {
         let hash = (hash ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);

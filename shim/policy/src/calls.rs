@@ -1,17 +1,18 @@
-//! Calls under way and ends of contexts, ordered: neither happens while the other does.
+//! Order of calls under way and ends of contexts: neither happens while the other does.
 //!
-//! An allocation belongs to a context. Were that to end between the charge and the entry in the ledger, the charge
-//! would go back while the driver still allocates, or stay when the driver holds nothing any more. Therefore a call
-//! announces its context before it looks up whose the allocation is, and an end of a context announces itself, waits
-//! for the calls announced before it, and only then has the driver end the context. A call that comes meanwhile waits
-//! until the end is over. Frees, queries and synchronisation announce nothing and wait for nothing.
+//! An allocation belongs to a context. If the context ended between the charge and the entry in the ledger, the
+//! charge would be released while the driver still allocates, or stay when the driver holds nothing any more.
+//! Therefore a call announces its context before it looks up the owner of its allocation, and an end of a context
+//! announces itself, waits for the calls announced before it, and only then lets the driver end the context. A call
+//! that comes meanwhile waits until the end is over. Frees, queries and synchronisation announce nothing and wait for
+//! nothing.
 //!
 //! Laws:
-//! - Both announce first and look second, with a full barrier between. On the side of the calls, of which there are
+//! - Both announce first and read second, with a full barrier between. On the side of the calls, of which there are
 //!   many, that is a plain store to a line of the thread's own; the end, which is rare, makes all threads of the
 //!   process pass a barrier (`membarrier`). Where the kernel has none, calls pay for a barrier of their own.
-//! - Both wait a bounded time. A call is then refused. An end goes on, and what it gives back leaves out whatever a
-//!   call could still be using: charged too much, never too little.
+//! - Both wait a bounded time. A call is then refused. An end proceeds, and leaves charged what a call could still
+//!   be using: too much, never too little.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicU64, compiler_fence, fence};
@@ -26,14 +27,15 @@ use crate::table::Kind;
 /// Makes every other thread of the process pass a full barrier.
 pub type Barrier = fn();
 
-/// How long a call waits for the end of a context, and an end for calls, in nanoseconds: longer than a call may wait
-/// for the daemon.
+/// Longest wait of a call for the end of a context, and of an end for calls, in nanoseconds.
+///
+/// Longer than a call may wait for the daemon.
 pub const ORDER_PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Lines for threads. More threads than lines share a count instead.
+/// Number of lines for threads. Threads beyond it share a count.
 const LINES: usize = 512;
 const LINE_WORDS: usize = 8;
-/// Lines that are looked at for a thread.
+/// Lines tried for a thread, from the one of its hash on.
 const PROBES: usize = 16;
 /// Ends of contexts at a time; further ones wait.
 const ENDS: usize = 15;
@@ -47,7 +49,7 @@ const ANNOUNCED: usize = 1;
 /// Set in the announcement of a whole device, below which is its number.
 const DEVICE: u64 = 1 << 63;
 
-/// What a call or an end announces: a context, or a device for all that concerns its primary context.
+/// Announcement of a call or an end: a context, or a device for all that concerns its primary context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced(u64);
 
@@ -61,7 +63,7 @@ impl Announced {
     }
 }
 
-/// The words of the order.
+/// The words of the order, within the ledger's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order<'a> {
     words: &'a [AtomicU64; WORDS],
@@ -78,7 +80,7 @@ impl<'a> Order<'a> {
         &self.words[..ENDS]
     }
 
-    /// How many calls are under way whose thread has no line.
+    /// Number of calls under way whose thread has no line.
     fn others(self) -> &'a AtomicU64 {
         &self.words[ENDS]
     }
@@ -88,7 +90,7 @@ impl<'a> Order<'a> {
         self.words[ENDS + 1..].as_chunks().0
     }
 
-    /// The word in which a thread announces.
+    /// The word in which a thread announces its call.
     #[inline(always)]
     fn line(self, thread: u64) -> Option<&'a AtomicU64> {
         let first = (thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize % LINES;
@@ -96,7 +98,8 @@ impl<'a> Order<'a> {
         if line[THREAD].load(Relaxed) == thread { Some(&line[ANNOUNCED]) } else { self.find(thread, first) }
     }
 
-    /// Lines are never given back. A thread that has the number of one that is gone has its line as well.
+    /// Assigns a line to a thread. Lines stay assigned: a thread with the number of an ended one has its line as
+    /// well.
     #[cold]
     #[inline(never)]
     fn find(self, thread: u64, first: usize) -> Option<&'a AtomicU64> {
@@ -115,7 +118,7 @@ impl<'a> Order<'a> {
         None
     }
 
-    /// Between what a call announces and what it looks at.
+    /// Barrier between the announcement of a call and its read of ends.
     #[inline(always)]
     fn call_barrier(self) {
         match self.barrier {
@@ -124,7 +127,7 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Between what an end announces and what it looks at.
+    /// Barrier between the announcement of an end and its reads of calls.
     fn end_barrier(self) {
         fence(SeqCst);
         if let Some(barrier) = self.barrier {
@@ -138,7 +141,7 @@ impl<'a> Order<'a> {
 #[derive(Debug)]
 pub struct Call<'a> {
     word: &'a AtomicU64,
-    /// Whether the word counts calls rather than belonging to the thread.
+    /// True if the word counts calls rather than belonging to the thread.
     counted: bool,
 }
 
@@ -158,7 +161,7 @@ impl Drop for Call<'_> {
 #[derive(Debug)]
 pub struct End<'a> {
     place: Option<&'a AtomicU64>,
-    /// Whether no call is under way that it concerns.
+    /// True if no call under way concerns the context.
     pub(crate) is_alone: bool,
     _hush: Hush<'a>,
 }
@@ -196,11 +199,11 @@ impl<'a> Ledger<'a> {
                 word.store(what.0, Relaxed);
                 Call { word, counted: false }
             }
-            // The driver has called the program back, which calls again; or there are too many threads.
+            // A callback of the driver has called again, or there are too many threads.
             _ => count(order.others()),
         };
         order.call_barrier();
-        // As long as contexts end nowhere, that is all.
+        // While no context ends, that is all.
         if self.hushes().load(Acquire) == 0 { Ok(call) } else { self.wait_for_ends(call, what, daemon) }
     }
 
@@ -244,7 +247,7 @@ impl<'a> Ledger<'a> {
         self.order().ends().iter().any(concerns)
     }
 
-    /// Whether the end of one concerns calls in the other.
+    /// True if the end of one concerns calls in the other.
     fn concerns(&self, end: Announced, call: Announced) -> bool {
         if end == call {
             return true;
@@ -281,7 +284,7 @@ impl<'a> Ledger<'a> {
             daemon.now_ns() < deadline_ns
         };
         let order = self.order();
-        // The destruction of nothing is the driver's to refuse.
+        // The destruction of no context is the driver's to refuse.
         let free = || {
             let claim = |place: &&AtomicU64| place.compare_exchange(0, what.0, SeqCst, SeqCst).is_ok();
             order.ends().iter().find(claim)
@@ -302,7 +305,7 @@ impl<'a> Ledger<'a> {
                 is_alone = in_time();
             }
         }
-        // What these concern is not known.
+        // The contexts of these calls are not known.
         while is_alone && order.others().load(Acquire) > 0 {
             is_alone = in_time();
         }

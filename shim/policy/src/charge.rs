@@ -1,4 +1,4 @@
-//! Charging: credit in hand first, then what the slice can still have, then the daemon.
+//! Charging: from the process's credit first, then within the slice's cap by a request to the daemon.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,93 +9,95 @@ use tranche_shm::message::ShareKey;
 use tranche_shm::usage::{Counter, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
-/// How long a daemon that does not answer is waited for before a charge is refused, in nanoseconds.
+/// Longest wait for a daemon that does not reply before a charge is refused, in nanoseconds.
 pub const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// How often credit that the daemon granted may be taken by another thread before we give up.
+/// Attempts of a charge whose fresh credit is taken by another thread.
 const ROUNDS: u32 = 64;
 
-/// The daemon, as seen from a process of a slice.
+/// The daemon, as a process of a slice reaches it.
 pub trait Daemon {
-    /// Asks once for credit that covers `want`; comes back at the latest at `deadline_ns`. Before it comes back with
-    /// [`Answer::Later`], other threads have had their chance to ask.
+    /// Sends one request for credit that covers `want`; returns at `deadline_ns` at the latest.
+    ///
+    /// Before it returns [`Answer::Later`], other threads have had their chance to send a request.
     fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer;
-    /// Says something about memory that several processes hold. A daemon that keeps no account of such memory
-    /// knows none.
+    /// Reports a change of memory that several processes hold.
+    ///
+    /// A daemon without an account of such memory knows none.
     fn share(&self, _say: Share, _deadline_ns: u64) -> Shared {
         Shared::Unknown
     }
-    /// A clock that only goes forward, in nanoseconds.
+    /// Monotonic clock, in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Waits a little before asking again.
+    /// Waits a little before the next request.
     fn pause(&self);
 }
 
-/// What came of asking.
+/// Result of a request for credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The credit word holds more now.
     Granted,
-    /// The slice's memory is all in use.
+    /// All of the slice's memory is in use.
     Exhausted,
-    /// It is, but somebody has just ended whose memory is not free yet; asking again may help.
+    /// As `Exhausted`, but memory of an ended process is not free yet; a later request may fit.
     Later,
-    /// Nobody answered; asking again may help.
+    /// No reply came; a later request may succeed.
     Away,
-    /// The daemon does not want this process; asking again is of no use.
+    /// The daemon refuses this process; further requests are useless.
     Refused,
 }
 
-/// What a process says about memory that several may hold.
+/// Report about memory that several processes may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Others may open what it is charged this much for.
+    /// The process exports memory for which it is charged this much.
     Export(DeviceSlot, ShareKey, Units),
-    /// It opens what somebody exported.
+    /// The process opens exported memory.
     Import(ShareKey),
-    /// It holds it no more.
+    /// The process has closed exported memory.
     Drop(ShareKey),
 }
 
-/// What came of it.
+/// Result of a report about shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
-    /// So it is.
+    /// The daemon has carried it out.
     Noted,
     /// The daemon knows of no such memory in this slice.
     Unknown,
-    /// Nobody answered; asking again may help.
+    /// No reply came; a later report may succeed.
     Away,
 }
 
-/// A charge that is not made: to the program, the device is out of memory.
+/// Error of a refused charge; the program receives CUDA_ERROR_OUT_OF_MEMORY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// What a slice has of a device, in bytes.
+/// Memory of a slice on one device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryView {
-    /// The cap.
+    /// Memory cap in bytes.
     pub total: u64,
-    /// What the slice's processes are charged.
+    /// Charge of all processes of the slice, in bytes.
     pub used: u64,
-    /// The rest, never below zero.
+    /// `total` less `used`, at least 0.
     pub free: u64,
 }
 
-/// A process in its slice: the two regions and its place in them.
+/// A process in its slice: the two regions and its slot in them.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenant<'a> {
-    /// What the slice may have.
+    /// Control region of the slice, with its caps.
     pub control: Control<'a>,
-    /// What its processes hold.
+    /// Usage region of the slice, with its credit words.
     pub usage: Usage<'a>,
-    /// Which of them we are.
+    /// Slot of this process in both regions.
     pub slot: Slot,
 }
 
 impl<'a> Tenant<'a> {
-    /// Charges `units`, or says that the slice cannot have them.
+    /// Charges `units`, or fails where the slice has no room for them.
     #[inline(always)]
     pub fn charge(
         self,
@@ -112,10 +114,10 @@ impl<'a> Tenant<'a> {
         Ok(Reservation { tenant: self, device, units })
     }
 
-    /// Apart, so that the way through [`Tenant::charge`] that nearly all charges take is short.
+    /// A function of its own, to keep the common path of [`Tenant::charge`] short.
     #[cold]
     fn charge_by_asking(self, device: DeviceSlot, units: Units, daemon: &impl Daemon) -> Result<(), Refused> {
-        // What costs nothing does not wait for a slice to be within its cap.
+        // An empty charge does not wait for a slice to be within its cap.
         if units == Units::ZERO {
             return Ok(());
         }
@@ -139,7 +141,7 @@ impl<'a> Tenant<'a> {
         Err(Refused)
     }
 
-    /// Gives back what was charged; credit too while the slice is over its cap.
+    /// Releases a charge, and returns its credit too while the slice is over its cap.
     #[inline(always)]
     pub fn release(self, device: DeviceSlot, units: Units) {
         point("release: begin");
@@ -153,24 +155,24 @@ impl<'a> Tenant<'a> {
         point("release: end");
     }
 
-    /// What the slice has of a device.
+    /// Memory of the slice on a device, at about one instant.
     pub fn view(self, device: DeviceSlot) -> MemoryView {
         let total = self.control.cap_bytes(device);
         let used = self.usage.used(self.control, device).bytes();
         MemoryView { total, used, free: total.saturating_sub(used) }
     }
 
-    /// What another process of the slice, or this one, is charged.
+    /// Charge of one process of the slice on a device, in bytes.
     pub fn used_by(self, slot: Slot, device: DeviceSlot) -> u64 {
         self.usage.credit(slot, device).load().used.bytes()
     }
 
-    /// Counts an event for the operator.
+    /// Adds one to a counter of this process.
     pub fn count(self, counter: Counter) {
         self.usage.counter(self.slot, counter).fetch_add(1, Relaxed);
     }
 
-    /// Shows that something was charged. Threads may overwrite each other's step; it moves all the same.
+    /// Changes [`Counter::Charges`]. Threads may overwrite each other's step; the word changes all the same.
     #[inline(always)]
     fn stir(self) {
         let charges = self.usage.counter(self.slot, Counter::Charges);
@@ -182,29 +184,33 @@ impl<'a> Tenant<'a> {
         self.usage.credit(self.slot, device)
     }
 
-    /// Credit in hand is good unless the slice was shrunk below what it holds: then the daemon decides.
+    /// True if credit may be used without the daemon: the slice is not over its cap.
     #[inline(always)]
     fn may_spend_freely(self, device: DeviceSlot) -> bool {
         !self.control.over_cap(device)
     }
 
-    /// Whether what the slice's processes hold leaves no room, so that asking would be in vain. Of what the dead held
-    /// the daemon knows better.
+    /// True if the slice's use leaves no room, so that a request would be refused.
+    ///
+    /// Use by ended processes is left to the daemon, which knows when their memory is free.
     fn excluded(self, device: DeviceSlot, units: Units) -> bool {
         let cap = Units::within(self.control.cap_bytes(device));
         let full = self.usage.used(self.control, device).checked_add(units).is_none_or(|sum| sum > cap);
         full && !self.is_any_departing()
     }
 
-    /// By the daemon's clock alone: this process may be in another time namespace. Where the daemon has died it stays as it
-    /// was, and the next one puts it right.
+    /// True while memory of an ended process may become free.
+    ///
+    /// By the daemon's clock alone, because this process may be in another time namespace. After the death of a
+    /// daemon the word stays as it was until the next daemon sets it.
     fn is_any_departing(self) -> bool {
         let until_ns = self.control.departing_until_ns();
         until_ns != 0 && self.control.heartbeat_ns() < until_ns
     }
 
-    /// Asks until there is an answer or patience ends, which began with the charge; says whether to try the charge
-    /// again.
+    /// Requests credit until a final reply or the end of [`PATIENCE_NS`] since the charge began.
+    ///
+    /// Returns true if the charge is worth another attempt.
     fn ask(self, device: DeviceSlot, want: Units, daemon: &impl Daemon, began_ns: u64) -> bool {
         let deadline_ns = began_ns.saturating_add(PATIENCE_NS);
         self.count(Counter::Asked);
@@ -229,7 +235,7 @@ impl<'a> Tenant<'a> {
     }
 }
 
-/// Charged memory that nobody holds yet: kept by saying so, otherwise given back when dropped.
+/// A charge without an entry yet: kept by [`Reservation::keep`], otherwise released when dropped.
 #[must_use = "what is not kept is given back at once"]
 #[derive(Debug)]
 pub struct Reservation<'a> {
@@ -239,18 +245,19 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Where it is.
+    /// Device of the charge.
     pub fn device(&self) -> DeviceSlot {
         self.device
     }
 
-    /// How much it is.
+    /// Amount of the charge, in units.
     pub fn units(&self) -> Units {
         self.units
     }
 
-    /// Makes the reservation at least `units`. When that is refused, it stays as it was, for as long as the driver may
-    /// hold what it is for.
+    /// Raises the reservation to at least `units`.
+    ///
+    /// If that is refused, it stays as it was, because the driver may still hold the memory that it covers.
     #[inline(always)]
     pub fn grow(&mut self, units: Units, daemon: &impl Daemon) -> Result<(), Refused> {
         let missing = units.saturating_sub(self.units);
@@ -262,12 +269,12 @@ impl Reservation<'_> {
         Ok(())
     }
 
-    /// Keeps `units` charged, from now on somebody else's to give back; the rest goes back at once.
+    /// Keeps `units` charged, for the caller to release later; the rest is released at once.
     #[inline(always)]
     pub fn keep(mut self, units: Units) {
         point("reservation: keep");
         self.units = self.units.saturating_sub(units);
-        // Mostly there is none, and then dropping is not worth a call.
+        // Mostly the rest is zero, which is not worth a call.
         if self.units == Units::ZERO {
             core::mem::forget(self);
         }

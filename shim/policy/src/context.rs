@@ -1,4 +1,4 @@
-//! Contexts: the driver takes memory for each by itself, so a calibrated reserve is charged before it is made.
+//! Contexts: a calibrated reserve is charged before the driver makes one, for the memory that it takes.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -10,12 +10,12 @@ use crate::charge::{Daemon, Refused};
 use crate::ledger::{Denied, Ledger, Owner};
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// How a context came to be, which decides what ends it.
+/// Origin of a context, which decides what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
-    /// By the device's primary context, or by a way that we did not see. One reserve is charged for all of them.
+    /// The device's primary context, or one of unknown origin. One reserve is charged for all of them.
     Primary = 1,
-    /// By the program; each has a reserve of its own.
+    /// Created by the program; each has a reserve of its own.
     Created,
 }
 
@@ -48,14 +48,15 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Who owns what is allocated in `context`, if we know it.
+    /// Owner of allocations in `context`; `None` if the context has no entry.
     #[inline(always)]
     pub fn known_owner(&self, context: u64) -> Option<Owner> {
         self.few.serial(Kind::Context, context).map(Owner)
     }
 
-    /// Who owns what is allocated in `context`. One that we did not see made counts as primary: its reserve is
-    /// charged now.
+    /// Owner of allocations in `context`.
+    ///
+    /// A context without an entry counts as primary, and its reserve is charged now.
     #[inline(always)]
     pub fn owner(&self, context: u64, device: DeviceSlot, daemon: &impl Daemon) -> Result<Owner, Refused> {
         match self.known_owner(context) {
@@ -70,7 +71,7 @@ impl Ledger<'_> {
         Ok(self.primary_opened(context, device))
     }
 
-    /// The device's primary context is there. Its address may have been another's before: that one is gone.
+    /// Enters a device's primary context. If another context had its address before, that one has ended.
     pub fn primary_opened(&self, context: u64, device: DeviceSlot) -> Owner {
         let entry = Entry { detail: Made::Primary as u64, ..self.entry(device, Units::ZERO) };
         let known = |before: &Entry| before.detail == Made::Primary as u64;
@@ -118,7 +119,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// `alias` is another name of the context that `context` names, and ends with it.
+    /// Enters `alias` as another name of `context`, which ends with it.
     pub fn context_alias(&self, context: u64, alias: u64) {
         let Some(entry) = self.few.find(Kind::Context, context) else { return };
         let _ = self.few.change(Kind::Context, alias, |known| {
@@ -127,7 +128,7 @@ impl Ledger<'_> {
         });
     }
 
-    /// Lets `driver` destroy a context while no call is under way in it, then gives back what went with it.
+    /// Lets `driver` destroy a context while no call is under way in it, then releases its charges.
     pub fn close<E>(
         &self,
         thread: u64,
@@ -148,8 +149,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Lets `driver` do what may end the primary context of `device` while no call is under way in that, and gives
-    /// back what went with it if `is_gone` afterwards.
+    /// Lets `driver` run what may end the primary context of `device`, while no call is under way in it.
+    ///
+    /// Its charges are released if `is_gone` returns true afterwards.
     pub fn close_primary<E>(
         &self,
         thread: u64,
@@ -168,7 +170,7 @@ impl Ledger<'_> {
                 self.work_gone(context);
                 self.forget_owner(Owner(entry.serial));
             }
-            // A call that was not waited for may be about to make a context: that is charged already.
+            // A call that outlasted the wait may be about to make a context, whose reserve is charged already.
             if end.is_alone {
                 self.end_reserve(device);
             }
@@ -176,17 +178,17 @@ impl Ledger<'_> {
         done
     }
 
-    /// Whether a context may be a device's primary one: the program has created no such context.
+    /// True if a context may be a device's primary one: the program has created no such context.
     pub fn may_be_primary(&self, context: u64) -> bool {
         self.few.find(Kind::Context, context).is_none_or(|entry| entry.detail == Made::Primary as u64)
     }
 
-    /// The device of a context that we know.
+    /// Device of a context; `None` if the context has no entry.
     pub fn context_device(&self, context: u64) -> Option<DeviceSlot> {
         self.few.find(Kind::Context, context).map(|entry| entry.device)
     }
 
-    /// Gives the reserve of the primary context back if there is none on the device.
+    /// Releases the reserve of the primary context if there is none on the device.
     fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
         let primary = |kind: Kind, entry: &Entry| kind == Kind::Context && self.is_primary_of(device, entry);
@@ -202,7 +204,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Whether an entry of [`Kind::Context`] is the primary one of `device`.
+    /// True if an entry of [`Kind::Context`] is the primary one of `device`.
     pub(crate) fn is_primary_of(&self, device: DeviceSlot, entry: &Entry) -> bool {
         entry.device == device && entry.detail == Made::Primary as u64
     }
@@ -228,7 +230,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// All that was under way in a context is over.
+    /// Ends all work that was under way in an ended context.
     fn work_gone(&self, context: u64) {
         self.graphs_gone(context);
         self.marks_gone(context);
@@ -238,7 +240,7 @@ impl Ledger<'_> {
         self.tenant.control.limits(device).context
     }
 
-    /// What of the charge is for contexts is shown to whoever looks at the slice.
+    /// Adds to the part of the charge that the usage region shows as contexts.
     fn show_more(&self, device: DeviceSlot, units: Units) {
         let shown = self.tenant.usage.context(self.tenant.slot, device);
         let _ = shown.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_add(units.get().into())));

@@ -1,40 +1,40 @@
-//! How much device memory a request takes, in the driver's granularity.
+//! Size of a request for device memory, in the driver's granularity.
 
 use tranche_shm::credit::Units;
 
 /// Bytes in a block, the granularity in which the driver takes device memory.
 pub const BLOCK_BYTES: u64 = 2 << 20;
-/// The same as credit.
+/// A block in units of credit.
 pub const BLOCK: Units = Units::within(BLOCK_BYTES);
 
-/// The most blocks that credit can express.
+/// Largest number of blocks that credit can express.
 const MOST_BLOCKS: u64 = (Units::MAX.get() / BLOCK.get()) as u64;
 
-/// Pitches are multiples of at most this on every device known; what the driver really chose is charged after.
+/// Largest granularity of pitches on known devices, in bytes. The driver's choice is charged afterwards.
 const PITCH_BYTES: u64 = 512;
 
-/// What a request takes.
+/// Device memory that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Shares blocks with other small allocations.
     Packed {
-        /// Its size, less than a block.
+        /// Size in bytes, less than a block.
         bytes: u64,
     },
-    /// Has whole blocks to itself.
+    /// Takes whole blocks of its own.
     Whole {
-        /// These blocks as credit.
+        /// Size of these blocks as credit, in units.
         units: Units,
     },
 }
 
 impl Extent {
-    /// Of a plain allocation; nothing when it is beyond what a credit word can express (16 TiB).
+    /// Extent of a plain allocation of `bytes`; `None` beyond 16 TiB, the range of a credit word.
     pub const fn plain(bytes: u64) -> Option<Self> {
         if bytes < BLOCK_BYTES { Some(Self::Packed { bytes }) } else { Self::blocks(bytes) }
     }
 
-    /// Of memory that is never packed with other memory.
+    /// Extent of memory that never shares a block.
     #[inline(always)]
     pub const fn blocks(bytes: u64) -> Option<Self> {
         let blocks = bytes.div_ceil(BLOCK_BYTES);
@@ -44,8 +44,7 @@ impl Extent {
         }
     }
 
-    /// What has to be in hand before the driver is called. A request for no bytes needs nothing: the driver
-    /// refuses it.
+    /// Credit needed before the driver is called; zero for a request of no bytes, which the driver refuses.
     pub const fn worst(self) -> Units {
         match self {
             Self::Packed { bytes: 0 } => Units::ZERO,
@@ -60,12 +59,12 @@ impl Extent {
 pub struct Pitched {
     /// Width of a row in bytes.
     pub width: u64,
-    /// Number of rows.
+    /// Number of rows, in the program's request.
     pub height: u64,
 }
 
 impl Pitched {
-    /// The most it takes before the pitch is known; nothing on overflow.
+    /// Upper bound of its size in bytes, before the pitch is known; `None` on overflow.
     pub const fn bytes(self) -> Option<u64> {
         match self.width.checked_next_multiple_of(PITCH_BYTES) {
             Some(pitch) => pitch.checked_mul(self.height),
@@ -74,7 +73,7 @@ impl Pitched {
     }
 }
 
-/// The shape of an array or, with several levels, of a mipmapped array.
+/// Shape of an array or, with several levels, of a mipmapped array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArrayShape {
     /// Elements in a row.
@@ -97,8 +96,9 @@ impl ArrayShape {
     const SPARSE: u32 = 0x40;
     const DEFERRED: u32 = 0x80;
 
-    /// What `levels` levels of it take, each half as large as the one before; nothing on overflow. Sparse and
-    /// deferred arrays take no memory of their own: it is mapped into them.
+    /// Size of `levels` levels in bytes, each half as large as the one before; `None` on overflow.
+    ///
+    /// Zero for sparse and deferred arrays: their memory is mapped into them.
     pub fn bytes(self, levels: u32) -> Option<u64> {
         if self.flags & (Self::SPARSE | Self::DEFERRED) != 0 {
             return Some(0);
@@ -115,8 +115,10 @@ impl ArrayShape {
     }
 }
 
-/// Bytes in an element. Of formats that pack, compress or name their channels, and of unknown ones, at least the widest:
-/// four channels of two bytes in one element, whatever number of channels is stated.
+/// Bytes in an element.
+///
+/// For formats that pack, compress or name their channels, and for unknown ones, at least the widest: four channels
+/// of two bytes in one element, whatever number of channels is stated.
 fn element_bytes(format: u32, channels: u32) -> Option<u64> {
     let channels = u64::from(channels.max(1));
     match format {

@@ -1,9 +1,9 @@
 //! Memory nodes of graphs: charged before a graph runs, by the most that all graphs can hold together.
 //!
-//! A graph that is ready to run has fixed addresses for its memory nodes, so however often it runs it holds at
-//! most what they add up to. The driver backs them from a pool of its own per device and keeps what was freed
-//! until `cuDeviceGraphMemTrim`. Running graphs may hold all of theirs; graphs that are known to have ended
-//! hold no more than the driver says is in use; and what the driver keeps is charged in any case.
+//! A graph that is ready to run has fixed addresses for its memory nodes, so however often it runs it holds at most
+//! their sum. The driver backs them from a pool of its own per device and keeps freed memory until
+//! `cuDeviceGraphMemTrim`. Running graphs may hold all of theirs; graphs that are known to have ended hold at most
+//! what the driver reports as used; and the pool's reserved memory is charged in any case.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -14,18 +14,19 @@ use crate::ledger::{Denied, Ledger};
 use crate::mark::{Mark, Marks};
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// An entry of [`Kind::Graph`] has in its detail one of these or, while it may be running, the context; then its
-/// link is the event that marks its end.
+/// Detail of an entry of [`Kind::Graph`] that never ran.
+///
+/// One that may be running has its context there, and in its link the event that marks its end.
 const NEVER_RAN: u64 = 0;
 const ENDED: u64 = 1;
 /// Marks the key of a graph that was destroyed while it may have been running; no address has it.
 const DESTROYED: u64 = 1 << 63;
 
-/// What the driver says of the memory behind graphs on a device, in bytes; nothing when it cannot say.
+/// The driver's figures of the memory behind graphs on a device, in bytes; `None` where it has none.
 pub trait GraphUse: Marks {
-    /// What it keeps.
+    /// Bytes that the driver's pool for graphs keeps.
     fn reserved(&self, device: DeviceSlot) -> Option<u64>;
-    /// What of that graphs have allocated.
+    /// Bytes of it that graphs have allocated.
     fn used(&self, device: DeviceSlot) -> Option<u64>;
     /// The step in which it grows, at least a block.
     fn step(&self, _device: DeviceSlot) -> Units {
@@ -34,14 +35,14 @@ pub trait GraphUse: Marks {
 }
 
 impl Ledger<'_> {
-    /// A graph is ready to run, and its memory nodes take `units` on `device`.
+    /// Enters a graph that is ready to run, whose memory nodes take `units` on `device`.
     pub fn graph_ready(&self, graph: u64, device: DeviceSlot, units: Units) -> Result<(), Full> {
         self.graph_gone(graph, device);
         let entry = Entry { detail: NEVER_RAN, ..self.entry(device, units) };
         self.few.put(Kind::Graph, key(graph, device), entry).map(drop)
     }
 
-    /// Charges what `graph` may come to hold and lets `driver` run it in a context; `mark` puts a mark behind it.
+    /// Charges the memory of `graph` and lets `driver` launch it; `mark` puts a mark behind it.
     pub fn launch_graph<E>(
         &self,
         graph: u64,
@@ -61,7 +62,7 @@ impl Ledger<'_> {
         launched
     }
 
-    /// A context is no more: its graphs have ended, and their marks are gone with it.
+    /// Ends all graphs of a context that has ended, and their marks with it.
     pub(crate) fn graphs_gone(&self, context: u64) {
         let of_context = |kind: Kind, entry: &Entry| kind == Kind::Graph && entry.detail == context;
         let mut cursor = Cursor::default();
@@ -71,12 +72,12 @@ impl Ledger<'_> {
         }
     }
 
-    /// The program destroyed a graph on all devices. What it allocated and nobody freed is there still.
+    /// Ends a graph that the program destroyed on all devices. Memory that it allocated without a free stays.
     pub fn graph_destroyed(&self, graph: u64) {
         self.devices().for_each(|device| self.graph_gone(graph, device));
     }
 
-    /// Lowers the charge to what graphs can hold now, or raises it to what the driver is seen to keep.
+    /// Lowers the charge to what graphs can hold now, or raises it to what the driver keeps.
     pub fn settle_graphs(&self, daemon: &impl Daemon, keeps: &impl GraphUse) {
         for device in self.devices() {
             let _turn = self.device_lock(device).acquire();
@@ -118,7 +119,7 @@ impl Ledger<'_> {
         self.raise_graphs(device, self.graph_bound(device, keeps), daemon).inspect_err(|_| {
             let _ = self.few.change(Kind::Graph, key, |_| before);
         })?;
-        // Launches of one graph run one after the other: the mark of this one will do for both.
+        // Launches of one graph run one after the other: the mark of this one stands for both.
         before.into_iter().for_each(|before| end(&before, keeps));
         Ok(())
     }
@@ -135,7 +136,7 @@ impl Ledger<'_> {
         before.into_iter().for_each(|before| end(&before, marks));
     }
 
-    /// Finds out which graphs have ended. The caller holds the device's lock.
+    /// Finds graphs that have ended, by their marks. The caller holds the device's lock.
     fn notice_ended(&self, device: DeviceSlot, marks: &impl Marks) {
         let marked = |kind: Kind, entry: &Entry| {
             kind == Kind::Graph && entry.device == device && entry.detail > ENDED && entry.link != 0
@@ -149,7 +150,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// A graph has ended. The caller holds the device's lock.
+    /// Marks a graph as ended. The caller holds the device's lock.
     fn graph_ended(&self, key: u64, seen: &Entry) {
         if key & DESTROYED != 0 {
             return self
@@ -178,7 +179,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// The most that the driver can come to keep before the next launch.
+    /// Upper bound of the driver's memory for graphs until the next launch.
     fn graph_bound(&self, device: DeviceSlot, keeps: &impl GraphUse) -> Units {
         let (mut running, mut ended) = (0u64, 0u64);
         let mut cursor = Cursor::default();
@@ -212,8 +213,9 @@ impl Ledger<'_> {
         }
     }
 
-    /// What a graph that is no more has left allocated is not known one by one, only that it is no more than
-    /// this. The caller holds the device's lock.
+    /// Counts the memory that a destroyed graph may have left allocated, at most its bound.
+    ///
+    /// The driver does not report it one by one. The caller holds the device's lock.
     fn orphan(&self, gone: Entry) {
         let _ = self.few.change(Kind::GraphMemory, name(gone.device), |entry| {
             entry.map(|entry| Entry { detail: entry.detail.saturating_add(gone.units.get().into()), ..entry })
@@ -225,7 +227,7 @@ impl Ledger<'_> {
     }
 }
 
-/// The mark of a graph, if it has one, is of no more use.
+/// Ends the mark of a graph, if it has one.
 fn end(entry: &Entry, marks: &impl Marks) {
     if entry.detail > ENDED && entry.link != 0 {
         marks.end(entry.link);

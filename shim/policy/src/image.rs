@@ -1,36 +1,36 @@
-//! How much device memory an image of device code takes, as far as the image says.
+//! Device memory that an image of device code takes, as far as the image shows it.
 //!
-//! PTX, ELF and fat binaries are read just far enough to find their global variables; where a member of a fat
-//! binary is compressed, its variables are not seen. An image comes from the program and may be anything: what
-//! makes no sense has no bound, and does not fit.
+//! PTX, ELF and fat binaries are read just far enough to find their global variables; variables of a compressed
+//! member of a fat binary are not found. An image comes from the program and may be anything: a malformed one has no
+//! bound, and does not fit.
 
 use tranche_shm::credit::Units;
 
 use crate::extent::{BLOCK, BLOCK_BYTES};
 use crate::ptx;
 
-/// `\x7fELF`
+/// First word of an ELF file, `\x7fELF`.
 pub const ELF: u32 = 0x464c_457f;
 /// First word of a fat binary.
 pub const FAT: u32 = 0xba55_ed50;
-/// First word of the structure that points to one.
+/// First word of the structure that points to a fat binary.
 pub const FAT_WRAPPER: u32 = 0x4662_43b1;
-/// Bytes of the two headers that say how long an image is.
+/// Bytes of an ELF header, which holds the length of the file.
 pub const ELF_HEADER: usize = 64;
-/// Likewise.
+/// Bytes of a fat binary's header, which holds its length.
 pub const FAT_HEADER: usize = 16;
 
-/// Variables below this share blocks.
+/// Variables below this size in bytes share blocks.
 const SMALL: u64 = BLOCK_BYTES / 2;
-/// Where a small variable begins.
+/// Alignment of small variables in bytes.
 const ALIGN: u64 = 512;
 
-/// What an image takes.
+/// Size of an image on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageSize {
     /// Bytes of code.
     pub code: u64,
-    /// Bytes of variables that share blocks, each rounded up to where the next can begin.
+    /// Bytes of variables that share blocks, each rounded up to the start of the next.
     pub small: u64,
     /// Bytes of variables that have blocks to themselves, rounded up to blocks.
     pub large: u64,
@@ -39,7 +39,7 @@ pub struct ImageSize {
 }
 
 impl ImageSize {
-    /// Of a whole image.
+    /// Size of a complete image of any kind.
     pub fn of(image: &[u8]) -> Self {
         match word32(image, 0) {
             Some(ELF) => elf(image).unwrap_or(Self::UNBOUNDED),
@@ -48,19 +48,20 @@ impl ImageSize {
         }
     }
 
-    /// The same with the code in one block until a function is needed: for a driver that loads functions lazily.
+    /// The size for a driver that loads functions lazily: one block of code until a function is needed.
     pub const fn lazily(self) -> Self {
         Self { code: 0, deferred: self.code, ..self }
     }
 
-    /// As credit, what comes to [`ImageSize::units`] when a function is needed. Nothing on overflow.
+    /// Units added to [`ImageSize::units`] when a function is needed; `None` on overflow.
     pub fn later(self) -> Option<Units> {
         let all = Self { code: self.code.max(self.deferred), deferred: 0, ..self };
         Some(all.units()?.saturating_sub(self.units()?))
     }
 
-    /// As credit: at least a block. Variables that share blocks leave none but the last less than half full.
-    /// Nothing on overflow.
+    /// Units of the image, at least a block; `None` on overflow.
+    ///
+    /// Variables that share blocks leave none but the last less than half full.
     pub fn units(self) -> Option<Units> {
         let code = self.code.max(1).checked_next_multiple_of(BLOCK_BYTES)?;
         let small = match self.small {
@@ -71,16 +72,16 @@ impl ImageSize {
         Some(units.max(BLOCK))
     }
 
-    /// More than any device has.
+    /// A size that exceeds every device.
     const UNBOUNDED: Self = Self { code: 0, small: 0, large: u64::MAX, deferred: 0 };
 
     fn add_variable(&mut self, bytes: u64) {
         self.add_variables(bytes, 1, 1);
     }
 
-    /// So many variables, each of which begins at a multiple of `own_align`.
+    /// Adds `count` variables, each of which begins at a multiple of `own_align`.
     fn add_variables(&mut self, bytes: u64, own_align: u64, count: u64) {
-        // Up to as much may be left out before it.
+        // Up to as many bytes may be skipped before it.
         let bytes = if own_align > ALIGN { bytes.saturating_add(own_align) } else { bytes };
         let (sum, align) =
             if bytes < SMALL { (&mut self.small, ALIGN) } else { (&mut self.large, BLOCK_BYTES) };
@@ -121,9 +122,9 @@ fn elf(file: &[u8]) -> Option<ImageSize> {
         file.get(usize::try_from(at).ok()?..)
     };
     let plain = ImageSize { code: file.len() as u64, ..ImageSize::default() };
-    // Both tell of the same variables: a section of them all together, a table of each by name.
+    // Both list the same variables: a section all together, a symbol table each by name.
     let (mut whole, mut named) = (plain, plain);
-    // Where there are more sections than the field can say, the first one says how many.
+    // Where there are more sections than the field can hold, the first section holds their number.
     let count = match (word16(file, 0x3c)?, word64(file, 0x28)?) {
         (0, 1..) => word64(section(0)?, 0x20)?,
         (count, _) => count.into(),
@@ -151,7 +152,7 @@ fn objects(table: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The driver loads one of the members: the largest is what it may take.
+/// The driver loads one of the members: the largest is the upper bound.
 fn fat(file: &[u8]) -> ImageSize {
     let mut largest = ImageSize::default();
     let mut rest = word16(file, 6).and_then(|start| file.get(usize::from(start)..)).unwrap_or_default();
@@ -167,7 +168,7 @@ fn fat(file: &[u8]) -> ImageSize {
     largest
 }
 
-/// A member's header says so.
+/// Flag in a member's header: compressed.
 const COMPRESSED: u32 = 0xa000;
 
 fn next_member(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
@@ -177,7 +178,7 @@ fn next_member(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((rest.get(header..end)?, rest.get(..header)?, rest.get(end..)?))
 }
 
-/// PTX is longer than the code that is made of it. What cannot be read has no bound.
+/// PTX is longer than the code compiled from it. Unreadable PTX has no bound.
 fn ptx(text: &[u8]) -> ImageSize {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     let mut size = ImageSize { code: end as u64, ..ImageSize::default() };

@@ -1,4 +1,4 @@
-//! The ledger of one process: who holds what, so that each charge finds its release.
+//! The allocation ledger of one process: charged objects, so that each charge finds its release.
 
 use core::sync::atomic::AtomicU64;
 
@@ -14,48 +14,49 @@ use crate::module::is_allowed;
 use crate::share::SHARED;
 use crate::table::{Entry, Full, Kind, Open, Table};
 
-/// Words in front of the table: one lock and one charge for contexts per device, then the lock about shares and
-/// the number of shares to tell the daemon of, then the lock about marks, how many there are, and how many contexts
-/// are about to end; then how many places the lists of libraries and contexts have, the lock about code that is loaded
-/// lazily, and the order of calls and ends.
+/// Words in front of the table, in this order.
+///
+/// Per device one lock and one charge for contexts; the lock of shares and the number of shares to report to the
+/// daemon; the lock of marks, their number, and the number of contexts about to end; the lengths of the lists of
+/// libraries and contexts; the lock of deferred code; the order of calls and ends.
 const HEAD: usize = (ORDER + calls::WORDS).next_multiple_of(8);
 const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 const MARKING: usize = SHARING + 2;
 const LISTS: usize = MARKING + 3;
 const LOADING: usize = LISTS + 2;
-/// At the beginning of a line of the processor's, for the lines in it.
+/// Aligned to a cache line, for the lines within.
 const ORDER: usize = (LOADING + 1).next_multiple_of(8);
-/// Words for contexts and pools, at least; and where there are many words.
+/// Least words for contexts and pools, and their words in a large ledger.
 const FEW: usize = 4 * Table::LEAST_WORDS;
 const FEW_OF_MANY: usize = 4 << 20;
 const MANY: usize = 16 << 20;
 
-/// The context that an allocation goes with: it ends when the context does.
+/// The context of an allocation; the allocation ends with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner(pub(crate) u64);
 
 impl Owner {
-    /// Memory that outlives contexts.
+    /// Owner of memory that outlives contexts.
     pub const NOBODY: Self = Self(0);
 }
 
-/// A request for memory.
+/// A request for device memory, before the driver is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Where.
+    /// Device that will hold the memory.
     pub device: DeviceSlot,
-    /// How much, as far as it is known before the driver is called.
+    /// Size, as far as it is known before the driver is called.
     pub extent: Extent,
-    /// In which context.
+    /// Context with which the memory ends.
     pub owner: Owner,
 }
 
-/// Why a request failed.
+/// Error of a request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied<E> {
-    /// The slice cannot have it.
+    /// The cap of the slice refuses the charge.
     OutOfMemory,
-    /// The driver said no, and this is what it said.
+    /// The driver refused, with this error.
     Driver(E),
 }
 
@@ -71,13 +72,13 @@ impl<E> From<Full> for Denied<E> {
     }
 }
 
-/// A process's ledger over its charges.
+/// Allocation ledger of a process, over words of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Ledger<'a> {
     pub(crate) tenant: Tenant<'a>,
-    /// What there are many of.
+    /// Objects of which a process has many.
     pub(crate) table: Table<'a>,
-    /// Contexts and pools: few, and walked through often.
+    /// Contexts and pools: few, and often iterated.
     pub(crate) few: Table<'a>,
     head: &'a [AtomicU64; HEAD],
     pause: Pause,
@@ -85,7 +86,7 @@ pub struct Ledger<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    /// The fewest words a ledger can live in.
+    /// Fewest words that a ledger needs.
     pub const LEAST_WORDS: usize = HEAD + FEW + Table::LEAST_WORDS;
 
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
@@ -97,71 +98,72 @@ impl<'a> Ledger<'a> {
         Some(Self { tenant, table, few, head, pause, barrier: None })
     }
 
-    /// The same over words of which the later ones are opened when a table grows into them.
+    /// The ledger with words of which the later ones are opened when a table grows into them.
     pub const fn with_growth(self, open: Open) -> Self {
         Self { table: self.table.with_growth(open), ..self }
     }
 
-    /// The same in a process whose threads can be made to pass a barrier, so that calls need none of their own.
-    /// All ledgers over the same words are to agree on that.
+    /// The ledger in a process whose threads can be made to pass a barrier, which spares calls their own.
+    ///
+    /// All ledgers over the same words must have the same barrier.
     pub const fn with_barrier(self, barrier: Option<Barrier>) -> Self {
         Self { barrier, ..self }
     }
 
-    /// Whose ledger it is.
+    /// The process whose ledger it is.
     #[inline(always)]
     pub const fn tenant(&self) -> Tenant<'a> {
         self.tenant
     }
 
-    /// One thread at a time decides about what a device's contexts and pools are charged.
+    /// Serialises decisions about the charge for a device's contexts and pools.
     #[inline(always)]
     pub(crate) fn device_lock(&self, device: DeviceSlot) -> Lock<'a> {
         Lock::at(&self.head[device.index() * 2], self.pause)
     }
 
-    /// What is charged for contexts on a device, plus one; 0 while nothing was decided.
+    /// Charge for contexts on a device in units, plus one; 0 before the first decision.
     #[inline(always)]
     pub(crate) fn context_charge(&self, device: DeviceSlot) -> &'a AtomicU64 {
         &self.head[device.index() * 2 + 1]
     }
 
-    /// One thread at a time talks to the daemon about what is shared.
+    /// Serialises reports about shares to the daemon.
     pub(crate) fn sharing(&self) -> Lock<'a> {
         Lock::at(&self.head[SHARING], self.pause)
     }
 
-    /// How many shares the daemon is to be told of.
+    /// Number of dropped shares not yet reported to the daemon.
     pub(crate) fn shares_due(&self) -> &'a AtomicU64 {
         &self.head[SHARING + 1]
     }
 
-    /// One thread at a time asks for marks.
+    /// Serialises queries of marks to the driver.
     pub(crate) fn marking(&self) -> Lock<'a> {
         Lock::at(&self.head[MARKING], self.pause)
     }
 
-    /// How many marks there are.
+    /// Number of marks in the table.
     pub(crate) fn marks(&self) -> &'a AtomicU64 {
         &self.head[MARKING + 1]
     }
 
-    /// How many contexts are about to end.
+    /// Number of contexts that are about to end.
     pub(crate) fn hushes(&self) -> &'a AtomicU64 {
         &self.head[MARKING + 2]
     }
 
-    /// How many places the list of contexts and that of libraries have.
+    /// Length of the list of contexts or of libraries.
     pub(crate) fn places(&self, list: List) -> &'a AtomicU64 {
         &self.head[LISTS + list as usize]
     }
 
-    /// One thread at a time charges code that was deferred.
+    /// Serialises charges for deferred code.
     pub(crate) fn loading(&self) -> Lock<'a> {
         Lock::at(&self.head[LOADING], self.pause)
     }
 
-    /// Who of calls and ends of contexts goes first.
+    /// Order of calls and ends of contexts.
     #[inline(always)]
     pub(crate) fn order(&self) -> Order<'a> {
         match self.head[ORDER..].first_chunk() {
@@ -170,7 +172,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Lets other threads run, so many times after the first: see [`Pause`].
+    /// Lets other threads run; `before` is the number of earlier pauses: see [`Pause`].
     pub(crate) fn pause(&self, before: u32) {
         (self.pause)(before);
     }
@@ -179,7 +181,7 @@ impl<'a> Ledger<'a> {
         Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
     }
 
-    /// Gives back what an entry that left the table was charged.
+    /// Releases the charge of an entry that left the table.
     #[inline(always)]
     pub(crate) fn forget(&self, kind: Kind, key: u64, entry: Entry) {
         if entry.units > Units::ZERO {
@@ -190,7 +192,7 @@ impl<'a> Ledger<'a> {
                 self.leave_blocks(entry.device, key, entry.detail);
             }
             Kind::Mapping => self.drop_mapping(entry),
-            // It has no memory of its own, but may have others'.
+            // It has no memory of its own, but memory may be mapped into it.
             Kind::Array if entry.units == Units::ZERO => self.unbind_all(key),
             Kind::Module if is_allowed(&entry) => self.return_allowance(entry.device),
             Kind::Copy => self.copy_gone(entry),

@@ -1,10 +1,9 @@
-//! Memory of pools in other processes: what an exported pointer takes is lent out of its pool's charge and charged to
-//! the slice once, like all that is shared, until its last holder is gone.
+//! Memory of pools in other processes, lent out of the pool's charge and charged to the slice once.
 //!
-//! An entry of [`Kind::Alias`] among the few says by its detail as what a pointer is shared, by its units how much is
-//! lent for it and by its link out of which pool. When the pointer is freed its pool may keep the memory, and somebody
-//! who imported it may hold it too. So the loan ends at once, but the share is let go only when the pool's charge covers
-//! all that the pool keeps.
+//! Like all shared memory it is charged until its last holder is gone. An entry of [`Kind::Alias`] among the few
+//! holds in its detail the share's key, in its units the loan and in its link the pool. When the pointer is freed,
+//! its pool may keep the memory, and an importer may hold it too. So the loan ends at once, but the share is dropped
+//! only when the pool's charge covers all that the pool keeps.
 
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
@@ -17,11 +16,12 @@ use crate::share::alias;
 use crate::table::{Cursor, Entry, Kind};
 
 impl Ledger<'_> {
-    /// Others may open, by `share`, what is known here by a pointer out of a pool. Call it when the driver has
-    /// exported it. What cannot be lent is left as it is: whoever opens it pays for it in full.
+    /// Lends a pool's memory at a pointer under the key `share`; call it after the driver's export.
+    ///
+    /// Memory that cannot be lent is left as it is: each importer is charged for it in full.
     ///
     /// # Errors
-    /// There is no room to remember it.
+    /// The table has no room for the loan.
     pub fn export_streamed(
         &self,
         pointer: u64,
@@ -47,7 +47,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Moves units from a pool's charge to what it has lent, if it is charged as much.
+    /// Moves units from a pool's charge to its loans; false if it is charged less.
     fn lend(&self, pool: u64, units: Units) -> bool {
         let mut done = false;
         let _ = self.few.change(Kind::Pool, pool, |entry| {
@@ -62,7 +62,7 @@ impl Ledger<'_> {
         done
     }
 
-    /// A pointer was freed: its pool answers for all that it keeps again.
+    /// Ends the loan of a freed pointer: its pool is charged for all that it keeps again.
     pub(crate) fn end_loan(&self, pointer: u64, freed: &Entry) {
         let Some(loan) = self.few.find(Kind::Alias, alias(Kind::Streamed, pointer)) else { return };
         let _ = self.few.change(Kind::Pool, freed.link, |entry| {
@@ -72,13 +72,12 @@ impl Ledger<'_> {
         });
     }
 
-    /// Lets go of what was lent for pointers that are freed, as far as their pools' charge can be raised to cover
-    /// what they keep.
+    /// Drops shares of freed pointers, as far as their pools can be charged for what they keep.
     pub fn return_lent(&self, daemon: &impl Daemon, keeps: &impl PoolUse) {
         let mut cursor = Cursor::default();
         while let Some((_, name, loan)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Alias) {
             let pointer = name & !alias(Kind::Streamed, 0);
-            // It may have been given out again since.
+            // The driver may have returned the address again since.
             let is_freed =
                 self.table.find(Kind::Streamed, pointer).is_none_or(|now| now.serial > loan.serial);
             if is_freed && self.cover(&loan, daemon, keeps) {
@@ -88,7 +87,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Raises the charge of the pool that a loan came from to what it keeps; says whether that is so now.
+    /// Raises the charge of a loan's pool to what it keeps; true if it is covered now.
     fn cover(&self, loan: &Entry, daemon: &impl Daemon, keeps: &impl PoolUse) -> bool {
         let _turn = self.device_lock(loan.device).acquire();
         let of_loan = |pool: &Entry| pool.serial < loan.serial;
@@ -104,8 +103,9 @@ impl Ledger<'_> {
         true
     }
 
-    /// A pool is no more that was made at `stamp` or later: what was lent out of it is held by others alone, if by
-    /// anybody.
+    /// Drops the loans of a pool that was made at `stamp` or later and has ended.
+    ///
+    /// Only other processes can still hold its memory.
     pub(crate) fn drop_lent(&self, pool: u64, stamp: u64) {
         let present = self.few.find(Kind::Pool, pool).map_or(u64::MAX, |pool| pool.serial);
         let of_gone = |kind: Kind, loan: &Entry| {
@@ -117,12 +117,12 @@ impl Ledger<'_> {
         }
     }
 
-    /// Whether memory of others is open at a pointer.
+    /// True if memory of another process is open at a pointer.
     pub fn is_opened(&self, pointer: u64) -> bool {
         self.table.find(Kind::Opened, pointer).is_some()
     }
 
-    /// Lets `driver` close what was opened at `pointer` in the order of a stream, which `mark` shows.
+    /// Lets `driver` close memory opened at `pointer` in the order of a stream, which `mark` shows.
     pub fn close_in_order<E>(
         &self,
         pointer: u64,

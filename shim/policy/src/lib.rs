@@ -1,14 +1,14 @@
-//! What the shim decides: whether a request for device memory is charged, and when the charge is given back.
+//! Decisions of the shim: which requests for device memory are charged, and when a charge is released.
 //!
 //! Laws:
 //! - *Charge before the driver, release after it.* At no instant does the driver hold more for this process
-//!   than its credit word says is used.
-//! - Every charge is held by exactly one of: a [`Reservation`] on somebody's stack, or an entry of the
-//!   [`Ledger`]. So nothing is charged twice and nothing is forgotten, whatever the driver answers.
-//! - No lock of ours is held while the driver runs. Only the end of a context keeps calls that allocate in it
+//!   than its credit word counts as used.
+//! - Every charge is held by exactly one of: a [`Reservation`] on a thread's stack, or an entry of the
+//!   [`Ledger`]. So nothing is charged twice and nothing is forgotten, whatever the driver returns.
+//! - No lock of this crate is held while the driver runs. Only the end of a context keeps calls that allocate in it
 //!   waiting, and waits for them, see [`Ledger::begin_call`].
 //! - All state lies in words that the caller owns and that are zero at the beginning, because the shim keeps
-//!   them in memory which a forked child finds zeroed: the child starts with nothing, as it should.
+//!   them in memory that a forked child finds zeroed: the child begins without allocations.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
-//! Libraries: code that the driver keeps in every context of the process, on all devices, present and future.
+//! Libraries: code that the driver keeps in every context of the process, present and future.
 //!
-//! A library is charged once for each context: when it is loaded, for those that are there or being made; when a
-//! context is made, for the libraries that are loaded or being loaded. Each enters its list before it reads the other,
-//! so that of two at the same time at least one sees the other. Both may: what a library takes in a context has a
-//! name, under which it is charged once.
+//! A library is charged once for each context: when it is loaded, for the contexts that exist or are being made; when
+//! a context is made, for the libraries that are loaded or being loaded. Each enters its list before it reads the
+//! other, so that of two at the same time at least one sees the other. Both may: the charge of a library in a context
+//! has a key, under which it is made once.
 //!
-//! Of a library that the driver loads lazily, the code that is deferred enters the list as a library of its own when a
+//! Of a library that the driver loads lazily, the deferred code enters the list as a library of its own when a
 //! function of it is first needed: from then on it is charged in every context.
 //!
 //! Laws:
-//! - A list is left only after the driver has let go, and what goes with the place is given back after that.
-//! - A charge that is entered is looked at again: if the library or the context has left meanwhile, it is given back
-//!   by whichever of the two finds it.
+//! - A list is left only after the driver has freed the memory, and the charges of the place are released after that.
+//! - A charge that is entered is checked once more: if the library or the context has left meanwhile, the first of the
+//!   two threads to find it releases it.
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
@@ -26,12 +26,12 @@ use crate::ledger::{Denied, Ledger};
 use crate::module::{Allowance, deferred, deferring};
 use crate::table::{Entry, Full, Kind};
 
-/// The two lists.
+/// The two lists, which share the ledger's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
-    /// Of contexts. The primary one of each device has a place of its own at the beginning.
+    /// Contexts. The primary one of each device has a place of its own at the beginning.
     Contexts,
-    /// Of libraries.
+    /// Libraries, and deferred code of libraries.
     Libraries,
 }
 
@@ -52,12 +52,12 @@ impl List {
     }
 }
 
-/// A place in a list has fewer bits than this.
+/// Width of a place in a list, in bits.
 const PLACE_BITS: u32 = 32;
-/// Set in the detail of a [`Kind::Copy`], which is the library's serial, if it uses the allowance of its device.
+/// Set in the detail of a [`Kind::Copy`] that uses its device's allowance, beside the serial.
 const ALLOWED: u64 = 1 << 63;
 
-/// Something in a list, which leaves it when dropped.
+/// An entry of a list, which leaves it when dropped.
 pub(crate) struct Enlisted<'a> {
     ledger: Ledger<'a>,
     list: List,
@@ -74,7 +74,7 @@ impl Enlisted<'_> {
         self.entry.serial
     }
 
-    /// It stays.
+    /// Keeps the entry in its list.
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
@@ -121,7 +121,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Lets `driver` unload a library, then gives back what it took in every context.
+    /// Lets `driver` unload a library, then releases its charge in every context.
     pub fn unload_library<E>(&self, handle: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
@@ -131,7 +131,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Charges what was deferred of a library in every context, a function of which is about to be loaded in one.
+    /// Charges the deferred part of a library in every context, before a function of it is loaded.
     pub fn need_library(&self, handle: u64, daemon: &impl Daemon) -> Result<(), Refused> {
         let due = || self.table.find(Kind::Loaded, handle).filter(|loaded| deferred(loaded) > Units::ZERO);
         if due().is_none() {
@@ -157,7 +157,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// A library that was known by this entry is no more.
+    /// Releases the charges of a library that was unloaded, by its entry.
     fn unloaded(&self, loaded: &Entry) {
         self.leave_library(loaded.link, loaded.serial);
         // The place of its code, should that have been needed.
@@ -167,7 +167,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Enters a context that is about to be made and charges what the libraries will take in it.
+    /// Enters a context that is about to be made and charges the libraries in it.
     pub(crate) fn enter_present(
         &self,
         device: DeviceSlot,
@@ -178,7 +178,7 @@ impl<'a> Ledger<'a> {
         Ok(context)
     }
 
-    /// The same for the primary context of a device, until it [leaves](Self::leave_primary).
+    /// Enters the primary context of a device likewise, until it [leaves](Self::leave_primary).
     pub(crate) fn enter_primary(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
         let (place, entry) = (primary_place(device), self.entry(device, Units::ZERO));
         self.table.put(Kind::Present, place, entry).map_err(|Full| Refused)?;
@@ -195,7 +195,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// A context is no more: gives back what libraries took in it.
+    /// Releases the charges of libraries in a context that has ended.
     pub(crate) fn leave_present(&self, place: u64, serial: u64) {
         self.delist(List::Contexts, place, serial);
         for library in List::Libraries.first()..self.end_of(List::Libraries) {
@@ -217,7 +217,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Charges what a library takes in a context, unless that is charged already or one of them has left.
+    /// Charges a library in a context, unless it is charged already or one of them has left.
     fn charge_copy(
         &self,
         (library_place, library): (u64, Entry),
@@ -234,7 +234,7 @@ impl<'a> Ledger<'a> {
         let allowed = if allowance.is_some() { ALLOWED } else { 0 };
         let reserved = self.tenant.charge(context.device, units, daemon)?;
         let copy = Entry { units, detail: library.serial | allowed, link: context.serial, ..context };
-        // Places are used again: of two of the same name that of the newer library or context counts.
+        // Places are reused: of two with the same key that of the newer library or context counts.
         let mut is_entered = false;
         let before = self.table.change(Kind::Copy, key, |known| {
             let newer = |known: &Entry| {
@@ -268,14 +268,14 @@ impl<'a> Ledger<'a> {
         gone.into_iter().for_each(|gone| self.forget(Kind::Copy, key, gone));
     }
 
-    /// What a library took in a context has been given back.
+    /// Returns the allowance of a charge that has been released.
     pub(crate) fn copy_gone(&self, copy: Entry) {
         if copy.detail & ALLOWED != 0 {
             self.return_allowance(copy.device);
         }
     }
 
-    /// Enters something in the first free place of a list, before anything else is done about it.
+    /// Enters an item in the first free place of a list, before any charge for it.
     fn enlist(&self, list: List, entry: Entry) -> Result<Enlisted<'a>, Full> {
         for place in list.first()..1 << PLACE_BITS {
             let mut is_mine = false;
@@ -306,7 +306,7 @@ impl<'a> Ledger<'a> {
         self.places(list).load(SeqCst).max(list.first())
     }
 
-    /// What is in a list. Whatever enters it during the walk finds in the other list what this one is walked for.
+    /// Entries of a list. An item that enters during the iteration finds its counterpart in the other list.
     fn listed(&self, list: List) -> impl Iterator<Item = (u64, Entry)> {
         (1..self.end_of(list)).filter_map(move |place| Some((place, self.table.find(list.kind(), place)?)))
     }
@@ -316,7 +316,7 @@ const fn primary_place(device: DeviceSlot) -> u64 {
     device.index() as u64 + 1
 }
 
-/// Places have fewer than 32 bits, so that no two pairs have the same name.
+/// Places have fewer than 32 bits, so that no two pairs have the same key.
 const fn copy_key(library: u64, context: u64) -> u64 {
     library << PLACE_BITS | context
 }

@@ -1,8 +1,7 @@
-//! Limits of a context that the driver backs with device memory: stacks, the heap of `malloc` in kernels, the
-//! buffer of `printf` in kernels.
+//! Limits of a context that the driver backs with device memory: stacks, device heap, `printf` buffer.
 //!
-//! The calibrated reserve covers the defaults. What a program asks for beyond them is charged before the driver
-//! hears of it, and stays charged until the context ends: a driver does not say when it lets such memory go.
+//! The calibrated reserve covers the defaults. A limit above its default is charged before the driver is called, and
+//! stays charged until the context ends: a driver does not report when it frees such memory.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -12,8 +11,9 @@ use crate::extent::Extent;
 use crate::ledger::{Claim, Denied, Ledger, Owner};
 use crate::table::{Entry, Full, Kind};
 
-/// What a limit costs when it is `value`, which counts `each` times: stacks once per thread that can be
-/// resident, the others once. Nothing on overflow.
+/// Cost of a limit of `value`, which counts `each` times; `None` on overflow.
+///
+/// Stacks count once per thread that can be resident, other limits once.
 pub const fn limit_cost(value: u64, default: u64, each: u64) -> Option<Extent> {
     match value.saturating_sub(default).checked_mul(each) {
         Some(bytes) => Extent::blocks(bytes),
@@ -22,8 +22,9 @@ pub const fn limit_cost(value: u64, default: u64, each: u64) -> Option<Extent> {
 }
 
 impl Ledger<'_> {
-    /// The default of a limit in a context, as it was before the program first changed it; `now` is what the driver says.
-    /// It is entered before the driver is called, so that a thread which asks the driver after another has changed the limit
+    /// Default of a limit in a context, before the program changed it; `now` reads it from the driver.
+    ///
+    /// It is entered before the driver is called, so that a thread that reads the limit after another has changed it
     /// does not take that for the default.
     pub fn limit_default(
         &self,
@@ -45,7 +46,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Charges what the limit costs above what was charged for it already, and lets `driver` set it.
+    /// Charges the cost of the limit above its charge so far, and lets `driver` set it.
     pub fn set_limit<E>(
         &self,
         context: u64,

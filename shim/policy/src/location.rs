@@ -1,7 +1,7 @@
-//! Where memory can come to lie, by the properties that a program asks for.
+//! Possible locations of memory, by the properties of its request.
 //!
-//! Law: what is not known lies at its worst. An allocation type or a location type that no row below names is taken for
-//! memory that any device of the slice may hold.
+//! Law: an unknown location counts as the worst. An allocation type or a location type that no row below names is
+//! taken for memory that any device of the slice may hold.
 
 /// Enumerators of `CUmemAllocationType` that decide about the charge.
 const PINNED: u32 = 1;
@@ -12,27 +12,28 @@ const HOST_NUMA: u32 = 3;
 const HOST_NUMA_CURRENT: u32 = 4;
 const LOCALITY_DOMAIN: u32 = 6;
 
-/// Where memory of some properties can lie.
+/// Possible location of memory with given properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In memory of the host, which the slice does not limit.
     Host,
     /// On the driver's device of this number.
     Device(i32),
-    /// On each device of the slice, as far as is known: managed memory, and whatever has no row here.
+    /// On any device of the slice: managed memory, and properties without a row here.
     AnyDevice,
 }
 
 impl Location {
-    /// Location of what is allocated with these properties: the allocation type, the type of the location and its
-    /// number, as `CUmemPoolProps` and `CUmemAllocationProp` have them.
+    /// Location of memory by allocation type, location type and location number.
+    ///
+    /// As in `CUmemPoolProps` and `CUmemAllocationProp`.
     pub const fn of(allocation_type: u32, location_type: u32, number: i32) -> Self {
         match (allocation_type, location_type) {
             (PINNED, DEVICE) => Self::Device(number),
             // A locality domain has the device's number in its first byte and its own in the second.
             (PINNED, LOCALITY_DOMAIN) => Self::Device(number & 0xff),
             (PINNED, HOST | HOST_NUMA | HOST_NUMA_CURRENT) => Self::Host,
-            // Managed memory moves to where it is used, whatever location it prefers.
+            // Managed memory moves to the device that uses it, whatever location it prefers.
             _ => Self::AnyDevice,
         }
     }

@@ -1,16 +1,20 @@
-//! A lock that is one word: free is even, so a forked child that finds zeroes finds it free.
+//! A lock in one word: even means free, so a forked child, which finds zeroes, finds it free.
 
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 
-/// How a thread lets others run while it waits, with how often it has done so before. It must not fail and must not take
-/// locks. After some times it has to sleep: a thread of a higher priority keeps the holder from running otherwise.
+/// Lets other threads run while the caller waits.
+///
+/// Its argument is the number of earlier pauses of this wait.
+/// It must not fail and must not take locks. After some pauses it has to sleep: else a waiting thread of a higher
+/// priority could keep the holder from running.
 pub type Pause = fn(u32);
 
-/// Tries before a waiting thread lets others run: about what a table operation takes.
+/// Tries before a waiting thread lets others run: about the length of a table operation.
 const SPINS: u32 = 64;
 
-/// A lock over one word: odd while it is held, and another even number each time it is free again, so that
-/// who only looks can tell that nobody wrote meanwhile.
+/// A lock over one word: odd while it is held, and another even number each time it is free again.
+///
+/// A reader without the lock compares the numbers to detect that a thread wrote meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Lock<'a> {
     word: &'a AtomicU64,
@@ -18,7 +22,7 @@ pub struct Lock<'a> {
 }
 
 impl<'a> Lock<'a> {
-    /// The lock that `word` is.
+    /// The lock whose state is in `word`.
     #[inline(always)]
     pub const fn at(word: &'a AtomicU64, pause: Pause) -> Self {
         Self { word, pause }
@@ -50,12 +54,12 @@ impl<'a> Lock<'a> {
     pub fn try_acquire(self) -> Option<Guard<'a>> {
         let free = self.word.load(Relaxed) & !1;
         self.word.compare_exchange(free, free | 1, Acquire, Relaxed).ok()?;
-        // A thread that sees what is written from here on sees that the lock is held: see `Glance`.
+        // A thread that reads a store made from here on reads that the lock is held: see `Glance`.
         fence(Release);
         Some(Guard { word: self.word, free })
     }
 
-    /// A look without the lock, at a moment when no thread holds it.
+    /// Begins a read without the lock; `None` while a thread holds it.
     #[inline(always)]
     pub fn glance(self) -> Option<Glance<'a>> {
         let before = self.word.load(Acquire);
@@ -63,8 +67,9 @@ impl<'a> Lock<'a> {
     }
 }
 
-/// A look at what the lock is over, without taking that. Who looks may see halves of things. It is no closure that is
-/// called in between, because the compiler makes a function of its own of one that looks in many places.
+/// A read of locked data without the lock, which may find half-written values.
+///
+/// It is no closure that is called in between, because the compiler emits a function for a closure with many reads.
 #[must_use = "what was seen is good only if no thread wrote meanwhile"]
 #[derive(Clone, Copy, Debug)]
 pub struct Glance<'a> {
@@ -73,17 +78,17 @@ pub struct Glance<'a> {
 }
 
 impl Glance<'_> {
-    /// Says that no thread held the lock since, so that what was seen was so.
+    /// True if no thread held the lock since, so that the values read belong together.
     #[inline(always)]
     pub fn was_undisturbed(self) -> bool {
-        // If any load before saw a holder's store, this fence meets the one in `try_acquire`, and the load below
-        // sees that the lock was taken.
+        // If any load before read a holder's store, this fence pairs with the one in `try_acquire`, and the load
+        // below reads that the lock was taken.
         fence(Acquire);
         self.word.load(Relaxed) == self.before
     }
 }
 
-/// The lock is held while this lives.
+/// Ownership of the lock until it is dropped.
 #[must_use = "the lock is free again as soon as this is dropped"]
 #[derive(Debug)]
 pub struct Guard<'a> {

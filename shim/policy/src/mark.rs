@@ -1,7 +1,7 @@
-//! What is over only when a stream has come to it: freed in the order of a stream, unmapped in it, run in it.
+//! Work in the order of a stream, which ends only when the stream reaches it: free, unmapping, launch.
 //!
-//! The shim puts a mark of its own behind such work and asks the driver for it later. So it does not matter how the
-//! program learns that the work is over, or whether it does: an event, a chain of streams, a value in memory.
+//! The shim puts a mark of its own behind such work and queries it from the driver later. So it does not matter how
+//! the program synchronises: with an event, a chain of streams, or a value in memory.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -12,31 +12,31 @@ use tranche_shm::message::ShareKey;
 use crate::ledger::Ledger;
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// Where a mark is, in what the driver is asked.
+/// Place of a mark, in terms of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// What the driver calls it; 0 where it could not be put, and what would be behind it ends with the context.
+    /// Event of the mark; 0 where none was created, and the work counts as unfinished in its context.
     pub event: u64,
-    /// The context it ends with.
+    /// Context with which the mark ends.
     pub context: u64,
 }
 
-/// The driver's word on marks.
+/// The driver's queries about marks.
 pub trait Marks {
-    /// Whether all that was in the stream before the mark is over.
+    /// True if all work that was in the stream before the mark is done.
     fn passed(&self, event: u64) -> bool;
-    /// It is of no more use.
+    /// Destroys the event of a mark.
     fn end(&self, event: u64);
 }
 
-/// What an entry of [`Kind::Mark`] stands behind; its detail is the event and its link the context.
+/// Work in front of a mark, an entry of [`Kind::Mark`] with event as detail and context as link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// Plain memory at this address was freed: an entry of [`Kind::Leaving`].
     Memory(u64),
-    /// Memory of others, open at this address, was closed once: an entry of [`Kind::Opened`].
+    /// Memory of another process, open at this address, was closed once: an entry of [`Kind::Opened`].
     Opened(u64),
-    /// Physical memory was taken out of an array: an entry of [`Kind::Binding`] with this key.
+    /// Physical memory was unmapped from an array: an entry of [`Kind::Binding`] with this key.
     Tile(u64),
 }
 
@@ -44,7 +44,7 @@ impl Behind {
     const OPENED: u64 = 1 << 62;
     const TILE: u64 = 1 << 63;
 
-    /// Addresses and the keys of tiles are less than 2^62.
+    /// Key in the table. Addresses and the keys of tiles are less than 2^62.
     const fn key(self) -> u64 {
         match self {
             Self::Memory(address) => address,
@@ -62,7 +62,7 @@ impl Behind {
     }
 }
 
-/// While it lives no mark is asked for: a context is about to end, and its marks with it.
+/// Suspends queries of marks: a context is about to end, and its marks with it.
 #[must_use = "marks are asked for again when it is dropped"]
 #[derive(Debug)]
 pub struct Hush<'a>(Ledger<'a>);
@@ -74,7 +74,7 @@ impl Drop for Hush<'_> {
 }
 
 impl<'a> Ledger<'a> {
-    /// To be held while the driver ends a context and the books follow.
+    /// Suspends queries of marks, to be held while the driver ends a context and the ledger follows.
     pub fn hush(&self) -> Hush<'a> {
         self.hushes().fetch_add(1, AcqRel);
         Hush(*self)
@@ -84,8 +84,9 @@ impl<'a> Ledger<'a> {
         self.hushes().load(Acquire) > 0
     }
 
-    /// Lets `driver` free plain memory in the order of a stream; it stays charged until that is done. What shows
-    /// that, `mark` puts into the stream.
+    /// Lets `driver` free plain memory in the order of a stream.
+    ///
+    /// The charge stays until `mark`, which puts a mark into the stream, is reached.
     pub fn free_in_order<E>(
         &self,
         pointer: u64,
@@ -96,16 +97,16 @@ impl<'a> Ledger<'a> {
         let moment = self.table.moment(Kind::Memory, pointer);
         driver()?;
         let Some(entry) = self.table.take(Kind::Memory, pointer, moment) else { return Ok(()) };
-        // What finds no room in the table stays charged: too much, never too little.
+        // An entry that finds no room in the table stays charged: too much, never too little.
         if let Ok(before) = self.table.put(Kind::Leaving, pointer, entry) {
-            // The address could be given out again, so what was there before has left.
+            // The driver returned the address again, so the free of the memory before is done.
             before.into_iter().for_each(|gone| self.forget(Kind::Leaving, pointer, gone));
             self.leave_behind(Behind::Memory(pointer), entry.device, mark(), marks);
         }
         Ok(())
     }
 
-    /// Ends what has a mark behind it as soon as that is passed, which may be now.
+    /// Ends the work in front of a mark as soon as the mark is reached, which may be at once.
     pub(crate) fn leave_behind(&self, what: Behind, device: DeviceSlot, mark: Mark, marks: &impl Marks) {
         if mark.event != 0 && marks.passed(mark.event) {
             marks.end(mark.event);
@@ -116,12 +117,12 @@ impl<'a> Ledger<'a> {
         match self.table.put(Kind::Mark, what.key(), entry) {
             Ok(Some(before)) => end(before, marks),
             Ok(None) => _ = self.marks().fetch_add(1, AcqRel),
-            // What is behind it stays charged: too much, never too little.
+            // The work in front of it stays charged: too much, never too little.
             Err(Full) => end(entry, marks),
         }
     }
 
-    /// Gives back what has left by now. Where nothing is on its way, that is one load.
+    /// Releases the charges of reached marks. One load where no work is under way.
     pub fn settle_marks(&self, marks: &impl Marks) {
         if self.marks().load(Acquire) == 0 {
             return;
@@ -139,7 +140,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// A context is no more, and all that was under way in it is over. Its marks are gone with it.
+    /// Ends the work of all marks of a context that has ended, and the marks with it.
     pub(crate) fn marks_gone(&self, context: u64) {
         if self.marks().load(Acquire) == 0 {
             return;
@@ -153,7 +154,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// What was marked at `stamp` has left; what is there since is something else.
+    /// Ends the work that was marked at `stamp`, and no later entry of the same key.
     fn left(&self, what: Behind, stamp: u64) {
         match what {
             Behind::Memory(pointer) => {
@@ -170,7 +171,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// What was open at a pointer was closed once, if it was entered by `stamp`.
+    /// Closes the memory opened at a pointer once, if it was entered by `stamp`.
     pub(crate) fn close_opened(&self, pointer: u64, stamp: u64) {
         let mut closed = None;
         let _ = self.table.change(Kind::Opened, pointer, |entry| {

@@ -1,4 +1,4 @@
-//! Plain allocations and arrays: a pointer, its size, and the blocks that small ones share.
+//! Plain allocations and arrays: their sizes, and the blocks that small ones share.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
@@ -10,15 +10,17 @@ use crate::ledger::{Claim, Denied, Ledger, Owner};
 use crate::share::SHARED;
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// What is paid for memory that is not to be, and goes back when the driver has it back.
+/// A charge for memory that did not come to be, to be released once the driver has freed it.
 enum Paid<'a> {
     Reserved(Reservation<'a>),
     Entered(Entry),
 }
 
 impl<'a> Ledger<'a> {
-    /// Charges, lets `driver` allocate and enters what came of it. The driver says where the memory is and,
-    /// if it knows better than the claim, how large; `undo` frees it again when that does not fit.
+    /// Charges, lets `driver` allocate, and enters the result.
+    ///
+    /// The driver returns the address and, where it is known only then, the size; `undo` frees the memory again when
+    /// the charge for that size is refused.
     #[inline(always)]
     pub fn allocate<E>(
         &self,
@@ -49,8 +51,9 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Lets `driver` free, then gives back the charge. A pointer that is not ours, or not any more, passes
-    /// through and gives back nothing.
+    /// Lets `driver` free, then releases the charge.
+    ///
+    /// A pointer without an entry passes through and releases nothing.
     #[inline(always)]
     pub fn free<E>(&self, kind: Kind, key: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let moment = self.table.moment(kind, key);
@@ -63,7 +66,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Gives back everything that went with a context.
+    /// Releases every charge of a context that has ended.
     pub fn forget_owner(&self, owner: Owner) {
         let of_owner = |kind: Kind, entry: &Entry| {
             let with_context =
@@ -106,7 +109,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Enters what is paid for.
+    /// Enters an allocation that has been charged.
     #[inline(always)]
     fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<(), Paid<'a>> {
         let before = self.table.add(kind, key, entry);
@@ -119,8 +122,9 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Pays for the blocks that a small allocation is the first in; gives how many of its bytes lie in blocks that
-    /// count it, and whether all do.
+    /// Charges the blocks in which a small allocation is the first.
+    ///
+    /// Returns how many of its bytes lie in blocks that count it, and whether all do.
     #[inline(always)]
     fn enter_packed(
         &self,
@@ -130,7 +134,7 @@ impl<'a> Ledger<'a> {
         mut reserved: Reservation<'a>,
         daemon: &impl Daemon,
     ) -> Result<(u64, Result<(), Full>), Paid<'a>> {
-        // Whoever joins a block after us does not pay for it, so it is paid before it is entered.
+        // A later allocation in the same block does not pay for it, so it is charged before it is entered.
         let worst = touched(key, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK));
         if reserved.grow(worst, daemon).is_err() {
             return Err(Paid::Reserved(reserved));
@@ -141,13 +145,14 @@ impl<'a> Ledger<'a> {
         Ok((packed, all))
     }
 
-    /// Counts a small allocation in the blocks it touches; gives what the newly touched ones cost and, should
-    /// the table be full, how many of the bytes lie in blocks that were counted.
+    /// Counts a small allocation in the blocks it touches; returns the cost of newly touched blocks.
+    ///
+    /// If the table is full, also the number of bytes in blocks that were counted.
     fn enter_blocks(&self, device: DeviceSlot, pointer: u64, bytes: u64) -> (Units, u64, Result<(), Full>) {
         let mut fresh = Units::ZERO;
         for block in touched(pointer, bytes) {
             let more = |entry: Option<Entry>| {
-                // Nobody asks when a block was entered.
+                // The serial number of a block is never read.
                 let counted = entry.unwrap_or(Entry { device, serial: 0, units: BLOCK, detail: 0, link: 0 });
                 Some(Entry { detail: counted.detail + 1, ..counted })
             };
@@ -160,7 +165,7 @@ impl<'a> Ledger<'a> {
         (fresh, bytes, Ok(()))
     }
 
-    /// A small allocation is gone: gives back the blocks that it was the last in.
+    /// Removes a small allocation from its blocks and releases the charge of blocks that are empty then.
     pub(crate) fn leave_blocks(&self, device: DeviceSlot, pointer: u64, bytes: u64) {
         for block in touched(pointer, bytes) {
             if let Some(entry) = self.leave_block(block) {
@@ -180,7 +185,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// The blocks that an allocation touches.
+/// Addresses of the blocks that an allocation touches.
 pub(crate) fn touched(pointer: u64, bytes: u64) -> impl Iterator<Item = u64> {
     let first = pointer / BLOCK_BYTES;
     let end = match bytes {

@@ -1,11 +1,11 @@
 //! Modules: device code and its global variables, in one context.
 //!
-//! A driver that loads functions lazily takes their memory when the first handle of one is asked for (`cuModuleGetFunction`).
-//! Until then a module is charged a block of code; before such a question it is charged all of it, because no driver says
-//! what one function takes with it.
+//! A driver that loads functions lazily takes their memory when the first handle of one is requested
+//! (`cuModuleGetFunction`). Until then a module is charged one block of code; before such a call it is charged all of
+//! it, because no driver reports the memory of a single function.
 //!
 //! The calibrated reserve of a context covers one small module. The first of a process on a device is therefore
-//! charged only for what it has beyond one block of code; each further one in full.
+//! charged only for its size beyond one block of code; each further one in full.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -19,17 +19,17 @@ use crate::table::{Entry, Kind};
 /// Set in the detail of an entry of [`Kind::Module`] that uses the allowance.
 const ALLOWED: u64 = 1;
 
-/// What an entry will be charged when a function of it is needed: the upper half of its detail.
+/// Charge that is deferred until a function of the entry is needed: the upper half of its detail.
 pub(crate) const fn deferred(entry: &Entry) -> Units {
     Units::new((entry.detail >> 32) as u32)
 }
 
-/// The upper half of a detail that says so.
+/// Detail of an entry with this deferred charge.
 pub(crate) const fn deferring(units: Units) -> u64 {
     (units.get() as u64) << 32
 }
 
-/// Whether an entry of [`Kind::Module`] uses the allowance.
+/// True if an entry of [`Kind::Module`] uses the allowance.
 pub(crate) const fn is_allowed(entry: &Entry) -> bool {
     entry.detail & ALLOWED != 0
 }
@@ -66,7 +66,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Charges what was deferred of a module, a function of which is about to be loaded.
+    /// Charges the deferred part of a module, before a function of it is loaded.
     pub fn need_module(&self, module: u64, daemon: &impl Daemon) -> Result<(), Refused> {
         let due = || self.table.find(Kind::Module, module).filter(|entry| deferred(entry) > Units::ZERO);
         if due().is_none() {
@@ -93,13 +93,13 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Another module may be loaded without charge.
+    /// Makes the allowance available to another module.
     pub(crate) fn return_allowance(&self, device: DeviceSlot) {
         self.few.take(Kind::Allowance, device.index() as u64, u64::MAX);
     }
 }
 
-/// The one small module that a context's reserve covers, in use: given back when dropped.
+/// Use of the allowance, the small module that a context's reserve covers: returned when dropped.
 pub(crate) struct Allowance<'a> {
     ledger: Ledger<'a>,
     device: DeviceSlot,

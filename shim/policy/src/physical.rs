@@ -10,11 +10,12 @@ use crate::ledger::{Claim, Denied, Ledger};
 use crate::share::SHARED;
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// An entry of [`Kind::Physical`] counts in its detail: references in the upper half, mappings in the lower.
+/// One reference in the detail of an entry of [`Kind::Physical`]; the lower half counts mappings.
 pub(crate) const REFERENCE: u64 = 1 << 32;
 pub(crate) const MAPPING: u64 = 1;
-/// What an entry's link says of a handle that came from elsewhere: how large it is shows when it is mapped.
-/// Otherwise the link is zero or the handle that this one is another name of.
+/// Link of a handle imported from elsewhere, whose size shows only when it is mapped.
+///
+/// Other links are zero, or the handle of which this one is another name.
 const IMPORTED: u64 = 1 << 62;
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
@@ -42,8 +43,9 @@ impl Ledger<'_> {
         }
     }
 
-    /// The program took a reference to what is mapped around `address`, and the driver calls it `handle`, which
-    /// need not be what it was called before.
+    /// Counts a reference to the memory mapped around `address`, under the driver's `handle`.
+    ///
+    /// The driver may return another handle than at creation.
     pub fn retained(&self, handle: u64, address: u64) {
         if self.refer(handle) {
             return;
@@ -54,7 +56,7 @@ impl Ledger<'_> {
         }
         let blank = self.entry(mapping.device, Units::ZERO);
         let alias = Entry { detail: REFERENCE, link: mapping.link, ..blank };
-        // An alias that finds no room keeps what it names charged: too much, never too little.
+        // An alias that finds no room keeps its memory charged: too much, never too little.
         let _ = self.table.put(Kind::Physical, handle, alias);
     }
 
@@ -73,8 +75,7 @@ impl Ledger<'_> {
         })
     }
 
-    /// A handle to memory that somebody else made came to this process. It is charged when it is mapped, for
-    /// only then it shows how large it is.
+    /// Enters a handle to memory of another process. It is charged when mapped, as its size shows only then.
     pub fn imported(&self, handle: u64, device: DeviceSlot) -> Result<(), Full> {
         if self.refer(handle) {
             return Ok(());
@@ -83,7 +84,7 @@ impl Ledger<'_> {
         self.table.put(Kind::Physical, handle, entry).map(drop)
     }
 
-    /// Lets `driver` give up a reference.
+    /// Lets `driver` release one reference of the program.
     pub fn release<E>(&self, handle: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
@@ -91,8 +92,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Lets `driver` map `handle` and say where, an imported one after charging it. Handles that we did not see
-    /// made are not ours to count.
+    /// Lets `driver` map `handle` and return the address; an imported handle is charged first.
+    ///
+    /// Handles without an entry pass through uncharged.
     pub fn map<E>(
         &self,
         handle: u64,
@@ -114,19 +116,19 @@ impl Ledger<'_> {
         Ok(address)
     }
 
-    /// A number for [`Ledger::view_gone`]: taken before the driver is called.
+    /// Serial number for [`Ledger::view_gone`], to be taken before the driver is called.
     pub fn stamp(&self) -> u64 {
         self.table.stamp()
     }
 
-    /// What was mapped at `address`, if it was, is there no more. Views of imported memory end like plain memory.
+    /// Ends the mapping that was at `address` by `stamp`. Mappings of imported memory end like plain memory.
     pub fn view_gone(&self, address: u64, stamp: u64) {
         if let Some(gone) = self.table.take(Kind::Mapping, address, stamp) {
             self.forget(Kind::Mapping, address, gone);
         }
     }
 
-    /// Counts memory as mapped before it is, or a release in between would give the charge back too early.
+    /// Counts a mapping before it exists, because a release in between would end the charge too early.
     pub(crate) fn pin(&self, handle: u64) -> Option<Entry> {
         let mut found = None;
         let _ = self.table.change(Kind::Physical, handle, |entry| {
@@ -154,7 +156,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Lets `driver` unmap everything in the range.
+    /// Lets `driver` unmap all mappings in the range.
     pub fn unmap<E>(
         &self,
         address: u64,
@@ -178,12 +180,12 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// A mapping is gone; what it mapped was entered before it.
+    /// Ends a mapping; its memory was entered before it.
     pub(crate) fn drop_mapping(&self, mapping: Entry) {
         self.drop_part(mapping.link, mapping.serial, MAPPING);
     }
 
-    /// Takes a reference or a mapping from physical memory entered by `stamp`; the last one ends the charge.
+    /// Takes a reference or a mapping from memory entered by `stamp`; the last one ends the charge.
     pub(crate) fn drop_part(&self, handle: u64, stamp: u64, part: u64) {
         let mut last = None;
         let _ = self.table.change(Kind::Physical, handle, |entry| {

@@ -1,15 +1,15 @@
-//! Stream-ordered memory: a pool is charged what it keeps, not what the program holds of it.
+//! Stream-ordered memory: a pool is charged for what it keeps, not for what the program holds of it.
 //!
-//! The driver says what a pool keeps (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`). Growth is charged as the
-//! allocation that caused it returns; what the pool let go is given back when somebody looks: at a
-//! synchronisation, at the next allocation, before a refusal. Where the driver cannot say, a pool counts as
-//! keeping exactly what the program holds.
+//! The driver reports what a pool keeps (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`). Growth is charged as the allocation
+//! that caused it returns; shrinking is noticed at a synchronisation, at the next allocation, and before a refusal.
+//! Where the driver has no such figure, a pool counts as keeping exactly what the program holds.
 //!
-//! A pool grows in steps of the driver's choice, and a step may be larger than the request that caused it. So a request
-//! is charged up to whole steps before the driver is called, and what the pool did not grow goes back at once.
+//! A pool grows in steps of the driver's choice, and a step may be larger than the request that caused it. So a
+//! request is charged up to whole steps before the driver is called, and the part by which the pool did not grow is
+//! released at once.
 //!
-//! Memory that any device of the slice may come to hold is charged on each of them: such a pool has one entry for each
-//! device, under names of their own.
+//! Memory that any device of the slice may come to hold is charged on each of them: such a pool has one entry for
+//! each device, under keys of their own.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
@@ -20,26 +20,26 @@ use crate::extent::{BLOCK, Extent};
 use crate::ledger::{Claim, Denied, Ledger, Owner};
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// What the driver says of its pools.
+/// The driver's queries about pools.
 pub trait PoolUse {
-    /// Bytes that the pool with this handle keeps; nothing when the driver cannot say.
+    /// Bytes that the pool with this handle keeps; `None` where the driver has no such figure.
     fn reserved(&self, pool: u64) -> Option<u64>;
     /// The step in which pools of a device grow, at least a block.
     fn step(&self, _device: DeviceSlot) -> Units {
         BLOCK
     }
-    /// Makes a pool let go of what it keeps unused.
+    /// Makes a pool free the memory that it keeps unused.
     fn shrink(&self, _pool: u64) {}
-    /// One allocation made a pool of this device grow by so much, which is more than its steps covered.
+    /// Records that one allocation made a pool of this device grow by more than its steps covered.
     fn grew(&self, _device: DeviceSlot, _by: Units) {}
 }
 
-/// Where a pool's memory lies.
+/// Location of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolPlace {
     /// In memory of the host, which is not charged.
     Host,
-    /// On this device.
+    /// On this device alone.
     On(DeviceSlot),
     /// On any device of the slice.
     Anywhere,
@@ -51,8 +51,10 @@ impl<F: Fn(u64) -> Option<u64>> PoolUse for F {
     }
 }
 
-/// An entry of [`Kind::Pool`]: charged in units; in its detail live units in the lower half and what is lent to other
-/// processes in the upper; calls begun in the upper half of its link, calls under way in the lower.
+/// One begun call in the link of an entry of [`Kind::Pool`]; the lower half counts calls under way.
+///
+/// Its units are its charge; its detail has live units in the lower half and units lent to other processes in the
+/// upper.
 pub(crate) const BEGUN: u64 = 1 << 32;
 const UNDER_WAY: u64 = 1;
 
@@ -61,12 +63,12 @@ const fn live(entry: &Entry) -> u32 {
     entry.detail as u32
 }
 
-/// What of a pool is charged as shared with other processes.
+/// Units of a pool that are charged as shared with other processes.
 pub(crate) const fn lent(entry: &Entry) -> Units {
     Units::new((entry.detail >> 32) as u32)
 }
 
-/// The same pool with so much lent.
+/// The entry of the pool with `lent` units lent.
 pub(crate) fn with_lent(entry: Entry, lent: Units) -> Entry {
     Entry {
         detail: u64::from(lent.get()) << 32 | u64::from(live(&entry)),
@@ -76,8 +78,9 @@ pub(crate) fn with_lent(entry: Entry, lent: Units) -> Entry {
 }
 
 impl<'a> Ledger<'a> {
-    /// Charges, lets `driver` allocate from `pool`, and charges what the pool grew beyond that. `undo` frees
-    /// the pointer when that does not fit.
+    /// Charges, lets `driver` allocate from `pool`, and charges further growth of the pool.
+    ///
+    /// `undo` frees the pointer when that is refused.
     pub fn allocate_from_pool<E>(
         &self,
         pool: u64,
@@ -123,7 +126,7 @@ impl<'a> Ledger<'a> {
         Ok(pointer)
     }
 
-    /// The same for a pool whose memory any device of the slice may come to hold: charged on each of them.
+    /// As [`Ledger::allocate_from_pool`], for a pool of any device: charged on each device of the slice.
     pub fn allocate_from_pool_anywhere<E>(
         &self,
         pool: u64,
@@ -164,7 +167,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// A pointer is free that was charged on the devices from the one with this index on.
+    /// Ends a pointer that was charged on the devices from the one with this index on.
     fn drop_on_each(&self, index: usize, pointer: u64, keeps: &impl PoolUse) {
         for device in (index..).map_while(|index| self.device(index)) {
             self.free_one(on_device(pointer, device), u64::MAX, keeps);
@@ -175,12 +178,12 @@ impl<'a> Ledger<'a> {
         DeviceSlot::new(index).filter(|_| index < self.tenant.control.device_count())
     }
 
-    /// Whether the pointer came from a pool.
+    /// True if the pointer came from a pool.
     pub fn is_streamed(&self, pointer: u64) -> bool {
         self.table.find(Kind::Streamed, pointer).is_some() || self.is_anywhere(pointer)
     }
 
-    /// Whether the pointer came from a pool whose memory any device may hold: it is entered with each, the first too.
+    /// True if the pointer came from a pool of any device: it is entered with each device, the first too.
     fn is_anywhere(&self, pointer: u64) -> bool {
         self.tenant.control.device_count() > 1
             && self
@@ -207,7 +210,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// An entry of a pointer that the driver has freed, if it was made by `stamp`.
+    /// Ends an entry of a pointer that the driver has freed, if it was made by `stamp`.
     fn free_one(&self, pointer: u64, stamp: u64, keeps: &impl PoolUse) {
         if let Some(entry) = self.table.take(Kind::Streamed, pointer, stamp) {
             match self.few.find(Kind::Pool, entry.link).filter(|pool| pool.serial < entry.serial) {
@@ -223,7 +226,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Looks at every pool and gives back what they let go; `trim` may first ask a pool to let go.
+    /// Lowers the charge of every pool to what it keeps; `trim` may make a pool free memory first.
     pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
         let mut cursor = Cursor::default();
         while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Pool) {
@@ -232,13 +235,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The program made a pool.
+    /// Enters a pool that the program made.
     pub fn pool_made(&self, pool: u64, place: PoolPlace) {
         self.forget_pool(pool, u64::MAX);
         self.enter_pool(pool, place);
     }
 
-    /// A pool that was there already, such as a default pool, lies here. One that is charged as lying elsewhere stays so.
+    /// Enters a pool that existed already, such as a default pool. A known one keeps its place.
     pub fn pool_seen(&self, pool: u64, place: PoolPlace) {
         if self.pool_place(pool).is_none() {
             self.enter_pool(pool, place);
@@ -253,12 +256,12 @@ impl<'a> Ledger<'a> {
         };
         let Some(device) = device else { return };
         let entry = Entry { detail, ..self.entry(device, Units::ZERO) };
-        // Another thread may have seen it first, and have charged growth to it by now. A pool that finds no room in the
-        // table is looked for at its next use.
+        // Another thread may have entered it first, and have charged growth to it by now. A pool that finds no room
+        // in the table is entered at its next use.
         let _ = self.few.change(kind, pool, |known| known.or(Some(entry)));
     }
 
-    /// Where a pool has its memory, if that is known.
+    /// Location of a pool's memory, if the pool has an entry.
     pub fn pool_place(&self, pool: u64) -> Option<PoolPlace> {
         match self.few.find(Kind::ForeignPool, pool) {
             Some(entry) if entry.detail == IN_HOST => Some(PoolPlace::Host),
@@ -267,8 +270,10 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Lets `driver` destroy a pool. While something of it is in use the driver keeps what it has, and it stays
-    /// charged; nobody can be asked any more how much that is.
+    /// Lets `driver` destroy a pool.
+    ///
+    /// While a pointer of it is in use, the driver keeps its memory, which stays charged: after the destruction, no
+    /// query returns the amount.
     pub fn destroy_pool<E>(&self, pool: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
@@ -292,7 +297,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Another pool had this name, and is no more.
+    /// Ends the entry of a pool that has ended and whose handle was returned again.
     fn forget_pool(&self, pool: u64, stamp: u64) {
         self.pool_gone(Kind::ForeignPool, pool, stamp);
         self.pool_gone(Kind::Pool, pool, stamp);
@@ -303,9 +308,9 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Another pool may have had this name before and be in use still: then both end when neither is.
+    /// Another pool with this handle may be in use still: then both end when neither is.
     fn keep_gone(&self, pool: u64, gone: Entry) {
-        // What finds no room in the table stays charged: too much, never too little.
+        // An entry that finds no room in the table stays charged: too much, never too little.
         let _ = self.few.change(Kind::GonePool, pool, |before| {
             let (units, other) = before.map_or((Units::ZERO, 0), |before| (before.units, before.detail));
             let units = gone.units.saturating_add(units);
@@ -349,11 +354,11 @@ impl<'a> Ledger<'a> {
         let _ = self.few.change(Kind::Pool, pool, |entry| entry.map(over));
     }
 
-    /// Raises the pool's charge to what it keeps now, out of what the call has reserved, and gives back the rest of that.
-    /// Of several calls under way each pays what it has reserved at most: together they have reserved all that they can
-    /// make the pool grow by. The last one answers for what is missing all the same, which is refused if there is no room.
+    /// Raises the pool's charge to what it keeps now, out of the call's reservation, and releases the rest.
     ///
-    /// What is paid for growth that is to be undone goes back when the driver says that it has it back.
+    /// Of several calls under way each pays at most its reservation: together they have reserved all growth that they
+    /// can cause. The last one is charged for the rest all the same, which is refused if there is no room. Payment
+    /// for growth that is undone is released when the driver reports the memory as freed.
     fn pay(
         &self,
         pool: u64,
@@ -372,8 +377,8 @@ impl<'a> Ledger<'a> {
             keeps.grew(reserved.device(), owed);
             paid = reserved.grow(owed, daemon);
         }
-        // Between looking and writing only `settle_pool` might lower the charge, and it leaves pools alone
-        // whose calls are under way, as ours is.
+        // Between the query and the change only `settle_pool` might lower the charge, and it skips pools with calls
+        // under way, as ours is.
         let owed = owed.min(reserved.units());
         let _ = self.few.change(Kind::Pool, pool, |entry| {
             entry.map(|entry| Entry {
@@ -396,7 +401,7 @@ impl<'a> Ledger<'a> {
         });
     }
 
-    /// Lowers a pool's charge to what it keeps, unless a call came in between: then a later look does it.
+    /// Lowers a pool's charge to what it keeps, unless a call came in between. Then a later attempt does it.
     fn settle_pool(&self, pool: u64, keeps: &impl PoolUse) {
         let Some(seen) = self.few.find(Kind::Pool, pool) else { return };
         let kept = keeps.reserved(of_driver(pool));
@@ -417,22 +422,24 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// The driver's allocation, and what frees it again.
+/// The driver's allocation, and the free that undoes it.
 type Calls<'a, E> = (&'a mut dyn FnMut() -> Result<u64, E>, &'a dyn Fn(u64));
 
 /// Details of entries of [`Kind::ForeignPool`].
 const IN_HOST: u64 = 0;
 const ANYWHERE: u64 = 1;
 
-/// The lowest bit of a device in the name of a pointer or pool that is charged on each: no address or handle has it.
+/// Lowest bit of a device in the key of a pointer or pool that is charged on each device.
+///
+/// No address or handle has it.
 const DEVICE_BIT: u32 = 57;
 
-/// The name of the part that one device is charged for, and not the driver's own.
+/// The key of one device's part of a pointer or pool.
 const fn on_device(name: u64, device: DeviceSlot) -> u64 {
     name | (device.index() as u64 + 1) << DEVICE_BIT
 }
 
-/// The driver's name behind that of a part.
+/// The driver's handle behind the key of a part.
 const fn of_driver(name: u64) -> u64 {
     name & ((1 << DEVICE_BIT) - 1)
 }
@@ -448,7 +455,7 @@ const fn whole_steps(units: Units, step: Units) -> Units {
     }
 }
 
-/// What a pool is to be charged: what it keeps, but for what is charged as shared.
+/// The charge due for a pool: the memory that it keeps, less its loans.
 pub(crate) fn target(entry: &Entry, kept: Option<u64>) -> Units {
     let all = kept.map_or(Units::new(live(entry)), |bytes| Units::covering(bytes).unwrap_or(Units::MAX));
     all.saturating_sub(lent(entry))

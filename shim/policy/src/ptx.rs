@@ -1,9 +1,9 @@
-//! Global variables that a PTX text declares, and how large they are.
+//! Global variables that a PTX text declares, and their sizes.
 //!
 //! Words are read as the assembler reads them: comments and strings apart, directives at their dots, integers in all
 //! their bases, sizes as constant expressions, one declaration of several variables, arrays whose first size follows
-//! from what they are initialised with. A declaration that cannot be read as far as its size has no bound, so that a
-//! module with it does not fit anywhere.
+//! from their initialiser. A declaration whose size cannot be read has no bound, so that a module with it does not
+//! fit anywhere.
 
 // Named, because the model of the protocol borrows this file and looks for them from elsewhere.
 #[path = "ptx/constant.rs"]
@@ -17,25 +17,25 @@ use word::{Word, Words};
 /// One kind of variables that a declaration names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
-    /// Bytes of each.
+    /// Size of one variable in bytes.
     pub(crate) bytes: u64,
-    /// Where each begins: at a multiple of this.
+    /// Alignment of each in bytes.
     pub(crate) align: u64,
-    /// How many there are.
+    /// Number of variables of this kind.
     pub(crate) count: u64,
 }
 
-/// What cannot be read.
+/// Error of a text that is not readable as PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// Gives every variable in device memory to `found`.
+/// Passes every variable in device memory to `found`.
 pub(crate) fn variables(text: &[u8], mut found: impl FnMut(Variable)) -> Result<(), Unreadable> {
     let mut words = Words::of(text);
     let mut before = Before::default();
     while let Some(word) = words.next() {
         match word {
-            // The address space of what a parameter points to.
+            // The address space to which a parameter points.
             Word::Directive(b"global" | b"const") if before.is_pointer => {}
             Word::Directive(b"global" | b"const") => {
                 declaration(&mut words, before.is_extern, &mut found)?;
@@ -43,7 +43,7 @@ pub(crate) fn variables(text: &[u8], mut found: impl FnMut(Variable)) -> Result<
                 continue;
             }
             Word::Directive(b"extern") => before.is_extern = true,
-            // What a preprocessor would make of the text is not known.
+            // The result of a preprocessor directive is not known.
             Word::Hash => match words.next() {
                 Some(Word::Name(b"line" | b"file" | b"pragma")) => {}
                 _ => return Err(Unreadable),
@@ -61,7 +61,7 @@ pub(crate) fn variables(text: &[u8], mut found: impl FnMut(Variable)) -> Result<
     Ok(())
 }
 
-/// What was read of a statement.
+/// State of a statement while it is read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     is_extern: bool,
@@ -105,13 +105,13 @@ fn declaration(
     }
 }
 
-/// What stands behind a name.
+/// Elements of one variable, and number of variables, as stated behind a name.
 struct Shape {
     elements: u64,
     count: u64,
 }
 
-/// Reads `[3][16] = {...}` or `<100>` behind a name, and the comma or semicolon behind that.
+/// Reads `[3][16] = {...}` or `<100>` behind a name, with the comma or semicolon after it.
 fn declarator(words: &mut Words<'_>, is_extern: bool) -> Result<(Shape, u8), Unreadable> {
     let (mut shape, mut is_open) = (Shape { elements: 1, count: 1 }, false);
     loop {
@@ -138,7 +138,7 @@ fn declarator(words: &mut Words<'_>, is_extern: bool) -> Result<(Shape, u8), Unr
                 return Ok((shape, end));
             }
             Word::Mark(end @ (b';' | b',')) => {
-                // It is as large as where it is defined.
+                // Its size is that of its definition elsewhere.
                 if is_open && is_extern {
                     shape.elements = 0;
                 }
@@ -149,7 +149,7 @@ fn declarator(words: &mut Words<'_>, is_extern: bool) -> Result<(Shape, u8), Unr
     }
 }
 
-/// How many values an initialiser has at most, and what ends it.
+/// Upper bound of an initialiser's values, and the mark that ends it.
 fn initialiser(words: &mut Words<'_>) -> Result<(u64, u8), Unreadable> {
     let (mut depth, mut values) = (0u32, 1u64);
     loop {

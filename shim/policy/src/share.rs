@@ -1,9 +1,9 @@
-//! Memory that several processes hold: charged to the slice once, from its export until its last holder is gone.
+//! Memory that several processes hold: charged to the slice once, from export to its last holder's end.
 //!
-//! The exporter's charge moves to the slice's common account, which the daemon keeps; from then on each process
-//! only says that it holds the memory, and that it does no more. It says so once, however often it opens it:
-//! an entry of [`Kind::Shared`] counts in its detail how often. What the slice did not export is charged to
-//! whoever opens it, in full.
+//! The exporter's charge moves to the slice's common account in the daemon. From then on each process reports only
+//! that it holds the memory, and that it has dropped it: once, however often it opens it. The detail of an entry of
+//! [`Kind::Shared`] counts the openings. Memory that the slice did not export is charged to each process that opens
+//! it, in full.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -18,20 +18,22 @@ use crate::ledger::{Denied, Ledger};
 use crate::physical::REFERENCE;
 use crate::table::{Cursor, Entry, Kind};
 
-/// In the link of an entry of [`Kind::Memory`] or [`Kind::Physical`]: an entry of [`Kind::Alias`] says by what
-/// key it is shared, and what is charged for it stands there.
+/// Link of an entry of [`Kind::Memory`] or [`Kind::Physical`] that is shared.
+///
+/// An entry of [`Kind::Alias`] holds its key, and the charge is with the entry of that key.
 pub(crate) const SHARED: u64 = 1 << 63;
-/// In the link of an entry of [`Kind::Shared`]: the daemon counts us among the holders.
+/// Link of an entry of [`Kind::Shared`]: the daemon counts this process among the holders.
 const NOTED: u64 = 1;
 
 impl Ledger<'_> {
-    /// Others may open, by `share`, what is known here by `key`: an allocation ([`Kind::Memory`]) or physical
-    /// memory ([`Kind::Physical`]). Call it when the driver has exported it. Memory that is not ours, or is
-    /// shared by another key already, is left as it is: whoever opens it by this key pays for it in full.
+    /// Moves the charge of exported memory to the slice under `share`; call it after the driver's export.
+    ///
+    /// `key` is an allocation ([`Kind::Memory`]) or physical memory ([`Kind::Physical`]). Memory without an entry, or
+    /// shared by another key already, is left as it is: a process that opens it by this key is charged in full.
     ///
     /// # Errors
-    /// A small allocation shares its block with others, so the block is charged once more, for those who
-    /// open it; it is refused if the slice has no room for that.
+    /// A small allocation shares its block with others, so the block is charged once more, for importers; refused if
+    /// the slice has no room for that.
     pub fn export(&self, kind: Kind, key: u64, share: ShareKey, daemon: &impl Daemon) -> Result<(), Refused> {
         let _turn = self.sharing().acquire();
         let unshared = self.table.find(kind, key).filter(|entry| entry.link & SHARED == 0);
@@ -52,7 +54,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Nobody answers, or nobody wants to know: it stays charged to us, and to others in full.
+    /// Reports an export. Without a reply, the memory stays charged here, and in full to each importer.
     pub(crate) fn say_exported(
         &self,
         device: DeviceSlot,
@@ -70,10 +72,11 @@ impl Ledger<'_> {
         }
     }
 
-    /// Opens what others may have exported: at a pointer ([`Kind::Opened`]) or as physical memory
-    /// ([`Kind::Physical`]), whose end is its last release or unmapping. If the slice is charged for it already,
-    /// nothing more is charged; otherwise we are charged the units that `driver` says it takes, and `undo`
-    /// closes it again if the slice cannot have that. Opening allocates nothing, so the charge may follow.
+    /// Opens exported memory, at a pointer ([`Kind::Opened`]) or as physical memory ([`Kind::Physical`]).
+    ///
+    /// Physical memory ends with its last release or unmapping. If the slice is charged for the memory already,
+    /// nothing more is charged; otherwise this process is charged the units that `driver` returns, and `undo` closes
+    /// it again if that is refused. Opening allocates nothing, so the charge may follow.
     ///
     /// # Errors
     /// The driver's, or that the slice is out of memory.
@@ -106,7 +109,7 @@ impl Ledger<'_> {
         opened
     }
 
-    /// Lets `driver` close what was opened at `pointer`, once.
+    /// Lets `driver` close the memory opened at `pointer`, once.
     pub fn drop_import<E>(
         &self,
         pointer: u64,
@@ -120,8 +123,9 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Tells the daemon what we hold no more, if there is anything to tell. To be called after each free and
-    /// release that succeeded; where there is nothing to tell, that is one load.
+    /// Reports dropped shares to the daemon; to be called after each free and release that succeeded.
+    ///
+    /// One load where there is nothing to report.
     #[inline(always)]
     pub fn flush_shares(&self, daemon: &impl Daemon) {
         if self.shares_due().load(Acquire) != 0 {
@@ -137,7 +141,7 @@ impl Ledger<'_> {
         let mut cursor = Cursor::default();
         while let Some((_, key, entry)) = self.table.next(&mut cursor, due) {
             if entry.link == NOTED && self.say_once(Share::Drop(ShareKey(key)), daemon) == Shared::Away {
-                self.shares_due().fetch_add(1, Relaxed); // told another time
+                self.shares_due().fetch_add(1, Relaxed); // reported at the next call
                 return;
             }
             point("share: told");
@@ -145,7 +149,9 @@ impl Ledger<'_> {
         }
     }
 
-    /// Moves the charge of something to its share, which we hold from then on; says whether it was still there.
+    /// Moves the charge of an entry to its share; false if the entry no longer existed.
+    ///
+    /// This process holds the share from then on.
     fn part_with_charge(
         &self,
         kind: Kind,
@@ -171,7 +177,7 @@ impl Ledger<'_> {
         aliased.map(|_| moved).map_err(|_| Refused)
     }
 
-    /// Counts us as holding `share`; says whether the slice is charged for it already.
+    /// Counts this process as a holder of `share`; true if the slice is charged for it already.
     fn hold(&self, device: DeviceSlot, share: ShareKey, daemon: &impl Daemon) -> Result<bool, Refused> {
         let _turn = self.sharing().acquire();
         let noted = match self.table.find(Kind::Shared, share.0) {
@@ -187,7 +193,7 @@ impl Ledger<'_> {
         Ok(noted)
     }
 
-    /// Enters what was opened and charges `units` for it, which the share keeps.
+    /// Enters opened memory and charges `units` for it to the share.
     fn opened_share(
         &self,
         kind: Kind,
@@ -206,12 +212,12 @@ impl Ledger<'_> {
                 Some(Entry { detail: entry.detail + 1, ..entry })
             };
             let before = self.table.change(Kind::Opened, key, add).map_err(|_| Refused)?;
-            // What was opened there before is gone, or the driver had not given the address again.
+            // The driver has closed the memory that was here before, unless it returned the same address again.
             if let Some(gone) = before.filter(|entry| !again(entry)) {
                 (0..gone.detail).for_each(|_| self.let_go(ShareKey(gone.link)));
             }
         } else {
-            // What had this handle before is gone, or the driver had not given it again.
+            // The memory of this handle before is gone, unless the driver returned the same handle again.
             if let Some(gone) = self.table.take(kind, key, u64::MAX) {
                 self.forget(kind, key, gone);
             }
@@ -227,7 +233,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// We hold `share` once less; the last time gives back what we were charged for it, and is to be told.
+    /// Drops one opening of `share`; the last one releases this process's charge and must be reported.
     pub(crate) fn let_go(&self, share: ShareKey) {
         let _turn = self.sharing().acquire();
         let mut last = None;
@@ -249,14 +255,14 @@ impl Ledger<'_> {
         }
     }
 
-    /// Something shared left the table.
+    /// Ends the share of an entry that left the table.
     pub(crate) fn forget_shared(&self, kind: Kind, key: u64) {
         if let Some(known_by) = self.table.take(Kind::Alias, alias(kind, key), u64::MAX) {
             self.let_go(ShareKey(known_by.detail));
         }
     }
 
-    /// Says it until there is an answer or patience ends.
+    /// Repeats a report until a reply comes or patience ends.
     fn say(&self, say: Share, daemon: &impl Daemon) -> Shared {
         let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
         loop {
@@ -267,18 +273,18 @@ impl Ledger<'_> {
         }
     }
 
-    /// Says it once: what is not heard is said again later.
+    /// Sends a report once; one without a reply is repeated later.
     fn say_once(&self, say: Share, daemon: &impl Daemon) -> Shared {
         daemon.share(say, daemon.now_ns().saturating_add(PATIENCE_NS))
     }
 }
 
-/// What the blocks cost that a small allocation lies in.
+/// Cost of the blocks in which a small allocation lies, in units.
 fn blocks(pointer: u64, bytes: u64) -> Units {
     crate::memory::touched(pointer, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK))
 }
 
-/// Pointers and handles are less than 2^57, so neither is taken for the other.
+/// Key of an alias. Pointers and handles are below 2^57, so that keys of two kinds never collide.
 pub(crate) const fn alias(kind: Kind, key: u64) -> u64 {
     key | (kind as u64) << 58
 }

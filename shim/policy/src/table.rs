@@ -1,10 +1,10 @@
-//! A table of what the process holds: sharded, open addressing, in words that somebody else provides.
+//! The table of the ledger's entries: sharded, open addressing, in words of the caller.
 //!
-//! Linear probing with backward shift, so no tombstones and no slow decay; a shard grows by itself when it is
-//! half full, so that runs stay short and a look-up takes about as long among ten thousand as among ten. Space
-//! that a shard leaves behind is not used again: over all growth that is at most as much as is in use.
+//! Linear probing with backward shift, so without tombstones and slow decay. A shard grows by itself when it is half
+//! full, so that runs stay short and a look-up takes about as long among ten thousand as among ten. Space that a
+//! shard leaves behind is not used again: over all growth that is at most as much as is in use.
 
-// Named, because the model of the protocol borrows this file and looks for it from elsewhere.
+// Explicit paths, because the model of the protocol compiles this file from another folder.
 #[path = "table/shard.rs"]
 mod shard;
 
@@ -21,64 +21,64 @@ const SHARD_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 5;
 const FIRST_CAPACITY: usize = 32;
 
-/// How many entries have been given to shards.
+/// Word with the number of entries given to shards.
 const NEXT_FREE: usize = 0;
 const SERIAL: usize = 1;
-/// Words in front of the shards' heads, which are in front of the entries.
+/// Words in front of the shards' heads, which precede the entries.
 const COMMON: usize = 8;
 
-/// What an entry is about. Keys of different kinds never meet.
+/// Kind of object that an entry describes. Keys of different kinds never collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A device pointer.
+    /// Memory, by its device pointer.
     Memory = 1,
-    /// A device pointer that came out of a pool.
+    /// Memory out of a pool, by its device pointer.
     Streamed,
     /// A block of addresses with small allocations in it.
     Block,
     /// An array or a mipmapped array.
     Array,
-    /// A handle of physical memory.
+    /// Physical memory, by its handle.
     Physical,
-    /// An address where physical memory is mapped.
+    /// A mapping of physical memory, by its address.
     Mapping,
-    /// A context.
+    /// A context, by its handle.
     Context,
-    /// A memory pool.
+    /// A memory pool on one device, by its handle.
     Pool,
     /// A memory pool in host memory, or one whose memory any device of the slice may hold.
     ForeignPool,
-    /// Memory that several processes hold, by the key it is known by among them.
+    /// Memory that several processes hold, by its share key.
     Shared,
-    /// The key by which others know something of ours.
+    /// The share key of an exported object of this process.
     Alias,
-    /// A pointer at which memory of others is open.
+    /// Memory of another process, by the pointer at which it is open.
     Opened,
-    /// A module or library.
+    /// A module or library, by its handle.
     Module,
-    /// What is in use of the code that a context's reserve covers, by device.
+    /// Use of the code that a context's reserve covers, by device.
     Allowance,
     /// A limit of a context that the program raised.
     Limit,
-    /// A graph ready to run, with what its memory nodes take on one device.
+    /// A graph ready to run, with the size of its memory nodes on one device.
     Graph,
-    /// What all graphs are charged on a device.
+    /// Charge for all graphs on a device.
     GraphMemory,
     /// A place in a multicast object, an endpoint or an array with memory bound to it.
     Binding,
-    /// A device pointer that was freed in the order of a stream, which may not have come to it.
+    /// A device pointer that was freed in the order of a stream, which may not have reached the free.
     Leaving,
-    /// A mark in a stream, by what is over when it is passed.
+    /// A mark in a stream, by the work in front of it.
     Mark,
-    /// A pool that was destroyed while something of it was in use.
+    /// A pool that was destroyed while a pointer of it was in use.
     GonePool,
-    /// A context that is there or being made, by its place in the list of contexts.
+    /// A context that exists or is being made, by its place in the list of contexts.
     Present,
     /// A library that is loaded or being loaded, by its place in the list of libraries.
     Library,
-    /// The handle of a library, by which its place in the list is found.
+    /// The place of a library in the list, by its handle.
     Loaded,
-    /// What a library takes in one context.
+    /// Charge for a library in one context.
     Copy,
 }
 
@@ -112,29 +112,29 @@ impl Kind {
     ];
 }
 
-/// What is known of one thing.
+/// Value of an entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where its memory is.
+    /// Device that holds its memory.
     pub device: DeviceSlot,
-    /// When it was entered: unique, so that a thing is told from a later one with the same address.
+    /// Number of its insertion: unique, so that it differs from a later object's with the same address.
     pub serial: u64,
-    /// What is charged for it.
+    /// Charge for it, in units.
     pub units: Units,
-    /// Meaning by kind.
+    /// Meaning by [`Kind`], such as a size.
     pub detail: u64,
-    /// Meaning by kind.
+    /// Meaning by [`Kind`], such as a context.
     pub link: u64,
 }
 
-/// No room for another entry.
+/// Error of a table without room for another entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Makes words usable that a table is about to grow into; says whether they are.
+/// Makes words usable that a table is about to grow into; returns true if they are.
 pub type Open = fn(&[AtomicU64]) -> bool;
 
-/// The table.
+/// The table, over words of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     common: &'a [AtomicU64; COMMON],
@@ -145,7 +145,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The fewest words a table can live in.
+    /// Fewest words that a table needs.
     pub const LEAST_WORDS: usize = COMMON + SHARDS * (SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS);
 
     /// The table in `words`, which were zero before their first use; `None` if they are too few.
@@ -158,7 +158,7 @@ impl<'a> Table<'a> {
         (words.len() >= Self::LEAST_WORDS).then_some(Self { common, shards, heap, pause, open: None })
     }
 
-    /// The same over words that have to be opened before the table grows into them.
+    /// The table over words that have to be opened before it grows into them.
     pub const fn with_growth(self, open: Open) -> Self {
         Self { open: Some(open), ..self }
     }
@@ -168,12 +168,12 @@ impl<'a> Table<'a> {
         self.common[SERIAL].fetch_add(1, Relaxed) + 1
     }
 
-    /// The greatest number given so far: what is entered from now on has a greater one.
+    /// Greatest number given so far: entries from now on have a greater one.
     pub fn stamp(&self) -> u64 {
         self.common[SERIAL].load(Relaxed)
     }
 
-    /// The serial of what is known of `key`; mostly without a lock, for what is asked often and changes seldom.
+    /// Serial number of `key`'s entry; mostly without a lock, as it is read often and changes rarely.
     #[inline(always)]
     pub fn serial(&self, kind: Kind, key: u64) -> Option<u64> {
         let shard = self.shard(kind, key);
@@ -183,11 +183,11 @@ impl<'a> Table<'a> {
         {
             return Some(serial);
         }
-        // Not where it would be first, or not at all, or another thread is at it.
+        // Not in its home place, absent, or being written by another thread.
         self.find(kind, key).map(|entry| entry.serial)
     }
 
-    /// What is known of `key`.
+    /// The entry of `key`, if there is one.
     #[cold]
     pub fn find(&self, kind: Kind, key: u64) -> Option<Entry> {
         let shard = self.shard(kind, key);
@@ -195,8 +195,9 @@ impl<'a> Table<'a> {
         shard.seek(kind, key).entry()
     }
 
-    /// Replaces what is known of `key` by what `next` makes of it, in one step; gives what was there before.
-    /// `next` must be quick and must not come back to the table.
+    /// Replaces the entry of `key` by the result of `next`, in one step; returns the one before.
+    ///
+    /// `next` must be quick and must not call the table.
     #[inline(always)]
     pub fn change(
         &self,
@@ -217,8 +218,10 @@ impl<'a> Table<'a> {
         Ok(before)
     }
 
-    /// Enters something new under a serial of its own kind, to be compared with [`Table::moment`] and nothing
-    /// else: it costs less than [`Table::next_serial`], which all threads share. Gives what was there before.
+    /// Inserts an entry under a serial of its own kind; returns the entry before.
+    ///
+    /// That serial may be compared with [`Table::moment`] only. It costs less than [`Table::next_serial`], which all
+    /// threads share.
     #[inline(always)]
     pub fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
         let shard = self.shard(kind, key);
@@ -234,13 +237,13 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// What is [added](Table::add) under `key` from now on has a greater serial.
+    /// A serial below that of every later [`Table::add`] under `key`.
     #[inline(always)]
     pub fn moment(&self, kind: Kind, key: u64) -> u64 {
         self.shard(kind, key).newest()
     }
 
-    /// Enters something new; gives what was there under the same key, which by that is known to be gone.
+    /// Inserts an entry; returns the one before under the same key, whose object has therefore ended.
     pub fn put(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
         self.change(kind, key, |_| Some(entry))
     }
@@ -258,7 +261,7 @@ impl<'a> Table<'a> {
         taken
     }
 
-    /// Removes one entry after `cursor` that `wanted` picks; call it until it gives nothing.
+    /// Removes one entry after `cursor` that `wanted` accepts; call it until it returns `None`.
     pub fn take_next(
         &self,
         cursor: &mut Cursor,
@@ -267,7 +270,7 @@ impl<'a> Table<'a> {
         self.walk(cursor, wanted, true)
     }
 
-    /// The next entry after `cursor` that `wanted` picks.
+    /// The next entry after `cursor` that `wanted` accepts.
     pub fn next(
         &self,
         cursor: &mut Cursor,
@@ -284,7 +287,7 @@ impl<'a> Table<'a> {
     ) -> Option<(Kind, u64, Entry)> {
         while cursor.shard < SHARDS {
             let shard = Shard::numbered(self, cursor.shard);
-            // An empty shard is not worth a lock: what enters it during the walk may as well come after.
+            // An empty shard is not worth a lock: an entry that is inserted meanwhile may as well come later.
             let guard = (shard.capacity() > 0).then(|| shard.lock());
             while guard.is_some() && cursor.at < shard.capacity() {
                 let at = cursor.at;
@@ -310,7 +313,7 @@ impl<'a> Table<'a> {
         Shard::of(self, kind, key)
     }
 
-    /// Takes room for `count` entries, zero, out of what was never used.
+    /// Takes zeroed room for `count` entries from the part that was never used.
     fn carve(&self, count: usize) -> Result<usize, Full> {
         let claim = |used: u64| {
             let after = (used as usize).checked_add(count)?;
@@ -325,7 +328,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A place in a walk through the table.
+/// Position of an iteration over the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     shard: usize,

@@ -1,10 +1,10 @@
 //! UUIDs of devices, as the driver and NVML write them.
 
-/// The bytes themselves, as `cuDeviceGetUuid` gives them.
+/// A UUID as 16 bytes, as `cuDeviceGetUuid` returns it.
 pub type Uuid = [u8; 16];
-/// What a name begins with.
+/// Prefix of a GPU's name in NVML.
 pub const PREFIX: &[u8] = b"GPU-";
-/// How long a name is, its final zero included.
+/// Length of a name in bytes, its final zero included.
 pub const NAME_BYTES: usize = 41;
 
 /// `GPU-` and a UUID in the usual form, with a final zero.

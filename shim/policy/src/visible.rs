@@ -1,6 +1,6 @@
 //! `CUDA_VISIBLE_DEVICES`, read over the slice's devices as CUDA reads it over the node's.
 //!
-//! The text is a list of indices, or of UUIDs, which may be cut short; how it begins says which. It ends before the
+//! The text is a list of indices, or of UUIDs, which may be abbreviated; its start decides which. It ends before the
 //! first entry that names none of the devices, and one that is named twice leaves none, as with CUDA.
 
 use core::ffi::CStr;
@@ -9,12 +9,12 @@ use tranche_shm::MAX_DEVICES;
 
 use crate::uuid::{self, NAME_BYTES, Uuid};
 
-/// The variable.
+/// Name of the environment variable.
 pub const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
-/// The longest entry of the environment that names devices of a slice, its final zero included.
+/// Length of the longest entry for a slice's devices in bytes, its final zero included.
 pub const ENTRY_BYTES: usize = VARIABLE.count_bytes() + 1 + MAX_DEVICES * NAME_BYTES;
 
-/// The devices that a program sees, in its order.
+/// Devices that a program sees, in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visible {
     uuids: [Uuid; MAX_DEVICES],
@@ -22,7 +22,7 @@ pub struct Visible {
 }
 
 impl Visible {
-    /// What the variable's text leaves of the slice's devices; without one, all of them.
+    /// Devices of the slice that the variable's text selects; all of them without a text.
     pub fn of(text: Option<&[u8]>, devices: &[Uuid]) -> Self {
         let Some(text) = text else { return devices.iter().fold(Self::default(), Self::with) };
         let read = if text.starts_with(uuid::PREFIX) { by_uuid } else { by_index };
@@ -37,12 +37,12 @@ impl Visible {
         visible
     }
 
-    /// Their UUIDs.
+    /// UUIDs of the devices, in the program's order.
     pub fn uuids(&self) -> &[Uuid] {
         &self.uuids[..self.count]
     }
 
-    /// The entry of the environment that makes the driver see them, wherever they are on the node, and none other.
+    /// Entry of the environment by which the driver shows these devices and no other.
     pub fn entry(&self) -> [u8; ENTRY_BYTES] {
         let mut entry = [0; ENTRY_BYTES];
         let (variable, list) = entry.split_at_mut(VARIABLE.count_bytes() + 1);
@@ -59,7 +59,7 @@ impl Visible {
         entry
     }
 
-    /// One more. There is room for all that a slice can have.
+    /// The selection with one more device. There is room for every device of a slice.
     fn with(mut self, device: &Uuid) -> Self {
         if let Some(place) = self.uuids.get_mut(self.count) {
             *place = *device;
@@ -69,7 +69,7 @@ impl Visible {
     }
 }
 
-/// A number as `strtoul` finds it: what follows its digits does not count.
+/// The device of an index, read as by `strtoul`: text behind its digits is ignored.
 fn by_index(entry: &[u8], devices: &[Uuid]) -> Option<Uuid> {
     let digits = entry.strip_prefix(b"+").unwrap_or(entry);
     let length = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -78,7 +78,7 @@ fn by_index(entry: &[u8], devices: &[Uuid]) -> Option<Uuid> {
     devices.get(index).filter(|_| length > 0).copied()
 }
 
-/// A name, or as much of one as belongs to one device alone.
+/// The device of a UUID, or of a prefix that fits one device alone.
 fn by_uuid(entry: &[u8], devices: &[Uuid]) -> Option<Uuid> {
     let named = |device: &&Uuid| entry.starts_with(uuid::PREFIX) && uuid::name(**device).starts_with(entry);
     let mut matching = devices.iter().filter(named);

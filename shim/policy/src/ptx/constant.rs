@@ -1,17 +1,17 @@
 //! Constant expressions, as sizes of arrays are written.
 //!
-//! They are reckoned in more bits than the assembler has, and what would not fit into its 64 is unreadable: so no
-//! result depends on what it takes to be signed.
+//! They are evaluated in more bits than the assembler has, and a value that does not fit into its 64 is unreadable:
+//! so no result depends on the sign of its type.
 
 use super::Unreadable;
 use super::word::{Word, Words};
 
-/// How deep an expression may be.
+/// Deepest nesting of an expression that is read.
 const DEPTH: u32 = 32;
 /// `WARP_SZ`
 const WARP: i128 = 32;
 
-/// Reads an expression.
+/// A parser of constant expressions, over the words of a text.
 pub(super) struct Constants<'w, 'a> {
     words: &'w mut Words<'a>,
 }
@@ -21,7 +21,7 @@ impl<'w, 'a> Constants<'w, 'a> {
         Self { words }
     }
 
-    /// The value of what stands before `end`, which is read too; nothing if nothing stands there.
+    /// Value of the expression before `end`, which is consumed too; `None` if there is no expression.
     pub(super) fn until(mut self, end: u8) -> Result<Option<u64>, Unreadable> {
         if self.words.peek() == Some(Word::Mark(end)) {
             self.words.next();
@@ -49,9 +49,9 @@ impl<'w, 'a> Constants<'w, 'a> {
         Ok(if first != 0 { then } else { other })
     }
 
-    /// Operators that bind at least as close as the one at `level`.
+    /// Operators that bind at least as tightly as the one at `level`.
     fn binary(&mut self, level: usize, depth: u32) -> Result<i128, Unreadable> {
-        /// From the loosest to the closest; of those that begin alike, the longer first.
+        /// From the loosest to the tightest; of those with a common start, the longer first.
         const LEVELS: [&[&[u8]]; 10] = [
             &[b"||"],
             &[b"&&"],
@@ -82,7 +82,7 @@ impl<'w, 'a> Constants<'w, 'a> {
             Word::Mark(b'+') => self.unary(depth),
             Word::Mark(b'-') => fits(-self.unary(depth)?),
             Word::Mark(b'!') => Ok((self.unary(depth)? == 0).into()),
-            // Of 64 bits, whatever their sign.
+            // In 64 bits, whatever their sign.
             Word::Mark(b'~') => Ok((!(self.unary(depth)? as u64)).into()),
             Word::Mark(b'(') => {
                 if let Some(Word::Directive(b"s64" | b"u64")) = self.words.peek() {
@@ -96,7 +96,7 @@ impl<'w, 'a> Constants<'w, 'a> {
         }
     }
 
-    /// Whether these marks come next, and are not the beginning of a longer operator.
+    /// True if these marks come next, and do not begin a longer operator.
     fn is_next(&self, operator: &[u8]) -> bool {
         let mut words = self.words.clone();
         let is_there = operator.iter().all(|mark| words.next() == Some(Word::Mark(*mark)));
@@ -114,14 +114,14 @@ impl<'w, 'a> Constants<'w, 'a> {
     }
 }
 
-/// What both a signed and an unsigned number of 64 bits could be is left as it is.
+/// Passes a value that fits into 64 bits, signed or unsigned.
 const fn fits(value: i128) -> Result<i128, Unreadable> {
     if value >= i64::MIN as i128 && value <= u64::MAX as i128 { Ok(value) } else { Err(Unreadable) }
 }
 
 fn apply(operator: &[u8], left: i128, right: i128) -> Result<i128, Unreadable> {
     let shift = || u32::try_from(right).ok().filter(|bits| *bits < 64).ok_or(Unreadable);
-    // The bits of what is below zero are those of 64.
+    // The bits of a negative value are those of its 64-bit form.
     let bits = |value: i128| i128::from(value as u64);
     let same_sign = left >= 0 && right >= 0;
     Ok(match operator {
@@ -135,7 +135,7 @@ fn apply(operator: &[u8], left: i128, right: i128) -> Result<i128, Unreadable> {
         b"+" => left + right,
         b"-" => left - right,
         b"*" => left.checked_mul(right).ok_or(Unreadable)?,
-        // From here on it would matter whether a number below zero counts as one.
+        // From here on the result would depend on the sign of the type.
         _ if !same_sign => return Err(Unreadable),
         b"<=" => (left <= right).into(),
         b">=" => (left >= right).into(),

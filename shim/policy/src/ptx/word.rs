@@ -1,25 +1,25 @@
 //! Words of a PTX text.
 
-/// A word.
+/// A word of a PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word<'a> {
-    /// What begins with a dot, without it: `.v2.f32` is two of them.
+    /// A directive without its dot: `.v2.f32` is two of them.
     Directive(&'a [u8]),
     /// A name, or an instruction with all its suffixes.
     Name(&'a [u8]),
     /// An integer, in any base.
     Number(u64),
-    /// A number that is none of those, or too large.
+    /// A floating-point number, or an integer that is too large.
     Other,
-    /// A string.
+    /// A string; its text is skipped.
     Text,
-    /// The beginning of a line for a preprocessor.
+    /// The `#` that begins a preprocessor line.
     Hash,
     /// Anything else, one character at a time.
     Mark(u8),
 }
 
-/// Words, one after the other. A zero ends the text.
+/// An iterator over the words of a text, which a zero byte ends.
 #[derive(Clone, Debug)]
 pub(super) struct Words<'a> {
     rest: &'a [u8],
@@ -35,7 +35,7 @@ impl<'a> Words<'a> {
         Self { rest: &text[..end] }
     }
 
-    /// The next word, which stays.
+    /// The next word, without consuming it.
     pub(super) fn peek(&self) -> Option<Word<'a>> {
         self.clone().next()
     }
@@ -89,7 +89,7 @@ impl<'a> Iterator for Words<'a> {
                 let word = self.take(self.length(0, |byte| byte.is_ascii_alphanumeric() || byte == b'.'));
                 integer(word).map_or(Word::Other, Word::Number)
             }
-            // Behind a number it may be an operator.
+            // After a number it may be an operator.
             b'%' if !self.rest.get(1).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_') => {
                 self.take(1);
                 Word::Mark(b'%')
@@ -105,7 +105,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// Where the first `end` is over, or the text.
+/// End of the first `end` in the text, or of the text.
 fn end_of(text: &[u8], end: &[u8]) -> usize {
     text.windows(end.len()).position(|window| window == end).map_or(text.len(), |at| at + end.len())
 }

@@ -1,4 +1,4 @@
-//! One shard of the table: an array of entries, linearly probed, which the caller has locked.
+//! One shard of the table: an array of entries, linearly probed, under a lock that the caller holds.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,14 +8,15 @@ use tranche_shm::credit::Units;
 use super::{ENTRY_WORDS, Entry, FIRST_CAPACITY, Full, Kind, SHARD_WORDS, SHARDS, Table};
 use crate::lock::{Guard, Lock};
 
-/// Fibonacci hashing, of blocks of 2 MiB before what is within them: large allocations lie as evenly as they can, and
-/// small ones of one block go to many shards.
+/// Fibonacci hash of a key, of its block of 2 MiB before its place within the block.
+///
+/// Large allocations are spread as evenly as possible, and small ones of one block go to many shards.
 #[inline(always)]
 const fn hash(kind: u64, key: u64) -> u64 {
     (key ^ kind << 56).rotate_right(21).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The topmost bits choose an entry's shard, those below them its home.
+/// The topmost bits choose an entry's shard, the next ones its home place.
 const SHARD_BITS: u32 = SHARDS.ilog2();
 
 /// A part of the table with a lock of its own.
@@ -25,19 +26,19 @@ pub(super) struct Shard<'a> {
     head: &'a [AtomicU64; SHARD_WORDS],
 }
 
-/// The words of an entry: its key, what it is, then its serial, detail and link.
+/// Words of an entry: its key, its kind, device and units, then its serial, detail and link.
 type Cell<'a> = &'a [AtomicU64; ENTRY_WORDS];
 
-/// Words of a shard's head; where it starts and how large it is are in entries.
+/// Words of a shard's head; its start and its capacity count entries.
 const LOCK: usize = 0;
 const START: usize = 1;
 const CAPACITY: usize = 2;
 const COUNT: usize = 3;
 const NEWEST: usize = 4;
-/// The part of an entry's second word that says its kind; 0 where there is none.
+/// Mask of the kind in an entry's second word; 0 in a vacant place.
 const KIND: u64 = 0xff;
 
-/// An entry that was found, with what it takes to remove it.
+/// An entry that was found, with its place for a removal.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     pub(super) cell: Cell<'a>,
@@ -45,16 +46,16 @@ pub(super) struct Found<'a> {
     cells: Cells<'a>,
 }
 
-/// Where a search ended.
+/// Result of a search for a key.
 pub(super) enum Place<'a> {
-    /// Here it is.
+    /// The key's entry is here.
     Taken(Found<'a>),
-    /// It is not there, and would be put here if there is any place at all.
+    /// The key has no entry, and would get this place, if the shard has any.
     Vacant(Option<Cell<'a>>),
 }
 
 impl Place<'_> {
-    /// What is there.
+    /// The entry found, if any.
     #[inline(always)]
     pub(super) fn entry(&self) -> Option<Entry> {
         match self {
@@ -65,13 +66,13 @@ impl Place<'_> {
 }
 
 impl<'a> Shard<'a> {
-    /// The shard that has all entries of this name.
+    /// The shard that has all entries of this key.
     #[inline(always)]
     pub(super) fn of(table: &'a Table<'a>, kind: Kind, key: u64) -> Self {
         Self::numbered(table, (hash(kind as u64, key) >> (u64::BITS - SHARD_BITS)) as usize)
     }
 
-    /// A shard by its number.
+    /// The shard of this number.
     #[inline(always)]
     pub(super) fn numbered(table: &'a Table<'a>, number: usize) -> Self {
         Self { table, head: &table.shards[number % SHARDS] }
@@ -87,13 +88,13 @@ impl<'a> Shard<'a> {
         Lock::at(&self.head[LOCK], self.table.pause)
     }
 
-    /// The number of the newest entry that has one of the shard's own.
+    /// Serial of the newest entry with one of the shard's own.
     #[inline(always)]
     pub(super) fn newest(self) -> u64 {
         get(&self.head[NEWEST])
     }
 
-    /// Another, greater than any before.
+    /// Next serial of the shard, greater than any before.
     #[inline(always)]
     pub(super) fn number(self) -> u64 {
         let number = self.newest() + 1;
@@ -106,8 +107,9 @@ impl<'a> Shard<'a> {
         get(&self.head[CAPACITY]) as usize
     }
 
-    /// The serial of an entry at the place where it would be first, for who has not locked the shard: the answer
-    /// may be anything, but nothing breaks.
+    /// Serial of the entry in the key's home place, read without the lock.
+    ///
+    /// The result may be of any entry or none, but memory safety does not depend on it.
     #[inline(always)]
     pub(super) fn glimpse(self, kind: Kind, key: u64) -> Option<u64> {
         let cells = self.cells()?;
@@ -115,7 +117,7 @@ impl<'a> Shard<'a> {
         is(cell, kind, key).then(|| get(&cell[2]))
     }
 
-    /// Looks for an entry. At least half of the places are vacant, so it ends soon.
+    /// Searches for an entry. At least half of the places are vacant, so it ends soon.
     #[inline(always)]
     pub(super) fn seek(self, kind: Kind, key: u64) -> Place<'a> {
         let Some(cells) = self.cells() else { return Place::Vacant(None) };
@@ -132,7 +134,7 @@ impl<'a> Shard<'a> {
         Place::Vacant(None)
     }
 
-    /// Enters what is not there, where [`Shard::seek`] found that it would be.
+    /// Inserts an entry at the place that [`Shard::seek`] found for it.
     #[inline(always)]
     pub(super) fn insert(
         self,
@@ -149,7 +151,7 @@ impl<'a> Shard<'a> {
         Ok(())
     }
 
-    /// Where an entry would be put in twice the room; nothing if there is not so much.
+    /// A place for the key in twice the room; `None` if there is not that much.
     #[cold]
     #[inline(never)]
     fn place_after_growth(self, kind: Kind, key: u64) -> Option<Cell<'a>> {
@@ -160,7 +162,7 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Puts what is not there where there is room for it.
+    /// Inserts an absent entry at the first vacant place from its home on.
     fn place(self, kind: Kind, key: u64, entry: Entry) {
         if let Place::Vacant(Some(cell)) = self.seek(kind, key) {
             write(cell, kind, key, entry);
@@ -197,7 +199,7 @@ impl<'a> Shard<'a> {
         Some((Found { cell, at, cells }, named(cell)?))
     }
 
-    /// The entries, if there is room for any.
+    /// The entries; `None` before the first growth.
     #[inline(always)]
     fn cells(self) -> Option<Cells<'a>> {
         let mask = self.capacity().checked_sub(1)?;
@@ -205,7 +207,7 @@ impl<'a> Shard<'a> {
     }
 }
 
-/// The entries of a shard, which are a power of two.
+/// The entries of a shard, whose number is a power of two.
 #[derive(Clone, Copy)]
 struct Cells<'a> {
     heap: &'a [[AtomicU64; ENTRY_WORDS]],
@@ -214,13 +216,13 @@ struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// There is an entry at each place; for who has not locked the shard there may be nothing.
+    /// The entry in a place. Without the shard's lock it may be half-written or gone.
     #[inline(always)]
     fn at(self, at: usize) -> Option<Cell<'a>> {
         self.heap.get(self.start.wrapping_add(at))
     }
 
-    /// Where the entry of that name would be first.
+    /// Home place of the entry of that key.
     #[inline(always)]
     const fn home(self, kind: u64, key: u64) -> usize {
         let rest = hash(kind, key) << SHARD_BITS;
@@ -239,7 +241,7 @@ impl<'a> Cells<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Moves entries of the same run up until the entry in the place that it gives is needed there no more.
+    /// Moves entries of the same run up, and returns the place that is vacant afterwards.
     #[inline(always)]
     fn last_of_run(self) -> Option<Cell<'a>> {
         let Self { cells, at: mut gap, cell: mut free } = self;
@@ -264,7 +266,7 @@ fn is(cell: Cell<'_>, kind: Kind, key: u64) -> bool {
     get(&cell[0]) == key && get(&cell[1]) & KIND == kind as u64
 }
 
-/// What an entry says, and nothing of a vacant one.
+/// Value of an entry; `None` for a vacant place.
 #[inline(always)]
 pub(super) fn read(cell: Cell<'_>) -> Option<Entry> {
     let head = get(&cell[1]);
