@@ -1,8 +1,8 @@
-//! The driver's own libraries where ours stand in their files: loaded because ours need them, under other names.
+//! The driver's own libraries under other names, dependencies of the libraries in their place.
 //!
-//! A static program that opens the driver has a loader of its own, which `dl_iterate_phdr` knows nothing of: it
-//! shows no object at all there, libc included. `dlopen` does, because libc passes it on to that loader. Both
-//! functions are asked for in their oldest versions, and weakly: where a libc has neither, `elf::search` is left.
+//! A static program that opens the driver has a loader of its own, of which `dl_iterate_phdr` knows nothing: it shows
+//! no object at all there, libc included. `dlopen` does, because libc forwards it to that loader. Both functions are
+//! referenced in their oldest versions, and weakly: where a libc has neither, `elf::search` remains.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
@@ -33,12 +33,12 @@ unsafe extern "C" {
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlinfo = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
 
-/// The object that is loaded under this name already, in the namespace that we are in. It stays loaded.
+/// The object that is already loaded under this name, in the shim's namespace. It stays loaded.
 pub(crate) fn loaded(name: &CStr) -> Option<Object> {
     const RTLD_DI_LINKMAP: c_int = 2;
     let mut map: *const LinkMap = ptr::null();
-    // SAFETY: the two words are null or libc's dlopen and dlinfo, which have these types. RTLD_NOLOAD runs
-    // nobody's code. The handle is never closed, so its link map stays, which dlinfo writes into `map`.
+    // SAFETY: the two words are null or libc's dlopen and dlinfo, which have these types. RTLD_NOLOAD runs no code of
+    // another object. The handle is never closed, so its link map stays, which dlinfo writes into the local `map`.
     unsafe {
         let [dlopen, dlinfo] = LOADER;
         if dlopen.is_null() || dlinfo.is_null() {

@@ -1,4 +1,4 @@
-//! Becoming part of the slice, on the first governed call.
+//! Attachment to the slice, on the first governed call.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -14,7 +14,7 @@ use crate::connection::{self, Failure, Welcome};
 use crate::root::{Root, Word};
 use crate::sys;
 
-/// We are not in a slice and can't get into one.
+/// Error of a process that is not in a slice and cannot attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outside;
 
@@ -31,7 +31,7 @@ impl Deref for Ours {
     }
 }
 
-/// This process in its slice; tried anew at each call until it succeeds.
+/// The ledger of this process, attached on first use; each call retries until it succeeds.
 #[inline(always)]
 pub(crate) fn ledger() -> Result<Ours, Outside> {
     let root = Root::get().ok_or(Outside)?;
@@ -58,20 +58,20 @@ fn attach(root: Root) -> Result<Ours, Outside> {
     }
 }
 
-/// Puts the ledger together once for all calls; another thread may have done so before we had the turn.
+/// Assembles the ledger once for all calls, unless another thread did so before this one took the lock.
 fn keep(root: Root) -> Option<Ours> {
     if root.ledger().is_none() {
         let ledger = Ledger::over(tenant(root)?, root.ledger_words(), sys::pause)?;
         let ledger = ledger
             .with_growth(sys::open_private)
             .with_barrier(sys::can_order_threads().then_some(sys::order_threads));
-        // SAFETY: we have the turn, and there is none.
+        // SAFETY: this thread holds the lock over the connection, as `keep` requires, and found no ledger under it.
         unsafe { root.keep(ledger) };
     }
     root.ledger().map(Ours)
 }
 
-/// Maps the regions and says that everything is there.
+/// Maps the regions and sets [`Word::Ready`].
 fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     let control = sys::map_shared(&welcome.control, control::WORDS, sys::Access::Read);
     let usage = sys::map_shared(&welcome.usage, compute::REGION_WORDS, sys::Access::ReadWrite);
@@ -85,8 +85,8 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
         return Err(Failure::Refused);
     }
     point("attach: mapped");
-    // The next daemon has the usage region from the processes that map it. One that came before this process mapped it
-    // may have found none, and made another.
+    // The next daemon receives the usage region from the processes that map it. A daemon that came before this
+    // process mapped it may have found none, and made another.
     if connection::is_lost(root) {
         return Err(Failure::Away);
     }
@@ -99,14 +99,14 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What launches need of a process in its slice.
+/// State of an attached process that launches need.
 pub(crate) struct Inside {
     pub(crate) root: Root,
     pub(crate) control: Control<'static>,
     pub(crate) record: Record<'static>,
 }
 
-/// This process in its slice, if it is in one already: a launch needs a context, and that one has attached.
+/// State of this process if it is attached: a launch needs a context, whose creation has attached.
 pub(crate) fn inside() -> Option<Inside> {
     let root = Root::get()?;
     if root.word(Word::Ready).load(Acquire) == 0 {

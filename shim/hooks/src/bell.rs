@@ -1,15 +1,16 @@
-//! The slice's bell: how a process says that the daemon had better look at it, without a message.
+//! The wakeup eventfd, by which a process signals the daemon to read its compute record.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use crate::sys::{self, Fd};
 
-/// The bell's number, and which file it was when it came. Unlike the root this survives a fork, and may: a child's
-/// bell is its parent's.
+/// Descriptor of the eventfd, and its file's identity on arrival.
+///
+/// Unlike the root this survives a fork, as it may: a child's eventfd is its parent's.
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Takes a bell and lets the one before go.
+/// Keeps a new eventfd and closes the one before.
 pub(crate) fn hang(bell: Fd) {
     let bell = bell.moved_high();
     let Ok(id) = sys::file_id(bell.raw()) else { return };
@@ -20,12 +21,12 @@ pub(crate) fn hang(bell: Fd) {
     BELL.store(bell.into_raw(), Relaxed);
 }
 
-/// Rings; says whether there was anything to ring.
+/// Signals the daemon; false if there is no eventfd.
 pub(crate) fn ring() -> bool {
     raw().is_some_and(|bell| sys::ring(bell).is_ok())
 }
 
-/// The number, if it still stands for such a file: a program may have closed it, or put another one there.
+/// The descriptor, if it still refers to that file: a program may have closed or reused it.
 fn raw() -> Option<i32> {
     let raw = BELL.load(Relaxed);
     let is_it = |id: sys::FileId| id.inode == INODE.load(Relaxed) && !id.regular;

@@ -1,4 +1,4 @@
-//! The line to the daemon: one per process, one request at a time, made anew when it is lost.
+//! The connection to the daemon: one per process, one request at a time, reopened when it is lost.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -13,16 +13,16 @@ use crate::bell;
 use crate::root::{Root, Word};
 use crate::sys::{self, Errno, Fd, FileId};
 
-/// Why there is no line.
+/// Error of a connection or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Nobody answers; that may change.
+    /// The daemon does not reply; a later attempt may succeed.
     Away,
-    /// We are not wanted, or speak different languages.
+    /// The daemon refuses this process or its ABI, or there is no socket: final.
     Refused,
 }
 
-/// What the daemon gives to whom it lets in.
+/// Results of a successful attachment.
 pub(crate) struct Welcome {
     pub(crate) slot: Slot,
     pub(crate) generation: u64,
@@ -30,11 +30,11 @@ pub(crate) struct Welcome {
     pub(crate) usage: Fd,
 }
 
-/// The socket that a parent left open in us, if we were forked: unlike the root, these survive a fork.
+/// The parent's socket in a forked child: unlike the root, these words survive a fork.
 static INHERITED: AtomicI32 = AtomicI32::new(-1);
 static INHERITED_INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Connects and is let in. The caller has the turn.
+/// Connects and attaches. The caller holds the lock over the connection.
 pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     close(root);
     close_inherited();
@@ -42,9 +42,9 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     let told = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer);
     let fd =
         sys::connect(told.unwrap_or(IN_CONTAINER), left_ms(deadline_ns)).map_err(|error| match error {
-            // Nobody said where, and this is no container that has a slice.
+            // No variable names a socket, and the container, if it is one, has no slice.
             Errno(libc::ENOENT | libc::ENOTDIR) if told.is_none() => Failure::Refused,
-            // These do not pass with time.
+            // Errors that do not pass with time.
             Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
             _ => Failure::Away,
         })?;
@@ -65,10 +65,10 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     Ok(welcome)
 }
 
-/// Where a container has its slice's socket: for programs that others start in it, without its variables.
+/// The socket of a container's slice, for programs that are started in it without its variables.
 const IN_CONTAINER: &CStr = c"/run/tranche/slice/attach.sock";
 
-/// The place that this program has already, if it is in.
+/// Slot of this process, if it is attached.
 fn seat(root: Root) -> Option<Slot> {
     let ready = root.word(Word::Ready).load(Acquire) != 0;
     ready.then(|| Slot::new(root.word(Word::Slot).load(Relaxed) as usize)).flatten()
@@ -83,7 +83,7 @@ fn remember(root: Root, fd: Fd, id: FileId) {
     INHERITED.store(raw, Relaxed);
 }
 
-/// The socket, if its number still stands for it: a program may have closed it, or put another file there.
+/// The socket's descriptor, if it still refers to it: a program may have closed or reused it.
 fn socket(root: Root) -> Option<i32> {
     let raw = root.word(Word::Socket).load(Relaxed).checked_sub(1)? as i32;
     let id = sys::file_id(raw).ok()?;
@@ -91,7 +91,7 @@ fn socket(root: Root) -> Option<i32> {
     ((id.device, id.inode) == known).then_some(raw)
 }
 
-/// Whether the daemon that let this process in is there no more.
+/// True if the daemon has closed the connection.
 pub(crate) fn is_lost(root: Root) -> bool {
     socket(root).is_none_or(sys::has_ended)
 }
@@ -104,7 +104,7 @@ fn close(root: Root) {
     root.word(Word::Socket).store(0, Relaxed);
 }
 
-/// Sockets' inode numbers are unique, so a file that the program opened under the same number is left alone.
+/// Closes the parent's socket, recognised by its inode, and no file of the program under its number.
 fn close_inherited() {
     let raw = INHERITED.swap(-1, Relaxed);
     if raw >= 0 && sys::file_id(raw).is_ok_and(|id| id.inode == INHERITED_INODE.load(Relaxed)) {
@@ -112,12 +112,12 @@ fn close_inherited() {
     }
 }
 
-/// The daemon, over the line of this process.
+/// The daemon, over this process's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line;
 
 impl Line {
-    /// One request and its reply.
+    /// Sends one request and receives its reply.
     fn exchange(self, request: Request, deadline_ns: u64) -> Result<Reply, Failure> {
         let root = Root::get().ok_or(Failure::Refused)?;
         let _turn = root.turn(deadline_ns).ok_or(Failure::Away)?;
@@ -129,7 +129,7 @@ impl Line {
         point("ask: answered");
         match reply.map(|(frame, _)| Reply::decode(&frame)) {
             Ok(Ok(reply)) if !matches!(reply, Reply::Welcome { .. }) => Ok(reply),
-            // An answer that comes late or makes no sense must not be taken for the next one's.
+            // A late or malformed reply must not be taken for that of the next request.
             _ => {
                 close(root);
                 Err(Failure::Away)
@@ -144,7 +144,7 @@ impl Daemon for Line {
             Ok(Reply::Granted) => Answer::Granted,
             Ok(Reply::Exhausted) => Answer::Exhausted,
             Ok(Reply::Later) => {
-                // As long as whoever waits for the turn takes to look again.
+                // The pause of a thread that waits for the lock, so that it gets its turn.
                 sys::sleep_ms(1);
                 Answer::Later
             }
@@ -175,7 +175,7 @@ impl Daemon for Line {
     }
 }
 
-/// A new line for a process that is already in: it must find the very place it had, for its charges are there.
+/// Reconnects a process that is attached already. It must get its old slot, which holds its charges.
 fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
     let welcome = open(root, deadline_ns)?;
     let known = (root.word(Word::Slot).load(Relaxed), root.word(Word::Generation).load(Relaxed));
@@ -187,7 +187,7 @@ fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
     socket(root).ok_or(Failure::Away)
 }
 
-/// Attaches again, to the daemon that looks after the slice now, so that its bell is ours.
+/// Attaches again to the daemon that serves the slice now, to receive its wakeup eventfd.
 #[cold]
 pub(crate) fn renew(root: Root, daemon: u64) {
     let deadline_ns = sys::now_ns() + RENEWAL_NS;
@@ -197,7 +197,7 @@ pub(crate) fn renew(root: Root, daemon: u64) {
     }
 }
 
-/// How long a thread at the gate is kept by a daemon that does not answer.
+/// Longest wait of a thread at the launch gate for a daemon that does not reply, in nanoseconds.
 const RENEWAL_NS: u64 = 100_000_000;
 
 fn left_ms(deadline_ns: u64) -> u64 {

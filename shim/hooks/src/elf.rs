@@ -1,4 +1,4 @@
-//! Reading the symbol tables of loaded objects, without the dynamic linker's help: it is what we hook.
+//! Symbol tables of loaded objects, read without the dynamic linker's functions, which the shim hooks.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -87,17 +87,17 @@ impl Object {
         Some(object)
     }
 
-    /// Where it was loaded.
+    /// Load address of the object.
     pub(crate) const fn base(&self) -> usize {
         self.base
     }
 
-    /// Its dynamic section.
+    /// Address of its dynamic section.
     pub(crate) const fn dynamic(&self) -> *mut c_void {
         self.dynamic.cast_mut()
     }
 
-    /// What the object calls itself.
+    /// Name in the object's DT_SONAME.
     pub(crate) fn soname(&self) -> &CStr {
         if self.name.is_null() {
             return c"";
@@ -206,8 +206,9 @@ fn sysv_hash(name: &[u8]) -> u32 {
     })
 }
 
-/// The first loaded object that `found` makes something of. The object must not be kept beyond that unless
-/// something else keeps it loaded.
+/// The first result of `found` for a loaded object.
+///
+/// The object must not be used afterwards unless something else keeps it loaded.
 pub(crate) fn search<T>(found: impl FnMut(Object) -> Option<T>) -> Option<T> {
     let mut search = Search { found, result: None };
     search.run();
@@ -221,7 +222,7 @@ struct Search<T, F> {
 
 impl<T, F: FnMut(Object) -> Option<T>> Search<T, F> {
     fn run(&mut self) {
-        // SAFETY: the callback gets `self` back, which lives until dl_iterate_phdr returns.
+        // SAFETY: the callback receives `self` back, which lives until dl_iterate_phdr returns.
         unsafe {
             libc::dl_iterate_phdr(Some(visit::<T, F>), ptr::from_mut(self).cast());
         }
@@ -256,7 +257,7 @@ mod tests {
         for name in [c"qsort", c"atoi", c"strtol"] {
             let found =
                 search(|object| (object.soname() == c"libc.so.6").then(|| object.function(name)).flatten());
-            // SAFETY: the name ends with a zero.
+            // SAFETY: `name` is a CStr, thus terminated, as dlsym requires.
             let linked = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             assert_eq!(found, Some(linked), "{name:?}");
         }

@@ -1,5 +1,7 @@
-//! The one table of governed functions. Each row becomes an exported function, a place for the real one, and an
-//! answer to `dlsym` and `cuGetProcAddress`. What is not here is left alone.
+//! The table of governed functions.
+//!
+//! Each row becomes an exported function, a slot for the address of the real one, and a result of `dlsym` and
+//! `cuGetProcAddress`. A function without a row is not touched.
 #![allow(non_camel_case_types, non_snake_case, reason = "the driver's names")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -18,7 +20,7 @@ const PER_THREAD: u64 = 2;
 
 macro_rules! hooks {
     ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $([$how:ident])? $body:path;)* })*) => {
-        /// A governed function.
+        /// A governed function, by its row.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Hook { $($($name,)*)* }
 
@@ -35,13 +37,13 @@ macro_rules! hooks {
         )*)*];
 
         impl Hook {
-            /// Where our function is.
+            /// Address of the hook that is exported for it.
             pub(crate) fn address(self) -> *mut c_void {
                 match self { $($(Self::$name => exported::$name as *mut c_void,)*)* }
             }
         }
 
-        /// What programs call.
+        /// The exported functions, under the driver's names.
         mod exported {
             use super::*;
             $($(
@@ -51,8 +53,11 @@ macro_rules! hooks {
     };
 }
 
-/// One row's function. A launch, `[jump]`, is of a few instructions and goes on to the driver as long as it may, or else to
-/// what would be its function without that; so is a copy or fill, `[transfer]`, as long as it is not counted.
+/// Exports the function of one row.
+///
+/// A launch, `[jump]`, takes a few instructions and jumps to the driver as long as its thread has launches left, or
+/// else to the function that the row would have without that. So does a copy or fill, `[transfer]`, as long as it is
+/// not counted.
 macro_rules! export {
     ([jump] $($row:tt)*) => { export! { in_passing jump $($row)* } };
     ([transfer] $($row:tt)*) => { export! { in_passing pass $($row)* } };
@@ -76,15 +81,16 @@ macro_rules! export {
     };
 }
 
-/// A function that finds the real one and hands it to the body, with the program's arguments.
+/// A function that resolves the real one and passes it to the body, with the program's arguments.
 macro_rules! with_real {
     ($(#[$exported:meta])? $library:ident $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
         #[allow(clippy::too_many_arguments, reason = "the driver's")]
         $(#[$exported])?
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
-            // SAFETY: the driver's function of this name has the type of this row, which is its
-            // published one; the arguments are the program's own, passed on or checked by the body.
+            // SAFETY: the driver's function of this name has the type of this row, which is its published one. The
+            // program called the hook by the same contract, so its arguments are valid for the real function; the
+            // body checks those that it reads.
             unsafe {
                 let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
                 if Library::$library.is_ours() {
@@ -381,12 +387,12 @@ hooks! {
 }
 
 impl Hook {
-    /// The hook for a function of this name.
+    /// The hook of the function of this name.
     pub(crate) fn named(name: &CStr) -> Option<Self> {
         Self::all().find(|hook| hook.symbol().name == name)
     }
 
-    /// The forms of a function of the driver that a request can mean, each with the version since when there is one.
+    /// Forms of a driver's function that a request can select, each with its first version.
     pub(crate) fn forms(name: &CStr, version: c_int, flags: u64) -> impl Iterator<Item = (Self, c_int)> {
         let per_thread = flags & PER_THREAD != 0;
         let meant = move |(hook, since): &&(Self, c_int)| {
@@ -398,16 +404,16 @@ impl Hook {
         ROWS.iter().filter(meant).copied()
     }
 
-    /// Whether this is the name, without what variants append, of functions that are governed.
+    /// True if this is the base name of governed functions, without the endings of variants.
     pub(crate) fn is_base(name: &CStr) -> bool {
         let name = name.to_bytes();
         base(name) == name && Self::all().any(|hook| base(hook.name()) == name)
     }
 
-    /// Whether this names a form of a governed function that has no hook, such as one that is newer than this release.
+    /// True if this names a form of a governed function that has no hook, such as one newer than this release.
     pub(crate) fn is_unknown_form(name: &CStr) -> bool {
         let name_bytes = name.to_bytes();
-        // NVML has forms whose name ends in a letter instead of a number.
+        // Some NVML forms end in a letter instead of a number.
         let named = match name_bytes {
             [b'n', b'v', b'm', b'l', .., _, b'V'] => &name_bytes[..name_bytes.len() - 1],
             _ => base(name_bytes),
@@ -417,17 +423,17 @@ impl Hook {
             && Self::named(name).is_none()
     }
 
-    /// Whether its stream 0 is the calling thread's own.
+    /// True if its stream 0 is the calling thread's own.
     pub(crate) fn is_per_thread(self) -> bool {
         is_per_thread(self.name())
     }
 
-    /// All of them.
+    /// Every hook, in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|(hook, _)| *hook)
     }
 
-    /// The real function's symbol.
+    /// The symbol of the real function.
     pub(crate) fn symbol(self) -> &'static Symbol {
         &SYMBOLS[self as usize]
     }
@@ -437,7 +443,7 @@ impl Hook {
     }
 }
 
-/// Every symbol of the driver that we remember an address of.
+/// Every symbol of the driver whose address is cached.
 pub(crate) fn symbols() -> impl Iterator<Item = &'static Symbol> {
     SYMBOLS.iter().chain(&driver::SYMBOLS).chain(&nvml::driver::SYMBOLS)
 }
@@ -446,7 +452,7 @@ fn is_per_thread(name: &[u8]) -> bool {
     name.ends_with(b"_ptsz") || name.ends_with(b"_ptds")
 }
 
-/// A name without what its variants append.
+/// A name without the endings of its variants.
 fn base(name: &[u8]) -> &[u8] {
     let name = if is_per_thread(name) { &name[..name.len() - 5] } else { name };
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -471,7 +477,7 @@ mod tests {
         assert_eq!(Hook::named(c"cuFuncGetAttribute"), None);
     }
 
-    /// The newest form that a request can mean.
+    /// The newest form that a request can select.
     pub(super) fn newest(name: &CStr, version: c_int, flags: u64) -> Option<Hook> {
         let forms = Hook::forms(name, version, flags);
         forms.max_by_key(|(hook, since)| (*since, hook.is_per_thread())).map(|(hook, _)| hook)

@@ -1,8 +1,8 @@
-//! Launches: the door that each comes through, and what the gate needs of this thread, machine and driver.
+//! Launches: their path through the gate, and the gate's view of thread, machine and driver.
 //!
-//! A governed launch (`jump!`) goes on to the driver's function, with the program's arguments where they are, as long as the
-//! thread has launches left under the present lease. All others go to a function of ours with the same arguments. A copy or
-//! fill (`pass!`) goes on likewise unless it counts.
+//! A governed launch (`jump!`) jumps to the driver's function, with the program's arguments in place, as long as the
+//! thread has launches left under the present lease. All others go to a function of the shim with the same arguments.
+//! A copy or fill (`pass!`) takes the direct path likewise unless it counts.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -19,33 +19,34 @@ use crate::progress;
 use crate::root::Word;
 use crate::{bell, sys, thread};
 
-/// The turn that no thread holds.
+/// A lease whose turn no thread holds.
 static SHUT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// What each launch compares: the slice's lease, or, where every launch must be looked at, what no thread holds.
+/// The word that each launch compares: the slice's lease, or a turn that no thread holds.
 pub(crate) static LEASE: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const SHUT).cast_mut());
 
-/// What is not known to be uncounted.
+/// Initial value of [`TRANSFERS`]: counts until the control region is known.
 static UNKNOWN: AtomicU64 = AtomicU64::new(1);
 
-/// Where each copy and fill finds whether it counts: in the slice's control region, as soon as the first has looked.
+/// The word by which each copy and fill decides: the control region's, once the first has attached.
 pub(crate) static TRANSFERS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNKNOWN).cast_mut());
 
-/// Captures that have begun and not ended, as far as the program has said so.
+/// Captures that have begun and not ended, as far as the program's calls show.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
-/// A stream, as the driver is to be asked about it.
+/// A stream, as the driver's queries take it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream(pub(crate) u64);
 
 impl Stream {
-    /// Of a function in whose name stream 0 is the calling thread's own.
+    /// The stream of a function in whose name stream 0 is the calling thread's own.
     pub(crate) const fn per_thread(stream: u64) -> Self {
         Self(if stream == 0 { pool::PER_THREAD } else { stream })
     }
 
-    /// A number that no other queue of the process has. In a context the legacy stream is one, and each thread has
-    /// one that is its own.
+    /// Number that no other queue of the process has.
+    ///
+    /// In a context the legacy stream is one, and each thread has one of its own.
     fn number(self, context: u64) -> u64 {
         match self.0 {
             0 | LEGACY => context ^ 1 << 62,
@@ -56,9 +57,10 @@ impl Stream {
 
     fn is_captured(self) -> bool {
         let mut status = 0;
-        // SAFETY: writes one value into a local.
+        // SAFETY: the driver writes one value into a local; the stream is the program's, valid by the launch's
+        // contract.
         let asked = unsafe { driver::cuStreamIsCapturing(self.0, &mut status) };
-        // The legacy stream may not even be asked while another captures: then the driver has its say on the launch.
+        // The legacy stream may not even be queried while another captures: then the driver decides about the launch.
         asked == STREAM_CAPTURE_IMPLICIT || asked == SUCCESS && status != 0
     }
 }
@@ -68,7 +70,7 @@ const LEGACY: u64 = 1;
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
 const STREAM_CAPTURE_IMPLICIT: c_int = 906;
 
-/// Lets one launch through the gate, and then the thread launch by itself as often as the gate says.
+/// Passes one launch through the gate, and grants the thread as many as the gate allows.
 pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_int) -> c_int {
     let spent = thread::spend();
     let Some(inside) = attach::inside() else { return real() };
@@ -85,7 +87,7 @@ pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_i
     result
 }
 
-/// Lets a copy or fill through: as a launch if it counts, and else at once.
+/// Passes a copy or fill: as a launch if it counts, and else at once.
 pub(crate) fn transferred(
     stream: Stream,
     what: impl FnOnce() -> Transfer,
@@ -107,20 +109,20 @@ fn gate(inside: &Inside) -> Option<Gate<'static>> {
     Gate::over(inside.control, inside.record, inside.root.gate(), sys::pause)
 }
 
-/// The gate, if there is one to be told of what the program does besides launching.
+/// The gate, if the slice has one, for notices about calls other than launches.
 fn governed() -> Option<(Inside, Gate<'static>)> {
     let inside = attach::inside()?;
     let gate = gate(&inside)?;
     gate.is_governed().then_some((inside, gate))
 }
 
-/// To be handed to [`after_wait`].
+/// State before a wait, for [`after_wait`].
 pub(crate) fn before_wait() -> Pending {
     let pending = |(inside, gate): (Inside, Gate<'static>)| gate.pending(&Machine { inside: &inside, gate });
     governed().map(pending).unwrap_or_default()
 }
 
-/// The program has waited for its work, in this stream if it was for one.
+/// Notifies the gate that the program has waited for its work, in this stream if it was for one.
 pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>) {
     let Some((inside, gate)) = governed() else { return };
     let Some(place) = place(&inside, stream) else { return };
@@ -128,7 +130,7 @@ pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>)
     gate.waited(thread::spend(), what, place, before, &machine);
 }
 
-/// A context has ended, and with it all that it had outstanding and was given.
+/// Ends a context's outstanding work and mappings.
 pub(crate) fn context_ended(context: u64) {
     let Some(inside) = attach::inside() else { return };
     progress::forget(inside.root, context);
@@ -138,44 +140,46 @@ pub(crate) fn context_ended(context: u64) {
     }
 }
 
-/// A device's primary context has ended.
+/// Ends the outstanding work of a device's primary context.
 pub(crate) fn primary_ended(device: c_int) {
     let (Some(inside), Ok(ledger)) = (attach::inside(), attach::ledger()) else { return };
     let primary = |context: &u64| ledger.may_be_primary(*context);
     progress::contexts_on(inside.root, device).filter(primary).for_each(context_ended);
 }
 
-/// An executable graph is no more.
+/// Drops the estimates of an executable graph that was destroyed.
 pub(crate) fn graph_gone(graph: u64) {
     if let Some(gate) = attach::inside().and_then(|inside| gate(&inside)) {
         gate.graph_gone(graph);
     }
 }
 
-/// From now on every launch asks whether it is captured.
+/// Counts a begun capture: every launch queries its stream from now on.
 pub(crate) fn capture_begins() {
     CAPTURES.fetch_add(1, Relaxed);
     LEASE.store((&raw const SHUT).cast_mut(), Relaxed);
 }
 
-/// A capture is over, or never began.
+/// Counts the end of a capture, or one that never began.
 pub(crate) fn capture_ends() {
     let _ = CAPTURES.fetch_update(Relaxed, Relaxed, |captures| captures.checked_sub(1));
 }
 
-/// Captures under way, as far as the program has said so.
+/// Captures under way, as far as the program's calls show.
 #[cfg(test)]
 pub(crate) fn captures() -> u32 {
     CAPTURES.load(Relaxed)
 }
 
-/// Calls into the driver that are ours and not the program's, and must not disturb its captures.
+/// Makes driver calls of the shim's own, without an effect on the program's captures.
 pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
     if CAPTURES.load(Relaxed) == 0 { call() } else { mark::unnoticed(call) }
 }
 
-/// Where work runs that is put into this stream: in the stream's context, on the stream's device. In a slice of one device
-/// it can run on no other, so that the driver need not be asked unless the calling thread has no context.
+/// Context and device of work in this stream.
+///
+/// In a slice of one device it can run on no other, so the driver is queried only if the calling thread has no
+/// context.
 fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
     let current = driver::context().ok().filter(|context| *context != 0);
     let own = || stream.and_then(|stream| placement::context_of(stream.0));
@@ -192,7 +196,7 @@ fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
     Some(Place { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
 }
 
-/// The thread and the machine around it.
+/// The gate's view of thread and machine.
 struct Machine<'a> {
     inside: &'a Inside,
     gate: Gate<'static>,
@@ -224,17 +228,17 @@ impl Host for Machine<'_> {
     }
 }
 
-/// One launch of the program's.
+/// One launch of the program.
 struct One<'a, F> {
     inside: &'a Inside,
     stream: Option<Stream>,
-    /// Where it runs, once that was asked.
+    /// Its context and device, once queried.
     place: Cell<Option<Place>>,
     real: F,
 }
 
 impl<F: Fn() -> c_int> Launch for One<'_, F> {
-    /// Where none has begun there is none to be asked for.
+    /// Where no capture has begun, no stream is queried.
     fn is_captured(&self) -> bool {
         CAPTURES.load(Relaxed) > 0 && self.stream.is_some_and(Stream::is_captured)
     }

@@ -1,4 +1,4 @@
-//! The library that stands between a program and the NVIDIA driver, so that the program sees its slice.
+//! Hooks between a program and the NVIDIA driver, so that the program is held to its slice.
 //!
 //! Laws:
 //! - *Do no harm.* No constructor, no signal handler, no output, no allocator, no thread; nothing happens before
@@ -6,21 +6,21 @@
 //!   touched.
 //! - It needs libc.so.6 and nothing newer in it than GLIBC 2.17; system calls go through `syscall(2)`, which is
 //!   no cancellation point and has one old version.
-//! - It fails closed: without a daemon that lets it in, there is no device.
-//! - Decisions are made in `tranche_policy`. Here is what cannot be safe: foreign pointers, symbol tables,
+//! - It fails closed: a process that the daemon does not attach has no device.
+//! - Decisions are made in `tranche_policy`. This crate holds the unsafe part: foreign pointers, symbol tables,
 //!   mappings, calls into the driver.
 //!
-//! What a program can still take beyond its charge, until these are governed too: memory of graphs (allocation
-//! nodes, and stream-ordered allocations under capture), what code loading and context limits take beyond the
-//! calibrated reserve, handles imported from another process, and for the length of one call what a pool grows
-//! beyond the request. What it still sees of its neighbours: how busy they make the device where NVML says it of the
-//! device as a whole (`nvmlDeviceGetSamples`, performance counters).
+//! Memory that a program can still take beyond its charge, until these are governed too: memory of graphs (allocation
+//! nodes, and stream-ordered allocations under capture), overhead of code loading and context limits beyond the
+//! calibrated reserve, handles imported from another process, and for the length of one call a pool's growth beyond
+//! the request. It still reads the load of its neighbours where NVML reports it for the device as a whole
+//! (`nvmlDeviceGetSamples`, performance counters).
 //!
-//! What can go wrong with a preloaded library and can't be prevented here: a shared library of the program that
-//! exports *data* under a driver function's name would find our function in its place.
+//! A preloaded library cannot prevent one conflict: a shared library of the program that exports *data* under a
+//! driver function's name would find the shim's function in its place.
 //!
-//! The artefacts are built with the `shim` profile, such as `cargo build --profile shim -p tranche-preload`. In every
-//! other build this exports none of its names, or they would shadow the driver's in our own tests.
+//! The artefacts are built with the `shim` profile, such as `cargo build --profile shim -p tranche-preload`. Every
+//! other build exports none of these names, or they would shadow the driver's in our own tests.
 #![cfg_attr(panic = "abort", no_std)]
 #![cfg_attr(
     not(all(panic = "abort", feature = "preload")),
@@ -54,11 +54,11 @@ mod root;
 mod sys;
 mod thread;
 
-/// What a program without the standard library has to bring along.
+/// Items that a library without `std` has to define.
 #[cfg(panic = "abort")]
 mod alone {
-    // The precompiled core names an unwinder's personality in its tables; nothing unwinds here, so nobody calls
-    // it, but the name must be found inside this library and must not be seen outside.
+    // The precompiled core names an unwinder's personality in its tables. Nothing unwinds here, so it is never
+    // called, but the name must be found inside this library and must not be exported.
     core::arch::global_asm!(
         ".hidden rust_eh_personality",
         ".globl rust_eh_personality",
@@ -71,8 +71,8 @@ mod alone {
 
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        // SAFETY: abort has no requirements. Reached only if an invariant of ours is broken: going on would
-        // mean memory that nobody counts.
+        // SAFETY: abort has no preconditions. Reached only if an invariant of the shim is broken; to continue would
+        // mean memory without a charge.
         unsafe { libc::abort() }
     }
 }

@@ -1,4 +1,4 @@
-//! The driver's two libraries and the real functions in them.
+//! The driver's two libraries, and the addresses of the real functions in them.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::zeroed;
@@ -23,15 +23,15 @@ pub(crate) enum Library {
     Nvml,
 }
 
-/// Where each library was last seen: its load address, then its dynamic section, which is null until known.
+/// Last known place of each library: its load address, then its dynamic section, which is null until known.
 static PLACES: [(AtomicUsize, AtomicPtr<c_void>); 2] =
     [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 2];
 
-/// Whether each of them is the shim itself.
+/// True for a library that is the shim itself.
 static OURS: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 impl Library {
-    /// The name that the library gives itself, whatever its file is called.
+    /// SONAME of the library, whatever its file is called.
     pub(crate) const fn soname(self) -> &'static CStr {
         match self {
             Self::Cuda => c"libcuda.so.1",
@@ -39,7 +39,7 @@ impl Library {
         }
     }
 
-    /// What the library is loaded as where one of ours stands in its file.
+    /// SONAME of the driver's file where the shim's library is mounted over it.
     #[cfg(not(feature = "preload"))]
     const fn alias(self) -> &'static CStr {
         match self {
@@ -48,7 +48,7 @@ impl Library {
         }
     }
 
-    /// What a hook answers when the real function is not there.
+    /// Result of a hook whose real function is missing.
     pub(crate) const fn absent(self) -> c_int {
         match self {
             Self::Cuda => crate::cuda::NOT_FOUND,
@@ -56,24 +56,25 @@ impl Library {
         }
     }
 
-    /// Whether the library is there now.
+    /// True while the library is loaded.
     pub(crate) fn is_loaded(self) -> bool {
         elf::search(|object| (object.soname() == self.soname()).then_some(())).is_some()
     }
 
-    /// Whether what is loaded is the shim in the driver's place. Where one is preloaded besides, it passes everything on
-    /// to that: nothing may be charged twice.
+    /// True if the loaded library is the shim in the driver's place.
+    ///
+    /// A shim that is preloaded besides passes every call on to it, so that nothing is charged twice.
     #[inline(always)]
     pub(crate) fn is_ours(self) -> bool {
         cfg!(feature = "preload") && OURS[self as usize].load(Relaxed)
     }
 
-    /// Looks the function up in the library as it was last seen, or else as it is loaded now.
+    /// Address of the function in the library at its last known place, or else where it is loaded now.
     fn function(self, name: &CStr) -> Option<*mut c_void> {
         let (base, dynamic) = &PLACES[self as usize];
         let known = dynamic.load(Acquire);
-        // SAFETY: `adopt` stored where the library was loaded. A program that unloads the driver while calling
-        // into it is beyond help; one that loads it again comes by `adopt`.
+        // SAFETY: `adopt` stored the place of a loaded object. A program that unloads the driver while calling into
+        // it violates the driver's own contract; one that loads it again comes by `adopt`.
         match unsafe { Object::at(base.load(Acquire), known) } {
             Some(object) => object.function(name),
             None => {
@@ -90,8 +91,10 @@ impl Library {
         elf::search(|object| (object.soname() == self.soname()).then_some(object))
     }
 
-    /// The driver's library as it is loaded now: under its other name, or else under its own in a program that
-    /// has the driver itself. Ours has the same name, and a root to share.
+    /// The driver's library as it is loaded now.
+    ///
+    /// Under its other name, or else under its own in a program that has the driver itself. The shim's has the same
+    /// name, and exports [`SHARED`](crate::root::SHARED).
     #[cfg(not(feature = "preload"))]
     fn loaded(self) -> Option<Object> {
         let named = |object: &Object| object.soname() == self.soname();
@@ -100,7 +103,7 @@ impl Library {
         alias::loaded(self.alias()).or_else(anywhere)
     }
 
-    /// From now on, this object is the library: forgets what was found in another.
+    /// Makes this object the library, and drops the addresses found in another.
     fn adopt(self, object: Object) {
         let (base, dynamic) = &PLACES[self as usize];
         if dynamic.load(Acquire) == object.dynamic() {
@@ -114,7 +117,7 @@ impl Library {
     }
 }
 
-/// A function of the driver, and where it is once it was looked for.
+/// A function of the driver, and its address once it was resolved.
 pub(crate) struct Symbol {
     pub(crate) library: Library,
     pub(crate) name: &'static CStr,
@@ -126,10 +129,10 @@ impl Symbol {
         Self { library, name, real: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// How many bytes behind a symbol's beginning the real function's address is, once it was looked for.
+    /// Offset of the real function's address within a symbol, in bytes.
     pub(crate) const REAL: usize = core::mem::offset_of!(Self, real);
 
-    /// The real function.
+    /// Address of the real function, resolved on first use; `None` if it is missing.
     #[inline(always)]
     pub(crate) fn real(&self) -> Option<*mut c_void> {
         let known = self.real.load(Acquire);
@@ -151,18 +154,18 @@ impl Symbol {
     }
 }
 
-/// Whose function the dynamic linker found.
+/// Owner of a function that the dynamic linker found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provider {
-    /// The driver's, and the one that hooks call.
+    /// The driver's function, and the one that hooks call.
     Driver,
     /// Another copy of the driver, in a namespace of its own.
     OtherCopy,
-    /// Something else that happens to use the name.
+    /// Another function of the same name.
     Stranger,
 }
 
-/// Finds out whose `found` is, which the dynamic linker gave for `symbol`.
+/// Owner of `found`, the dynamic linker's result for `symbol`.
 pub(crate) fn provider(symbol: &Symbol, found: *mut c_void) -> Provider {
     if symbol.real.load(Acquire) == found {
         return Provider::Driver;
@@ -181,13 +184,13 @@ pub(crate) fn provider(symbol: &Symbol, found: *mut c_void) -> Provider {
 
 type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut c_void, c_int) -> c_int;
 
-/// Tests the soname of the object that an address lies in, in whatever namespace. False where libc can't say.
+/// Tests the SONAME of the object that holds an address, in any namespace; false where libc cannot find it.
 fn soname_of(address: *const c_void, test: impl Fn(&CStr) -> bool) -> bool {
     const RTLD_DL_LINKMAP: c_int = 2;
     let Some(function) = crate::lookup::in_libc(c"dladdr1") else { return false };
     let mut map: *mut c_void = ptr::null_mut();
-    // SAFETY: the function is libc's dladdr1, which has had this type since 2.3.3; it fills `info` and, asked
-    // for a link map, `map`, which stays while the object is loaded.
+    // SAFETY: the function is libc's dladdr1, which has had this type since 2.3.3. It fills the local `info` and,
+    // with RTLD_DL_LINKMAP, `map`, which stays valid while the object is loaded.
     unsafe {
         let dladdr1: Dladdr1 = core::mem::transmute(function);
         let mut info: libc::Dl_info = zeroed();

@@ -1,4 +1,4 @@
-//! What libc's loader says of a loaded object.
+//! A loaded object in the records of libc's loader.
 
 use core::ffi::{c_char, c_void};
 

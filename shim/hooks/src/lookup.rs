@@ -1,9 +1,8 @@
-//! The doors by which a program looks functions up: `dlsym`, `dlvsym` and `cuGetProcAddress`.
+//! Hooks of look-up functions: `dlsym`, `dlvsym` and `cuGetProcAddress`.
 //!
 //! `dlsym` and `dlvsym` jump to the real ones with the caller's return address in place, so that RTLD_NEXT and
-//! RTLD_DEFAULT mean what the caller means. Only a name of ours, asked of a handle, and these doors themselves
-//! make a detour: the real one is asked first, and only what really is there, in the driver or in libc, is
-//! replaced.
+//! RTLD_DEFAULT refer to the caller. Only a governed name with a handle, and these functions' own names, take another
+//! path: the real one is called first, and only a function that exists, in the driver or in libc, is replaced.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
@@ -20,13 +19,13 @@ type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) ->
 static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static REAL_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The name that is asked for instead of a governed function's form which this release does not know.
+/// Name that is looked up in place of a governed function's form that this release does not know.
 const UNKNOWN_FORM: &CStr = c"a form of a governed function that this release does not know";
 
-/// What the filter wants done, in the two registers that a pair is returned in.
+/// Decision of the filter, in the two registers in which a pair is returned.
 #[repr(C)]
 struct Verdict {
-    /// What to return, or where to jump.
+    /// Address to return or to jump to.
     address: *mut c_void,
     /// 1 to jump there with the caller's arguments, 0 to return it.
     jump: usize,
@@ -39,7 +38,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
     door!(filter_dlsym)
 }
 
-/// `dlvsym`, likewise.
+/// `dlvsym`, for references to any of its versions.
 #[cfg_attr(all(panic = "abort", feature = "preload"), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlvsym(
@@ -52,7 +51,7 @@ pub(crate) unsafe extern "C" fn dlvsym(
 
 unsafe extern "C" fn filter_dlsym(handle: *mut c_void, name: *const c_char) -> Verdict {
     let Some(real) = real(&REAL_DLSYM, c"dlsym") else { return give(null_mut()) };
-    // SAFETY: `real` is libc's dlsym; handle and name are what the program passed it.
+    // SAFETY: `real` is libc's dlsym; handle and name are the program's arguments, valid by dlsym's contract.
     unsafe {
         filter(handle, name, real, |name| {
             let real: Dlsym = transmute(real);
@@ -67,7 +66,7 @@ unsafe extern "C" fn filter_dlvsym(
     version: *const c_char,
 ) -> Verdict {
     let Some(real) = real(&REAL_DLVSYM, c"dlvsym") else { return give(null_mut()) };
-    // SAFETY: `real` is libc's dlvsym; the arguments are what the program passed it.
+    // SAFETY: `real` is libc's dlvsym; the arguments are the program's, valid by dlvsym's contract.
     unsafe {
         filter(handle, name, real, |name| {
             let real: Dlvsym = transmute(real);
@@ -88,14 +87,14 @@ unsafe fn filter(
     if name.is_null() {
         return pass;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `name` is not null here, and terminated by this function's contract.
     let name = unsafe { CStr::from_ptr(name) };
     let find = || ask(name.as_ptr());
     match name.to_bytes() {
-        // The doors are in libc, so which of its copies is meant does not hang on who asks; a request for one
-        // version of them finds libc's even though ours comes first.
+        // These functions are in libc, so the caller does not matter; a request for one version of them finds libc's
+        // even though the hooks come first.
         b"dlsym" | b"dlvsym" => own_door(find()).map_or(pass, give),
-        // Asked for by a name that no library has, so that `dlerror` has something to report.
+        // Looked up under a name that no library has, so that `dlerror` has an error to report.
         [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] if Hook::is_unknown_form(name) => {
             ask(UNKNOWN_FORM.as_ptr());
             give(null_mut())
@@ -113,25 +112,25 @@ const fn give(address: *mut c_void) -> Verdict {
     Verdict { address, jump: 0 }
 }
 
-/// What the program gets instead of `found`; nothing if it should hear it from the real one.
+/// Address to return instead of `found`; `None` to return the real function's result.
 fn replace(hook: Hook, found: *mut c_void) -> Option<*mut c_void> {
     if found.is_null() {
         return None;
     }
     if found == hook.address() {
-        // Found in the global scope, where our own export stands even if the driver is not loaded.
+        // Found in the global scope, where the shim's export stands even if the driver is not loaded.
         return (!hook.symbol().library.is_loaded()).then_some(null_mut());
     }
     match (provider(hook.symbol(), found), hook.symbol().library) {
         (Provider::Driver, library) if library.is_ours() => None,
         (Provider::Driver, _) => Some(hook.address()),
-        // Two copies of the driver can't be told apart by a hook, and must not be mixed.
+        // A hook cannot distinguish two copies of the driver, and they must not be mixed.
         (Provider::OtherCopy, Library::Cuda) => Some(null_mut()),
         (Provider::OtherCopy, Library::Nvml) | (Provider::Stranger, _) => None,
     }
 }
 
-/// A program that looks up libc's own look-up functions gets ours.
+/// The hook for one of libc's own look-up functions.
 fn own_door(found: *mut c_void) -> Option<*mut c_void> {
     if found.is_null() {
         return None;
@@ -166,22 +165,22 @@ fn in_any_other(name: &CStr) -> Option<*mut c_void> {
     elf::search(|object| object.function(name).filter(|found| !ours.contains(found)))
 }
 
-/// What becomes of an answer of `cuGetProcAddress`.
+/// Treatment of a result of `cuGetProcAddress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The driver's own.
+    /// The driver's result stays.
     Pass,
-    /// The hook of the function that the driver answered.
+    /// The hook of the function that the driver returned.
     Give(Hook),
-    /// None: the driver's is a governed function in a form that has no hook.
+    /// No function: the driver's is a governed function in a form that has no hook.
     Withhold,
 }
 
-/// The hook for what the driver answered to a request, by which function it is and not by what was asked: a driver may
-/// answer with addresses other than its exported ones, and with forms that are newer than the hooks.
+/// The hook for the driver's result, by the function that it is and not by the request.
 ///
-/// `ask` is the driver's answer to the same name and flags at another version. A form's first version names it: the answer
-/// to that is the form itself in each driver that has it, and an older form's address in all others.
+/// A driver may return addresses other than its exported ones, and forms that are newer than the hooks. `ask` is the
+/// driver's result for the same name and flags at another version. A form's first version identifies it: the result
+/// at that version is the form itself in each driver that has it, and an older form's address in all others.
 pub(crate) fn resolve(
     name: &CStr,
     (version, flags): (c_int, u64),
@@ -204,24 +203,26 @@ pub(crate) fn resolve(
     if let Some((hook, _)) = same.min_by_key(|(hook, since)| (*since, !hook.is_per_thread())) {
         return Answer::Give(hook);
     }
-    // Drivers of known versions have the forms of the table and no others, wherever they lie.
+    // Drivers of known versions have the forms of the table and no others, at whatever addresses.
     let there = forms().filter(|(hook, _)| version <= KNOWN_VERSION && exported(*hook).is_some());
     let newest = there.max_by_key(|(hook, since)| (*since, hook.is_per_thread()));
     newest.map_or(Answer::Withhold, |(hook, _)| Answer::Give(hook))
 }
 
-/// Puts the right answer in the place of what the driver has written to `slot`; false if there is none, which the program
-/// is to be told in the way of its look-up function.
+/// Replaces the result that the driver has written to `slot`; false if the function is withheld.
+///
+/// The caller then reports that as its look-up function does.
 ///
 /// # Safety
-/// `name` must be null or end with a zero, and `slot` valid for writes if the driver was content with it.
+/// `name` must be null or end with a zero, and `slot` valid for writes if the driver succeeded.
 pub(crate) unsafe fn replace_answer(
     name: *const c_char,
     slot: *mut *mut c_void,
     request: (c_int, u64),
     ask: impl Fn(c_int) -> Option<*mut c_void>,
 ) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: null is checked first; otherwise `name` is terminated and `slot` is writable by this function's
+    // contract.
     unsafe {
         if slot.is_null() || name.is_null() || (*slot).is_null() {
             return true;
@@ -250,10 +251,11 @@ mod tests {
     use std::string::{String, ToString};
     use std::vec::Vec;
 
-    /// A driver whose functions lie where the test wants them, and its table of forms: base name, version, flags, symbol.
+    /// A driver whose functions lie where the test puts them, with its table of forms: base name, version, flags,
+    /// symbol.
     struct Driver {
         rows: Vec<(String, c_int, u64, String)>,
-        /// Whether its answers are its exported addresses.
+        /// True if its results are its exported addresses.
         plain: bool,
     }
 

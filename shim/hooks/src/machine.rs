@@ -1,11 +1,12 @@
-//! What has to be written in instructions, once for each kind of processor: doors that leave a program's arguments where
-//! they are, and a thread's own words.
+//! Parts in assembly, once for each kind of processor: entry stubs that leave arguments in place.
+//!
+//! And the address of a thread's own words.
 //!
 //! Each machine has the same:
-//! - `jump!` and `pass!`, the bodies of doors for launches and for copies, described where they are made: [`crate::launch`];
-//! - `door!`, the body of `dlsym` and `dlvsym`: asks a filter, with the caller's return address in place, and returns what
-//!   it gives or jumps there with the caller's arguments;
-//! - `storage`, where in this thread's storage the label `tranche_thread` lies;
+//! - `jump!` and `pass!`, the bodies of entry stubs for launches and for copies, described in [`crate::launch`];
+//! - `door!`, the body of `dlsym` and `dlvsym`: calls a filter, with the caller's return address in place, and returns its
+//!   address or jumps there with the caller's arguments;
+//! - `storage`, the address of the label `tranche_thread` in this thread's storage;
 //! - `loader!` and `ends!`, the oldest versions of two functions of libc, and an instruction that ends the process.
 
 #[cfg(target_arch = "aarch64")]

@@ -1,8 +1,8 @@
-//! Completion of marks: the GPU writes the number of a mark into the process's record, in the order of the stream.
-//! Where it cannot, an event stands there, and the driver is asked about it.
+//! Completion of marks: the GPU writes a mark's number into the record, in the order of the stream.
 //!
-//! The record's page is mapped once more for each context that places a mark, and that mapping is given to the driver in
-//! that context alone. So no context writes through what belongs to another, whichever ends first.
+//! Where it cannot, an event stands in its place, which the shim queries from the driver. The record's page is mapped
+//! once more for each context that places a mark, and that mapping is registered with the driver in that context
+//! alone. So no context writes through a mapping of another, whichever ends first.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -20,7 +20,7 @@ const FIRST_EVENT: usize = 8;
 const EVENT_WORDS: usize = 4;
 const FIRST_CONTEXT: usize = FIRST_EVENT + MARKS * EVENT_WORDS;
 const CONTEXT_WORDS: usize = 4;
-/// Contexts of a process that have mappings at a time. Further ones have events.
+/// Contexts of a process that can have mappings at a time. Further ones use events.
 const CONTEXTS: usize = 28;
 const _: () = assert!(FIRST_CONTEXT + CONTEXTS * CONTEXT_WORDS <= crate::root::MARK_WORDS);
 
@@ -32,19 +32,19 @@ const NOT_READY: c_int = 600;
 /// `CU_EVENT_DISABLE_TIMING`
 const NO_TIMING: u32 = 2;
 
-/// Words by what they hold.
+/// Words of the module's state in the root.
 #[derive(Clone, Copy, Debug)]
 enum Of {
-    /// The lock over these.
+    /// Lock over all words of this module.
     Turn,
     /// 1 once an event was used.
     Events,
 }
 
-/// What is known of a context. Order is layout.
+/// Words about a context. Their order is the layout.
 #[derive(Clone, Copy, Debug)]
 enum Known {
-    /// Its handle; 0 where there is none.
+    /// Handle of the context; 0 in a free place.
     Handle,
     /// The record's address for the GPU, or [`REFUSED`].
     Address,
@@ -54,16 +54,16 @@ enum Known {
     Device,
 }
 
-/// The address in a context in which the driver does not write.
+/// Address that marks a context in which the driver does not let the GPU write.
 const REFUSED: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Its handle; 0 if there is none.
+    /// Handle of the event; 0 if there is none.
     Handle,
-    /// Its context.
+    /// Handle of its context.
     Context,
-    /// One more than the number of the mark that it stands for.
+    /// Sequence number of the mark that it stands for, plus one.
     Sequence,
 }
 
@@ -75,25 +75,26 @@ fn event(root: Root, sequence: u32, event: Event) -> &'static AtomicU64 {
     &root.marks()[FIRST_EVENT + sequence as usize % MARKS * EVENT_WORDS + event as usize]
 }
 
-/// One thread at a time; none waits, as a mark that is not placed is no harm.
+/// Takes the lock without waiting: a mark that is not placed does no harm.
 fn turn(root: Root) -> Option<Guard<'static>> {
     Lock::at(word(root, Of::Turn), sys::pause).try_acquire()
 }
 
-/// Has the GPU write a mark's number when it comes there, in a stream of the current context; says whether it, or an
-/// event, will tell.
+/// Lets the GPU write a mark's number in a stream of the current context.
+///
+/// Returns true if that write, or an event, will complete the mark.
 pub(crate) fn place(inside: &Inside, context: u64, stream: u64, sequence: u32) -> bool {
     let write = || {
         let address = address_in(inside, context)? + Marks::done_offset(sequence) as u64;
-        // SAFETY: the address is the GPU's for a word of our record, whose page the driver keeps; stream and context
-        // are those of the program's launch.
+        // SAFETY: the address is the GPU's for a word of this process's record, whose page stays registered until its
+        // context ends; stream and context are those of the program's launch.
         let written = unsafe { driver::cuStreamWriteValue32_v2(stream, address, sequence, 0) };
         checked(written).inspect_err(|_| refuse(inside.root, context)).ok()
     };
     write().is_some() || record(inside.root, stream, context, sequence)
 }
 
-/// From now on events tell in this context.
+/// Switches the context to events.
 #[cold]
 fn refuse(root: Root, context: u64) {
     if let Some(known) = all_known(root).find(|known| known(Known::Handle).load(Acquire) == context) {
@@ -101,7 +102,7 @@ fn refuse(root: Root, context: u64) {
     }
 }
 
-/// The record's address for the GPU in a context; nothing where it cannot write.
+/// Address of the record for the GPU in a context; `None` where it cannot write.
 fn address_in(inside: &Inside, context: u64) -> Option<u64> {
     let known = all_known(inside.root).find(|known| known(Known::Handle).load(Acquire) == context);
     match known {
@@ -115,7 +116,7 @@ fn all_known(root: Root) -> impl Iterator<Item = impl Fn(Known) -> &'static Atom
         .map(move |at| move |known| &root.marks()[FIRST_CONTEXT + at * CONTEXT_WORDS + known as usize])
 }
 
-/// Enters the current context, with a mapping of the record's page of its own if the driver takes one.
+/// Enters the current context, with a mapping of the record's page of its own if the driver registers one.
 #[cold]
 fn give_page(inside: &Inside, context: u64) -> Option<u64> {
     let _turn = turn(inside.root)?;
@@ -134,7 +135,7 @@ fn give_page(inside: &Inside, context: u64) -> Option<u64> {
     Some(address).filter(|address| *address != REFUSED)
 }
 
-/// Gives a page to the driver in the current context; its address for the GPU.
+/// Registers a page with the driver in the current context; returns its address for the GPU.
 fn register(page: usize) -> Result<u64, c_int> {
     let mut address = 0;
     // SAFETY: the page is mapped until its context has ended, see `forget`; the driver writes one value into a local.
@@ -146,7 +147,7 @@ fn register(page: usize) -> Result<u64, c_int> {
     Ok(address)
 }
 
-/// Contexts on a device that have placed marks.
+/// Contexts on a device in which marks were placed.
 pub(crate) fn contexts_on(root: Root, device: c_int) -> impl Iterator<Item = u64> {
     all_known(root)
         .filter(move |known| known(Known::Device).load(Relaxed) == device as u64 + 1)
@@ -154,7 +155,7 @@ pub(crate) fn contexts_on(root: Root, device: c_int) -> impl Iterator<Item = u64
         .filter(|context| *context != 0)
 }
 
-/// A context has ended, and with it what the driver was given there.
+/// Removes an ended context, and unmaps its page.
 pub(crate) fn forget(root: Root, context: u64) {
     let Some(known) = all_known(root).find(|known| known(Known::Handle).load(Acquire) == context) else {
         return;
@@ -165,15 +166,15 @@ pub(crate) fn forget(root: Root, context: u64) {
     }
 }
 
-/// Puts an event where the mark stands.
+/// Records an event in the place of the mark's write.
 #[cold]
 fn record(root: Root, stream: u64, context: u64, sequence: u32) -> bool {
     let Some(_turn) = turn(root) else { return false };
     let at = |of| event(root, sequence, of);
     at(Event::Sequence).store(0, Relaxed);
     let mut handle = at(Event::Handle).load(Relaxed);
-    // SAFETY: events of ours that nobody else knows; the driver writes one value into a local, and the stream is
-    // that of the program's launch.
+    // SAFETY: the events are the shim's, and no other code has their handles; the driver writes one value into a
+    // local, and the stream is that of the program's launch.
     unsafe {
         if handle != 0 && at(Event::Context).load(Relaxed) != context {
             let _ = driver::cuEventDestroy_v2(handle);
@@ -193,7 +194,7 @@ fn record(root: Root, stream: u64, context: u64, sequence: u32) -> bool {
     true
 }
 
-/// Finishes the marks whose events have come. Returns whether there are others.
+/// Finishes the marks whose events are done; true if others remain.
 pub(crate) fn refresh(inside: &Inside, pending: impl Iterator<Item = u32>) -> bool {
     if word(inside.root, Of::Events).load(Relaxed) == 0 {
         return false;
@@ -215,9 +216,9 @@ pub(crate) fn refresh(inside: &Inside, pending: impl Iterator<Item = u32>) -> bo
     })
 }
 
-/// Whether an event has come; one that cannot be asked any more never will, and nor will what it stood for.
+/// True if an event is done, or can no longer be queried: then its work will not run either.
 fn has_come(root: Root, sequence: u32) -> bool {
-    // SAFETY: an event of ours.
+    // SAFETY: the handle is an event that this module made and has not destroyed.
     let asked = unsafe { driver::cuEventQuery(event(root, sequence, Event::Handle).load(Relaxed)) };
     asked != NOT_READY
 }

@@ -1,7 +1,7 @@
-//! Where the shim keeps what it knows: one private mapping that a forked child finds zeroed.
+//! The root of the shim's state: one private mapping that a forked child finds zeroed.
 //!
-//! A child of fork has no context on the GPU and no place in the slice. It finds the words zero, hence every
-//! lock free, nothing held and nobody attached, and begins anew on its first governed call.
+//! A child of fork has no context on the GPU and no slot in the slice. It finds the words zero, hence every lock
+//! free, an empty ledger and no connection, and attaches on its first governed call.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
@@ -12,63 +12,67 @@ use tranche_policy::{GATE_WORDS, Guard, Ledger, Lock};
 
 use crate::sys;
 
-/// Words that can be used from the beginning, touched only where they are: 256 MiB, for about a million entries.
+/// Words that are accessible from the beginning: 256 MiB, for about a million entries.
+///
+/// They are backed only where touched.
 const WORDS: usize = 32 << 20;
-/// Words that there are addresses for, in the order in which they are asked for: 128 GiB, for some hundred million
-/// entries, and less where the program may not have as many.
+/// Numbers of words to reserve addresses for, in the order of attempts.
+///
+/// 128 GiB, for some hundred million entries, and less where the program's limits do not allow that.
 const EXTENTS: [usize; 4] = [16 << 30, 2 << 30, 256 << 20, WORDS];
 const ROOT_WORDS: usize = 128;
-/// Where our ledger lies: first whose it is, then the ledger. Each library has a place, as what it holds of the
-/// library's own is gone when a program unloads that.
+/// Place of the ledger: first the library that owns it, then the ledger.
+///
+/// Each library has a place, because the ledger refers to statics of the library, which a program may unload.
 const LEDGER: usize = if cfg!(feature = "libnvml") { 44 } else { 24 };
-/// Words that a ledger may take.
+/// Number of words that a ledger may take.
 const LEDGER_WORDS: usize = 18;
 const FIRST_DEVICE: usize = 64;
 const FIRST_MARK: usize = ROOT_WORDS + GATE_WORDS;
 const FIRST_OF_LEDGER: usize = (FIRST_MARK + MARK_WORDS).next_multiple_of(8);
-/// Words about marks and contexts, see [`crate::progress`].
+/// Number of words for marks and contexts, see [`crate::progress`].
 pub(crate) const MARK_WORDS: usize = 256;
 
-/// Words of the root, by what they hold.
+/// The named words of the root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word {
-    /// 1 as soon as the others are good.
+    /// 1 as soon as the other words are valid.
     Ready,
-    /// The lock over the connection.
+    /// Lock over the connection to the daemon.
     Turn,
     /// Address of the control region.
     Control,
     /// Address of the usage region.
     Usage,
-    /// Our slot.
+    /// Slot of this process in both regions.
     Slot,
-    /// The slice's generation.
+    /// Generation of the slice's regions.
     Generation,
-    /// The socket's number plus one.
+    /// Descriptor of the socket plus one.
     Socket,
-    /// Which file the socket is.
+    /// Device number of the socket's file.
     SocketDevice,
-    /// Which file the socket is.
+    /// Inode number of the socket's file.
     SocketInode,
-    /// The lock over the two below.
+    /// Lock over the two words below.
     Beginning,
-    /// How many threads are in `cuInit`.
+    /// Number of threads in `cuInit`.
     Beginners,
-    /// Address of the program's own entry for the variable that is ours meanwhile; 0 where it has none.
+    /// Address of the program's own entry for the variable that the shim has replaced; 0 where it has none.
     OwnEntry,
-    /// Which daemon let us in, as the control region counts them.
+    /// [`Control::daemon`](tranche_shm::control::Control::daemon) at the last attachment.
     Daemon,
-    /// How many words the mapping has addresses for; 0 in a forked child.
+    /// Words that the mapping has addresses for; 0 in a forked child.
     Extent,
 }
 
-/// The name under which the library in the place of the driver and the one in the place of NVML find each
-/// other's mapping: they are one tenant. The preloaded one knows them by it.
+/// Name by which the libraries in the place of the driver and of NVML find each other's root.
 ///
-/// It changes with the layout: after an upgrade, a program may have one of them of each release.
+/// Both belong to one process of the slice. The preloaded library detects them by it. It changes with the layout:
+/// after an upgrade, a program may have one of them of each release.
 pub(crate) const SHARED: &CStr = c"tranche_root_2";
 
-/// Our mapping; `make` says whether to make one if there is none yet.
+/// The root of this library, made if there is none and `make` is set.
 #[cfg(not(feature = "preload"))]
 #[cfg_attr(all(panic = "abort", any(feature = "libcuda", feature = "libnvml")), unsafe(no_mangle))]
 extern "C" fn tranche_root_2(make: bool) -> *mut AtomicU64 {
@@ -77,19 +81,20 @@ extern "C" fn tranche_root_2(make: bool) -> *mut AtomicU64 {
     }
     let root = ROOT.load(Acquire);
     if !root.is_null() {
-        // A forked child has lost it.
+        // A forked child finds the word zero.
         Root::of(root).word(Word::Extent).store(EXTENT.load(Acquire), Release);
     }
     root
 }
 
-/// The other library's mapping. NVML's has the driver's make one, so that which was first does not matter.
+/// The other library's root. NVML's library makes the driver's create it, so that the order of loading does not
+/// matter.
 #[cfg(not(feature = "preload"))]
 fn sibling() -> Option<*mut AtomicU64> {
     let other = if cfg!(feature = "libnvml") { c"libcuda.so.1" } else { c"libnvidia-ml.so.1" };
     let function = crate::alias::loaded(other)?.function(SHARED)?;
-    // SAFETY: only these two libraries have a function of this name, and both have it with this type. The
-    // other one stays loaded, as `loaded` says.
+    // SAFETY: only these two libraries export this name, and both with this type. The other one stays loaded, by the
+    // contract of `loaded`.
     let shared = unsafe {
         let function: extern "C" fn(bool) -> *mut AtomicU64 = core::mem::transmute(function);
         function(cfg!(feature = "libnvml"))
@@ -97,16 +102,16 @@ fn sibling() -> Option<*mut AtomicU64> {
     (!shared.is_null()).then_some(shared)
 }
 
-/// The mapping.
+/// The root mapping, at its fixed address.
 #[derive(Clone, Copy)]
 pub(crate) struct Root(&'static [AtomicU64; WORDS]);
 
 static ROOT: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// How many words the mapping has addresses for, if this library made it or has asked.
+/// Words that the mapping has addresses for, if this library made it or has read it.
 static EXTENT: AtomicU64 = AtomicU64::new(WORDS as u64);
 
 impl Root {
-    /// The mapping, made on first use.
+    /// The root, mapped on first use; `None` without memory.
     #[inline(always)]
     pub(crate) fn get() -> Option<Self> {
         let known = ROOT.load(Acquire);
@@ -146,20 +151,21 @@ impl Root {
         Self(unsafe { &*address.cast() })
     }
 
-    /// One of the named words.
+    /// The word of that name.
     #[inline(always)]
     pub(crate) fn word(self, word: Word) -> &'static AtomicU64 {
         &self.0[word as usize]
     }
 
-    /// What is known of the driver's device with this number: 0 nothing yet, else one more than its slot, or
-    /// more than any slot for a stranger.
+    /// Slot of the driver's device with this number, plus one.
+    ///
+    /// 0 before the first look-up; more than any slot for a device outside the slice.
     #[inline(always)]
     pub(crate) fn device(self, number: usize) -> Option<&'static AtomicU64> {
         self.0[FIRST_DEVICE..ROOT_WORDS].get(number)
     }
 
-    /// One thread at a time talks to the daemon. Gives up at the deadline.
+    /// Takes the lock over the connection; `None` at the deadline.
     pub(crate) fn turn(self, deadline_ns: u64) -> Option<Guard<'static>> {
         let lock = Lock::at(self.word(Word::Turn), sys::pause);
         for tries in 0u32.. {
@@ -169,50 +175,51 @@ impl Root {
             if sys::now_ns() >= deadline_ns {
                 break;
             }
-            // A daemon answers in microseconds; for one that does not, this sleeps.
+            // A daemon replies in microseconds; for one that does not, this sleeps.
             sys::pause(tries);
         }
         None
     }
 
-    /// Words for the ledger. Those beyond the first [`WORDS`] are to be [opened](sys::open_private) before use.
+    /// Words for the ledger. Those beyond the first [`WORDS`] need [`open_private`](sys::open_private) before use.
     pub(crate) fn ledger_words(self) -> &'static [AtomicU64] {
         let extent = EXTENT.load(Acquire).max(self.word(Word::Extent).load(Acquire)) as usize;
-        // SAFETY: the mapping that starts with the root has addresses for so many words, as its maker says, and
-        // is never unmapped. What is not open yet is not read: the tables open what they carve out.
+        // SAFETY: the mapping that starts with the root has addresses for `extent` words, as its maker stored there,
+        // and is never unmapped. Inaccessible words are not read: the tables open the words that they take.
         unsafe {
             let start = ROOT.load(Acquire).cast_const().add(FIRST_OF_LEDGER);
             core::slice::from_raw_parts(start, extent.max(WORDS) - FIRST_OF_LEDGER)
         }
     }
 
-    /// Words for the gate.
+    /// Words for the launch gate.
     pub(crate) fn gate(self) -> &'static [AtomicU64] {
         &self.0[ROOT_WORDS..FIRST_MARK]
     }
 
-    /// Words about who writes its marks.
+    /// Words about completion of marks, for [`crate::progress`].
     pub(crate) fn marks(self) -> &'static [AtomicU64] {
         &self.0[FIRST_MARK..FIRST_OF_LEDGER]
     }
 
-    /// Puts the ledger where each call finds it, so that none has to put it together.
+    /// Stores the ledger where each call finds it, so that no call assembles it again.
     ///
     /// # Safety
-    /// By whoever has the turn, while there is [none](Root::ledger).
+    /// The caller must hold the lock over the connection, and there must be [no ledger](Root::ledger) yet.
     pub(crate) unsafe fn keep(self, ledger: Ledger<'static>) {
-        // SAFETY: the place is large enough, as asserted below. Nobody looks at it before it is said to be ours,
-        // and nobody else writes it.
+        // SAFETY: the place is large enough, as asserted below. The caller holds the lock, so no other thread writes
+        // it, and readers wait for the store of `ours` below.
         unsafe { self.place().write(MaybeUninit::new(ledger)) };
         self.0[LEDGER].store(ours(), Release);
     }
 
-    /// The ledger, if there is one.
+    /// The ledger, once [`Root::keep`] has stored it.
     #[inline(always)]
     pub(crate) fn ledger(self) -> Option<&'static Ledger<'static>> {
         let kept = self.0[LEDGER].load(Acquire) == ours();
-        // SAFETY: we wrote it before we said so, and write it once. A forked child finds zeroes and writes it
-        // again; its only thread is the one that forked, which was in none of our calls.
+        // SAFETY: `keep` writes the place before it stores `ours`, which was read above, and writes it once. A forked
+        // child finds zeroes and writes it again; its only thread is the one that forked, which was in no call of the
+        // shim.
         kept.then(|| unsafe { (*self.place()).assume_init_ref() })
     }
 
@@ -222,7 +229,7 @@ impl Root {
     }
 }
 
-/// What tells this library from one that was there before, and from the other one.
+/// Value that differs between this library, an earlier load of it, and the other library.
 #[inline(always)]
 fn ours() -> u64 {
     (&raw const ROOT) as u64

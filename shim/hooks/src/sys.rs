@@ -1,4 +1,4 @@
-//! The system calls that the shim makes, none of them a cancellation point, all of them leaving `errno` alone.
+//! System calls of the shim, none of them a cancellation point, all of them leaving `errno` alone.
 
 use core::ffi::CStr;
 use core::mem::{size_of, zeroed};
@@ -7,21 +7,22 @@ use core::sync::atomic::AtomicU64;
 use libc::{c_int, c_long, c_void};
 use tranche_shm::message::{FRAME_BYTES, Frame};
 
-/// Descriptors of ours live above this where the limit allows, out of the way of programs that close or reuse
-/// low numbers. Not much above: the kernel's table reaches as far as the highest, and each fork copies it.
+/// Least number of the shim's descriptors, apart from numbers that programs close or reuse.
+///
+/// The limit on descriptors permitting. Not much above: the kernel's table reaches as far as the highest number, and each fork copies it.
 const HIGH: c_long = 100;
 
-/// A number from `errno`.
+/// An error number, as in `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// Which open file a descriptor stands for.
+/// Identity of the open file behind a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileId {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) bytes: u64,
-    /// Whether it is a file with contents, not a device, pipe or socket.
+    /// True for a file with contents; false for a device, pipe or socket.
     pub(crate) regular: bool,
 }
 
@@ -30,14 +31,14 @@ pub(crate) struct FileId {
 pub(crate) struct Fd(c_int);
 
 impl Fd {
-    /// Leaves it open and gives its number.
+    /// Returns the number and leaves the descriptor open.
     pub(crate) fn into_raw(self) -> c_int {
         let raw = self.0;
         core::mem::forget(self);
         raw
     }
 
-    /// Takes over a number that is known to be ours.
+    /// Takes ownership of an open descriptor of the shim.
     pub(crate) const fn from_raw(raw: c_int) -> Self {
         Self(raw)
     }
@@ -46,7 +47,7 @@ impl Fd {
         self.0
     }
 
-    /// Moves it out of the way of the program; keeps it where it is when there is no higher number to have.
+    /// Moves it above the numbers that programs use; keeps it where no higher number is free.
     pub(crate) fn moved_high(self) -> Self {
         for floor in [HIGH, HIGH / 2] {
             // SAFETY: fcntl on an open descriptor with an integer argument touches no memory.
@@ -68,7 +69,7 @@ impl Drop for Fd {
     }
 }
 
-/// What `fd` stands for, if it is open.
+/// Identity of the file behind `fd`; an error if it is not open.
 pub(crate) fn file_id(fd: c_int) -> Result<FileId, Errno> {
     // SAFETY: all zeroes is a valid `stat`.
     let mut stat: libc::stat = unsafe { zeroed() };
@@ -85,7 +86,7 @@ pub(crate) fn file_id(fd: c_int) -> Result<FileId, Errno> {
 /// Connects to a unix socket; connecting, sending and receiving wait at most `patience_ms`.
 pub(crate) fn connect(path: &CStr, patience_ms: u64) -> Result<Fd, Errno> {
     let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: socket touches no memory.
+    // SAFETY: socket takes numbers and touches no memory.
     let fd = unsafe { call(libc::SYS_socket, [libc::AF_UNIX as c_long, flags as c_long, 0, 0, 0, 0]) }?;
     let fd = Fd(fd as c_int).moved_high();
     for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
@@ -93,7 +94,7 @@ pub(crate) fn connect(path: &CStr, patience_ms: u64) -> Result<Fd, Errno> {
             tv_sec: (patience_ms / 1000) as i64,
             tv_usec: (patience_ms % 1000 * 1000) as i64,
         };
-        // SAFETY: the kernel reads one timeval, which lives until the call is over.
+        // SAFETY: the kernel reads one timeval, a local that outlives the call.
         unsafe {
             let length = size_of::<libc::timeval>() as c_long;
             let option =
@@ -138,7 +139,7 @@ pub(crate) fn send(fd: c_int, frame: &Frame) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Adds one to an eventfd. One that is full has been rung and not heard, which will do.
+/// Adds one to an eventfd. A full counter counts as success: a wakeup is pending already.
 pub(crate) fn ring(fd: c_int) -> Result<(), Errno> {
     let one = 1u64;
     // SAFETY: the kernel reads eight bytes of a live local.
@@ -165,7 +166,7 @@ pub(crate) fn receive(fd: c_int) -> Result<(Frame, [Option<Fd>; 3]), Errno> {
     Ok((frame, fds))
 }
 
-/// Whether the other end of a connection is gone.
+/// True if the peer of a connection has closed it.
 pub(crate) fn has_ended(fd: c_int) -> bool {
     let mut byte = 0u8;
     let flags = (libc::MSG_PEEK | libc::MSG_DONTWAIT) as c_long;
@@ -184,14 +185,15 @@ struct Rights {
 
 fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 3]) -> Result<usize, Errno> {
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: all zeroes are valid values of both types.
+    // SAFETY: all-zero bytes are valid values of both types.
     let (mut rights, mut message): (Rights, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut rights).cast();
     message.msg_controllen = size_of::<Rights>();
     let flags = libc::MSG_CMSG_CLOEXEC as c_long;
-    // SAFETY: the kernel writes into `into` and `rights` through pointers and lengths taken from them above.
+    // SAFETY: the kernel writes into `into` and `rights`, through pointers and lengths taken from these live locals
+    // above.
     let count =
         unsafe { call(libc::SYS_recvmsg, [fd as c_long, (&raw mut message) as c_long, flags, 0, 0, 0]) }?;
     if message.msg_controllen >= size_of::<libc::cmsghdr>()
@@ -206,7 +208,7 @@ fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 3]) -> Result
     Ok(count as usize)
 }
 
-/// How a mapping may be used.
+/// Permitted access through a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -224,20 +226,20 @@ pub(crate) fn map_shared(fd: &Fd, words: usize, access: Access) -> Result<&'stat
         Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
     };
     let address = map(bytes, protection, libc::MAP_SHARED, fd.raw())?;
-    // SAFETY: `map` gave fresh memory of that length, page-aligned, never unmapped; words are atomic, so others
-    // may write them. The daemon sizes its files once and the length was just checked, so no access faults.
+    // SAFETY: `map` returned fresh memory of that length, page-aligned, never unmapped; words are atomic, so other
+    // processes may write them. The daemon sizes its files once and the length was just checked, so no access faults.
     Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
 }
 
 /// Maps pages of a shared mapping of ours at a second address, which a forked child does not have.
 pub(crate) fn map_again(start: usize, bytes: usize) -> Result<usize, Errno> {
-    // SAFETY: of a shared mapping, no old bytes to move means a second mapping at a place that the kernel chooses; the
+    // SAFETY: with an old size of zero, mremap of a shared mapping makes a second mapping at a free address; the
     // first stays as it is.
     let again = unsafe {
         let flags = c_long::from(libc::MREMAP_MAYMOVE);
         call(libc::SYS_mremap, [start as c_long, 0, bytes as c_long, flags, 0, 0])
     }?;
-    // SAFETY: the range is the mapping just made.
+    // SAFETY: the range is the mapping just made, which no other code has received yet.
     let hidden = unsafe {
         call(libc::SYS_madvise, [again, bytes as c_long, c_long::from(libc::MADV_DONTFORK), 0, 0, 0])
     };
@@ -248,15 +250,15 @@ pub(crate) fn map_again(start: usize, bytes: usize) -> Result<usize, Errno> {
     Ok(again as usize)
 }
 
-/// Ends a mapping that [`map_again`] made, through which no thread reads or writes any more.
+/// Ends a mapping made by [`map_again`], once no thread reads or writes through it.
 pub(crate) fn unmap_again(start: usize, bytes: usize) {
     unmap(start as *mut c_void, bytes);
 }
 
 /// Maps zeroed private words that a forked child finds zeroed again.
 ///
-/// Only the first `open` of them can be used before [`open_private`]: the rest are addresses, which count for nothing
-/// but a limit on those, and which no `mlockall` fills.
+/// Only the first `open` of them can be used before [`open_private`]: the rest are reserved addresses, which count
+/// against an address-space limit alone, and which no `mlockall` fills.
 pub(crate) fn map_private(words: usize, open: usize) -> Result<&'static [AtomicU64], Errno> {
     let bytes = words * size_of::<AtomicU64>();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -265,7 +267,7 @@ pub(crate) fn map_private(words: usize, open: usize) -> Result<&'static [AtomicU
         unmap(address, bytes);
         return Err(Errno(libc::ENOMEM));
     }
-    // SAFETY: the range is the mapping just made.
+    // SAFETY: the range is the mapping just made, which no other code has received yet.
     let wiped = unsafe {
         call(
             libc::SYS_madvise,
@@ -276,11 +278,12 @@ pub(crate) fn map_private(words: usize, open: usize) -> Result<&'static [AtomicU
         unmap(address, bytes);
         return Err(error);
     }
-    // SAFETY: as in `map_shared`; the memory is anonymous and zero.
+    // SAFETY: `map` returned fresh, page-aligned, anonymous and zeroed memory of that length, which is never
+    // unmapped.
     Ok(unsafe { core::slice::from_raw_parts(address.cast(), words) })
 }
 
-/// Makes words of a private mapping usable, and at most those of the same pages besides.
+/// Makes words of a private mapping accessible, and the rest of their pages with them.
 pub(crate) fn open_private(words: &[AtomicU64]) -> bool {
     open_pages(words.as_ptr() as usize, size_of_val(words))
 }
@@ -290,17 +293,17 @@ fn open_pages(start: usize, bytes: usize) -> bool {
     let first = start & !(PAGE - 1);
     let end = (start + bytes).next_multiple_of(PAGE);
     let access = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
-    // SAFETY: both callers name pages of a mapping of ours, to which access is added and never taken away.
+    // SAFETY: both callers name pages of a mapping of the shim, to which access is added and never removed.
     unsafe { call(libc::SYS_mprotect, [first as c_long, (end - first) as c_long, access, 0, 0, 0]) }.is_ok()
 }
 
-/// Gives back private words that nobody has seen yet.
+/// Unmaps private words to which no other reference exists yet.
 pub(crate) fn unmap_unseen(words: &'static [AtomicU64]) {
     unmap(words.as_ptr() as *mut c_void, size_of_val(words));
 }
 
 fn map(bytes: usize, protection: c_int, flags: c_int, fd: c_int) -> Result<*mut c_void, Errno> {
-    // SAFETY: without a fixed address, mmap only adds memory that nobody refers to.
+    // SAFETY: without a fixed address, mmap takes free addresses only, to which no reference exists.
     let address = unsafe {
         call(libc::SYS_mmap, [0, bytes as c_long, protection as c_long, flags as c_long, fd as c_long, 0])
     }?;
@@ -308,11 +311,11 @@ fn map(bytes: usize, protection: c_int, flags: c_int, fd: c_int) -> Result<*mut 
 }
 
 fn unmap(address: *mut c_void, bytes: usize) {
-    // SAFETY: callers pass a mapping they made and have given to nobody.
+    // SAFETY: callers pass a mapping of theirs to which no reference exists any longer.
     let _ = unsafe { call(libc::SYS_munmap, [address as c_long, bytes as c_long, 0, 0, 0, 0]) };
 }
 
-/// Zeroed memory of our own, given back when dropped.
+/// Zeroed private memory, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Room {
     address: *mut c_void,
@@ -326,7 +329,7 @@ impl Room {
         Ok(Self { address, bytes })
     }
 
-    /// Its first byte, on a page's boundary.
+    /// Address of the first byte, on a page boundary.
     pub(crate) fn start<T>(&self) -> *mut T {
         self.address.cast()
     }
@@ -338,18 +341,18 @@ impl Drop for Room {
     }
 }
 
-/// Lets `read` look at a file's bytes; nothing if there is no such file or nothing in it.
+/// Passes a file's bytes to `read`; `None` if the file is absent or empty.
 pub(crate) fn with_file<T>(name: &CStr, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: openat reads a name that ends with a zero.
+    // SAFETY: openat reads `name`, a CStr and thus terminated.
     let fd = unsafe {
         call(libc::SYS_openat, [libc::AT_FDCWD as c_long, name.as_ptr() as c_long, flags as c_long, 0, 0, 0])
     };
     let fd = Fd(fd.ok()? as c_int);
     let bytes = usize::try_from(file_id(fd.raw()).ok()?.bytes).ok().filter(|bytes| *bytes > 0)?;
     let address = map(bytes, libc::PROT_READ, libc::MAP_PRIVATE, fd.raw()).ok()?;
-    // SAFETY: the mapping is ours and as long as the file is. Whoever shortens an image file while the driver
-    // is told to load it is out of luck with the driver, too.
+    // SAFETY: the mapping was made above with the file's length. A program that truncates an image file while the
+    // driver loads it would fault in the driver as well.
     let result = read(unsafe { core::slice::from_raw_parts(address.cast(), bytes) });
     unmap(address, bytes);
     Some(result)
@@ -368,21 +371,21 @@ pub(crate) fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Sleeps, or less when a signal comes.
+/// Sleeps up to 999 milliseconds, or less when a signal comes.
 pub(crate) fn sleep_ms(milliseconds: u64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: (milliseconds.min(999) * 1_000_000) as i64 };
     // SAFETY: the kernel reads one timespec.
     let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
 }
 
-/// Sleeps about so many nanoseconds, below a second, or less when a signal comes.
+/// Sleeps about `nanoseconds`, below a second, or less when a signal comes.
 pub(crate) fn sleep_ns(nanoseconds: u64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) as i64 };
     // SAFETY: the kernel reads one timespec.
     let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
 }
 
-/// Sleeps as long as the lower half of a shared word is `seen` and nobody wakes us, at most so long, below a second.
+/// Sleeps while the lower half of a shared word is `seen`, until a wakeup or for `nanoseconds`, below a second.
 pub(crate) fn wait_while(word: &AtomicU64, seen: u32, nanoseconds: u64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) as i64 };
     let address = core::ptr::from_ref(word) as c_long;
@@ -396,7 +399,7 @@ pub(crate) fn wait_while(word: &AtomicU64, seen: u32, nanoseconds: u64) {
 /// CLOCK_MONOTONIC in nanoseconds, without a system call where the kernel offers that.
 pub(crate) fn quick_now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec. It fails for no clock that is there since Linux 2.6, and so leaves `errno` alone.
+    // SAFETY: writes one timespec into a local. It fails for no clock that exists since Linux 2.6, so `errno` stays.
     let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -406,8 +409,10 @@ const YIELDS: u32 = 100;
 /// Longest sleep of [`pause`] in nanoseconds.
 const NAP_NS: u64 = 1_000_000;
 
-/// Lets another thread run, `before` times after the first: sleeps where yielding did not help, twice as long each time.
-/// Yielding never lets run what has a lower priority, such as the holder of a lock beside a real-time thread.
+/// Lets another thread run; `before` is the number of earlier pauses.
+///
+/// After 100 pauses it sleeps, twice as long each time: yielding never runs a thread of a lower priority, such as the
+/// holder of a lock beside a real-time thread.
 pub(crate) fn pause(before: u32) {
     match before.checked_sub(YIELDS) {
         // SAFETY: sched_yield takes nothing and touches nothing.
@@ -416,11 +421,11 @@ pub(crate) fn pause(before: u32) {
     }
 }
 
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and what asks for it once per process.
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, and the command that registers for it once per process.
 const ORDER_THREADS: c_long = 1 << 3;
 const MAY_ORDER_THREADS: c_long = 1 << 4;
 
-/// Whether [`order_threads`] will work in this process: kernels before 4.14 and some sandboxes have none.
+/// Registers for [`order_threads`]; false on kernels before 4.14 and in some sandboxes.
 pub(crate) fn can_order_threads() -> bool {
     // SAFETY: membarrier takes numbers and touches no memory.
     unsafe { call(libc::SYS_membarrier, [MAY_ORDER_THREADS, 0, 0, 0, 0, 0]) }.is_ok()
@@ -428,13 +433,14 @@ pub(crate) fn can_order_threads() -> bool {
 
 /// Makes every other thread of the process pass a full memory barrier.
 pub(crate) fn order_threads() {
-    // SAFETY: as above. It fails only where it was not asked for, and was found to work before.
+    // SAFETY: membarrier takes numbers and touches no memory. It fails only without the registration, which
+    // succeeded.
     let _ = unsafe { call(libc::SYS_membarrier, [ORDER_THREADS, 0, 0, 0, 0, 0]) };
 }
 
 /// A variable of the environment, copied into `buffer` with its final zero.
 pub(crate) fn environment<'a>(name: &CStr, buffer: &'a mut [u8]) -> Option<&'a CStr> {
-    // SAFETY: `name` ends with a zero. What comes back ends with one too and is copied at once, as a later
+    // SAFETY: `name` is a CStr and thus terminated. The result is terminated too and is copied at once, as a later
     // setenv may move it.
     let value = unsafe {
         let value = libc::getenv(name.as_ptr());
@@ -448,14 +454,14 @@ pub(crate) fn environment<'a>(name: &CStr, buffer: &'a mut [u8]) -> Option<&'a C
     CStr::from_bytes_with_nul(&buffer[..bytes.len()]).ok()
 }
 
-/// One system call, with `errno` as the program left it.
+/// One system call, which leaves `errno` as it was.
 ///
 /// # Safety
-/// The arguments must be what the call `number` wants.
+/// The arguments must be valid for the call `number`.
 unsafe fn call(number: c_long, arguments: [c_long; 6]) -> Result<c_long, Errno> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller answers for the arguments; surplus ones are ignored. The errno location is this
-    // thread's own.
+    // SAFETY: the arguments are valid by this function's contract; surplus ones are ignored. The errno location is
+    // this thread's own.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;

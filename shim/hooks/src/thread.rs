@@ -1,4 +1,4 @@
-//! What a thread may launch without asking: two numbers of its own, compared and counted down by each launch.
+//! Launches that a thread may make without the gate: its own numbers, decremented by each launch.
 //!
 //! They lie in thread-local storage that is reached by one addition (initial-exec). A library that is opened late
 //! finds little room for such storage, so there are sixteen bytes of it.
@@ -25,28 +25,28 @@ core::arch::global_asm!(
 /// The words, in the order in which [`crate::launch::jump`] reads them.
 #[repr(C)]
 struct Words {
-    /// The turn of the lease under which the rest holds.
+    /// Turn of the lease under which the others are valid.
     turn: AtomicU32,
-    /// Launches left; below zero, as a signed number, once somebody has asked for one too many.
+    /// Launches left; below zero, as a signed number, once a launch exceeded the grant.
     left: AtomicU32,
-    /// Launches granted.
+    /// Launches of the last grant.
     granted: AtomicU32,
-    /// One more than the number of the device for which they were; 0 if they are not counted.
+    /// Number of the device of these launches, plus one; 0 if they are not counted.
     device: AtomicU32,
 }
 
 fn words<'a>() -> &'a Words {
     // SAFETY: sixteen bytes, aligned, of this thread's own storage, zero at first and valid as long as it runs;
-    // nothing keeps the reference beyond a call.
+    // callers use the reference within one call.
     unsafe { &*machine::storage().cast::<Words>() }
 }
 
-/// A number that no other thread has while this one lives.
+/// A number that no other living thread has.
 pub(crate) fn number() -> u64 {
     core::ptr::from_ref(words()) as u64
 }
 
-/// Takes back what the thread may launch; says how many it has launched by itself.
+/// Withdraws the thread's grant and returns how many launches it used.
 pub(crate) fn spend() -> Spent {
     let words = words();
     let left = (take(&words.left) as i32).max(0) as u32;
@@ -54,17 +54,17 @@ pub(crate) fn spend() -> Spent {
     Spent { launches: take(&words.granted).saturating_sub(left), device }
 }
 
-/// Only this thread writes there, so that it need not be one step to the machine.
+/// Only this thread writes the word, so load and store need not be one atomic step.
 fn take(word: &AtomicU32) -> u32 {
     let taken = word.load(Relaxed);
     word.store(0, Relaxed);
     taken
 }
 
-/// From now on the thread may launch so much by itself.
+/// Grants the thread launches that bypass the gate's slow path.
 pub(crate) fn grant(grant: Grant) {
     let words = words();
-    // This turn stands for no lease at all.
+    // This turn belongs to no lease.
     let launches = if grant.turn == u32::MAX { 0 } else { grant.launches.min(i32::MAX as u32) };
     words.turn.store(grant.turn, Relaxed);
     words.granted.store(launches, Relaxed);

@@ -12,7 +12,7 @@ use super::{
 use crate::attach;
 use crate::connection::Line;
 
-/// `CUDA_ARRAY_DESCRIPTOR`; its first form had 32-bit sizes.
+/// `CUDA_ARRAY_DESCRIPTOR`; its first version had 32-bit sizes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Flat<S> {
@@ -22,7 +22,7 @@ pub(crate) struct Flat<S> {
     channels: u32,
 }
 
-/// `CUDA_ARRAY3D_DESCRIPTOR`; its first form had 32-bit sizes.
+/// `CUDA_ARRAY3D_DESCRIPTOR`; its first version had 32-bit sizes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Solid<S> {
@@ -34,7 +34,7 @@ pub(crate) struct Solid<S> {
     flags: u32,
 }
 
-/// A descriptor of the driver's.
+/// An array descriptor of the driver, in any of its versions.
 pub(crate) trait Descriptor: Copy {
     fn shape(self) -> ArrayShape;
 }
@@ -64,7 +64,7 @@ pub(crate) unsafe fn create<D: Descriptor>(
     array: *mut u64,
     shape: *const D,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         if array.is_null() || shape.is_null() {
             return real(array, shape);
@@ -82,7 +82,7 @@ pub(crate) unsafe fn create_mipmapped(
     shape: *const Solid<usize>,
     levels: u32,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         if array.is_null() || shape.is_null() {
             return real(array, shape, levels);
@@ -112,7 +112,7 @@ fn charged(bytes: Option<u64>, real: impl Fn(*mut u64) -> c_int, undo: impl Fn(u
 }
 
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, array: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(array) });
     match attach::ledger() {
         Ok(ledger) => {
@@ -137,7 +137,7 @@ pub(crate) struct MapInfo {
     rest: [u64; 3],
 }
 
-/// Whether an operation maps (`CU_MEM_OPERATION_TYPE_MAP`) or unmaps; nothing for one that is not known.
+/// True for `CU_MEM_OPERATION_TYPE_MAP`, false for an operation that unmaps; `None` if unknown.
 pub(crate) const fn is_map(operation: c_int) -> Option<bool> {
     match operation {
         1 => Some(true),
@@ -159,7 +159,7 @@ pub(crate) unsafe fn map(
     count: u32,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; the list is as long as it says.
+    // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
     unsafe { mapped(list, count, stream, || real(list, count, stream)) }
 }
 
@@ -170,11 +170,11 @@ pub(crate) unsafe fn map_ptsz(
     count: u32,
     stream: u64,
 ) -> c_int {
-    // SAFETY: as in `map`.
+    // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
     unsafe { mapped(list, count, pool::own(stream), || real(list, count, stream)) }
 }
 
-/// Lets `real` map memory into arrays or take it out.
+/// Lets `real` map memory into arrays or unmap it.
 ///
 /// # Safety
 /// `list` is null or has `count` entries.
@@ -183,7 +183,7 @@ unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: impl FnOnc
     if list.is_null() {
         return real();
     }
-    // SAFETY: not null, and the caller's promise.
+    // SAFETY: not null, and of `count` entries by this function's contract.
     let list = unsafe { core::slice::from_raw_parts(list, count as usize) };
     if list.iter().any(|info| is_map(info.operation).is_none()) {
         return INVALID_VALUE;

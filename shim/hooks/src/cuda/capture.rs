@@ -1,4 +1,4 @@
-//! Captures: while one may be on, each launch asks whether it is recorded instead of done.
+//! Captures: while one may be under way, each launch queries whether its stream records it.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,11 +13,11 @@ const INVALIDATED: c_int = 901;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`
 const UNJOINED: c_int = 904;
 
-/// Captures under way: the stream that each began in, 0 where there is none, and its context.
+/// Captures under way: the stream in which each began, 0 in a free place, and its context.
 static CAPTURING: [[AtomicU64; 2]; 32] = [const { [const { AtomicU64::new(0) }; 2] }; 32];
 
 pub(crate) unsafe fn begin(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     begun(stream, || unsafe { real(stream) })
 }
 
@@ -26,7 +26,7 @@ pub(crate) unsafe fn begin_in_mode(
     stream: u64,
     mode: c_int,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     begun(stream, || unsafe { real(stream, mode) })
 }
 
@@ -39,7 +39,7 @@ pub(crate) unsafe fn begin_to_graph(
     count: usize,
     mode: c_int,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     begun(stream, || unsafe { real(stream, graph, dependencies, edges, count, mode) })
 }
 
@@ -48,11 +48,11 @@ pub(crate) unsafe fn end(
     stream: u64,
     graph: *mut u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     ended(stream, unsafe { real(stream, graph) })
 }
 
-/// A capture goes with the stream that it began in.
+/// Ends the capture of a stream that is destroyed.
 pub(crate) unsafe fn destroy_stream(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
     // SAFETY: the argument is the one that the program passed for this very function.
     let result = unsafe { real(stream) };
@@ -62,7 +62,7 @@ pub(crate) unsafe fn destroy_stream(real: unsafe extern "C" fn(u64) -> c_int, st
     result
 }
 
-/// Captures go with the context of their streams.
+/// Ends the captures of an ended context's streams.
 pub(crate) fn context_gone(context: u64) {
     for [stream, of] in &CAPTURING {
         let began = stream.load(Relaxed);
@@ -83,7 +83,7 @@ fn begun(stream: u64, real: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Some failures leave the capture as it was, and others end it.
+/// Ends the capture of a stream if the result ends it: some failures leave it as it was.
 fn ended(stream: u64, result: c_int) -> c_int {
     if matches!(result, SUCCESS | INVALIDATED | UNJOINED) {
         leave(key(stream));
@@ -92,12 +92,12 @@ fn ended(stream: u64, result: c_int) -> c_int {
     result
 }
 
-/// A stream as no other of the process is named: default streams that can capture belong to their thread.
+/// Key of a stream within the process: default streams that can capture belong to their thread.
 fn key(stream: u64) -> u64 {
     if placement::is_handle(stream) { stream } else { thread::number() | 1 << 63 }
 }
 
-/// Where there is no place left, the capture ends by its own call alone.
+/// Enters a capture. Where there is no place left, it ends by its own call alone.
 fn enter(stream: u64) {
     let context = placement::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
     let free =
@@ -107,7 +107,7 @@ fn enter(stream: u64) {
     }
 }
 
-/// Says whether a capture of that stream was known.
+/// Removes a capture; true if it was entered.
 fn leave(key: u64) -> bool {
     CAPTURING.iter().any(|[stream, _]| stream.compare_exchange(key, 0, Relaxed, Relaxed).is_ok())
 }

@@ -15,7 +15,7 @@ pub(crate) unsafe fn create(
     flags: u32,
     device: c_int,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(created(context, device, |context| unsafe { real(context, flags, device) }))
 }
 
@@ -27,7 +27,7 @@ pub(crate) unsafe fn create_v3(
     flags: u32,
     device: c_int,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(created(context, device, |context| unsafe { real(context, affinity, count, flags, device) }))
 }
 
@@ -38,7 +38,7 @@ pub(crate) unsafe fn create_v4(
     flags: u32,
     device: c_int,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(created(context, device, |context| unsafe { real(context, parameters, flags, device) }))
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe fn retain(
     device: c_int,
 ) -> c_int {
     if context.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(context, device) };
     }
     // SAFETY: the program's own call; `context` is not null and the program promises that it can be written.
@@ -80,10 +80,10 @@ fn created(context: *mut u64, device: c_int, driver: impl Fn(*mut u64) -> c_int)
         // The driver refuses a null pointer itself.
         return checked(driver(context));
     }
-    // SAFETY: destroys what the driver has just made and nobody has seen.
+    // SAFETY: destroys the context that the driver has just made, whose handle no other code has received.
     let undo = |made| _ = unsafe { driver::cuCtxDestroy_v2(made) };
     let made = charged(device, driver, undo)?;
-    // SAFETY: not null, and the program promises that it can be written.
+    // SAFETY: not null, and writable by the hook's contract.
     unsafe { *context = made };
     Ok(())
 }
@@ -100,7 +100,7 @@ fn charged(device: c_int, driver: impl Fn(*mut u64) -> c_int, undo: impl Fn(u64)
     })
 }
 
-/// A green context keeps its device's primary context alive and has queues of its own: both are charged.
+/// Creates a green context: its primary context, which it keeps alive, and its queues are charged.
 pub(crate) unsafe fn create_green(
     real: unsafe extern "C" fn(*mut u64, u64, c_int, u32) -> c_int,
     green: *mut u64,
@@ -109,7 +109,7 @@ pub(crate) unsafe fn create_green(
     flags: u32,
 ) -> c_int {
     if green.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(green, resources, device, flags) };
     }
     let made = || {
@@ -117,7 +117,8 @@ pub(crate) unsafe fn create_green(
         let slot = device::slot(&ledger, device)?;
         let call = begin_device_call(&ledger, slot)?;
         with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
-        // SAFETY: the program's own call with a local for the answer; then what nobody has seen is destroyed.
+        // SAFETY: `real` writes to a local, the other arguments are the program's; what is destroyed was just made,
+        // and no other code has its handle.
         let made = unsafe {
             let undo = |made| _ = driver::cuGreenCtxDestroy(made);
             charged(device, |made| real(made, resources, device, flags), undo)
@@ -127,13 +128,13 @@ pub(crate) unsafe fn create_green(
         made
     };
     code(made().map(|made| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *green = made }
     }))
 }
 
 pub(crate) unsafe fn destroy_green(real: unsafe extern "C" fn(u64) -> c_int, green: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let destroy = || match unsafe { destroy(real, green) } {
         SUCCESS => Ok(()),
         error => Err(error),
@@ -150,7 +151,8 @@ pub(crate) unsafe fn from_green(
     context: *mut u64,
     green: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with `context` before it is read.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `context` is read after success,
+    // when written.
     unsafe {
         let result = real(context, green);
         if result == SUCCESS
@@ -164,7 +166,7 @@ pub(crate) unsafe fn from_green(
 }
 
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(context) });
     match attach::ledger() {
         Ok(ledger) => {
@@ -179,9 +181,9 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: 
     }
 }
 
-/// Releasing or resetting a primary context; both may or may not end it.
+/// Releases or resets a primary context, which may or may not end it.
 pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device: c_int) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(device) });
     match attach::ledger() {
         Ok(ledger) => code(match device::slot(&ledger, device) {
@@ -192,8 +194,9 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device:
     }
 }
 
-/// Lets `driver` do what may end a device's primary context, while no call allocates in that and none makes it anew;
-/// gives back what went with it if it is no more.
+/// Lets `driver` run what may end a primary context, while no call allocates in it or makes it.
+///
+/// Its charges are released if it has ended.
 fn end_primary(
     ledger: &Ours,
     device: c_int,
@@ -212,10 +215,10 @@ fn end_primary(
     done
 }
 
-/// Whether the primary context is there; believed to be if the driver does not say.
+/// True if the primary context exists, or if the driver does not report that.
 fn is_active(device: c_int) -> bool {
     let (mut flags, mut active) = (0, 1);
-    // SAFETY: writes two values into locals.
+    // SAFETY: the driver writes two values into locals.
     let known = checked(unsafe { driver::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) });
     known.is_err() || active != 0
 }

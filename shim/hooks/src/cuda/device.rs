@@ -1,4 +1,4 @@
-//! Devices: only the slice's, in the order that the driver was told to show them in, as large as the slice.
+//! Devices: only the slice's, in the order in which the driver shows them, as large as the slice.
 
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,19 +12,18 @@ use super::{
 use crate::attach;
 use crate::root::Root;
 
-/// What is remembered of a device that is not the slice's.
+/// Cached value of a device outside the slice.
 const STRANGER: u64 = u64::MAX;
 
 pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
     match attach::ledger() {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         Ok(ledger) => visible::within(&ledger, || unsafe { real(flags) }),
         Err(attach::Outside) => SYSTEM_NOT_READY,
     }
 }
 
-/// Which of the slice's devices the driver's `device` is; one that is not the slice's does not exist. UUIDs do
-/// not change while a process lives.
+/// Slot of the driver's `device`; an error for one outside the slice. UUIDs never change during a process.
 #[inline(always)]
 pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Result<DeviceSlot, c_int> {
     let known = usize::try_from(device).ok().and_then(|number| Root::get()?.device(number));
@@ -50,7 +49,7 @@ fn find_slot(
     found.ok_or(INVALID_DEVICE)
 }
 
-/// The driver's number for one of the slice's devices, if the driver shows it.
+/// The driver's number of one of the slice's devices, if the driver shows it.
 pub(crate) fn number(wanted: DeviceSlot) -> Option<c_int> {
     let ledger = attach::ledger().ok()?;
     driver::devices().ok()?.find(|device| slot(&ledger, *device) == Ok(wanted))
@@ -60,8 +59,7 @@ fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> +
     (0..ledger.tenant().control.device_count()).filter_map(DeviceSlot::new)
 }
 
-/// The driver's devices that are the slice's, in its order. It was told to show no others; should it do so all the
-/// same, they are left out.
+/// The slice's devices, in the driver's order. Others are left out, though the variable already hides them.
 fn shown(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int> {
     let ledger = *ledger;
     Ok(driver::devices()?.filter(move |device| slot(&ledger, *device).is_ok()))
@@ -87,15 +85,15 @@ pub(crate) unsafe fn get(
     device: *mut c_int,
     ordinal: c_int,
 ) -> c_int {
-    // Of the driver's devices only the slice's count, so it is not asked for the one of that ordinal.
+    // Ordinals count the slice's devices, so the driver's function for ordinals is not called.
     if device.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(device, ordinal) };
     }
     let nth = |devices: &mut dyn Iterator<Item = c_int>| devices.nth(usize::try_from(ordinal).ok()?);
     let found = ledger().and_then(|ledger| nth(&mut shown(&ledger)?).ok_or(INVALID_DEVICE));
     code(found.map(|found| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *device = found }
     }))
 }
@@ -106,7 +104,7 @@ pub(crate) unsafe fn by_bus_id(
     id: *const c_char,
 ) -> c_int {
     if device.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(device, id) };
     }
     let mut found = 0;
@@ -127,7 +125,7 @@ pub(crate) unsafe fn total_memory<W: Width>(
     device: c_int,
 ) -> c_int {
     if bytes.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(bytes, device) };
     }
     let mut whole = W::ZERO;
@@ -148,10 +146,10 @@ pub(crate) unsafe fn memory_info<W: Width>(
     total: *mut W,
 ) -> c_int {
     let (mut real_free, mut real_total) = (W::ZERO, W::ZERO);
-    // Which of the two may be missing is the driver's to say.
+    // The driver decides which of the two may be null.
     let in_place = |program: *mut W, local: *mut W| if program.is_null() { program } else { local };
-    // SAFETY: the program's own call with locals for the answers it wants; only those pointers of the program's are
-    // written that are not null, and it promises that they can be.
+    // SAFETY: `real` writes to locals where the program wants results. Only pointers that are not null are written,
+    // which are writable by the contract of the driver's function.
     unsafe {
         code(
             checked(real(in_place(free, &raw mut real_free), in_place(total, &raw mut real_total))).and_then(

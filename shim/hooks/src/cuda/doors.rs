@@ -19,7 +19,7 @@ pub(crate) unsafe fn look_up(
     version: c_int,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with its pointers before we use them.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
     unsafe {
         let result = real(name, slot, version, flags);
         if result != SUCCESS {
@@ -41,7 +41,7 @@ pub(crate) unsafe fn look_up_v2(
     flags: u64,
     status: *mut c_int,
 ) -> c_int {
-    // SAFETY: as in `look_up`.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
     unsafe {
         let result = real(name, slot, version, flags, status);
         if result != SUCCESS {

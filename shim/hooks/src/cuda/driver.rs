@@ -1,4 +1,4 @@
-//! Functions of the driver that the hooks call for themselves.
+//! Functions of the driver that the hooks call on their own behalf.
 #![allow(non_snake_case, reason = "the driver's names")]
 
 use core::ffi::{c_int, c_void};
@@ -6,8 +6,9 @@ use core::ffi::{c_int, c_void};
 use super::checked;
 use crate::libraries::{Library, Symbol};
 
-/// Declares functions of a library that are looked up when first called; a missing one answers as the library
-/// would say it. Safe to call with valid pointers, as the library documents.
+/// Declares functions of a library that are resolved at their first call.
+///
+/// A missing one returns the library's error.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! real_functions {
@@ -15,7 +16,7 @@ macro_rules! real_functions {
         #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "one per function")]
         enum Index { $($name,)* }
 
-        /// Where they are.
+        /// The symbols of these functions.
         pub(crate) static SYMBOLS: [Symbol; [$(stringify!($name)),*].len()] = [$(
             Symbol::new(
                 Library::$library,
@@ -28,12 +29,13 @@ macro_rules! real_functions {
 
         $(
             /// # Safety
-            /// As the library says of the function.
+            /// As the library documents for the function.
             pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
                 let Some(real) = SYMBOLS[Index::$name as usize].real() else {
                     return Library::$library.absent();
                 };
-                // SAFETY: the library's function of this name has this type; the caller keeps its terms.
+                // SAFETY: the library's function of this name has this type; its other preconditions are this
+                // function's contract.
                 unsafe {
                     let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
                     real($($argument),*)
@@ -107,41 +109,41 @@ real_functions! {
     }
 }
 
-/// The calling thread's device and context.
+/// Device and context that are current in the calling thread.
 pub(crate) fn current() -> Result<(c_int, u64), c_int> {
     Ok((device()?, context()?))
 }
 
-/// The calling thread's device.
+/// Device of the calling thread's current context.
 pub(crate) fn device() -> Result<c_int, c_int> {
     let mut device = 0;
-    // SAFETY: writes one value into a local.
+    // SAFETY: the driver writes one value into a local.
     checked(unsafe { cuCtxGetDevice(&mut device) }).map(|()| device)
 }
 
-/// The calling thread's context; 0 if it has none.
+/// The calling thread's current context; 0 if it has none.
 #[inline(always)]
 pub(crate) fn context() -> Result<u64, c_int> {
     let mut context = 0;
-    // SAFETY: writes one value into a local.
+    // SAFETY: the driver writes one value into a local.
     checked(unsafe { cuCtxGetCurrent(&mut context) }).map(|()| context)
 }
 
 /// The UUID of one of the driver's devices.
 pub(crate) fn uuid(device: c_int) -> Result<[u8; 16], c_int> {
     let mut uuid = [0; 16];
-    // SAFETY: writes 16 bytes into a local.
+    // SAFETY: the driver writes 16 bytes into a local of that size.
     checked(unsafe { cuDeviceGetUuid(&mut uuid, device) }).map(|()| uuid)
 }
 
 /// The driver's devices, in its order.
 pub(crate) fn devices() -> Result<impl Iterator<Item = c_int> + Clone, c_int> {
     let mut count = 0;
-    // SAFETY: writes one value into a local.
+    // SAFETY: the driver writes one value into a local.
     checked(unsafe { cuDeviceGetCount(&mut count) })?;
     Ok((0..count).filter_map(|ordinal| {
         let mut device = 0;
-        // SAFETY: writes one value into a local.
+        // SAFETY: the driver writes one value into a local.
         checked(unsafe { cuDeviceGet(&mut device, ordinal) }).ok().map(|()| device)
     }))
 }

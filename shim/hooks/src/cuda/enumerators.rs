@@ -1,5 +1,6 @@
-//! The table of enumerators (`shim/symbols/data/enumerators.tsv`) and what the hooks make of them say the same; a number
-//! without a row is the worst of its type, or refused.
+//! Agreement of the hooks with the table of enumerators (`shim/symbols/data/enumerators.tsv`).
+//!
+//! A number without a row counts as the worst of its type, or is refused.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -11,10 +12,10 @@ use super::graph::Node;
 use super::limit::Effect;
 use super::{array, shared};
 
-/// Numbers beyond all that headers have, and between them.
+/// First of the numbers that no header has, for the tests.
 const BEYOND: u32 = 300;
 
-/// Holds `meaning`, by the code, against the rows of a type, and against `without` for numbers that have no row.
+/// Checks `meaning` against the rows of a type, and against `without` for numbers without a row.
 #[track_caller]
 fn agree(kind: &str, without: &str, meaning: impl Fn(u32) -> &'static str) {
     let rows: Vec<Enumerator> = tranche_symbols::enumerators().filter(|row| row.kind == kind).collect();

@@ -1,5 +1,6 @@
-//! Graphs with memory nodes: what they add up to is counted when a graph becomes ready to run, by whatever way
-//! its nodes came into it, and charged before it runs.
+//! Graphs with memory nodes: charged before they run, by the sum of their nodes once ready to run.
+//!
+//! The sum does not depend on the calls that built the graph.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,16 +23,16 @@ use crate::sys;
 const USED_NOW: c_int = 0;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`
 const RESERVED_NOW: c_int = 2;
-/// What a node of a graph does about memory, by `CUgraphNodeType`.
+/// Effect of a graph's node on memory, by `CUgraphNodeType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// It takes none.
+    /// A node that allocates no memory.
     Free,
-    /// It allocates.
+    /// A node that allocates memory.
     Allocation,
-    /// There is a graph in it.
+    /// A node that contains a graph.
     Child,
-    /// Not known: it may allocate by itself.
+    /// An unknown node, which may allocate by itself.
     Unknown,
 }
 
@@ -49,11 +50,10 @@ impl Node {
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`
 const UPLOAD: u64 = 2;
-/// Graphs in graphs in graphs: the driver has no limit, people do.
+/// Deepest nesting of graphs that is counted. The driver has no limit.
 const DEPTH: u32 = 32;
 
-/// Whether a graph with memory nodes was ever made ready: in most programs none is, and then nothing need be
-/// looked after.
+/// True once a graph with memory nodes became ready: else checks are skipped, as in most programs.
 static USED: AtomicBool = AtomicBool::new(false);
 
 impl GraphUse for Events {
@@ -70,11 +70,11 @@ impl GraphUse for Events {
     }
 }
 
-/// The driver's word on the memory behind graphs.
+/// The driver's figure of the memory behind graphs on a device, in bytes; `None` where it has none.
 fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
     let device = device::number(slot)?;
     let mut bytes = 0;
-    // SAFETY: the attribute is one 64-bit number, written into a local.
+    // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
     let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
     checked(result).ok().map(|()| bytes)
 }
@@ -83,20 +83,20 @@ pub(crate) fn is_used() -> bool {
     USED.load(Relaxed)
 }
 
-/// Looks again at what graphs keep.
+/// Adjusts the charge for graphs to what the driver keeps.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if USED.load(Relaxed) {
         ledger.settle_graphs(&Line, &Events);
     }
 }
 
-/// Makes graphs let go of what they keep unused; says whether there are any.
+/// Makes the driver free unused memory of graphs; true if there are any.
 pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
         let count = ledger.tenant().control.device_count();
         let devices = (0..count).filter_map(DeviceSlot::new).filter_map(device::number);
-        // SAFETY: the devices are the driver's; what is trimmed is unused.
+        // SAFETY: takes a device's number and no pointer; the driver frees only unused memory.
         devices.for_each(|device| _ = unsafe { driver::cuDeviceGraphMemTrim(device) });
         settle(ledger);
     }
@@ -111,7 +111,7 @@ pub(crate) unsafe fn instantiate(
     log: *mut i8,
     room: usize,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     unsafe { counted(ready, graph, || real(ready, graph, failed, log, room)) }
 }
 
@@ -121,7 +121,7 @@ pub(crate) unsafe fn instantiate_with_flags(
     graph: u64,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     unsafe { counted(ready, graph, || real(ready, graph, flags)) }
 }
 
@@ -138,12 +138,12 @@ pub(crate) unsafe fn instantiate_with_parameters(
     graph: u64,
     parameters: *mut Parameters,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         if parameters.is_null() || (*parameters).flags & UPLOAD == 0 {
             return counted(ready, graph, || real(ready, graph, parameters));
         }
-        // Uploading takes the memory at once, before there is anything to charge it to. So it is made ready
+        // An upload takes the memory at once, before a handle exists to charge it to. So the graph is made ready
         // first, charged, and then uploaded.
         let Parameters { flags, stream } = *parameters;
         (*parameters).flags = flags & !UPLOAD;
@@ -161,19 +161,19 @@ pub(crate) unsafe fn instantiate_with_parameters(
     }
 }
 
-/// Lets `real` make a graph ready and enters what its memory nodes take.
+/// Lets `real` make a graph ready and enters the size of its memory nodes.
 ///
 /// # Safety
-/// `ready` is what `real` writes its answer to.
+/// `ready` must be the pointer to which `real` writes its result.
 unsafe fn counted(ready: *mut u64, graph: u64, real: impl FnOnce() -> c_int) -> c_int {
     let result = real();
     if result != SUCCESS {
         return result;
     }
-    // SAFETY: the driver was content with `ready`.
+    // SAFETY: the driver succeeded, so it has written to `ready`.
     let ready = unsafe { *ready };
     code(enter(ready, graph).inspect_err(|_| {
-        // SAFETY: the driver has just made it and nobody has seen it.
+        // SAFETY: destroys what the driver has just made, whose handle no other code has received.
         let _ = unsafe { driver::cuGraphExecDestroy(ready) };
     }))
 }
@@ -191,7 +191,7 @@ fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
     Ok(())
 }
 
-/// What is read of `CUDA_MEM_ALLOC_NODE_PARAMS`.
+/// The part of `CUDA_MEM_ALLOC_NODE_PARAMS` that is read.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Allocation {
@@ -201,20 +201,21 @@ struct Allocation {
     access_count: usize,
     bytes: usize,
     address: u64,
-    /// For what newer drivers may append.
+    /// Room for fields that newer drivers may append.
     more: [u64; 16],
 }
 
-/// Adds up by device what the memory nodes of a graph take, in whole blocks each.
+/// Adds the size of a graph's memory nodes to `needs`, by device, each in whole blocks.
 fn add_up(ledger: &Ledger<'static>, graph: u64, needs: &mut [u64], depth: u32) -> Result<(), c_int> {
     let mut count = 0;
-    // SAFETY: without room for nodes the driver only writes how many there are.
+    // SAFETY: with a null array the driver only writes the number of nodes, into a local.
     checked(unsafe { driver::cuGraphGetNodes(graph, core::ptr::null_mut(), &mut count) })?;
     if count == 0 || depth == 0 {
         return Ok(());
     }
     let words = sys::map_private(count, count).map_err(|_| OUT_OF_MEMORY)?;
-    // SAFETY: the mapping is ours alone and has room for `count` numbers, which is all that the driver writes.
+    // SAFETY: the mapping belongs to this function alone and has room for `count` numbers, all that the driver
+    // writes.
     let nodes = unsafe { driver::cuGraphGetNodes(graph, words.as_ptr().cast_mut().cast(), &mut count) };
     let sum = checked(nodes).and_then(|()| {
         let nodes = words.iter().take(count).map(|word| word.load(Relaxed));
@@ -232,7 +233,7 @@ fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) 
         Node::Allocation => add_allocation(ledger, node, needs),
         Node::Child => {
             let mut child = 0;
-            // SAFETY: as above.
+            // SAFETY: the driver writes one value into a local; the node is the graph's.
             checked(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) })?;
             add_up(ledger, child, needs, depth - 1)
         }
@@ -251,7 +252,7 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
         address: 0,
         more: [0; 16],
     };
-    // SAFETY: writes a structure of which the local has at least the size.
+    // SAFETY: the driver writes a structure that is no larger than the local.
     checked(unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut asked).cast::<c_void>()) })?;
     let blocks = Extent::blocks(asked.bytes as u64).ok_or(OUT_OF_MEMORY)?.worst().bytes();
     let only = placement::only(ledger);
@@ -269,7 +270,7 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
 }
 
 pub(crate) unsafe fn launch(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let run = || unsafe { real(graph, stream) };
     through(Some(Stream(stream)), Work::Graph(graph), || launched(graph, stream, run))
 }
@@ -281,14 +282,14 @@ pub(crate) unsafe fn launch_ptsz(
     stream: u64,
 ) -> c_int {
     let named = Stream::per_thread(stream);
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let run = || unsafe { real(graph, stream) };
     through(Some(named), Work::Graph(graph), || launched(graph, named.0, run))
 }
 
-/// Making ready what is launched later takes memory and hardly any time.
+/// Uploads a graph, which takes the memory and hardly any GPU time.
 pub(crate) unsafe fn upload(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     launched(graph, stream, || unsafe { real(graph, stream) })
 }
 
@@ -298,12 +299,12 @@ pub(crate) unsafe fn upload_ptsz(
     graph: u64,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     launched(graph, Stream::per_thread(stream).0, || unsafe { real(graph, stream) })
 }
 
 fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
-    // What is captured becomes part of another graph, which is charged when that runs.
+    // A captured launch becomes part of another graph, which is charged when that runs.
     if !USED.load(Relaxed) || pool::is_capturing(stream) {
         return real();
     }
@@ -319,7 +320,7 @@ fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
 }
 
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, graph: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let result = unsafe { real(graph) };
     if result == SUCCESS {
         graph_gone(graph);
@@ -337,7 +338,7 @@ fn forget(graph: u64) {
 }
 
 pub(crate) unsafe fn trim(real: unsafe extern "C" fn(c_int) -> c_int, device: c_int) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let result = unsafe { real(device) };
     if let Ok(ledger) = attach::ledger() {
         settle(&ledger);

@@ -1,8 +1,8 @@
 //! The step in which the driver lets its pools grow.
 //!
-//! No function of the driver states it, and a pool that has grown by too much has done so before that can be seen. So it
-//! is measured once per process and device, with a pool and a stream of the shim's own and with room charged for it, before
-//! the program's first allocation from a pool. A pool that grows by more later raises it.
+//! No function of the driver reports it, and a pool that has grown by too much has done so before that can be read.
+//! So it is measured once per process and device, with a pool and a stream of the shim's own and with room charged
+//! for it, before the program's first allocation from a pool. A pool that grows by more later raises it.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,17 +15,17 @@ use super::placement::{self, Properties};
 use super::{checked, device, driver, mark, pool};
 use crate::connection::Line;
 
-/// The step in bytes by device; 0 while it is not known.
+/// Step in bytes by device; 0 before the measurement.
 static STEPS: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
 
-/// What is charged while the step is measured: the largest of these for which there is room.
+/// Charges to try for the measurement, in bytes: the largest for which there is room.
 const ROOM: [u64; 3] = [128 << 20, 64 << 20, 32 << 20];
-/// The step of pools while it could not be measured.
+/// Step in bytes while it could not be measured.
 const ASSUMED: u64 = 32 << 20;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
 
-/// The driver's pools.
+/// The driver's queries about pools.
 pub(crate) struct Pools;
 
 impl PoolUse for Pools {
@@ -38,7 +38,7 @@ impl PoolUse for Pools {
     }
 
     fn shrink(&self, pool: u64) {
-        // SAFETY: the driver checks the pool; what it lets go is unused.
+        // SAFETY: the driver checks the pool's handle, and frees only unused memory.
         let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
     }
 
@@ -56,7 +56,7 @@ pub(crate) fn step(device: DeviceSlot) -> u64 {
     }
 }
 
-/// Measures the step of pools on a device unless it is known, in the context of `stream` or in the current one.
+/// Measures the step of pools on a device unless it is known, in the context of `stream` or the current.
 pub(crate) fn learn(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
     if STEPS[device.index()].load(Relaxed) == 0 {
         measure(ledger, device, stream);
@@ -69,7 +69,7 @@ fn measure(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
     let tenant = ledger.tenant();
     let charged = |bytes| tenant.charge(device, Units::within(bytes), &Line).ok();
     let context = placement::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
-    // Without room it stays unknown; then what the program asks for is charged by what is assumed.
+    // Without room it stays unknown; then the program's requests are charged by the assumed step.
     let Some(room) = ROOM.into_iter().find_map(charged) else { return };
     let grown = match context {
         0 => None,
@@ -81,7 +81,9 @@ fn measure(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
     drop(room);
 }
 
-/// What a new pool on the current context's device keeps for one byte. All that is made for it is gone afterwards.
+/// Bytes that a new pool on the current context's device keeps for one byte.
+///
+/// Pool, stream and pointer are destroyed afterwards.
 fn grown_by_one_byte(number: c_int) -> Option<u64> {
     let (mut stream, mut pool, mut pointer) = (0, 0, 0);
     let properties = Whole { head: Properties::on(number), rest: [0; 9] };

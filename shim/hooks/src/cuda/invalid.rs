@@ -1,9 +1,9 @@
-//! Requests that are both wrong and too large.
+//! Requests that are both invalid and too large.
 //!
-//! The driver looks at a request before it looks for memory. We charge before the driver is called, so what does not
-//! fit would be out of memory whatever else is wrong with it. A refusal is rare: only then the rest of the request
-//! is looked at, by the driver's published rules where those are a matter of arguments, and else by asking the
-//! driver something that takes no memory.
+//! The driver validates a request before it allocates. The shim charges before the driver is called, so an invalid
+//! request that does not fit would fail for want of memory. A refusal is rare: only then is the rest of the request
+//! checked, by the driver's published rules where those concern arguments alone, and else by a query to the driver
+//! that takes no memory.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use super::{INVALID_VALUE, OUT_OF_MEMORY, checked, driver};
 /// `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES`
 const ANY_ATTRIBUTE: c_int = 1;
 
-/// What came of a request, where it was refused for want of memory: what `look` finds wrong with it, if anything.
+/// The result of a request, or for one refused for want of memory the error that `look` finds, if any.
 #[inline(always)]
 pub(crate) fn or_invalid<T>(
     result: Result<T, c_int>,
@@ -29,17 +29,17 @@ fn unless(good: bool) -> Result<(), c_int> {
     if good { Ok(()) } else { Err(INVALID_VALUE) }
 }
 
-/// Of managed memory: attached to all streams, or to the host.
+/// Checks managed memory: attached to all streams, or to the host.
 pub(crate) fn managed(flags: u32) -> Result<(), c_int> {
     unless(matches!(flags, 1 | 2))
 }
 
-/// Of pitched memory: the widest access there will be, in bytes.
+/// Checks pitched memory: the widest access, in bytes.
 pub(crate) fn pitched(element: u32) -> Result<(), c_int> {
     unless(matches!(element, 4 | 8 | 16))
 }
 
-/// Of an array: plain formats have 1, 2 or 4 channels; those behind them pack or compress, and have up to 4.
+/// Checks an array: plain formats have 1, 2 or 4 channels, packed and compressed ones up to 4.
 pub(crate) fn array(width: u64, format: u32, channels: u32) -> Result<(), c_int> {
     let channels = match format {
         0x01..=0x03 | 0x08..=0x0a | 0x10 | 0x20 => matches!(channels, 1 | 2 | 4),
@@ -49,7 +49,7 @@ pub(crate) fn array(width: u64, format: u32, channels: u32) -> Result<(), c_int>
     unless(width > 0 && channels)
 }
 
-/// Of physical memory: whole pieces of what the driver gives for such properties.
+/// Checks physical memory: a multiple of the driver's granularity for such properties.
 pub(crate) fn physical(bytes: u64, properties: &Properties, flags: u64) -> Result<(), c_int> {
     let mut piece = 0;
     // SAFETY: writes one value into a local; the properties are the program's.
@@ -57,7 +57,7 @@ pub(crate) fn physical(bytes: u64, properties: &Properties, flags: u64) -> Resul
     unless(flags == 0 && bytes > 0 && bytes.is_multiple_of((piece as u64).max(1)))
 }
 
-/// Of stream-ordered memory: a stream and a pool that are there.
+/// Checks stream-ordered memory: a stream and a pool that exist.
 pub(crate) fn streamed(stream: u64, pool: Option<u64>) -> Result<(), c_int> {
     let (mut capturing, mut value) = (0, 0u64);
     // SAFETY: each writes a value into a local, the attribute being a number; stream and pool are the program's.

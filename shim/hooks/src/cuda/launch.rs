@@ -1,4 +1,4 @@
-//! Launches that the gate looks at: those for which a thread had nothing left, and graphs.
+//! Launches on the gate's slow path: those of a thread without launches left, and graphs.
 
 use core::ffi::{c_int, c_void};
 
@@ -6,7 +6,7 @@ use tranche_policy::Work;
 
 use crate::launch::{Stream, through};
 
-/// `cuLaunchKernel`, whose arguments are many.
+/// Type of `cuLaunchKernel`.
 pub(crate) type Kernel = unsafe extern "C" fn(
     u64,
     u32,
@@ -38,7 +38,7 @@ macro_rules! with_stream {
     ($($name:ident as $type:ty: ($($argument:ident: $of:ty),*) in $stream:expr;)*) => {$(
         #[allow(clippy::too_many_arguments, reason = "the driver's")]
         pub(crate) unsafe fn $name(real: $type, $($argument: $of),*) -> c_int {
-            // SAFETY: the program's own call.
+            // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
             through($stream, Work::Kernel, || unsafe { real($($argument),*) })
         }
     )*};
@@ -66,8 +66,8 @@ with_stream! {
         in Some(Stream(stream));
 }
 
-/// The stream in a launch's description; the driver refuses a launch without one.
+/// Stream in a launch's description; the driver refuses a launch without one.
 fn stream_of(config: *const Config) -> Option<u64> {
-    // SAFETY: the program passes a description that the driver is about to read, or null.
+    // SAFETY: null, or a description that the driver itself is about to read, so readable by the launch's contract.
     unsafe { config.as_ref() }.map(|config| config.stream)
 }

@@ -7,23 +7,24 @@ use tranche_policy::{Claim, limit_cost};
 use super::{checked, code, current, driver, refused, with_reclaim};
 use crate::connection::Line;
 
-/// What raising a limit takes, by `CUlimit`.
+/// Cost of raising a limit, by `CUlimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// So many bytes for each thread that can be resident.
+    /// That number of bytes for each thread that can be resident.
     Threads,
-    /// So many times this many bytes.
+    /// That number times this many bytes.
     Each(u64),
-    /// No memory.
+    /// No device memory at all.
     Nothing,
-    /// Not known: it may be memory.
+    /// Unknown, and possibly memory.
     Unknown,
 }
 
 impl Effect {
-    /// The meaning of an enumerator: the stack, the buffer of `printf`, the heap; levels of synchronisation on the device and
-    /// launches that may be pending there, of which no driver states the cost, at more than is known of any; what is about
-    /// the L2 cache.
+    /// Cost of raising the limit of this number.
+    ///
+    /// Stack, `printf` buffer and heap cost their size. Levels of synchronisation and pending launches on the device, whose
+    /// cost no driver documents, count more than any known one takes. Limits of the L2 cache cost no memory.
     pub(crate) const fn of(limit: c_int) -> Self {
         match limit {
             0 => Self::Threads,
@@ -48,7 +49,7 @@ pub(crate) unsafe fn set(
     limit: c_int,
     value: usize,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(limit, value) });
     let result = match Effect::of(limit) {
         Effect::Nothing => driver(),
@@ -76,16 +77,16 @@ fn charged(limit: c_int, value: u64, each: u64, driver: impl Fn() -> Result<(), 
 
 fn now(limit: c_int) -> Result<u64, c_int> {
     let mut value = 0;
-    // SAFETY: writes one value into a local.
+    // SAFETY: the driver writes one value into a local.
     checked(unsafe { driver::cuCtxGetLimit(&mut value, limit) }).map(|()| value as u64)
 }
 
-/// Threads that can be resident on the current device at a time.
+/// Number of threads that can be resident on the current device at a time.
 fn threads() -> Result<u64, c_int> {
     let (device, _) = driver::current()?;
     let attribute = |which| {
         let mut value = 0;
-        // SAFETY: writes one value into a local.
+        // SAFETY: the driver writes one value into a local.
         checked(unsafe { driver::cuDeviceGetAttribute(&mut value, which, device) })
             .map(|()| value.max(1) as u64)
     };

@@ -1,4 +1,4 @@
-//! Marks: events of our own that the shim puts behind work which gives memory back only when it is over.
+//! Marks: events of the shim behind work whose end frees memory.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,39 +13,40 @@ const WITHOUT_TIMING: u32 = 2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`
 const RELAXED: c_int = 2;
 
-/// Whether this program ever did what is marked, but for graphs: most do not, and then nothing need be looked after.
+/// True once the program did such work, graphs aside: most programs do not, and checks are skipped.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// The driver's events.
+/// The driver's queries about marks, which are events.
 pub(crate) struct Events;
 
 impl Marks for Events {
     fn passed(&self, event: u64) -> bool {
-        // SAFETY: the event is ours and its context has not ended.
+        // SAFETY: the event is the shim's, and its context has not ended.
         unnoticed(|| unsafe { driver::cuEventQuery(event) }) == SUCCESS
     }
 
     fn end(&self, event: u64) {
-        // SAFETY: as above, and nobody uses it any more.
+        // SAFETY: the event is the shim's, and no entry refers to it any longer.
         let _ = unsafe { driver::cuEventDestroy_v2(event) };
     }
 }
 
-/// Calls the driver so that no capture of the program's takes offence.
+/// Calls the driver without an effect on the program's captures.
 pub(crate) fn unnoticed<T>(call: impl FnOnce() -> T) -> T {
     let mut mode = RELAXED;
-    // SAFETY: exchanges the calling thread's mode with a local.
+    // SAFETY: the driver exchanges the calling thread's mode with a local.
     let changed = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) } == SUCCESS;
     let answer = call();
     if changed {
-        // SAFETY: as above, back to what it was.
+        // SAFETY: the driver exchanges the calling thread's mode with a local, back to the earlier one.
         let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
     }
     answer
 }
 
-/// Puts a mark behind all that is in a stream, in the stream's own context. Without a context or an event there is none,
-/// and what was to be behind it stays charged until the context ends.
+/// Puts a mark behind all work in a stream, in the stream's own context.
+///
+/// Without a context or an event there is none, and the work in front of it stays charged until the context ends.
 pub(crate) fn behind(stream: u64) -> Mark {
     let current = driver::context().unwrap_or(0);
     let context = placement::context_of(stream).unwrap_or(current);
@@ -59,7 +60,7 @@ pub(crate) fn behind(stream: u64) -> Mark {
 
 fn record(stream: u64) -> Option<u64> {
     let mut event = 0;
-    // SAFETY: writes one value into a local; then the event is ours and the stream the program's.
+    // SAFETY: the driver writes one event into a local; that event is the shim's, and the stream the program's.
     unnoticed(|| unsafe {
         checked(driver::cuEventCreate(&mut event, WITHOUT_TIMING)).ok()?;
         let recorded = checked(driver::cuEventRecord(event, stream));
@@ -67,7 +68,7 @@ fn record(stream: u64) -> Option<u64> {
     })
 }
 
-/// Something is about to be marked.
+/// Records that marks are in use, before the first one.
 pub(crate) fn used() {
     USED.store(true, Relaxed);
 }
@@ -76,7 +77,7 @@ pub(crate) fn is_used() -> bool {
     USED.load(Relaxed)
 }
 
-/// Gives back what is known to be over.
+/// Releases the charges of work that is done.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if is_used() {
         ledger.settle_marks(&Events);
@@ -84,7 +85,7 @@ pub(crate) fn settle(ledger: &Ledger<'static>) {
     }
 }
 
-/// The same before a refusal; says whether there may be anything.
+/// Releases them likewise before a refusal; true if there may be any.
 pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     settle(ledger);
     is_used()

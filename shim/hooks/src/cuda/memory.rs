@@ -15,18 +15,18 @@ pub(crate) unsafe fn allocate<P: Width, S: Width>(
     bytes: S,
 ) -> c_int {
     if pointer.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, bytes) };
     }
     let extent = Extent::plain(bytes.wide());
     code(
         charged(extent, move || {
             let mut made = P::ZERO;
-            // SAFETY: the program's own call with a local for the answer.
+            // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
             checked(unsafe { real(&mut made, bytes) }).map(|()| (made.wide(), extent))
         })
         .map(|made| {
-            // SAFETY: not null, and the program promises that it can be written.
+            // SAFETY: not null, and writable by the hook's contract.
             unsafe { *pointer = P::narrow(made) }
         }),
     )
@@ -39,17 +39,17 @@ pub(crate) unsafe fn allocate_managed(
     flags: u32,
 ) -> c_int {
     if pointer.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, bytes, flags) };
     }
     let extent = Extent::plain(bytes.wide());
     let made = charged(extent, move || {
         let mut made = 0;
-        // SAFETY: the program's own call with a local for the answer.
+        // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
         checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
     });
     code(or_invalid(made, || invalid::managed(flags)).map(|made| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *pointer = made }
     }))
 }
@@ -63,21 +63,21 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
     element: u32,
 ) -> c_int {
     if pointer.is_null() || pitch.is_null() {
-        // SAFETY: the driver refuses null pointers itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, pitch, width, height, element) };
     }
     let expected = Pitched { width: width.wide(), height: height.wide() }.bytes().and_then(Extent::plain);
     let row = core::cell::Cell::new(S::ZERO);
     let made = charged(expected, || {
         let (mut made, mut pitch) = (P::ZERO, S::ZERO);
-        // SAFETY: the program's own call with locals for the answers.
+        // SAFETY: `real` writes to locals; the other arguments are the program's, valid by the hook's contract.
         checked(unsafe { real(&mut made, &mut pitch, width, height, element) })?;
         row.set(pitch);
         let bytes = pitch.wide().checked_mul(height.wide());
         Ok((made.wide(), bytes.and_then(Extent::plain)))
     });
     code(or_invalid(made, || invalid::pitched(element)).map(|made| {
-        // SAFETY: neither is null, and the program promises that they can be written.
+        // SAFETY: neither is null, and both are writable by the hook's contract.
         unsafe {
             *pointer = P::narrow(made);
             *pitch = row.get();
@@ -85,7 +85,7 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
     }))
 }
 
-/// Charges for the current context's device and lets `driver` allocate; no extent is more than there ever is.
+/// Charges for the current context's device and lets `driver` allocate; no extent exceeds every range.
 #[inline(always)]
 fn charged(
     extent: Option<Extent>,
@@ -95,10 +95,10 @@ fn charged(
     let Some(extent) = extent else { return Err(refused(&place.ledger)) };
     let claim = Claim { device: place.device, extent, owner: place.owner };
     with_reclaim(&place.ledger, move || {
-        // What the driver made is never larger than what can be expressed: it has not that much memory.
+        // The driver's result is never larger than an extent can express: no device has that much memory.
         let driver = || driver().map(|(made, real)| (made, real.unwrap_or(extent)));
         let undo = |made| {
-            // SAFETY: frees what the driver has just made and nobody has seen.
+            // SAFETY: frees what the driver has just made, whose address no other code has received.
             let _ = unsafe { driver::cuMemFree_v2(made) };
         };
         place.ledger.allocate(Kind::Memory, claim, &Line, driver, undo)
@@ -106,7 +106,7 @@ fn charged(
 }
 
 pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, pointer: P) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(pointer) });
     if pointer.wide() == 0 {
         return code(driver());

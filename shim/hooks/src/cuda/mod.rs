@@ -1,4 +1,8 @@
-//! The governed functions of `libcuda.so.1`. Each gets the real function first, then the program's arguments.
+//! Governed functions of `libcuda.so.1`: each receives the real function, then the program's arguments.
+//!
+//! Contract of every hook, to which its SAFETY comments refer: a program calls it as it would call the driver's
+//! function of that name. So pointer arguments are valid as the driver documents them, and may be passed to `real`,
+//! the driver's function, as they are. Handles are checked by the driver.
 
 pub(crate) mod array;
 pub(crate) mod capture;
@@ -50,7 +54,7 @@ pub(crate) const NOT_SUPPORTED: c_int = 801;
 /// `CUDA_ERROR_SYSTEM_NOT_READY`
 pub(crate) const SYSTEM_NOT_READY: c_int = 802;
 
-/// A result of the driver's, as a `Result`.
+/// The driver's result code as a `Result`.
 pub(crate) const fn checked(result: c_int) -> Result<(), c_int> {
     match result {
         SUCCESS => Ok(()),
@@ -58,18 +62,18 @@ pub(crate) const fn checked(result: c_int) -> Result<(), c_int> {
     }
 }
 
-/// A `Result`, as the driver would say it.
+/// A `Result` as the driver's result code.
 pub(crate) fn code(result: Result<(), c_int>) -> c_int {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// The process in its slice; outside one, there is no memory to be had.
+/// The ledger of this process; out of memory for a process outside a slice.
 #[inline(always)]
 pub(crate) fn ledger() -> Result<Ours, c_int> {
     attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
 }
 
-/// Where the calling thread's current context is, which does not end before this is dropped.
+/// Owner and device of the calling thread's current context, which does not end before this is dropped.
 pub(crate) struct Place {
     pub(crate) ledger: Ours,
     pub(crate) device: DeviceSlot,
@@ -78,7 +82,7 @@ pub(crate) struct Place {
     _call: Call<'static>,
 }
 
-/// The current context's place in the slice, its reserve charged.
+/// Place of the current context in the slice, its reserve charged.
 #[inline(always)]
 pub(crate) fn current() -> Result<Place, c_int> {
     let ledger = ledger()?;
@@ -88,7 +92,7 @@ pub(crate) fn current() -> Result<Place, c_int> {
     }
 }
 
-/// Where the calling thread's current context is, for a question about that device: it keeps no context from ending.
+/// Device of the current context, for a query about that device: it keeps no context from ending.
 pub(crate) fn current_device() -> Result<(Ours, DeviceSlot), c_int> {
     let ledger = ledger()?;
     let known = || {
@@ -98,13 +102,14 @@ pub(crate) fn current_device() -> Result<(Ours, DeviceSlot), c_int> {
     };
     match known() {
         Some(device) => Ok((ledger, device)),
-        // One that is new to us is charged first.
+        // The reserve of a context without an entry is charged first.
         None => any(ledger).map(|place| (ledger, place.device)),
     }
 }
 
-/// The place of a context that we know. In a slice of one device it can be on no other, so that the driver need not
-/// be asked where it is.
+/// Place of a context that has an entry.
+///
+/// In a slice of one device it can be on no other, so the driver is not queried.
 #[inline(always)]
 fn known(ledger: Ours) -> Option<Place> {
     let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
@@ -113,7 +118,7 @@ fn known(ledger: Ours) -> Option<Place> {
     Some(Place { ledger, device, context, owner: ledger.known_owner(context)?, _call: call })
 }
 
-/// The same for one that may be new to us, on any device; or for none.
+/// Place of a context that may have no entry, on any device; or of none.
 #[inline(never)]
 fn any(ledger: Ours) -> Result<Place, c_int> {
     loop {
@@ -125,7 +130,7 @@ fn any(ledger: Ours) -> Result<Place, c_int> {
             return Ok(Place { owner, ..known(call) });
         }
         drop(call);
-        // It may become known as a primary one, or have ended before that was announced.
+        // It may get an entry as a primary one, or have ended before that was announced.
         let call = ledger.begin_device_call(thread::number(), device, &Line).map_err(|_| refused(&ledger))?;
         if driver::current()? == (number, context) {
             let owner = ledger.owner(context, device, &Line).map_err(|_| refused(&ledger))?;
@@ -134,7 +139,7 @@ fn any(ledger: Ours) -> Result<Place, c_int> {
     }
 }
 
-/// A call of this thread that concerns a device's primary context.
+/// Begins a call of this thread that concerns a device's primary context.
 pub(crate) fn begin_device_call(
     ledger: &Ledger<'static>,
     device: DeviceSlot,
@@ -142,7 +147,7 @@ pub(crate) fn begin_device_call(
     ledger.begin_device_call(thread::number(), device, &Line).map_err(|_| refused(ledger))
 }
 
-/// Tries twice: before a refusal, pools and graphs give back what they keep unused.
+/// Tries twice: before a refusal, pools and graphs free unused memory.
 #[inline(always)]
 pub(crate) fn with_reclaim<T>(
     ledger: &Ledger<'static>,
@@ -159,34 +164,33 @@ pub(crate) fn with_reclaim<T>(
     }
 }
 
-/// Makes pools and graphs let go of what they keep unused; says whether there are any.
+/// Makes pools and graphs free unused memory; true if there are any.
 #[cold]
 fn reclaim(ledger: &Ledger<'static>) -> bool {
     pool::reclaim(ledger) | graph::reclaim(ledger) | mark::reclaim(ledger)
 }
 
-/// Looks again at what the driver takes and lets go by itself.
+/// Adjusts charges to memory that the driver takes and frees by itself.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     pool::settle(ledger);
     graph::settle(ledger);
     mark::settle(ledger);
 }
 
-/// Counts a refusal.
+/// Counts a refusal, and returns the driver's error for it.
 #[cold]
 pub(crate) fn refused(ledger: &Ledger<'static>) -> c_int {
     ledger.tenant().count(Counter::Refusals);
     OUT_OF_MEMORY
 }
 
-/// Sizes and pointers were 32 bits wide in the oldest forms of some functions and are 64 bits wide in the
-/// others; the hooks are written once for both.
+/// Sizes and pointers: 32 bits wide in the oldest versions of some functions, else 64; hooks are generic over both.
 pub(crate) trait Width: Copy {
-    /// Widened.
+    /// The value in 64 bits.
     fn wide(self) -> u64;
-    /// As much of it as fits.
+    /// The lower bits that fit.
     fn narrow(wide: u64) -> Self;
-    /// Nothing.
+    /// The null pointer, or size zero.
     const ZERO: Self;
 }
 

@@ -1,5 +1,6 @@
-//! Modules and libraries: charged before they are loaded, for what their image shows. Where the driver loads functions
-//! lazily, code beyond a block is charged before a handle of a function is given out.
+//! Modules and libraries: charged before they are loaded, for the size of their image.
+//!
+//! Where the driver loads functions lazily, code beyond a block is charged before a handle of a function is returned.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::slice;
@@ -16,15 +17,15 @@ use crate::sys;
 
 /// `CU_MODULE_LAZY_LOADING`
 const LAZY: c_int = 2;
-/// Whether the charge of any code was ever deferred: mostly code is a block at most, and then none is.
+/// True once a charge of code was deferred: mostly code is at most a block, and none is.
 static DEFERRED: AtomicBool = AtomicBool::new(false);
-/// No image is longer.
+/// Longest image that is read, in bytes.
 const LONGEST: u64 = 1 << 32;
 
-/// Options of a loader as it got them: arrays of names and values, and how long they are.
+/// Options of a loader as the program passed them: arrays of names and values, and their length.
 type Options = (*mut c_int, *mut *mut c_void, u32);
 
-/// What a library's functions are called with besides image or file.
+/// Arguments of a library's load functions, apart from image or file.
 pub(crate) type LoadLibrary<T> = unsafe extern "C" fn(
     *mut u64,
     *const T,
@@ -36,7 +37,7 @@ pub(crate) type LoadLibrary<T> = unsafe extern "C" fn(
     u32,
 ) -> c_int;
 
-/// What unloads it again.
+/// The function that unloads it again.
 #[derive(Clone, Copy)]
 enum Form {
     Module,
@@ -48,7 +49,7 @@ pub(crate) unsafe fn load_file(
     module: *mut u64,
     name: *const c_char,
 ) -> c_int {
-    // SAFETY: the program's own call; the name ends with a zero, as the driver wants it.
+    // SAFETY: the arguments pass to `real` unchanged; the name is terminated by the hook's contract.
     unsafe { charged(module, Form::Module, file_size(name), |made| real(made, name)) }
 }
 
@@ -57,7 +58,7 @@ pub(crate) unsafe fn load(
     module: *mut u64,
     image: *const c_void,
 ) -> c_int {
-    // SAFETY: the program's own call; the image is one, as the driver wants it.
+    // SAFETY: the arguments pass to `real` unchanged; `image` holds its length by the hook's contract.
     unsafe { charged(module, Form::Module, image_size(image), |made| real(made, image)) }
 }
 
@@ -69,7 +70,7 @@ pub(crate) unsafe fn load_with_options(
     options: *mut c_int,
     values: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: as in `load`.
+    // SAFETY: the arguments pass to `real` unchanged; `image` holds its length by the hook's contract.
     unsafe {
         charged(module, Form::Module, image_size(image), |made| real(made, image, count, options, values))
     }
@@ -88,7 +89,7 @@ pub(crate) unsafe fn load_library(
     count: u32,
 ) -> c_int {
     let (jit, own): (Options, Options) = ((jit, jit_values, jit_count), (options, values, count));
-    // SAFETY: as in `load`.
+    // SAFETY: the arguments pass to `real` unchanged; `image` holds its length by the hook's contract.
     unsafe {
         charged(library, Form::Library, image_size(image), |made| {
             real(made, image, jit.0, jit.1, jit.2, own.0, own.1, own.2)
@@ -109,7 +110,7 @@ pub(crate) unsafe fn load_library_file(
     count: u32,
 ) -> c_int {
     let (jit, own): (Options, Options) = ((jit, jit_values, jit_count), (options, values, count));
-    // SAFETY: as in `load_file`.
+    // SAFETY: the arguments pass to `real` unchanged; the name is terminated by the hook's contract.
     unsafe {
         charged(library, Form::Library, file_size(name), |made| {
             real(made, name, jit.0, jit.1, jit.2, own.0, own.1, own.2)
@@ -117,11 +118,12 @@ pub(crate) unsafe fn load_library_file(
     }
 }
 
-/// Charges an image of this size and lets `real` load it. Without one there is nothing to load, as the driver
-/// will say.
+/// Charges an image of this size and lets `real` load it.
+///
+/// Without a size there is no image to load, which the driver reports.
 ///
 /// # Safety
-/// `handle` is null or can be written.
+/// `handle` must be null or writable.
 unsafe fn charged(
     handle: *mut u64,
     form: Form,
@@ -145,7 +147,7 @@ unsafe fn charged(
                 let where_to = (place.device, place.owner);
                 with_reclaim(&place.ledger, || place.ledger.load_module(size, where_to, &Line, driver, undo))
             }
-            // It goes with no context, and into all of them.
+            // It belongs to no context, and is loaded into all of them.
             Form::Library => {
                 let ledger = ledger()?;
                 with_reclaim(&ledger, || ledger.load_library(size, &Line, driver, undo))
@@ -153,13 +155,13 @@ unsafe fn charged(
         }
     };
     code(load().map(|made| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *handle = made }
     }))
 }
 
 fn drop_unseen(form: Form, made: u64) {
-    // SAFETY: the driver has just made it and nobody has seen it.
+    // SAFETY: unloads what the driver has just made, whose handle no other code has received.
     let _ = unsafe {
         match form {
             Form::Module => driver::cuModuleUnload(made),
@@ -168,14 +170,14 @@ fn drop_unseen(form: Form, made: u64) {
     };
 }
 
-/// Whether the driver loads code when it is first used; believed not to if it does not say.
+/// True if the driver loads code when it is first used; false if it does not report that.
 fn is_lazy() -> bool {
     let mut mode = 0;
-    // SAFETY: writes one value into a local.
+    // SAFETY: the driver writes one value into a local.
     checked(unsafe { driver::cuModuleGetLoadingMode(&mut mode) }).is_ok() && mode == LAZY
 }
 
-/// Charges what was deferred of code whose functions are about to be given out.
+/// Charges deferred code before handles of its functions are returned.
 fn need(form: Form, handle: u64) -> c_int {
     if !DEFERRED.load(Relaxed) {
         return SUCCESS;
@@ -188,14 +190,14 @@ fn need(form: Form, handle: u64) -> c_int {
     code(with_reclaim(&ledger, needed))
 }
 
-/// What finds a function or kernel by its name.
+/// Type of functions that find a function or kernel by its name.
 type Find = unsafe extern "C" fn(*mut u64, u64, *const c_char) -> c_int;
-/// What lists functions or kernels.
+/// Type of functions that list functions or kernels.
 type List = unsafe extern "C" fn(*mut u64, u32, u64) -> c_int;
 
 pub(crate) unsafe fn function(real: Find, function: *mut u64, module: u64, name: *const c_char) -> c_int {
     match need(Form::Module, module) {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(function, module, name) },
         refused => refused,
     }
@@ -203,7 +205,7 @@ pub(crate) unsafe fn function(real: Find, function: *mut u64, module: u64, name:
 
 pub(crate) unsafe fn functions(real: List, functions: *mut u64, count: u32, module: u64) -> c_int {
     match need(Form::Module, module) {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(functions, count, module) },
         refused => refused,
     }
@@ -211,7 +213,7 @@ pub(crate) unsafe fn functions(real: List, functions: *mut u64, count: u32, modu
 
 pub(crate) unsafe fn kernel(real: Find, kernel: *mut u64, library: u64, name: *const c_char) -> c_int {
     match need(Form::Library, library) {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(kernel, library, name) },
         refused => refused,
     }
@@ -219,20 +221,20 @@ pub(crate) unsafe fn kernel(real: Find, kernel: *mut u64, library: u64, name: *c
 
 pub(crate) unsafe fn kernels(real: List, kernels: *mut u64, count: u32, library: u64) -> c_int {
     match need(Form::Library, library) {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(kernels, count, library) },
         refused => refused,
     }
 }
 
-/// The module's functions are not asked for by the library any more.
+/// Charges deferred code before the library's module is returned: later look-ups name the module alone.
 pub(crate) unsafe fn library_module(
     real: unsafe extern "C" fn(*mut u64, u64) -> c_int,
     module: *mut u64,
     library: u64,
 ) -> c_int {
     match need(Form::Library, library) {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(module, library) },
         refused => refused,
     }
@@ -245,14 +247,14 @@ pub(crate) unsafe fn unified_function(
     name: *const c_char,
 ) -> c_int {
     match need(Form::Library, library) {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(function, library, name) },
         refused => refused,
     }
 }
 
 pub(crate) unsafe fn unload(real: unsafe extern "C" fn(u64) -> c_int, module: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(module) });
     match attach::ledger() {
         Ok(ledger) => code(ledger.free(tranche_policy::Kind::Module, module, driver)),
@@ -261,7 +263,7 @@ pub(crate) unsafe fn unload(real: unsafe extern "C" fn(u64) -> c_int, module: u6
 }
 
 pub(crate) unsafe fn unload_library(real: unsafe extern "C" fn(u64) -> c_int, library: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(library) });
     match attach::ledger() {
         Ok(ledger) => code(ledger.unload_library(library, driver)),
@@ -269,7 +271,7 @@ pub(crate) unsafe fn unload_library(real: unsafe extern "C" fn(u64) -> c_int, li
     }
 }
 
-/// The size of an image in memory.
+/// Size of an image in memory.
 ///
 /// # Safety
 /// `image` is null or points to an image, whose length stands in it.
@@ -297,11 +299,11 @@ unsafe fn image_size(image: *const c_void) -> Option<ImageSize> {
 /// The first four bytes, or as many as come before a zero.
 ///
 /// # Safety
-/// `image` points to at least four bytes or to text that ends with a zero.
+/// `image` must point to at least four bytes, or to text that ends with a zero.
 unsafe fn first_word(image: *const u8) -> u32 {
     let mut word = [0; 4];
     for (at, byte) in word.iter_mut().enumerate() {
-        // SAFETY: the caller's promise: no byte before this one was zero.
+        // SAFETY: by this function's contract, as no byte before this one was zero.
         *byte = unsafe { *image.add(at) };
         if *byte == 0 {
             break;
@@ -310,12 +312,12 @@ unsafe fn first_word(image: *const u8) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// The size of an image in a file.
+/// Size of an image in a file.
 ///
 /// # Safety
 /// `name` is null or ends with a zero.
 unsafe fn file_size(name: *const c_char) -> Option<ImageSize> {
-    // SAFETY: the caller's promise.
+    // SAFETY: not null here, and terminated by this function's contract.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
     sys::with_file(name, ImageSize::of)
 }

@@ -1,4 +1,4 @@
-//! Multicast objects and logical endpoints: what is bound to one stays until it is unbound, whoever has released it.
+//! Multicast objects and logical endpoints: memory bound to one stays charged until it is unbound.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,7 +13,8 @@ pub(crate) unsafe fn create(
     object: *mut u64,
     properties: *const c_void,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with `object` before it is read.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `object` is read after success,
+    // when written.
     unsafe {
         let result = real(object, properties);
         if result == SUCCESS
@@ -34,7 +35,7 @@ pub(crate) unsafe fn bind_memory(
     bytes: usize,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     bound(object, offset, Bound::Handle(memory), || unsafe {
         real(object, offset, memory, from, bytes, flags)
     })
@@ -48,7 +49,7 @@ pub(crate) unsafe fn bind_address(
     bytes: usize,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     bound(object, offset, Bound::Address(address), || unsafe { real(object, offset, address, bytes, flags) })
 }
 
@@ -64,7 +65,7 @@ pub(crate) unsafe fn bind_memory_on(
     bytes: usize,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     bound(object, offset, Bound::Handle(memory), || unsafe {
         real(object, device, offset, memory, from, bytes, flags)
     })
@@ -80,7 +81,7 @@ pub(crate) unsafe fn bind_address_on(
     bytes: usize,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     bound(object, offset, Bound::Address(address), || unsafe {
         real(object, device, offset, address, bytes, flags)
     })
@@ -101,7 +102,7 @@ pub(crate) unsafe fn unbind(
     offset: usize,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     unbound(object, offset as u64, device, || unsafe { real(object, device, offset, bytes) })
 }
 
@@ -116,7 +117,7 @@ fn unbound(object: u64, offset: u64, device: c_int, real: impl FnOnce() -> c_int
     code(unbound)
 }
 
-/// The name of a logical endpoint in the books, which no handle has.
+/// Key of a logical endpoint in the ledger, which no handle has.
 const fn endpoint(id: u32) -> u64 {
     id as u64 | 1 << 54
 }
@@ -132,7 +133,7 @@ pub(crate) unsafe fn bind_to_endpoint(
     bytes: u64,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     bound(endpoint(id), offset as usize, Bound::Handle(memory), || unsafe {
         real(id, device, offset, memory, from, bytes, flags)
     })
@@ -147,7 +148,7 @@ pub(crate) unsafe fn bind_address_to_endpoint(
     bytes: u64,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     bound(endpoint(id), offset as usize, Bound::Address(address), || unsafe {
         real(id, device, offset, address, bytes, flags)
     })
@@ -160,12 +161,12 @@ pub(crate) unsafe fn unbind_from_endpoint(
     offset: u64,
     bytes: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     unbound(endpoint(id), offset, device, || unsafe { real(id, device, offset, bytes) })
 }
 
 pub(crate) unsafe fn destroy_endpoint(real: unsafe extern "C" fn(u32) -> c_int, id: u32) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let result = unsafe { real(id) };
     if result == SUCCESS
         && let Ok(ledger) = attach::ledger()

@@ -17,7 +17,7 @@ pub(crate) unsafe fn create(
     properties: *const Properties,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         if handle.is_null() || properties.is_null() || (*properties).location() == Location::Host {
             return real(handle, bytes, properties, flags);
@@ -29,11 +29,11 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// Charges where the memory lies. A handle is charged on one device: of several on which it may lie, none is right.
+/// Charges memory where it lies, on one device: of several on which it may lie, none is right.
 fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result<u64, c_int> {
     let ledger = ledger()?;
     let device = match at {
-        // A device that is there and is not the slice's is refused as one that is not there.
+        // A device outside the slice is refused like an absent one.
         Location::Device(number) => device::slot(&ledger, number)?,
         _ => placement::single(&ledger, at)?.ok_or(NOT_SUPPORTED)?,
     };
@@ -45,7 +45,7 @@ fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result
             checked(real(&mut made)).map(|()| made)
         };
         let undo = |made| {
-            // SAFETY: releases what the driver has just made and nobody has seen.
+            // SAFETY: releases what the driver has just made, whose handle no other code has received.
             let _ = unsafe { driver::cuMemRelease(made) };
         };
         ledger.create(claim, &Line, driver, undo)
@@ -53,7 +53,7 @@ fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result
 }
 
 pub(crate) unsafe fn release(real: unsafe extern "C" fn(u64) -> c_int, handle: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(handle) });
     match attach::ledger() {
         Ok(ledger) => {
@@ -70,7 +70,8 @@ pub(crate) unsafe fn retain(
     handle: *mut u64,
     address: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with `handle` before it is read.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `handle` is read after success,
+    // when written.
     unsafe {
         let result = real(handle, address);
         if result == SUCCESS
@@ -90,7 +91,7 @@ pub(crate) unsafe fn map(
     handle: u64,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(address, bytes, offset, handle, flags) });
     match attach::ledger() {
         Ok(ledger) => code(
@@ -106,7 +107,7 @@ pub(crate) unsafe fn unmap(
     address: u64,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(address, bytes) });
     match attach::ledger() {
         Ok(ledger) => {

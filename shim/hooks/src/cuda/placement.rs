@@ -1,5 +1,6 @@
-//! Where work and memory lie, by the object that decides about it: a stream, a pool, a handle. The calling thread's
-//! current context counts only where there is no such object, or where that is a default stream.
+//! Location of work and memory, by the object that decides about it: a stream, a pool, a handle.
+//!
+//! The calling thread's current context counts only where there is no such object, or where that is a default stream.
 
 use core::ffi::{c_int, c_void};
 
@@ -28,7 +29,7 @@ pub(crate) struct Place {
 }
 
 impl Properties {
-    /// Properties of nothing.
+    /// Properties of a request that has none.
     pub(crate) const NONE: Self =
         Self { allocation_type: 0, handle_types: 0, location: Place { kind: 0, number: 0 } };
 
@@ -37,14 +38,14 @@ impl Properties {
         Self { allocation_type: 1, handle_types: 0, location: Place { kind: 1, number: device } }
     }
 
-    /// Where such memory can lie.
+    /// Possible location of memory with these properties.
     pub(crate) fn location(&self) -> Location {
         self.location.of(self.allocation_type)
     }
 }
 
 impl Place {
-    /// Where memory of this allocation type can lie that is asked for here.
+    /// Possible location of memory of this allocation type at this location.
     pub(crate) fn of(self, allocation_type: u32) -> Location {
         Location::of(allocation_type, self.kind, self.number)
     }
@@ -55,12 +56,12 @@ pub(crate) fn only(ledger: &Ledger<'static>) -> Option<DeviceSlot> {
     DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)
 }
 
-/// Whether a number is a stream's handle, and not one of the names of default streams.
+/// True if a number is a stream's handle, and not one of the names of default streams.
 pub(crate) const fn is_handle(stream: u64) -> bool {
     stream > pool::PER_THREAD
 }
 
-/// The context of a stream that has a handle.
+/// Context of a stream that has a handle.
 pub(crate) fn context_of(stream: u64) -> Option<u64> {
     if !is_handle(stream) {
         return None;
@@ -71,7 +72,7 @@ pub(crate) fn context_of(stream: u64) -> Option<u64> {
         if driver::cuStreamGetCtx(stream, &mut context) == SUCCESS && context != 0 {
             return Some(context);
         }
-        // Of a stream of a green context older forms may know no context.
+        // Older versions may return no context for a stream of a green context.
         if driver::cuStreamGetCtx_v2(stream, &mut context, &mut green) == SUCCESS {
             if context != 0 {
                 return Some(context);
@@ -84,7 +85,7 @@ pub(crate) fn context_of(stream: u64) -> Option<u64> {
     }
 }
 
-/// Calls with a context current, and makes current again what was before.
+/// Calls with a context current, and restores the one before.
 pub(crate) fn within<T>(context: u64, call: impl FnOnce() -> T) -> Option<T> {
     let mut popped = 0;
     // SAFETY: the driver checks the context; what is pushed here is popped here.
@@ -96,10 +97,10 @@ pub(crate) fn within<T>(context: u64, call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// The driver's device that a stream works on: for default streams the current one.
+/// The driver's device of a stream: for default streams the current one.
 ///
 /// # Errors
-/// The driver's answer, where it has none. The current device is no substitute for that of another stream.
+/// The driver's, where it returns none. The current device is no substitute for that of another stream.
 pub(crate) fn device_of(stream: u64) -> Result<c_int, c_int> {
     if !is_handle(stream) {
         return driver::device();
@@ -117,8 +118,7 @@ pub(crate) fn device_of(stream: u64) -> Result<c_int, c_int> {
     }
 }
 
-/// Which of the slice's devices a stream works on, with the driver's number for it. A slice of one device needs no
-/// answer from the driver.
+/// Slot and number of a stream's device. In a slice of one device the driver is not queried.
 pub(crate) fn of_stream(ledger: &Ledger<'static>, stream: u64) -> Result<(DeviceSlot, c_int), c_int> {
     if let Some(slot) = only(ledger)
         && let Some(number) = device::number(slot)
@@ -129,9 +129,10 @@ pub(crate) fn of_stream(ledger: &Ledger<'static>, stream: u64) -> Result<(Device
     Ok((device::slot(ledger, number)?, number))
 }
 
-/// Begins a call in the context that a stream is in, which does not end before what comes back is dropped. Its reserve is
-/// charged, should nothing have shown that context before. Nothing for a stream without a context: that is the driver's
-/// to refuse.
+/// Begins a call in a stream's context, which does not end before the result is dropped.
+///
+/// Its reserve is charged if the context had no entry. `None` for a stream without a context: the driver refuses
+/// that.
 pub(crate) fn enter(ledger: &Ledger<'static>, stream: u64) -> Result<Option<Call<'static>>, c_int> {
     loop {
         let context = context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
@@ -150,11 +151,11 @@ pub(crate) fn enter(ledger: &Ledger<'static>, stream: u64) -> Result<Option<Call
     }
 }
 
-/// What came of a call in a context that is new.
+/// Result of an attempt to begin a call in a context without an entry.
 enum Entered {
-    /// It has begun, or there is no such context.
+    /// It has begun, or the context has ended.
     Settled(Option<Call<'static>>),
-    /// The stream is in another context by now.
+    /// The stream has another context by now.
     Again,
 }
 
@@ -181,7 +182,7 @@ fn unseen(ledger: &Ledger<'static>, stream: u64, context: u64) -> Result<Entered
 /// The slice's device of memory that can lie in one place only.
 ///
 /// # Errors
-/// That there is no such device: of memory that may lie on several, or on one that is not the slice's.
+/// Memory that may lie on several devices, or on one outside the slice.
 pub(crate) fn single(ledger: &Ledger<'static>, location: Location) -> Result<Option<DeviceSlot>, c_int> {
     match (location, only(ledger)) {
         (Location::Host, _) => Ok(None),
@@ -191,7 +192,7 @@ pub(crate) fn single(ledger: &Ledger<'static>, location: Location) -> Result<Opt
     }
 }
 
-/// Where the memory behind a handle can lie, if the driver says that.
+/// Possible location of the memory behind a handle, if the driver reports it.
 pub(crate) fn of_handle(handle: u64) -> Option<Location> {
     /// `CUmemAllocationProp`, with room for what newer drivers append.
     #[repr(C)]
@@ -201,7 +202,7 @@ pub(crate) fn of_handle(handle: u64) -> Option<Location> {
     }
     let mut answer = Answer { head: Properties::NONE, rest: [0; 30] };
     let at = (&raw mut answer).cast::<c_void>();
-    // SAFETY: writes a structure of which the local has at least the size; the driver checks the handle.
+    // SAFETY: the driver writes a structure that is no larger than the local, and checks the handle.
     let asked = unsafe { driver::cuMemGetAllocationPropertiesFromHandle(at, handle) };
     checked(asked).ok().map(|()| answer.head.location())
 }

@@ -23,22 +23,22 @@ pub(crate) const PER_THREAD: u64 = 2;
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`
 const CAPTURING: c_int = 1;
 
-/// Whether this program ever allocated from a pool: most do not, and then nothing need be looked after.
+/// True once the program allocated from a pool: most do not, and checks are skipped.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a pointer of a pool was ever exported.
+/// True once a pointer of a pool was exported.
 static LENT: AtomicBool = AtomicBool::new(false);
 
-/// What the driver says a pool keeps.
+/// Bytes that a pool keeps, as the driver reports them.
 pub(crate) fn kept(pool: u64) -> Option<u64> {
     let mut bytes = 0u64;
-    // SAFETY: the attribute is one 64-bit number, written into a local.
+    // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
     let result =
         unsafe { driver::cuMemPoolGetAttribute(pool, RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) };
     checked(result).ok().map(|()| bytes)
 }
 
-/// Gives back what pools let go by themselves.
+/// Lowers charges of pools to what they keep.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if USED.load(Relaxed) {
         return_lent(ledger);
@@ -46,7 +46,7 @@ pub(crate) fn settle(ledger: &Ledger<'static>) {
     }
 }
 
-/// Takes back into their pools' charge what other processes cannot open any more.
+/// Moves loans that other processes can no longer open back into their pools' charges.
 fn return_lent(ledger: &Ledger<'static>) {
     if LENT.load(Relaxed) {
         ledger.return_lent(&Line, &Pools);
@@ -65,8 +65,9 @@ pub(crate) fn free_one(
     freed
 }
 
-/// Whether the pointer came from a pool. Whoever frees it has it from whoever allocated it, and with it the
-/// news that pools are used.
+/// True if the pointer came from a pool.
+///
+/// A thread that frees it received it from the thread that allocated it, whose store to `USED` happened before.
 pub(crate) fn is_from_one(ledger: &Ledger<'static>, pointer: u64) -> bool {
     USED.load(Relaxed) && ledger.is_streamed(pointer)
 }
@@ -75,14 +76,13 @@ pub(crate) fn is_used() -> bool {
     USED.load(Relaxed)
 }
 
-/// Makes pools let go of what they keep unused, as the driver does before it is out of memory; says whether
-/// there are pools.
+/// Makes pools free unused memory, as the driver does before it is out of memory; true if there are pools.
 pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
         return_lent(ledger);
         ledger.settle_pools(&Pools, |pool| {
-            // SAFETY: the pool is one that the program allocated from; it is told to keep nothing unused.
+            // SAFETY: takes a handle and a number; the driver checks the handle, and frees only unused memory.
             let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
         });
     }
@@ -95,7 +95,7 @@ pub(crate) unsafe fn allocate(
     bytes: usize,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(charged(pointer, bytes, stream, None, |made| unsafe { real(made, bytes, stream) }))
 }
 
@@ -106,16 +106,16 @@ pub(crate) unsafe fn allocate_ptsz(
     bytes: usize,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(charged(pointer, bytes, own(stream), None, |made| unsafe { real(made, bytes, stream) }))
 }
 
-/// What stream 0 is to the variants for it.
+/// The stream that 0 stands for in these variants.
 pub(crate) const fn own(stream: u64) -> u64 {
     if stream == 0 { PER_THREAD } else { stream }
 }
 
-/// Whether what is put into the stream becomes part of a graph, to be charged when that runs.
+/// True if work in the stream becomes part of a graph, which is charged when it runs.
 pub(crate) fn is_capturing(stream: u64) -> bool {
     let mut status = 0;
     // SAFETY: writes one value into a local; the stream is the program's.
@@ -129,7 +129,7 @@ pub(crate) unsafe fn allocate_from(
     pool: u64,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(charged(pointer, bytes, stream, Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
 }
 
@@ -141,7 +141,7 @@ pub(crate) unsafe fn allocate_from_ptsz(
     pool: u64,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     code(charged(pointer, bytes, own(stream), Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
 }
 
@@ -156,7 +156,7 @@ fn charged(
         return checked(real(pointer));
     }
     let made = or_invalid(allocated(bytes, stream, pool, real), || invalid::streamed(stream, pool))?;
-    // SAFETY: not null, and the program promises that it can be written.
+    // SAFETY: not null, and writable by the hook's contract.
     unsafe { *pointer = made };
     Ok(())
 }
@@ -172,7 +172,7 @@ fn allocated(
         checked(real(&mut made)).map(|()| made)
     };
     let ledger = ledger()?;
-    // The stream's context does not end meanwhile: what a pool grows by too much could not be freed in it any more.
+    // Keeps the stream's context from ending: a pool's excess growth could not be freed in it afterwards.
     let _call = placement::enter(&ledger, stream)?;
     let pool = match pool {
         Some(pool) => pool,
@@ -184,10 +184,10 @@ fn allocated(
     }
     let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&ledger)) };
     USED.store(true, Relaxed);
-    // The pool has grown by more than the slice has room for: it shrinks again before the program goes on.
+    // The pool has grown by more than the slice has room for: it shrinks again before the call returns.
     let undo = |made| {
-        // SAFETY: frees what the driver has just made and nothing else has seen; the stream is not being captured, and
-        // what is trimmed is unused.
+        // SAFETY: frees what the driver has just made, whose address no other code has received; the stream is not
+        // being captured, and only unused memory is trimmed.
         unsafe {
             let _ = driver::cuMemFreeAsync(made, stream);
             let _ = mark::unnoticed(|| driver::cuStreamSynchronize(stream));
@@ -210,8 +210,10 @@ fn allocated(
     })
 }
 
-/// Where a pool has its memory. One that was neither made nor looked up through the hooks is asked for it; one that
-/// does not say it is a device's default pool, or may have it anywhere.
+/// Location of a pool's memory.
+///
+/// A pool without an entry is queried; one without such properties is a device's default pool, or may have it
+/// anywhere.
 fn place_of(ledger: &Ledger<'static>, pool: u64) -> PoolPlace {
     ledger.pool_place(pool).unwrap_or_else(|| {
         let location = stated(pool).or_else(|| default_of(pool)).unwrap_or(Location::AnyDevice);
@@ -221,7 +223,7 @@ fn place_of(ledger: &Ledger<'static>, pool: u64) -> PoolPlace {
     })
 }
 
-/// The slice's device of a pool that another process made; the current one where the driver does not say.
+/// The slice's device of a pool that another process made; the current one where the driver does not report it.
 pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlot, c_int> {
     if let Some(device) = placement::only(ledger) {
         return Ok(device);
@@ -232,7 +234,7 @@ pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlo
     }
 }
 
-/// Where memory of a location is charged; that of a device which is not the slice's, anywhere.
+/// Devices on which memory of a location is charged; that of a device outside the slice, anywhere.
 fn place(ledger: &Ledger<'static>, location: Location) -> PoolPlace {
     match location {
         Location::Host => PoolPlace::Host,
@@ -241,7 +243,7 @@ fn place(ledger: &Ledger<'static>, location: Location) -> PoolPlace {
     }
 }
 
-/// What newer drivers state of a pool: how its memory is allocated, and where.
+/// Allocation type and location of a pool, as newer drivers report them.
 fn stated(pool: u64) -> Option<Location> {
     let ask = |attribute| {
         let mut value = [0u32; 4];
@@ -254,27 +256,27 @@ fn stated(pool: u64) -> Option<Location> {
     Some(Location::of(allocation, kind, number as c_int))
 }
 
-/// The device whose default pool this is.
+/// The device whose default pool it is.
 fn default_of(pool: u64) -> Option<Location> {
     let has_it = |device: &c_int| {
         let mut default = 0;
-        // SAFETY: writes one value into a local.
+        // SAFETY: the driver writes one value into a local.
         let result = unsafe { driver::cuDeviceGetDefaultMemPool(&mut default, *device) };
         result == SUCCESS && default == pool
     };
     driver::devices().ok()?.find(has_it).map(Location::Device)
 }
 
-/// The pool that plain stream-ordered allocations on a device come from.
+/// The pool of plain stream-ordered allocations on a device.
 fn current_pool(device: c_int) -> Result<u64, c_int> {
     let mut pool = 0;
-    // SAFETY: writes one value into a local.
+    // SAFETY: the driver writes one value into a local.
     checked(unsafe { driver::cuDeviceGetMemPool(&mut pool, device) })?;
     Ok(pool)
 }
 
 pub(crate) unsafe fn free(real: unsafe extern "C" fn(u64, u64) -> c_int, pointer: u64, stream: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     freed(pointer, stream, || unsafe { real(pointer, stream) })
 }
 
@@ -284,7 +286,7 @@ pub(crate) unsafe fn free_ptsz(
     pointer: u64,
     stream: u64,
 ) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     freed(pointer, own(stream), || unsafe { real(pointer, stream) })
 }
 
@@ -300,7 +302,7 @@ fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
             code(closed)
         }
         Ok(ledger) => {
-            // What is not from a pool goes when the stream has come to it, and is charged until then.
+            // Memory of no pool ends when the stream reaches the free, and is charged until then.
             mark::used();
             let freed = ledger.free_in_order(pointer, &Events, || mark::behind(stream), driver);
             ledger.flush_shares(&Line);
@@ -315,7 +317,7 @@ pub(crate) unsafe fn create(
     pool: *mut u64,
     properties: *const Properties,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with both pointers before we read them.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
     unsafe {
         let result = real(pool, properties);
         if result == SUCCESS
@@ -328,14 +330,14 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// A location's default or current pool: what it is asked for by is what it is.
+/// A location's default or current pool, entered with the location of the request.
 pub(crate) unsafe fn look_up(
     real: unsafe extern "C" fn(*mut u64, *mut Place, u32) -> c_int,
     pool: *mut u64,
     at: *mut Place,
     allocation_type: u32,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with both pointers before they are read.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
     unsafe {
         let result = real(pool, at, allocation_type);
         if result == SUCCESS
@@ -348,7 +350,7 @@ pub(crate) unsafe fn look_up(
 }
 
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, pool: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(pool) });
     match attach::ledger() {
         Ok(ledger) => {
@@ -361,7 +363,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, pool: u64
 }
 
 pub(crate) unsafe fn trim(real: unsafe extern "C" fn(u64, usize) -> c_int, pool: u64, keep: usize) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let result = unsafe { real(pool, keep) };
     if let Ok(ledger) = attach::ledger() {
         settle(&ledger);
@@ -374,7 +376,8 @@ pub(crate) unsafe fn export_pointer(
     out: *mut shared::IpcHandle,
     pointer: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with `out` before it is read.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `out` is read after success, when
+    // written.
     let (result, share) = unsafe {
         let result = real(out, pointer);
         (result, (result == SUCCESS).then(|| shared::key_of(&*out)))

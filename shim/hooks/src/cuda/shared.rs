@@ -1,8 +1,7 @@
-//! Memory of other processes, and ours in theirs: by handle (IPC), by descriptor, from other interfaces.
+//! Memory shared with other processes: by handle (IPC), by descriptor, from other interfaces.
 //!
-//! What the slice exported is charged to it once; the key by which the daemon knows it is made of the handle's
-//! bytes or of the file behind a descriptor. A descriptor that is no file of its own has no such key: what comes
-//! by it is charged in full.
+//! Memory that the slice exported is charged to it once; its share key is made of the handle's bytes or of the file
+//! behind a descriptor. A descriptor that is no file of its own has no such key: its memory is charged in full.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,26 +18,26 @@ use crate::attach;
 use crate::connection::Line;
 use crate::sys;
 
-/// Whether a handle of physical memory is a descriptor: `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+/// True for physical memory behind a descriptor: `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const fn is_descriptor(kind: c_int) -> bool {
     kind == 1
 }
 
-/// Whether a handle of external memory is one of this kind: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
+/// True for external memory behind a descriptor: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 pub(crate) const fn is_opaque_descriptor(kind: c_int) -> bool {
     kind == 1
 }
 
-/// Objects of other interfaces are told from handles of physical memory by this bit, which no address has.
+/// Distinguishes objects of other interfaces from handles of physical memory; no address has this bit.
 const EXTERNAL: u64 = 1 << 55;
 
-/// Whether this program ever had a view of another interface's memory: only then frees are looked at for it.
+/// True once the program had a view of another interface's memory: before that, frees skip the check.
 static VIEWED: AtomicBool = AtomicBool::new(false);
 
 /// `CUipcMemHandle`
 pub(crate) type IpcHandle = [u64; 8];
 
-/// The same as an argument by value.
+/// An [`IpcHandle`] as an argument by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ByValue(IpcHandle);
@@ -48,13 +47,13 @@ pub(crate) fn key_of(words: &[u64]) -> ShareKey {
     ShareKey(words.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
-/// The key of what a descriptor names, if that is a file of its own.
+/// Key and length of the file behind a descriptor, if that is a file of its own.
 fn key_behind(fd: c_int) -> Option<(ShareKey, u64)> {
     let file = sys::file_id(fd).ok().filter(|file| file.regular)?;
     Some((key_of(&[file.device, file.inode]), file.bytes))
 }
 
-/// What a file of this length holds: what is less than a block at its end tells of the rest.
+/// Units of a file of this length: a part below a block at its end is metadata.
 fn whole_blocks(bytes: u64) -> Result<Units, c_int> {
     let bytes = bytes / BLOCK_BYTES * BLOCK_BYTES;
     Extent::blocks(bytes).map(Extent::worst).ok_or(OUT_OF_MEMORY)
@@ -65,7 +64,8 @@ pub(crate) unsafe fn export_handle(
     handle: *mut IpcHandle,
     pointer: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; the driver was content with `handle` before it is read.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `handle` is read after success,
+    // when written.
     unsafe {
         let result = real(handle, pointer);
         if result == SUCCESS { exported(Kind::Memory, pointer, key_of(&*handle)) } else { result }
@@ -107,7 +107,7 @@ pub(crate) unsafe fn open_handle(
     flags: u32,
 ) -> c_int {
     if pointer.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, handle, flags) };
     }
     let open = || {
@@ -115,31 +115,32 @@ pub(crate) unsafe fn open_handle(
         with_reclaim(&place.ledger, || {
             let driver = || {
                 let mut made = 0;
-                // SAFETY: the program's own call with a local for the answer.
+                // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's
+                // contract.
                 checked(unsafe { real(&mut made, handle, flags) })?;
                 Ok((made, Extent::blocks(size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
             };
-            // SAFETY: closes what the driver has just opened and nobody has seen.
+            // SAFETY: closes what the driver has just opened, whose address no other code has received.
             let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
             place.ledger.import(Kind::Opened, place.device, key_of(&handle.0), &Line, driver, undo)
         })
     };
     code(open().map(|made| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *pointer = made }
     }))
 }
 
-/// Whether this program ever imported a pointer of a pool: only then frees are looked at for it.
+/// True once the program imported a pointer of a pool: before that, frees skip the check.
 static IMPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a pointer that is to be freed is of another process's pool.
+/// True if a pointer to free belongs to another process's pool.
 #[inline(always)]
 pub(crate) fn is_import(ledger: &Ledger<'static>, pointer: u64) -> bool {
     IMPORTED.load(Relaxed) && ledger.is_opened(pointer)
 }
 
-/// A pointer of another process's pool: its end is a free.
+/// Imports a pointer of another process's pool, which a free ends.
 pub(crate) unsafe fn import_pointer(
     real: unsafe extern "C" fn(*mut u64, u64, *mut IpcHandle) -> c_int,
     pointer: *mut u64,
@@ -147,11 +148,11 @@ pub(crate) unsafe fn import_pointer(
     shared: *mut IpcHandle,
 ) -> c_int {
     if pointer.is_null() || shared.is_null() {
-        // SAFETY: the driver refuses null pointers itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, pool, shared) };
     }
     let open = || {
-        // SAFETY: not null, and the program promises that it can be read.
+        // SAFETY: not null, and readable by the contract of the driver's function.
         let key = key_of(unsafe { &*shared });
         let ledger = ledger()?;
         let device = pool::device_of(&ledger, pool)?;
@@ -159,30 +160,31 @@ pub(crate) unsafe fn import_pointer(
         with_reclaim(&ledger, || {
             let driver = || {
                 let mut made = 0;
-                // SAFETY: the program's own call with a local for the answer.
+                // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's
+                // contract.
                 checked(unsafe { real(&mut made, pool, shared) })?;
                 Ok((made, Extent::blocks(size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
             };
-            // SAFETY: frees what the driver has just opened and nobody has seen.
+            // SAFETY: frees what the driver has just opened, whose address no other code has received.
             let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
             ledger.import(Kind::Opened, device, key, &Line, driver, undo)
         })
     };
     code(open().map(|made| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *pointer = made }
     }))
 }
 
 fn size_at(pointer: u64) -> u64 {
     let (mut base, mut bytes) = (0, 0);
-    // SAFETY: writes two values into locals.
+    // SAFETY: the driver writes two values into locals.
     let _ = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, pointer) };
     bytes as u64
 }
 
 pub(crate) unsafe fn close_handle(real: unsafe extern "C" fn(u64) -> c_int, pointer: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(pointer) });
     match attach::ledger() {
         Ok(ledger) => code(ledger.drop_import(pointer, &Line, driver)),
@@ -197,7 +199,7 @@ pub(crate) unsafe fn import_physical(
     kind: c_int,
 ) -> c_int {
     if handle.is_null() {
-        // SAFETY: the driver refuses a null pointer itself.
+        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(handle, shared, kind) };
     }
     let key = if is_descriptor(kind) { key_behind(shared as usize as c_int) } else { None };
@@ -205,12 +207,12 @@ pub(crate) unsafe fn import_physical(
         let ledger = ledger()?;
         let driver = || {
             let mut made = 0;
-            // SAFETY: the program's own call with a local for the answer.
+            // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
             checked(unsafe { real(&mut made, shared, kind) }).map(|()| made)
         };
-        // SAFETY: releases what the driver has just made and nothing else has seen.
+        // SAFETY: releases what the driver has just made, whose handle no other code has received.
         let undo = |made| _ = unsafe { driver::cuMemRelease(made) };
-        // Opening allocates nothing, and only what is open shows where it lies.
+        // Opening allocates nothing, and only open memory shows its location.
         let made = driver()?;
         let device = match device_behind(&ledger, made) {
             Ok(Some(device)) => device,
@@ -233,13 +235,14 @@ pub(crate) unsafe fn import_physical(
         })
     };
     code(import().map(|made| {
-        // SAFETY: not null, and the program promises that it can be written.
+        // SAFETY: not null, and writable by the hook's contract.
         unsafe { *handle = made }
     }))
 }
 
-/// The slice's device of the memory behind a handle that was just imported; nothing for memory of the host. Where the
-/// driver does not say, it is the slice's only device or the current one.
+/// The slice's device of the memory behind a handle that was just imported; `None` for memory of the host.
+///
+/// Where the driver does not report it, the slice's only device or the current one.
 fn device_behind(ledger: &Ledger<'static>, handle: u64) -> Result<Option<DeviceSlot>, c_int> {
     match placement::of_handle(handle) {
         Some(location) => placement::single(ledger, location),
@@ -259,14 +262,15 @@ pub(crate) struct Import {
     flags: u32,
 }
 
-/// Memory of another interface is charged like a handle to physical memory: once, if the slice exported it,
-/// otherwise in full.
+/// Imports memory of another interface, charged like a handle to physical memory.
+///
+/// Once if the slice exported it, otherwise in full.
 pub(crate) unsafe fn import_external(
     real: unsafe extern "C" fn(*mut u64, *const Import) -> c_int,
     memory: *mut u64,
     import: *const Import,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         if memory.is_null() || import.is_null() {
             return real(memory, import);
@@ -287,7 +291,7 @@ fn external(
     driver: impl Fn() -> Result<u64, c_int>,
 ) -> Result<u64, c_int> {
     let place = current()?;
-    // SAFETY: ends what the driver has just made and nobody has seen.
+    // SAFETY: ends what the driver has just made, whose handle no other code has received.
     let undo = |made: u64| _ = unsafe { driver::cuDestroyExternalMemory(made & !EXTERNAL) };
     let bytes = key.map_or(bytes, |(_, file)| file.max(bytes));
     with_reclaim(&place.ledger, || match key {
@@ -310,14 +314,14 @@ pub(crate) struct View {
     bytes: u64,
 }
 
-/// A view keeps the memory after the object it shows is destroyed, until it is freed.
+/// Maps a view, which keeps the memory after its object is destroyed, until the view is freed.
 pub(crate) unsafe fn view_external(
     real: unsafe extern "C" fn(*mut u64, u64, *const View) -> c_int,
     pointer: *mut u64,
     memory: u64,
     view: *const View,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
         if pointer.is_null() || view.is_null() {
@@ -329,19 +333,19 @@ pub(crate) unsafe fn view_external(
     }
 }
 
-/// What an array is called as a view of external memory, which no address is.
+/// Key of an array as a view of external memory, which no address has.
 pub(crate) const fn in_array(array: u64) -> u64 {
     array | 1 << 56
 }
 
-/// The same as an array.
+/// Maps a view as an array.
 pub(crate) unsafe fn array_external(
     real: unsafe extern "C" fn(*mut u64, u64, *const c_void) -> c_int,
     array: *mut u64,
     memory: u64,
     view: *const c_void,
 ) -> c_int {
-    // SAFETY: the program's own call; what is read of it was checked for null.
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
         if array.is_null() {
@@ -349,7 +353,7 @@ pub(crate) unsafe fn array_external(
         }
         VIEWED.store(true, Relaxed);
         let driver = || checked(real(array, memory, view)).map(|()| in_array(*array));
-        // How long it is does not matter: it has no addresses.
+        // Its length does not matter: it has no addresses.
         code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &Line, driver)).map(drop))
     }
 }
@@ -368,7 +372,7 @@ pub(crate) fn free_view(
 }
 
 pub(crate) unsafe fn destroy_external(real: unsafe extern "C" fn(u64) -> c_int, memory: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(memory) });
     match attach::ledger() {
         Ok(ledger) => {

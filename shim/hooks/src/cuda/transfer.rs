@@ -1,5 +1,7 @@
-//! Copies and fills, where the daemon has them counted: asynchronous ones, and others inside devices, for whose end the
-//! driver does not wait either. Copies whose end the call waits for are never held back.
+//! Copies and fills, where the daemon has them counted.
+//!
+//! Asynchronous ones, and others inside devices, for whose end the driver does not wait either. Copies whose end the
+//! call waits for are never delayed.
 
 use core::ffi::{c_int, c_void};
 
@@ -52,7 +54,7 @@ pub(crate) struct Solid<N> {
     extent: [N; 3],
 }
 
-/// `CUDA_MEMCPY3D_BATCH_OP`: its extent is in elements where there is an array, which is taken for bytes.
+/// `CUDA_MEMCPY3D_BATCH_OP`: with an array its extent is in elements, which are taken for bytes.
 #[repr(C)]
 pub(crate) struct Part {
     operands: [[u64; 5]; 2],
@@ -60,7 +62,7 @@ pub(crate) struct Part {
     order: [u32; 2],
 }
 
-/// A copy's description.
+/// Description of a copy, in any of its versions.
 trait Shape {
     fn transfer(&self) -> Transfer;
 }
@@ -94,8 +96,9 @@ const fn route(from: u32, to: u32) -> Route {
     }
 }
 
-/// The functions, each once for stream 0 as the legacy stream and once as the calling thread's own. What each transfers
-/// is found out only where that counts.
+/// The functions with a stream, each once for the legacy stream 0 and once for the calling thread's own.
+///
+/// The kind of a transfer is determined only where it counts.
 macro_rules! transfers {
     ($($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {
         each! { Stream => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
@@ -116,7 +119,7 @@ macro_rules! each {
             $($argument: $type,)*
             stream: u64,
         ) -> c_int {
-            // SAFETY: the program's own call.
+            // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
             transferred($stream(stream), || $transfer, || unsafe { real($($argument,)* stream) })
         }
     )*};
@@ -142,8 +145,9 @@ transfers! {
     solids_v1[] (count: usize, list: *const Part, failed: *mut usize, flags: u64) is parts(count, list);
 }
 
-/// The functions without a stream, each once for the legacy stream and once for the calling thread's own. Only what lies
-/// on devices with both ends counts.
+/// The functions without a stream, each once for the legacy stream and once for the calling thread's own.
+///
+/// Only transfers with both ends on devices count.
 macro_rules! streamless {
     ($($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {
         /// For names without an ending.
@@ -186,7 +190,7 @@ streamless! {
     fill_rows[P: Width, V: Copy, N: Width] (to: P, pitch: N, value: V, width: N, height: N) is rows::<V>(width, height);
 }
 
-/// The memory type of what lies at an address; what the driver does not know is the host's.
+/// Memory type at an address; memory unknown to the driver is the host's.
 fn kind_at(address: u64) -> u32 {
     /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
     const MEMORY_TYPE: c_int = 2;
@@ -204,9 +208,9 @@ fn rows<V>(width: impl Width, height: impl Width) -> Transfer {
     of(Route::Fill, product(&[size_of::<V>() as u64, width.wide(), height.wide()]))
 }
 
-/// Of a description, or of none: the driver refuses that.
+/// The transfer of a description; the driver refuses a call without one.
 fn shaped(copy: *const impl Shape) -> Transfer {
-    // SAFETY: null, or a description that the driver is about to read.
+    // SAFETY: null, or a description that the driver itself is about to read, so readable by the call's contract.
     unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), Shape::transfer)
 }
 
@@ -220,9 +224,9 @@ fn parts(count: usize, list: *const Part) -> Transfer {
     of(Route::Unknown, bytes)
 }
 
-/// A list of the program's, or none: the driver refuses that.
+/// A list of the program's, empty if it is null: the driver refuses that.
 fn listed<'a, T>(list: *const T, count: usize) -> &'a [T] {
-    // SAFETY: not null, and the driver is about to read so many of them.
+    // SAFETY: not null, and the driver itself is about to read `count` entries, by the call's contract.
     if list.is_null() { &[] } else { unsafe { core::slice::from_raw_parts(list, count) } }
 }
 

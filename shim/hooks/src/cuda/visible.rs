@@ -1,11 +1,11 @@
-//! `CUDA_VISIBLE_DEVICES` while the driver begins: what the program says of its slice's devices, said of the node's.
+//! `CUDA_VISIBLE_DEVICES` during `cuInit`: the program's text about its slice's devices, translated to the node's.
 //!
 //! The driver reads the variable once, in `cuInit`, and takes an index for one of the node. So for the length of that
-//! call the variable names by UUID the devices that the program's own text leaves of the slice, and then it is the
-//! program's again. The slice's devices are known from the daemon: whatever the text is, it can only leave out some.
+//! call the variable names by UUID the devices that the program's own text selects of the slice, and then it is the
+//! program's again. The slice's devices come from the daemon: the text can only leave out some.
 //!
-//! Other threads, and children that they start meanwhile, see the UUIDs, which mean the same devices to them. One
-//! that sets the variable meanwhile is too late for the driver, and what it set stays.
+//! Other threads, and children that they start meanwhile, read the UUIDs, which mean the same devices to them. A
+//! thread that sets the variable meanwhile is too late for the driver, and its text stays.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -17,14 +17,14 @@ use crate::environment;
 use crate::root::{Root, Word};
 use crate::sys;
 
-/// Our entry. It is never moved, because a child may be forked while the environment refers to it.
+/// The shim's entry. It is never moved, because a child may be forked while the environment refers to it.
 static ENTRY: [AtomicU8; ENTRY_BYTES] = [const { AtomicU8::new(0) }; ENTRY_BYTES];
 
 fn ours() -> *mut c_char {
     ENTRY.as_ptr().cast_mut().cast()
 }
 
-/// Lets the driver begin with the devices of the slice that the program wants to see.
+/// Runs `begin`, the driver's start, with the slice's devices that the program selects.
 pub(crate) fn within<T>(ledger: &Ledger<'static>, begin: impl FnOnce() -> T) -> T {
     let Some(root) = Root::get() else { return begin() };
     enter(root, ledger);
@@ -62,7 +62,7 @@ fn leave(root: Root) {
     }
 }
 
-/// Short: nothing is waited for under it.
+/// Takes the lock over the entry, under which no thread waits.
 fn lock(root: Root) -> Guard<'static> {
     Lock::at(root.word(Word::Beginning), sys::pause).acquire()
 }
@@ -76,7 +76,7 @@ unsafe fn chosen(own: *mut c_char, ledger: &Ledger<'static>) -> Visible {
     for (place, slot) in devices.iter_mut().zip(slots) {
         *place = control.limits(slot).uuid;
     }
-    // SAFETY: the caller's promise, for an entry that is not null.
+    // SAFETY: not null here, and terminated by this function's contract.
     let own = (!own.is_null()).then(|| unsafe { CStr::from_ptr(own) });
     let text = own.and_then(|entry| entry.to_bytes().get(VARIABLE.count_bytes() + 1..));
     Visible::of(text, &devices[..control.device_count()])

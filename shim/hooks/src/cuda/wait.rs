@@ -1,5 +1,6 @@
-//! Synchronisation and questions about progress: the moments at which pools let go of memory, and graphs and frees
-//! in the order of a stream are found to be over. Neither is ever delayed.
+//! Synchronisation and queries of progress, at which freed memory of pools and graphs is noticed.
+//!
+//! Neither is ever delayed.
 
 use core::ffi::c_int;
 
@@ -10,30 +11,30 @@ use crate::attach;
 use crate::launch::{self, Stream};
 
 pub(crate) unsafe fn for_context(real: unsafe extern "C" fn() -> c_int) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     waited(Awaited::Context, None, || unsafe { real() })
 }
 
-/// A wait for a stream, or for a context other than the current one.
+/// Waits for a stream, or for a context other than the current one.
 pub(crate) unsafe fn for_stream(real: unsafe extern "C" fn(u64) -> c_int, which: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     waited(Awaited::Stream, Some(Stream(which)), || unsafe { real(which) })
 }
 
 pub(crate) unsafe fn for_event(real: unsafe extern "C" fn(u64) -> c_int, event: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     waited(Awaited::Event, None, || unsafe { real(event) })
 }
 
-/// The question whether a stream's work is over.
+/// Queries whether a stream's work is done.
 pub(crate) unsafe fn ask_stream(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     after(unsafe { real(stream) }, Pending::default(), Awaited::Stream, Some(Stream(stream)))
 }
 
 /// The question whether an event has come.
 pub(crate) unsafe fn ask_event(real: unsafe extern "C" fn(u64) -> c_int, event: u64) -> c_int {
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     after(unsafe { real(event) }, Pending::default(), Awaited::Event, None)
 }
 
@@ -56,7 +57,7 @@ fn after(result: c_int, before: Pending, what: Awaited, stream: Option<Stream>) 
     result
 }
 
-/// Whether there is anything to be found over. In most programs there never is: for them this is three loads.
+/// True if any work may have ended that frees memory. Three loads, and false in most programs.
 fn is_needed() -> bool {
     pool::is_used() || super::graph::is_used() || super::mark::is_used()
 }

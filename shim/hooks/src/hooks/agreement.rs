@@ -1,4 +1,4 @@
-//! The hooks and the table of the driver's exports (`shim/symbols/data`) say the same.
+//! Agreement of the hooks with the table of the driver's exports (`shim/symbols/data`).
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -38,7 +38,7 @@ fn request_means_the_function_that_the_driver_answers() {
     for version in &versions {
         let name = CString::new(version.base).expect("the table holds no zero byte");
         let symbol = CString::new(version.symbol).expect("the table holds no zero byte");
-        // The answer holds until the next row of the same question; its last version is as good as its first.
+        // A result holds until the next row of the same request; its last version is as good as its first.
         let next = versions.iter().filter(|other| {
             (other.base, other.flags) == (version.base, version.flags) && other.since > version.since
         });

@@ -1,10 +1,12 @@
 //! For 64-bit Arm, little-endian, with the procedure call standard of Linux.
 //!
-//! A door changes registers 9 to 17 alone, which no argument is in. It leaves through register 16, from which a branch may
-//! land on a function's first instruction where branch targets are checked.
+//! An entry stub changes registers 9 to 17 alone, which carry no argument. It leaves through register 16, from which
+//! a branch may land on a function's first instruction where branch targets are checked.
 
-/// See [`crate::launch`]. A launch from a signal handler that comes between the load and the store of what is left is not
-/// counted down: the thread has one launch more under that lease.
+/// The code of [`crate::launch`]'s direct path.
+///
+/// A launch from a signal handler between the load and the store of the launches left is not counted: the thread has
+/// one launch more under that lease.
 macro_rules! jump {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -37,7 +39,7 @@ macro_rules! jump {
     };
 }
 
-/// See [`crate::launch`].
+/// The code of [`crate::launch`]'s direct path for copies and fills.
 macro_rules! pass {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -60,7 +62,7 @@ macro_rules! pass {
     };
 }
 
-/// For functions of at most three arguments.
+/// An entry stub for functions of at most three arguments.
 macro_rules! door {
     ($filter:path) => {
         core::arch::naked_asm!(
@@ -101,10 +103,10 @@ macro_rules! ends {
     };
 }
 
-/// The address of the thread's words.
+/// Address of the thread's words.
 pub(crate) fn storage() -> *const u8 {
     let address: *const u8;
-    // SAFETY: the register has where this thread's storage begins, and the other number is where in it the words are.
+    // SAFETY: the register holds the start of this thread's storage, and the offset is that of the words in it.
     // Neither memory nor flags are changed.
     unsafe {
         core::arch::asm!(

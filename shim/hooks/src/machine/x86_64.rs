@@ -1,6 +1,6 @@
 //! For x86-64 with the System V calling convention.
 
-/// See [`crate::launch`].
+/// The code of [`crate::launch`]'s direct path.
 macro_rules! jump {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -26,7 +26,7 @@ macro_rules! jump {
     };
 }
 
-/// See [`crate::launch`].
+/// The code of [`crate::launch`]'s direct path for copies and fills.
 macro_rules! pass {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -48,7 +48,7 @@ macro_rules! pass {
     };
 }
 
-/// For functions of at most three arguments.
+/// An entry stub for functions of at most three arguments.
 macro_rules! door {
     ($filter:path) => {
         core::arch::naked_asm!(
@@ -89,11 +89,11 @@ macro_rules! ends {
     };
 }
 
-/// The address of the thread's words.
+/// Address of the thread's words.
 pub(crate) fn storage() -> *const u8 {
     let address: *const u8;
-    // SAFETY: the thread pointer's first word is its own address, and the other number is where in this thread's storage
-    // the words are. Neither memory nor flags that anything relies on are changed.
+    // SAFETY: the thread pointer's first word is its own address, and the offset is that of the words in this
+    // thread's storage. Neither memory nor flags that anything relies on are changed.
     unsafe {
         core::arch::asm!(
             "mov {address}, qword ptr fs:[0]",

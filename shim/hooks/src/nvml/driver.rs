@@ -1,4 +1,4 @@
-//! Functions of NVML that the hooks call for themselves.
+//! Functions of NVML that the hooks call on their own behalf.
 #![allow(non_snake_case, reason = "the driver's names")]
 
 use core::ffi::{c_char, c_int};

@@ -1,5 +1,4 @@
-//! Lists, as NVML gives them: into an array of the caller's, with a count that says how long it is and then how long
-//! it should have been.
+//! Lists as NVML writes them: into the caller's array, with a count of its room and then of all rows.
 
 use core::ffi::c_int;
 use core::ops::Deref;
@@ -9,12 +8,12 @@ use core::slice;
 use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS};
 use crate::sys::Room;
 
-/// Writes what fits and says how many there are.
+/// Writes the rows that fit, and their full number to `count`.
 ///
 /// # Safety
-/// `count` must be null or valid, and `rows` null or as long as it says.
+/// `count` must be null or valid, and `rows` null or of as many rows as `count` holds.
 pub(super) unsafe fn deliver<R>(listed: impl Iterator<Item = R>, count: *mut u32, rows: *mut R) -> c_int {
-    // SAFETY: the caller's promise; only indices below `room` are written.
+    // SAFETY: both pointers are valid by this function's contract; only indices below `room` are written.
     unsafe {
         if count.is_null() || rows.is_null() && *count > 0 {
             return INVALID_ARGUMENT;
@@ -32,7 +31,7 @@ pub(super) unsafe fn deliver<R>(listed: impl Iterator<Item = R>, count: *mut u32
     }
 }
 
-/// What NVML has listed, in room of our own.
+/// Rows that NVML has listed, in memory of the shim's.
 pub(super) struct Listed<T> {
     room: Option<Room>,
     count: usize,
@@ -44,21 +43,22 @@ impl<T> Deref for Listed<T> {
 
     fn deref(&self) -> &[T] {
         match self.room {
-            // SAFETY: `listed` had NVML write that many rows there, and they stay as long as the room does.
+            // SAFETY: `listed` let NVML write that many rows there, and they live as long as the room does.
             Some(_) => unsafe { slice::from_raw_parts(self.rows, self.count) },
             None => &[],
         }
     }
 }
 
-/// Processes may begin between two questions: so many are expected, and so often it is asked anew.
+/// Spare rows and attempts, because processes may begin between two calls.
 const NEWCOMERS: u32 = 16;
 const TRIES: usize = 8;
 
-/// Has NVML list everything.
+/// Lets NVML list all rows.
 ///
 /// # Safety
-/// `ask`, given room for a number of rows, must write no more and say how many; given none, only say.
+/// `ask`, given room for a number of rows, must write at most that many and store their number; given none, only
+/// store it.
 pub(super) unsafe fn listed<T: Copy>(
     mut ask: impl FnMut(&mut u32, *mut T) -> c_int,
 ) -> Result<Listed<T>, c_int> {
@@ -93,17 +93,17 @@ mod tests {
     fn a_list_that_does_not_fit_says_how_long_it_is() {
         let mut rows = [0; 2];
         let mut count = 1;
-        // SAFETY: one row is announced and two are there.
+        // SAFETY: the count holds one row, and the array has two.
         let result = unsafe { deliver([7, 8].into_iter(), &mut count, rows.as_mut_ptr()) };
         assert_eq!((result, count, rows), (INSUFFICIENT_SIZE, 2, [7, 0]));
-        // SAFETY: two rows are announced and two are there.
+        // SAFETY: the count holds two rows, and the array has two.
         let result = unsafe { deliver([7, 8].into_iter(), &mut count, rows.as_mut_ptr()) };
         assert_eq!((result, count, rows), (SUCCESS, 2, [7, 8]));
     }
 
     #[test]
     fn who_brings_no_array_is_told_how_long_it_must_be() {
-        // SAFETY: there is no array, and none is written.
+        // SAFETY: the array is null, so nothing is written but the count, a local.
         let asked = |count: *mut u32, row: Option<u8>| unsafe { deliver(row.into_iter(), count, null_mut()) };
         let mut count = 0;
         assert_eq!((asked(&mut count, Some(7)), count), (INSUFFICIENT_SIZE, 1));
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(asked(&mut 0, None), SUCCESS);
     }
 
-    /// An NVML of so many processes, to which one comes with each question until `most` are there.
+    /// A fake NVML of `now` processes, to which one comes with each call until there are `most`.
     fn node(mut now: u32, most: u32) -> impl FnMut(&mut u32, *mut u32) -> c_int {
         move |count, rows| {
             let room = *count;
@@ -120,7 +120,7 @@ mod tests {
             if *count > room {
                 return INSUFFICIENT_SIZE;
             }
-            // SAFETY: there is room for as many.
+            // SAFETY: `listed` passes an array with room for `count` rows.
             (0..*count).for_each(|at| unsafe { rows.add(at as usize).write(100 + at) });
             SUCCESS
         }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn all_that_nvml_lists_is_looked_at_however_many_come_meanwhile() {
         for (first, most) in [(0, 0), (1, 1), (3, 5), (1000, 1007)] {
-            // SAFETY: the node writes no more than there is room for.
+            // SAFETY: the fake writes at most as many rows as there is room for.
             let listed = unsafe { listed(node(first, most)) }.map(|listed| listed.to_vec());
             let there = if first == 0 { 0 } else { most.min(first + 1) };
             assert_eq!(listed, Ok((100..100 + there).collect::<Vec<_>>()));
@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn what_nvml_refuses_is_refused_in_its_words() {
-        // SAFETY: nothing is written.
+        // SAFETY: this closure writes to neither of its pointers.
         assert_eq!(unsafe { listed::<u32>(|_, _| NOT_FOUND) }.err(), Some(NOT_FOUND));
-        // SAFETY: nothing is written.
+        // SAFETY: this closure writes to neither of its pointers.
         let never = unsafe { listed::<u32>(|_, _| INSUFFICIENT_SIZE) };
         assert_eq!(never.err(), Some(INSUFFICIENT_SIZE));
     }

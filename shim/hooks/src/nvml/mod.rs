@@ -1,6 +1,8 @@
-//! The governed functions of `libnvidia-ml.so.1`: the slice's devices, its memory, its processes.
+//! Governed functions of `libnvidia-ml.so.1`: the slice's devices, its memory, its processes.
 //!
-//! The real function is always asked first, so that errors are NVML's own; only good answers are rewritten.
+//! The real function is always called first, so that errors are NVML's own; only results of successful calls are
+//! rewritten. The contract of every hook is that of [`crate::cuda`]: pointer arguments are valid as NVML documents
+//! them.
 
 pub(crate) mod driver;
 mod list;
@@ -62,7 +64,7 @@ pub(crate) struct Rates {
 
 pub(crate) unsafe fn init(real: unsafe extern "C" fn() -> c_int) -> c_int {
     match attach::ledger() {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         Ok(_) => unsafe { real() },
         Err(attach::Outside) => DRIVER_NOT_LOADED,
     }
@@ -70,7 +72,7 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn() -> c_int) -> c_int {
 
 pub(crate) unsafe fn init_with_flags(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
     match attach::ledger() {
-        // SAFETY: the program's own call.
+        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         Ok(_) => unsafe { real(flags) },
         Err(attach::Outside) => DRIVER_NOT_LOADED,
     }
@@ -78,17 +80,17 @@ pub(crate) unsafe fn init_with_flags(real: unsafe extern "C" fn(u32) -> c_int, f
 
 pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut u32) -> c_int, count: *mut u32) -> c_int {
     if count.is_null() {
-        // SAFETY: NVML refuses a null pointer itself.
+        // SAFETY: NVML rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(count) };
     }
     let mut all = 0;
-    // SAFETY: the program's own call with a local for the answer.
+    // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
     let result = unsafe { real(&mut all) };
     if result != SUCCESS {
         return result;
     }
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-    // SAFETY: not null, and the program promises that it can be written.
+    // SAFETY: not null, and writable by the hook's contract.
     unsafe { *count = ledger.tenant().control.device_count() as u32 };
     SUCCESS
 }
@@ -103,26 +105,26 @@ pub(crate) unsafe fn by_index(
     let slot = DeviceSlot::new(index as usize).filter(|slot| slot.index() < control.device_count());
     let Some(slot) = slot.filter(|_| !device.is_null()) else {
         let mut none = 0;
-        // SAFETY: a call with a local, for NVML's own words on a device that can't be.
+        // SAFETY: `real` writes to a local, and returns NVML's own error for a device that cannot exist.
         return unsafe { real(u32::MAX, &mut none) };
     };
     let name = uuid::name(control.limits(slot).uuid);
-    // SAFETY: the name ends with a zero; the program promises that `device`, not null, can be written.
+    // SAFETY: the name ends with a zero; `device` is not null, and writable by the hook's contract.
     unsafe { driver::nvmlDeviceGetHandleByUUID(name.as_ptr().cast(), device) }
 }
 
-/// By UUID, serial number or bus id: the real answer, unless it is not the slice's.
+/// Device by UUID, serial number or bus id: NVML's result, unless it is outside the slice.
 pub(crate) unsafe fn by_name(
     real: unsafe extern "C" fn(*const c_char, *mut u64) -> c_int,
     name: *const c_char,
     device: *mut u64,
 ) -> c_int {
     if device.is_null() {
-        // SAFETY: NVML refuses a null pointer itself.
+        // SAFETY: NVML rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(name, device) };
     }
     let mut found = 0;
-    // SAFETY: the program's own call with a local for the answer.
+    // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
     let result = unsafe { real(name, &mut found) };
     if result != SUCCESS {
         return result;
@@ -131,7 +133,7 @@ pub(crate) unsafe fn by_name(
     if slot(&ledger, found).is_none() {
         return NOT_FOUND;
     }
-    // SAFETY: not null, and the program promises that it can be written.
+    // SAFETY: not null, and writable by the hook's contract.
     unsafe { *device = found };
     SUCCESS
 }
@@ -141,7 +143,8 @@ pub(crate) unsafe fn index(
     device: u64,
     index: *mut u32,
 ) -> c_int {
-    // SAFETY: the program's own call; NVML was content with `index` before it is written again.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `index` is written after its
+    // success.
     unsafe { rewrite(real(device, index), device, |_, slot| *index = slot.index() as u32) }
 }
 
@@ -150,7 +153,8 @@ pub(crate) unsafe fn memory(
     device: u64,
     memory: *mut Memory,
 ) -> c_int {
-    // SAFETY: as in `index`.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; results are written after its
+    // success.
     unsafe {
         rewrite(real(device, memory), device, |ledger, slot| {
             let view = view(ledger, slot);
@@ -164,9 +168,10 @@ pub(crate) unsafe fn memory_v2(
     device: u64,
     memory: *mut MemoryV2,
 ) -> c_int {
-    // SAFETY: as in `index`; NVML reads the version itself before it writes anything.
+    // SAFETY: as in `index`, by the hook's contract; `memory` is null or begins with the version that the program
+    // wrote.
     unsafe {
-        // A later version may have more to tell than is rewritten here.
+        // A later version may have fields that are not rewritten here.
         if !memory.is_null() && (*memory).version != MemoryV2::VERSION {
             return VERSION_MISMATCH;
         }
@@ -188,7 +193,8 @@ pub(crate) unsafe fn utilization(
     device: u64,
     rates: *mut Rates,
 ) -> c_int {
-    // SAFETY: as in `index`.
+    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; results are written after its
+    // success.
     unsafe {
         rewrite(real(device, rates), device, |ledger, slot| {
             let (gpu, memory) = ledger.tenant().control.utilization(slot);
@@ -197,7 +203,7 @@ pub(crate) unsafe fn utilization(
     }
 }
 
-/// Lets `change` correct a good answer about one of the slice's devices.
+/// Lets `change` rewrite a successful result for one of the slice's devices.
 fn rewrite(result: c_int, device: u64, change: impl FnOnce(&Ledger<'static>, DeviceSlot)) -> c_int {
     if result != SUCCESS {
         return result;
@@ -209,10 +215,10 @@ fn rewrite(result: c_int, device: u64, change: impl FnOnce(&Ledger<'static>, Dev
     SUCCESS
 }
 
-/// Which of the slice's devices a handle stands for.
+/// Slot of the device behind a handle; `None` outside the slice.
 fn slot(ledger: &Ledger<'static>, device: u64) -> Option<DeviceSlot> {
     let mut name = [0u8; 96];
-    // SAFETY: writes at most the length given, its zero included.
+    // SAFETY: NVML writes at most the given length, the local's, with its zero included.
     let result = unsafe { driver::nvmlDeviceGetUUID(device, name.as_mut_ptr().cast(), name.len() as u32) };
     let uuid = uuid::parse(&name).filter(|_| result == SUCCESS)?;
     let control = ledger.tenant().control;

@@ -1,4 +1,4 @@
-//! Processes: only the slice's, by the pids they know themselves by, with what each is charged.
+//! Processes: only the slice's, by their own pids, with the charge of each.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -11,7 +11,7 @@ use super::list::deliver;
 use super::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, VERSION_MISMATCH, slot};
 use crate::attach;
 
-/// What NVML writes where a process belongs to no MIG instance.
+/// NVML's value for a process that belongs to no MIG instance.
 const NO_INSTANCE: u32 = u32::MAX;
 
 /// `nvmlProcessInfo_v1_t`
@@ -56,7 +56,7 @@ impl DetailList {
     const COMPUTE: [u32; 2] = [0, 3];
 }
 
-/// A row of a process list.
+/// A row of a process list, in any of NVML's versions.
 pub(crate) trait Row {
     fn of(pid: u32, used: u64) -> Self;
 }
@@ -79,47 +79,48 @@ impl Row for Detail {
     }
 }
 
-/// The slice's processes that hold something of the device.
+/// Lists the slice's processes with memory on the device.
 pub(crate) unsafe fn compute_processes<R: Row>(
     real: unsafe extern "C" fn(u64, *mut u32, *mut R) -> c_int,
     device: u64,
     count: *mut u32,
     rows: *mut R,
 ) -> c_int {
-    // SAFETY: a count of zero asks only how many there are, and the count is a local; the program promises that its
-    // own, if not null, can be written, and that many rows.
+    // SAFETY: with a count of zero, a local, `real` only writes the number of rows; the program's own pointers are
+    // null or valid by the hook's contract, with as many rows as its count holds.
     unsafe {
         let asked = real(device, &mut 0, null_mut());
         answer(asked, device, count, rows, true)
     }
 }
 
-/// Graphics and MPS clients: a slice has none that it could know of.
+/// Lists graphics and MPS clients: always none, as a slice cannot know of any.
 pub(crate) unsafe fn other_processes<R: Row>(
     real: unsafe extern "C" fn(u64, *mut u32, *mut R) -> c_int,
     device: u64,
     count: *mut u32,
     rows: *mut R,
 ) -> c_int {
-    // SAFETY: as in `compute_processes`.
+    // SAFETY: as in `compute_processes`: the count is a local, and the program's pointers are valid by the hook's
+    // contract.
     unsafe {
         let asked = real(device, &mut 0, null_mut());
         answer(asked, device, count, rows, false)
     }
 }
 
-/// The same lists in one function, which is told by its argument which of them is wanted.
+/// Lists processes of the mode that the list names.
 pub(crate) unsafe fn detail_list(
     real: unsafe extern "C" fn(u64, *mut DetailList) -> c_int,
     device: u64,
     list: *mut DetailList,
 ) -> c_int {
-    // SAFETY: the program promises that `list` is null or a list of the version that it begins with.
+    // SAFETY: `list` is null or a list of the version in its first field, by the hook's contract.
     unsafe {
         if list.is_null() {
             return real(device, list);
         }
-        // What a later version looks like is not known, so that NVML could not be asked without telling too much.
+        // The layout of a later version is not known, and NVML's own list would show other slices' processes.
         if (*list).version != DetailList::VERSION {
             return VERSION_MISMATCH;
         }
@@ -130,19 +131,19 @@ pub(crate) unsafe fn detail_list(
     }
 }
 
-/// Answers with the slice's processes, or with none of them, once NVML has said that the question makes sense.
+/// Writes the slice's processes, or none of them, if NVML's own call succeeded.
 ///
 /// # Safety
-/// `count` must be null or valid, and `rows` null or as long as it says.
+/// `count` must be null or valid, and `rows` null or of as many rows as `count` holds.
 unsafe fn answer<R: Row>(asked: c_int, device: u64, count: *mut u32, rows: *mut R, some: bool) -> c_int {
     if !matches!(asked, SUCCESS | INSUFFICIENT_SIZE) {
         return asked;
     }
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-    // A device that is not the slice's is none.
+    // A device outside the slice is no device.
     let Some(slot) = slot(&ledger, device) else { return INVALID_ARGUMENT };
     let listed = holders(&ledger, slot).filter(|_| some);
-    // SAFETY: the caller's promise.
+    // SAFETY: both pointers are valid as `deliver` requires, by this function's contract.
     unsafe { deliver(listed.map(|(pid, used)| R::of(pid, used)), count, rows) }
 }
 
@@ -155,7 +156,7 @@ fn holders(ledger: &Ledger<'static>, device: DeviceSlot) -> impl Iterator<Item =
     })
 }
 
-/// The pid by which a process knows itself.
+/// Pid of a process in its own namespace.
 pub(super) fn visible_pid(identity: Identity) -> u32 {
     if identity.inner_pid == 0 { identity.pid } else { identity.inner_pid }
 }

@@ -1,4 +1,4 @@
-//! Which GPUs are near: only the slice's.
+//! Neighbouring GPUs in the topology: only the slice's.
 
 use core::ffi::c_int;
 
@@ -13,7 +13,7 @@ pub(crate) unsafe fn nearest(
     count: *mut u32,
     devices: *mut u64,
 ) -> c_int {
-    // SAFETY: the program's own call, with room of our own; the program promises what `keep` asks.
+    // SAFETY: `keep` passes memory of the shim's to `real`; `count` and `devices` are valid by the hook's contract.
     unsafe { keep(count, devices, |count, devices| real(device, level, count, devices)) }
 }
 
@@ -23,20 +23,22 @@ pub(crate) unsafe fn of_processor(
     count: *mut u32,
     devices: *mut u64,
 ) -> c_int {
-    // SAFETY: the program's own call, with room of our own; the program promises what `keep` asks.
+    // SAFETY: `keep` passes memory of the shim's to `real`; `count` and `devices` are valid by the hook's contract.
     unsafe { keep(count, devices, |count, devices| real(processor, count, devices)) }
 }
 
-/// Of the devices that NVML lists, the slice's. Who brings no array is told how many there are, and that is no
-/// error.
+/// The slice's devices among those that NVML lists.
+///
+/// A caller without an array receives their number, which is no error.
 ///
 /// # Safety
-/// `count` must be null or valid, `devices` null or as long as it says, and `ask` as [`listed`] wants it.
+/// `count` must be null or valid, `devices` null or of as many rows as `count` holds, and `ask` as [`listed`]
+/// requires.
 unsafe fn keep(count: *mut u32, devices: *mut u64, ask: impl FnMut(&mut u32, *mut u64) -> c_int) -> c_int {
     if count.is_null() {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `ask` and both pointers are valid as `listed` and `deliver` require, by this function's contract.
     unsafe {
         let listed = match listed(ask) {
             Ok(listed) => listed,

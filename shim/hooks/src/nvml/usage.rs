@@ -1,4 +1,4 @@
-//! What processes do, one by one: of what NVML lists, what the slice's own do, by the pids they know themselves by.
+//! Activity of single processes: the slice's rows, by their own pids, among those that NVML lists.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -31,7 +31,7 @@ pub(crate) struct Sample {
 pub(crate) struct LongSample {
     time_us: u64,
     pid: u32,
-    /// Multiprocessors, memory, encoder, decoder, JPEG decoder, optical flow.
+    /// Percent of multiprocessors, memory, encoder, decoder, JPEG decoder, optical flow.
     percent: [u32; 6],
 }
 
@@ -49,7 +49,7 @@ impl Samples {
     const VERSION: u32 = 1 << 24 | size_of::<Self>() as u32;
 }
 
-/// A session of an encoder or of a capture of the screen: its number, whose it is, and `N` words about it.
+/// A session of an encoder or of a screen capture: its number, its process, and `N` further words.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Session<const N: usize> {
@@ -63,10 +63,10 @@ pub(crate) type EncoderSession = Session<6>;
 /// `nvmlFBCSessionInfo_t`
 pub(crate) type CaptureSession = Session<10>;
 
-/// Something that NVML says of one process.
+/// A row of NVML about one process.
 trait OfProcess: Copy {
     fn pid(&self) -> u32;
-    /// The same, of a process that the program knows by another pid.
+    /// The row with the pid replaced by the program's.
     fn with(self, pid: u32) -> Self;
 }
 
@@ -104,7 +104,7 @@ pub(crate) unsafe fn process_utilization(
     count: *mut u32,
     since: u64,
 ) -> c_int {
-    // SAFETY: the program's own call, with room of our own; the program promises what `keep_samples` asks.
+    // SAFETY: `keep` passes memory of the shim's to `real`; `count` and `samples` are valid by the hook's contract.
     unsafe { keep_samples(device, count, samples, |count, rows| real(device, rows, count, since)) }
 }
 
@@ -113,8 +113,8 @@ pub(crate) unsafe fn processes_utilization(
     device: u64,
     samples: *mut Samples,
 ) -> c_int {
-    // SAFETY: the program promises that `samples` is null or a structure of the version that it begins with, and
-    // what `keep_samples` asks; NVML is given a structure and room of our own.
+    // SAFETY: `samples` is null or a structure of the version in its first field, by the hook's contract; NVML
+    // receives a structure and memory of the shim's.
     unsafe {
         if samples.is_null() {
             return real(device, samples);
@@ -132,18 +132,19 @@ pub(crate) unsafe fn processes_utilization(
     }
 }
 
-/// Samples of the slice's processes. Who brings no array is told how many there are; that there are none is an
-/// error, as with NVML.
+/// Lists samples of the slice's processes.
+///
+/// A caller without an array receives their number; an empty list is an error, as with NVML.
 ///
 /// # Safety
-/// As [`keep`] wants it.
+/// As for [`keep`].
 unsafe fn keep_samples<T: OfProcess>(
     device: u64,
     count: *mut u32,
     rows: *mut T,
     ask: impl FnMut(&mut u32, *mut T) -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ask` and both pointers are valid as `keep` requires, by this function's contract.
     unsafe {
         if rows.is_null() && !count.is_null() {
             *count = 0;
@@ -161,11 +162,11 @@ pub(crate) unsafe fn accounting_pids(
     count: *mut u32,
     pids: *mut u32,
 ) -> c_int {
-    // SAFETY: the program's own call, with room of our own; the program promises what `keep` asks.
+    // SAFETY: `keep` passes memory of the shim's to `real`; `count` and `pids` are valid by the hook's contract.
     unsafe { keep(device, count, pids, |count, rows| real(device, count, rows)) }
 }
 
-/// Only of processes that are in the slice now.
+/// Passes the call for processes of the slice only.
 pub(crate) unsafe fn accounting_stats(
     real: unsafe extern "C" fn(u64, u32, *mut c_void) -> c_int,
     device: u64,
@@ -174,17 +175,18 @@ pub(crate) unsafe fn accounting_stats(
 ) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
     if statistics.is_null() {
-        // SAFETY: NVML refuses a null pointer itself.
+        // SAFETY: NVML rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(device, pid, statistics) };
     }
     match members(&ledger).find(|member| visible_pid(*member) == pid) {
-        // SAFETY: the program's own call, with the pid by which NVML knows the process.
+        // SAFETY: the other arguments are valid by the hook's contract; the pid is a number by which NVML knows the
+        // process.
         Some(member) => unsafe { real(device, member.pid, statistics) },
         None => NOT_FOUND,
     }
 }
 
-/// The same, where the structure begins with the pid.
+/// Passes the call for processes of the slice only, where the structure begins with the pid.
 pub(crate) unsafe fn accounting_stats_v2(
     real: unsafe extern "C" fn(u64, *mut u32) -> c_int,
     device: u64,
@@ -192,11 +194,11 @@ pub(crate) unsafe fn accounting_stats_v2(
 ) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
     if statistics.is_null() {
-        // SAFETY: NVML refuses a null pointer itself.
+        // SAFETY: NVML rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(device, statistics) };
     }
-    // SAFETY: the program's own call, with the pid by which NVML knows the process until it has answered; the
-    // program promises that `statistics`, not null, is the structure.
+    // SAFETY: `statistics` is not null, and readable and writable by the hook's contract. It holds NVML's pid of the
+    // process until `real` returns.
     unsafe {
         let pid = *statistics;
         let Some(member) = members(&ledger).find(|member| visible_pid(*member) == pid) else {
@@ -209,15 +211,15 @@ pub(crate) unsafe fn accounting_stats_v2(
     }
 }
 
-/// Sessions of the slice's processes. Who brings no array is told how many there are, and that is no error.
+/// Lists sessions of the slice's processes. A caller without an array receives their number, which is no error.
 pub(crate) unsafe fn sessions<const N: usize>(
     real: unsafe extern "C" fn(u64, *mut u32, *mut Session<N>) -> c_int,
     device: u64,
     count: *mut u32,
     sessions: *mut Session<N>,
 ) -> c_int {
-    // SAFETY: the program's own call, with room of our own; the program promises what `keep` asks, and that `count`
-    // can be written if there is no array.
+    // SAFETY: `keep` passes memory of the shim's to `real`; `count` and the array are valid by the hook's contract,
+    // and `count` is writable if there is no array.
     unsafe {
         if sessions.is_null() && !count.is_null() {
             *count = 0;
@@ -229,7 +231,7 @@ pub(crate) unsafe fn sessions<const N: usize>(
     }
 }
 
-/// Only of processes that are in the slice now.
+/// Name of a process, of the slice's processes only.
 pub(crate) unsafe fn process_name(
     real: unsafe extern "C" fn(u32, *mut c_char, u32) -> c_int,
     pid: u32,
@@ -240,14 +242,14 @@ pub(crate) unsafe fn process_name(
     if !members(&ledger).any(|member| visible_pid(member) == pid) {
         return NOT_FOUND;
     }
-    // SAFETY: the program's own call.
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     unsafe { real(pid, name, length) }
 }
 
-/// Of what NVML lists about a device, what is of the slice's processes.
+/// Rows of the slice's processes among those that NVML lists for a device.
 ///
 /// # Safety
-/// `count` must be null or valid, `rows` null or as long as it says, and `ask` as [`listed`] wants it.
+/// `count` must be null or valid, `rows` null or of as many rows as `count` holds, and `ask` as [`listed`] requires.
 unsafe fn keep<T: OfProcess>(
     device: u64,
     count: *mut u32,
@@ -257,7 +259,7 @@ unsafe fn keep<T: OfProcess>(
     if count.is_null() {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `ask` is valid as `listed` requires, by this function's contract.
     let listed = match unsafe { listed(ask) } {
         Ok(listed) => listed,
         Err(error) => return error,
@@ -267,17 +269,17 @@ unsafe fn keep<T: OfProcess>(
         return INVALID_ARGUMENT;
     }
     let own = |row: &T| member(members(&ledger), row.pid()).map(|pid| row.with(pid));
-    // SAFETY: the caller's promise.
+    // SAFETY: both pointers are valid as `deliver` requires, by this function's contract.
     unsafe { deliver(listed.iter().filter_map(own), count, rows) }
 }
 
-/// The slice's processes.
+/// Identities of the slice's attached processes.
 fn members(ledger: &Ledger<'static>) -> impl Iterator<Item = Identity> + use<> {
     let control = ledger.tenant().control;
     (0..control.slots_high()).filter_map(Slot::new).filter_map(move |slot| control.identity(slot))
 }
 
-/// The pid by which the slice knows the process that NVML calls `pid`.
+/// The program's pid of the process that has `pid` in NVML.
 fn member(mut members: impl Iterator<Item = Identity>, pid: u32) -> Option<u32> {
     members.find(|identity| identity.pid == pid).map(visible_pid)
 }
