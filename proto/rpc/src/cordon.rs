@@ -85,7 +85,7 @@ mod tests {
     use tranche_domain::id::GpuUuid;
 
     #[test]
-    fn what_is_cordoned_and_who_remains_survive_the_wire() {
+    fn cordons_and_remaining_slices_survive_the_wire() {
         let reason = Some("fan".parse().unwrap());
         let cordon = Cordon { by_uid: 7, since_unix_ms: 5, reason, told: "cordoned by a".into() };
         let uuid = GpuUuid::from_bytes([3; 16]);

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_begins_ungoverned_and_each_change_has_its_turn() {
+    fn new_lease_is_ungoverned_and_each_change_numbered() {
         let words = zeroed(WORDS);
         let writer = ControlWriter::init(&words, 7, 1).unwrap();
         assert_eq!(writer.reader().lease(), Lease::UNGOVERNED);

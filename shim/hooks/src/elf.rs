@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_defines_are_not_found() {
+    fn undefined_names_are_not_found() {
         assert_eq!(search(|object| object.function(c"no_such_function_anywhere")), None);
     }
 

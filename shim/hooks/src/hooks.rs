@@ -410,7 +410,7 @@ impl Hook {
         base(name) == name && Self::all().any(|hook| base(hook.name()) == name)
     }
 
-    /// True if this names a form of a governed function that has no hook, such as one newer than this release.
+    /// True for a form of a governed function without a hook, such as one newer than this release.
     pub(crate) fn is_unknown_form(name: &CStr) -> bool {
         let name_bytes = name.to_bytes();
         // Some NVML forms end in a letter instead of a number.

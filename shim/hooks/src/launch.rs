@@ -238,7 +238,7 @@ struct One<'a, F> {
 }
 
 impl<F: Fn() -> c_int> Launch for One<'_, F> {
-    /// Where no capture has begun, no stream is queried.
+    /// No stream is queried before the first capture has begun.
     fn is_captured(&self) -> bool {
         CAPTURES.load(Relaxed) > 0 && self.stream.is_some_and(Stream::is_captured)
     }

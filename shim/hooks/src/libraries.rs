@@ -23,7 +23,7 @@ pub(crate) enum Library {
     Nvml,
 }
 
-/// Last known place of each library: its load address, then its dynamic section, which is null until known.
+/// Last known place of each library: load address, then dynamic section, which is null until known.
 static PLACES: [(AtomicUsize, AtomicPtr<c_void>); 2] =
     [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 2];
 
@@ -184,7 +184,7 @@ pub(crate) fn provider(symbol: &Symbol, found: *mut c_void) -> Provider {
 
 type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut c_void, c_int) -> c_int;
 
-/// Tests the SONAME of the object that holds an address, in any namespace; false where libc cannot find it.
+/// Tests the SONAME of the object around an address, in any namespace; false where libc finds none.
 fn soname_of(address: *const c_void, test: impl Fn(&CStr) -> bool) -> bool {
     const RTLD_DL_LINKMAP: c_int = 2;
     let Some(function) = crate::lookup::in_libc(c"dladdr1") else { return false };

@@ -93,7 +93,7 @@ unsafe fn filter(
     match name.to_bytes() {
         // These functions are in libc, so the caller does not matter; a request for one version of them finds libc's
         // even though the hooks come first.
-        b"dlsym" | b"dlvsym" => own_door(find()).map_or(pass, give),
+        b"dlsym" | b"dlvsym" => own_lookup(find()).map_or(pass, give),
         // Looked up under a name that no library has, so that `dlerror` has an error to report.
         [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] if Hook::is_unknown_form(name) => {
             ask(UNKNOWN_FORM.as_ptr());
@@ -131,7 +131,7 @@ fn replace(hook: Hook, found: *mut c_void) -> Option<*mut c_void> {
 }
 
 /// The hook for one of libc's own look-up functions.
-fn own_door(found: *mut c_void) -> Option<*mut c_void> {
+fn own_lookup(found: *mut c_void) -> Option<*mut c_void> {
     if found.is_null() {
         return None;
     }
@@ -251,8 +251,9 @@ mod tests {
     use std::string::{String, ToString};
     use std::vec::Vec;
 
-    /// A driver whose functions lie where the test puts them, with its table of forms: base name, version, flags,
-    /// symbol.
+    /// A driver whose functions lie where the test puts them, with its table of forms.
+    ///
+    /// A form is base name, version, flags and symbol.
     struct Driver {
         rows: Vec<(String, c_int, u64, String)>,
         /// True if its results are its exported addresses.

@@ -116,7 +116,7 @@ fn all_known(root: Root) -> impl Iterator<Item = impl Fn(Known) -> &'static Atom
         .map(move |at| move |known| &root.marks()[FIRST_CONTEXT + at * CONTEXT_WORDS + known as usize])
 }
 
-/// Enters the current context, with a mapping of the record's page of its own if the driver registers one.
+/// Enters the current context, with a mapping of the record's page if the driver registers one.
 #[cold]
 fn give_page(inside: &Inside, context: u64) -> Option<u64> {
     let _turn = turn(inside.root)?;

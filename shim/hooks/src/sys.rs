@@ -385,7 +385,7 @@ pub(crate) fn sleep_ns(nanoseconds: u64) {
     let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
 }
 
-/// Sleeps while the lower half of a shared word is `seen`, until a wakeup or for `nanoseconds`, below a second.
+/// Sleeps while the lower half of a shared word is `seen`, at most for `nanoseconds`, below a second.
 pub(crate) fn wait_while(word: &AtomicU64, seen: u32, nanoseconds: u64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.min(999_999_999) as i64 };
     let address = core::ptr::from_ref(word) as c_long;

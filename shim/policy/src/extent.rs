@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn large_requests_take_whole_blocks_and_empty_ones_nothing() {
+    fn large_requests_take_blocks_and_empty_ones_nothing() {
         assert_eq!(Extent::plain(0).map(Extent::worst), Some(Units::ZERO));
         assert_eq!(Extent::plain(1).map(Extent::worst), Some(BLOCK));
         assert_eq!(Extent::plain(BLOCK_BYTES).map(Extent::worst), Some(BLOCK));

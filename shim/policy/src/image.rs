@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn a_module_takes_at_least_a_block_and_absurd_ones_nothing_small() {
+    fn module_takes_a_block_and_malformed_has_no_bound() {
         assert_eq!(ImageSize::of(b"").units(), Some(BLOCK));
         let absurd = b".global .b8 x[99999999999999999999999];";
         assert_eq!(ImageSize::of(absurd).units(), None);
     }
 
     #[test]
-    fn code_that_is_loaded_lazily_is_a_block_at_first_and_the_rest_later() {
+    fn lazily_loaded_code_takes_one_block_at_first() {
         let size = ImageSize { code: 5 << 20, large: 4 << 20, ..ImageSize::default() };
         assert_eq!((size.units(), size.later()), (Units::covering(10 << 20), Some(Units::ZERO)));
         let lazy = size.lazily();

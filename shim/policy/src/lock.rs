@@ -111,7 +111,7 @@ mod tests {
     static WAITED: AtomicU64 = AtomicU64::new(0);
 
     #[test]
-    fn waiting_thread_pauses_with_a_growing_count_until_the_lock_is_free() {
+    fn waiting_thread_pauses_with_growing_counts() {
         static WORD: AtomicU64 = AtomicU64::new(0);
         let lock = Lock::at(&WORD, |before| {
             let expected = WAITED.fetch_add(1, Relaxed);

@@ -101,19 +101,19 @@ mod tests {
     }
 
     #[test]
-    fn without_the_variable_the_whole_slice_is_there_in_its_order() {
+    fn absent_variable_selects_all_devices_in_order() {
         assert_eq!(Visible::of(None, &[B, A]).uuids(), [B, A]);
     }
 
     #[test]
-    fn indices_are_those_of_the_slice_and_the_list_says_the_order() {
+    fn indices_count_slice_devices_in_list_order() {
         assert_eq!(seen("2,0"), [C, A]);
         assert_eq!(seen(" 1 , +2"), [B, C]);
         assert_eq!(seen("1gpu,2nd"), [B, C]);
     }
 
     #[test]
-    fn as_much_of_a_uuid_as_is_one_devices_own_names_it() {
+    fn unique_uuid_prefix_names_its_device() {
         let whole = "GPU-abababab-abab-abab-abab-abababababab";
         assert_eq!(seen(whole), [B]);
         assert_eq!(seen("GPU-c,GPU-aa"), [C, A]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_entry_that_names_no_device_of_the_slice_ends_the_list() {
+    fn first_unknown_device_ends_the_list() {
         assert_eq!(seen("1,-1,0"), [B]);
         assert_eq!(seen("1,3,0"), [B]);
         assert_eq!(seen("1,99999999999999999999999,0"), [B]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_names_the_devices_in_full_and_ends_with_a_zero() {
+    fn entry_holds_full_names_and_final_zero() {
         let text = |visible: Visible| {
             let entry = visible.entry();
             String::from(CStr::from_bytes_until_nul(&entry).unwrap().to_str().unwrap())

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_left_alone_has_a_reason_and_no_reason_stands_for_nothing() {
+    fn untouched_names_have_reasons_and_reasons_have_names() {
         let used: BTreeSet<_> = all().iter().filter_map(|row| key(row.class)).collect();
         let known: BTreeSet<_> = reasons().map(|(key, _)| key).collect();
         assert_eq!(used, known);
@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_holds_all_that_the_drivers_of_its_sources_export() {
+    fn table_holds_every_export_of_its_sources() {
         // The counts of `nm -D` for 550.163.01, and the header's newer names.
         assert!(cuda().count() >= 656 + 82, "{}", cuda().count());
         assert!(nvml().count() >= 350, "{}", nvml().count());
     }
 
     #[test]
-    fn whatever_the_driver_answers_is_in_the_table() {
+    fn results_of_look_up_are_in_the_table() {
         let names: BTreeSet<_> = cuda().map(|row| row.name).collect();
         for version in versions() {
             assert!(names.contains(version.symbol), "{version:?}");

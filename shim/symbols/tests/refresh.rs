@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[test]
-fn names_that_the_table_does_not_know_are_entered_as_unclassified() {
+fn unknown_names_are_appended_as_unclassified() {
     let folder = tempfile::tempdir().unwrap();
     let [source, library, table] =
         ["driver.c", "libcuda.so.1", "table.tsv"].map(|name| folder.path().join(name));
@@ -22,7 +22,7 @@ fn names_that_the_table_does_not_know_are_entered_as_unclassified() {
 }
 
 #[test]
-fn what_is_no_library_is_refused_and_changes_nothing() {
+fn invalid_library_is_refused_without_a_change() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.tsv");
     fs::write(&table, "cuInit\tgoverned\n").unwrap();
@@ -39,7 +39,7 @@ fn program() -> PathBuf {
 }
 
 #[test]
-fn enumerators_that_the_table_does_not_know_are_entered() {
+fn unknown_enumerators_are_appended() {
     let folder = tempfile::tempdir().unwrap();
     let [header, table] = ["cuda.h", "table.tsv"].map(|name| folder.path().join(name));
     let declared = "typedef enum CUold_enum {\n CU_OLD_A = 1,\n CU_OLD_B = 0x2,\n CU_OLD_MAX = 0x7F\n} CUold;\n\

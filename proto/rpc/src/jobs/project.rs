@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_has_a_quota_and_a_change_changes_something() {
+    fn project_needs_quota_and_change_needs_a_field() {
         let bare = |name: &str| v1::CreateProjectRequest { name: name.into(), ..Default::default() };
         let wish = ProjectWish::try_from(bare("a")).unwrap();
         assert_eq!(wish.project(), Err(BadMessage::NoQuota));

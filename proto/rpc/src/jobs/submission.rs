@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_reason() {
+    fn malformed_submission_is_refused_with_a_reason() {
         type Spoil = fn(&mut v1::SubmitJobRequest);
         let cases: [(Spoil, &str); 9] = [
             (|wire| wire.command.clear(), "after --"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_a_meaning() {
+    fn omitted_fields_have_defaults() {
         let mut wire = v1::SubmitJobRequest::from(submission());
         (wire.parallelism, wire.completions, wire.grace_ms) = (3, 0, None);
         let read = Submission::try_from(wire).unwrap();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_a_later_version_is_no_other_state() {
+    fn unknown_state_is_refused() {
         let wire = v1::JobView { project: "a".into(), name: "j".into(), state: 77, ..Default::default() };
         assert_eq!(JobView::try_from(wire), Err(BadMessage::JobState(77)));
     }

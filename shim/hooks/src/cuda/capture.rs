@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn capture_ends_with_its_call_or_its_stream_or_its_context() {
+    fn capture_ends_with_call_stream_or_context() {
         // SAFETY: the functions take any stream and write nothing.
         unsafe {
             begin(begins, 0x1000);

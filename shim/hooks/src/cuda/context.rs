@@ -51,7 +51,7 @@ pub(crate) unsafe fn retain(
         // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(context, device) };
     }
-    // SAFETY: the program's own call; `context` is not null and the program promises that it can be written.
+    // SAFETY: the arguments pass to `real` unchanged; `context` is not null, and is read after its success.
     code(retained(device, || checked(unsafe { real(context, device) }).map(|()| unsafe { *context })))
 }
 

@@ -66,7 +66,7 @@ fn shown(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int>
 }
 
 pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, count: *mut c_int) -> c_int {
-    // SAFETY: the program's own call; it promises that `count` is null or can be written.
+    // SAFETY: the arguments pass to `real` unchanged; `count` is null or writable by the hook's contract.
     unsafe {
         let result = real(count);
         if result != SUCCESS || count.is_null() {
@@ -108,7 +108,7 @@ pub(crate) unsafe fn by_bus_id(
         return unsafe { real(device, id) };
     }
     let mut found = 0;
-    // SAFETY: the program's own call with a local for the answer; `device` is not null.
+    // SAFETY: `real` writes to a local; `device` is not null, and writable by the hook's contract.
     unsafe {
         code(checked(real(&mut found, id)).and_then(|()| {
             let ledger = ledger()?;
@@ -129,7 +129,7 @@ pub(crate) unsafe fn total_memory<W: Width>(
         return unsafe { real(bytes, device) };
     }
     let mut whole = W::ZERO;
-    // SAFETY: the program's own call with a local for the answer; `bytes` is not null.
+    // SAFETY: `real` writes to a local; `bytes` is not null, and writable by the hook's contract.
     unsafe {
         code(checked(real(&mut whole, device)).and_then(|()| {
             let ledger = ledger()?;

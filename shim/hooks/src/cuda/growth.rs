@@ -56,7 +56,9 @@ pub(crate) fn step(device: DeviceSlot) -> u64 {
     }
 }
 
-/// Measures the step of pools on a device unless it is known, in the context of `stream` or the current.
+/// Measures the step of pools on a device unless it is known.
+///
+/// In the context of `stream`, or else in the current one.
 pub(crate) fn learn(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
     if STEPS[device.index()].load(Relaxed) == 0 {
         measure(ledger, device, stream);

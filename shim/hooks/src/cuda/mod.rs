@@ -184,7 +184,7 @@ pub(crate) fn refused(ledger: &Ledger<'static>) -> c_int {
     OUT_OF_MEMORY
 }
 
-/// Sizes and pointers: 32 bits wide in the oldest versions of some functions, else 64; hooks are generic over both.
+/// Sizes and pointers: 32 bits wide in the oldest versions of some functions, else 64.
 pub(crate) trait Width: Copy {
     /// The value in 64 bits.
     fn wide(self) -> u64;

@@ -76,7 +76,7 @@ pub(crate) fn is_used() -> bool {
     USED.load(Relaxed)
 }
 
-/// Makes pools free unused memory, as the driver does before it is out of memory; true if there are pools.
+/// Makes pools free unused memory, as the driver does when it runs out; true if there are pools.
 pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
@@ -223,7 +223,7 @@ fn place_of(ledger: &Ledger<'static>, pool: u64) -> PoolPlace {
     })
 }
 
-/// The slice's device of a pool that another process made; the current one where the driver does not report it.
+/// The slice's device of another process's pool; the current one where the driver does not report it.
 pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlot, c_int> {
     if let Some(device) = placement::only(ledger) {
         return Ok(device);

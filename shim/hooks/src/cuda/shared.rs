@@ -79,7 +79,7 @@ pub(crate) unsafe fn export_physical(
     kind: c_int,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the program's own call; for this kind the driver has written a descriptor's number.
+    // SAFETY: the arguments pass to `real` unchanged; for this kind its success has written a descriptor's number.
     unsafe {
         let result = real(out, handle, kind, flags);
         if result != SUCCESS || !is_descriptor(kind) {
@@ -240,7 +240,7 @@ pub(crate) unsafe fn import_physical(
     }))
 }
 
-/// The slice's device of the memory behind a handle that was just imported; `None` for memory of the host.
+/// The slice's device of an imported handle's memory; `None` for memory of the host.
 ///
 /// Where the driver does not report it, the slice's only device or the current one.
 fn device_behind(ledger: &Ledger<'static>, handle: u64) -> Result<Option<DeviceSlot>, c_int> {

@@ -96,7 +96,7 @@ const fn route(from: u32, to: u32) -> Route {
     }
 }
 
-/// The functions with a stream, each once for the legacy stream 0 and once for the calling thread's own.
+/// The functions with a stream, once for the legacy stream 0 and once for the calling thread's own.
 ///
 /// The kind of a transfer is determined only where it counts.
 macro_rules! transfers {
@@ -145,7 +145,7 @@ transfers! {
     solids_v1[] (count: usize, list: *const Part, failed: *mut usize, flags: u64) is parts(count, list);
 }
 
-/// The functions without a stream, each once for the legacy stream and once for the calling thread's own.
+/// The functions without a stream, once for the legacy stream and once for the calling thread's own.
 ///
 /// Only transfers with both ends on devices count.
 macro_rules! streamless {

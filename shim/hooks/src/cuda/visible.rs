@@ -1,4 +1,4 @@
-//! `CUDA_VISIBLE_DEVICES` during `cuInit`: the program's text about its slice's devices, translated to the node's.
+//! `CUDA_VISIBLE_DEVICES` during `cuInit`: the program's text, translated to the node's devices.
 //!
 //! The driver reads the variable once, in `cuInit`, and takes an index for one of the node. So for the length of that
 //! call the variable names by UUID the devices that the program's own text selects of the slice, and then it is the

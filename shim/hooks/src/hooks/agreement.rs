@@ -27,7 +27,7 @@ fn assert_agree(hooks: &BTreeSet<&str>, table: impl Iterator<Item = tranche_symb
 }
 
 #[test]
-fn every_function_that_the_table_promises_is_hooked_and_no_other() {
+fn hooked_functions_are_those_of_the_table() {
     assert_agree(&hooked(Library::Cuda), tranche_symbols::cuda());
     assert_agree(&hooked(Library::Nvml), tranche_symbols::nvml());
 }
@@ -51,7 +51,7 @@ fn request_means_the_function_that_the_driver_answers() {
 }
 
 #[test]
-fn a_name_without_its_variant_is_the_same_here_as_in_the_table() {
+fn base_names_agree_with_the_table() {
     for hook in Hook::all() {
         let name = hook.symbol().name.to_str().expect("C identifiers are ASCII");
         let here = String::from_utf8_lossy(base(name.as_bytes())).into_owned();
@@ -60,7 +60,7 @@ fn a_name_without_its_variant_is_the_same_here_as_in_the_table() {
 }
 
 #[test]
-fn no_version_in_the_table_is_newer_than_the_hooks_know() {
+fn hooks_know_every_version_of_the_table() {
     let newest = tranche_symbols::versions().map(|version| version.since).max();
     assert!(newest.is_some_and(|newest| newest <= KNOWN_VERSION.unsigned_abs()), "{newest:?}");
 }

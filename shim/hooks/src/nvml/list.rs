@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_does_not_fit_says_how_long_it_is() {
+    fn list_beyond_room_returns_its_length() {
         let mut rows = [0; 2];
         let mut count = 1;
         // SAFETY: the count holds one row, and the array has two.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_no_array_is_told_how_long_it_must_be() {
+    fn absent_array_returns_required_length() {
         // SAFETY: the array is null, so nothing is written but the count, a local.
         let asked = |count: *mut u32, row: Option<u8>| unsafe { deliver(row.into_iter(), count, null_mut()) };
         let mut count = 0;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_nvml_lists_is_looked_at_however_many_come_meanwhile() {
+    fn listing_includes_processes_that_begin_meanwhile() {
         for (first, most) in [(0, 0), (1, 1), (3, 5), (1000, 1007)] {
             // SAFETY: the fake writes at most as many rows as there is room for.
             let listed = unsafe { listed(node(first, most)) }.map(|listed| listed.to_vec());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nvml_refuses_is_refused_in_its_words() {
+    fn error_of_nvml_passes_unchanged() {
         // SAFETY: this closure writes to neither of its pointers.
         assert_eq!(unsafe { listed::<u32>(|_, _| NOT_FOUND) }.err(), Some(NOT_FOUND));
         // SAFETY: this closure writes to neither of its pointers.

@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_known_by_the_pid_that_it_has_where_it_lives() {
+    fn process_is_matched_by_its_namespace_pid() {
         let outside = Identity { pid: 500, start_time: 1, inner_pid: 0 };
         let inside = Identity { pid: 501, start_time: 1, inner_pid: 7 };
         let known = |pid| member([outside, inside].into_iter(), pid);

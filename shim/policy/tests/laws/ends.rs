@@ -1,4 +1,4 @@
-//! The laws of contexts that end while other threads allocate, and of what the driver keeps in each context.
+//! Laws of contexts that end while other threads allocate, and of charges in each context.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ const CAP: u64 = 64 * MIB;
 /// A device with a primary context that any thread makes, ends and allocates in.
 struct Driver {
     state: Mutex<State>,
-    /// Whether a primary context that is made again has the name that it had before.
+    /// True if a primary context that is made again has its earlier handle.
     same_name: bool,
     slice: Slice,
 }
@@ -30,12 +30,12 @@ struct State {
     made: u64,
     next: u64,
     allocations: BTreeMap<u64, u64>,
-    /// A pool, which outlives contexts, with its allocations and what it keeps.
+    /// A pool, which outlives contexts, with its allocations and the memory that it keeps.
     streamed: BTreeMap<u64, u64>,
     kept: u64,
 }
 
-/// The driver's errors.
+/// Errors of this fake driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Invalid;
 
@@ -110,7 +110,7 @@ impl Driver {
         });
     }
 
-    /// Addresses are used again, lowest first, so that one that was freed soon is another's.
+    /// Allocates. Freed addresses are reused, lowest first, so that a freed one soon belongs to another allocation.
     fn allocate(&self, thread: u64, context: u64, bytes: u64) -> Option<u64> {
         let (ledger, daemon) = (self.ledger(), self.slice.daemon());
         let call = ledger.begin_call(thread, context, &daemon).unwrap();
@@ -134,7 +134,7 @@ impl Driver {
         made
     }
 
-    /// From the pool, by work of a context: what is refused can be undone only while that is there.
+    /// Allocates from the pool by work of a context: a refusal can be undone only while that exists.
     fn stream(&self, thread: u64, context: u64, bytes: u64) -> Option<u64> {
         let (ledger, daemon) = (self.ledger(), self.slice.daemon());
         let call = ledger.begin_call(thread, context, &daemon).unwrap();
@@ -192,7 +192,7 @@ impl PoolUse for Driver {
 }
 
 #[test]
-fn reset_while_threads_use_streams_leaves_charged_what_the_pool_keeps() {
+fn reset_beside_streams_keeps_pool_memory_charged() {
     let driver = &Driver::new(true);
     let (taken, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     beside_resets(driver, 1.5, |thread, round, context| {
@@ -217,7 +217,9 @@ fn reset_while_threads_use_streams_leaves_charged_what_the_pool_keeps() {
     assert_eq!(driver.slice.used(), 0, "nothing is on the device");
 }
 
-/// Four threads that retain the context and then work, by their numbers and rounds, beside one that resets.
+/// Runs four threads that retain the context and then work, beside one that resets it.
+///
+/// Their work receives the thread's number and the round.
 fn beside_resets(driver: &Driver, seconds: f64, work: impl Fn(u64, usize, u64) + Sync) {
     let (over, work) = (&AtomicBool::new(false), &work);
     std::thread::scope(|scope| {
@@ -267,12 +269,12 @@ fn reset_while_threads_allocate_leaves_nothing_charged() {
 }
 
 #[test]
-fn reset_of_a_context_that_keeps_its_name_leaves_nothing_charged() {
+fn reset_with_same_handle_leaves_no_charge() {
     contend(true, 1.5);
 }
 
 #[test]
-fn end_of_a_context_waits_for_calls_in_it_and_no_others() {
+fn end_of_context_waits_for_its_calls_only() {
     let slice = Slice::of(CAP, Units::within(CONTEXT_BYTES));
     let ledger = slice.ledger();
     for context in [77, 78] {
@@ -303,7 +305,7 @@ fn end_by_the_thread_that_calls_does_not_wait() {
     assert_eq!(slice.used(), 0);
 }
 
-/// A clock that moves by itself, so that patience ends at once.
+/// A clock that advances by itself, so that patience ends at once.
 struct Hasty<'a>(&'a Slice, AtomicU64);
 
 impl Daemon for Hasty<'_> {
@@ -319,7 +321,7 @@ impl Daemon for Hasty<'_> {
 }
 
 #[test]
-fn call_that_never_returns_delays_an_end_and_keeps_the_reserve() {
+fn stuck_call_delays_end_and_keeps_reserve() {
     let slice = Slice::of(CAP, Units::within(CONTEXT_BYTES));
     let (ledger, hasty) = (slice.ledger(), Hasty(&slice, AtomicU64::new(0)));
     ledger.reserve_context(device(), &hasty).unwrap();
@@ -333,7 +335,7 @@ fn call_that_never_returns_delays_an_end_and_keeps_the_reserve() {
 }
 
 const LIBRARY: ImageSize = ImageSize { code: 100, small: 0, large: 4 * MIB, deferred: 0 };
-/// What it takes in a context, and in the first of a device, whose reserve covers small code.
+/// Cost in a context in bytes, and in the first of a device, whose reserve covers small code.
 const COPY: u64 = 4 * MIB + BLOCK_BYTES;
 const FIRST_COPY: u64 = 4 * MIB;
 
@@ -368,12 +370,12 @@ fn library_is_charged_in_each_context_present_and_future() {
     assert_eq!(slice.used(), 0);
 }
 
-/// The same with code beyond a block, which the driver loads when a function of it is needed.
+/// The image with code beyond a block, which the driver loads when a function of it is needed.
 const LAZY: ImageSize = ImageSize { code: 0, deferred: 6 * MIB, ..LIBRARY };
 const REST: u64 = 4 * MIB;
 
 #[test]
-fn code_of_a_lazily_loaded_library_is_charged_once_it_is_needed_in_each_context() {
+fn needed_lazy_library_code_is_charged_per_context() {
     let slice = Slice::of(CAP, Units::within(CONTEXT_BYTES));
     let (ledger, daemon) = (slice.ledger(), slice.daemon());
     create(&slice, 77).unwrap();
@@ -392,7 +394,7 @@ fn code_of_a_lazily_loaded_library_is_charged_once_it_is_needed_in_each_context(
 }
 
 #[test]
-fn code_that_is_needed_and_does_not_fit_is_refused_and_can_be_had_later() {
+fn needed_code_beyond_cap_is_refused_until_room() {
     let slice = Slice::of(30 * MIB, Units::within(CONTEXT_BYTES));
     let (ledger, daemon) = (slice.ledger(), slice.daemon());
     create(&slice, 77).unwrap();
@@ -419,7 +421,7 @@ fn code_that_is_needed_and_does_not_fit_is_refused_and_can_be_had_later() {
 }
 
 #[test]
-fn code_needed_while_contexts_come_and_libraries_go_is_charged_exactly() {
+fn needed_code_is_charged_exactly_under_concurrency() {
     for _ in 0..200 {
         let slice = &Slice::of(1 << 36, Units::within(CONTEXT_BYTES));
         let ok = || Ok::<_, i32>(());
@@ -470,7 +472,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn libraries_and_contexts_in_any_order_are_charged_in_full(
+    fn libraries_and_contexts_are_charged_in_any_order(
         steps in proptest::collection::vec((0u8..5, 0u64..4), 1..60)
     ) {
         let slice = Slice::of(1 << 36, Units::within(CONTEXT_BYTES));
@@ -509,7 +511,7 @@ proptest! {
 }
 
 #[test]
-fn libraries_loaded_while_contexts_are_made_are_charged_in_all_of_them() {
+fn libraries_loaded_beside_new_contexts_are_charged_everywhere() {
     for _ in 0..300 {
         let slice = Slice::of(1 << 36, Units::within(CONTEXT_BYTES));
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Pools that grow in steps, and pools whose memory any device may hold, against a driver of the test's own.
+//! Pools that grow in steps, and pools of any device, against a fake driver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use crate::slice::{Slice, device};
 const MIB: u64 = 1 << 20;
 const POOL: u64 = 5;
 
-/// A pool that grows in whole steps by as little as it can, and lets go of whole steps when it is trimmed.
+/// A pool that grows by the fewest whole steps, and frees whole steps when it is trimmed.
 struct Stepping {
     step: u64,
-    /// What the shim takes the step for.
+    /// Step that the shim takes for the pool's.
     known: Cell<u64>,
     held: RefCell<BTreeMap<u64, u64>>,
     kept: Cell<u64>,
-    /// The most that it ever kept.
+    /// Most memory that it ever kept.
     most: Cell<u64>,
-    /// Whether each allocation fails after the pool has grown for it.
+    /// Makes each allocation fail after the pool has grown for it.
     failing: Cell<bool>,
     calls: Cell<u64>,
 }
@@ -103,7 +103,7 @@ fn growth_that_would_not_fit_never_reaches_the_driver() {
 }
 
 #[test]
-fn what_a_pool_did_not_grow_goes_back_at_once() {
+fn unused_reservation_of_growth_is_released() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, driver) = (slice.ledger(), Stepping::by(2 * MIB, 32 * MIB));
     allocate(&ledger, &slice, &driver, 2 * MIB).unwrap();
@@ -111,7 +111,7 @@ fn what_a_pool_did_not_grow_goes_back_at_once() {
 }
 
 #[test]
-fn growth_of_a_failed_call_is_charged_until_it_is_trimmed() {
+fn growth_of_failed_call_is_charged_until_trim() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, driver) = (slice.ledger(), Stepping::by(32 * MIB, 32 * MIB));
     driver.failing.set(true);
@@ -132,12 +132,12 @@ fn step_larger_than_known_is_learned_and_undone() {
 }
 
 #[test]
-fn calls_under_way_in_one_pool_pay_for_themselves_and_not_for_each_other() {
+fn concurrent_calls_pay_for_their_own_growth() {
     let slice = Slice::of(8 * MIB, Units::ZERO);
     let (ledger, driver) = (slice.ledger(), Stepping::by(2 * MIB, 2 * MIB));
     let claim = Claim { device: device(), extent: Extent::blocks(4 * MIB).unwrap(), owner: Owner::NOBODY };
     let other = Cell::new(None);
-    // The pool has grown for the first call when the second comes, and all of the slice is reserved by the two.
+    // The pool has grown for the first call when the second begins, and all of the slice is reserved by the two.
     let first = || {
         let first = driver.allocate(4 * MIB);
         other.set(Some(allocate(&slice.ledger(), &slice, &driver, 4 * MIB)));
@@ -161,13 +161,13 @@ fn growth_that_cannot_be_undone_stays_charged() {
     assert_eq!(slice.used(), 0);
 }
 
-/// Two devices that may both come to hold what a pool keeps.
+/// Charges of the two devices on which a pool's memory may lie.
 fn both(slice: &Slice) -> [u64; 2] {
     [0, 1].map(|index| slice.used_on(index))
 }
 
 #[test]
-fn memory_that_may_lie_anywhere_is_charged_on_each_device() {
+fn memory_of_any_device_is_charged_on_each() {
     let slice = Slice::on(2, 64 * MIB, Units::ZERO);
     let (ledger, driver) = (slice.ledger(), Stepping::by(2 * MIB, 2 * MIB));
     ledger.pool_made(POOL, PoolPlace::Anywhere);
@@ -224,7 +224,7 @@ fn pool_seen_again_keeps_its_place_and_charge() {
 }
 
 proptest! {
-    /// Whatever the step is, once it is known the driver never keeps more than is charged, nor than the cap.
+    /// Once a step is known, the driver never keeps more than the charge, nor more than the cap.
     #[test]
     fn known_steps_keep_every_pool_within_its_charge(
         step in 1u64..24,

@@ -10,13 +10,13 @@ const POOL: u64 = 5;
 struct Piece {
     pointer: u64,
     bytes: u64,
-    /// In use by the program.
+    /// In use by the program that allocated it.
     live: bool,
-    /// Kept by the pool.
+    /// Kept by the pool after a free.
     kept: bool,
-    /// By which key it was exported last.
+    /// Share key of its last export.
     key: Option<ShareKey>,
-    /// By which key the other process has it open.
+    /// Share key under which the other process has it open.
     opened: Option<ShareKey>,
 }
 
@@ -31,7 +31,7 @@ impl Lender<'_> {
         Some(self.pieces.borrow().iter().filter(|piece| piece.kept).map(|piece| piece.bytes).sum())
     }
 
-    /// What the device counts.
+    /// Memory in use on the device, each piece counted once.
     fn held(&self) -> u64 {
         let held = |piece: &&Piece| piece.kept || piece.opened.is_some();
         self.pieces.borrow().iter().filter(held).map(|piece| piece.bytes).sum()
@@ -116,7 +116,7 @@ fn lender(slice: &Slice) -> Lender<'_> {
 }
 
 #[test]
-fn what_two_processes_have_of_a_pool_is_charged_once() {
+fn pool_memory_of_two_processes_is_charged_once() {
     let slice = Slice::of(128 * MIB, Units::ZERO);
     let lender = lender(&slice);
     lender.allocate(40 * MIB, false);
@@ -135,7 +135,7 @@ fn what_two_processes_have_of_a_pool_is_charged_once() {
 }
 
 #[test]
-fn what_the_other_has_stays_charged_when_the_pool_lets_go_or_dies() {
+fn imported_memory_outlives_trim_and_end_of_pool() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let lender = lender(&slice);
     for at in 0..2 {
@@ -155,7 +155,7 @@ fn what_the_other_has_stays_charged_when_the_pool_lets_go_or_dies() {
 }
 
 #[test]
-fn a_piece_that_is_used_again_and_exported_anew_is_charged_once() {
+fn reused_and_reexported_memory_is_charged_once() {
     let slice = Slice::of(128 * MIB, Units::ZERO);
     let lender = lender(&slice);
     for round in 0..20 {
@@ -172,7 +172,7 @@ fn a_piece_that_is_used_again_and_exported_anew_is_charged_once() {
 }
 
 #[test]
-fn a_destroyed_pool_leaves_what_others_have_of_it() {
+fn destroyed_pool_leaves_imported_memory_charged() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let lender = lender(&slice);
     for at in 0..2 {

@@ -1,4 +1,4 @@
-//! The laws of charging, against a driver and a daemon of the test's own.
+//! Laws of charging, against a fake driver and a fake daemon.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod ends;
@@ -61,7 +61,7 @@ fn a_driver_that_refuses_leaves_nothing_charged() {
 }
 
 #[test]
-fn what_siblings_hold_is_refused_without_asking() {
+fn charge_beyond_sibling_use_is_refused_without_request() {
     let slice = Slice::of(8 * MIB, Units::ZERO);
     let sibling = slice.tenant(1).usage.credit(slot(1), device());
     sibling.grant(Units::within(6 * MIB));
@@ -72,7 +72,7 @@ fn what_siblings_hold_is_refused_without_asking() {
 }
 
 #[test]
-fn unused_credit_of_a_sibling_does_not_stand_in_the_way() {
+fn unused_sibling_credit_is_recalled() {
     let slice = Slice::of(8 * MIB, Units::ZERO);
     slice.tenant(1).usage.credit(slot(1), device()).grant(Units::within(8 * MIB));
     allocate_at(&slice, 1 << 40, 8 * MIB).unwrap();
@@ -80,7 +80,7 @@ fn unused_credit_of_a_sibling_does_not_stand_in_the_way() {
 }
 
 #[test]
-fn a_slice_over_its_cap_asks_each_time_and_keeps_no_credit() {
+fn slice_over_cap_requests_each_time_and_keeps_none() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, 1 << 40, 32 * MIB).unwrap();
     slice.tenant(0).usage.credit(slot(0), device()).grant(Units::within(8 * MIB));
@@ -95,7 +95,7 @@ fn a_slice_over_its_cap_asks_each_time_and_keeps_no_credit() {
 }
 
 #[test]
-fn a_silent_daemon_is_waited_for_and_then_refuses() {
+fn silent_daemon_means_refusal_after_patience() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let daemon = Silent::default();
     assert_eq!(slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), Err(Refused));
@@ -105,11 +105,11 @@ fn a_silent_daemon_is_waited_for_and_then_refuses() {
 }
 
 #[test]
-fn what_turns_out_too_large_stays_charged_until_the_driver_has_it_back() {
+fn oversized_memory_stays_charged_until_freed() {
     let slice = Slice::of(BLOCK_BYTES, Units::ZERO);
     let at_least_a_block = |_| assert_eq!(slice.used(), BLOCK_BYTES, "the driver holds it still");
     let claim = claim(512);
-    // Over the edge of a block: it needs two.
+    // Across the edge of a block: it needs two.
     let driver = || Ok::<_, i32>((2 * BLOCK_BYTES - 256, claim.extent));
     let packed = slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, at_least_a_block);
     assert_eq!((packed, slice.used()), (Err(Denied::OutOfMemory), 0));
@@ -133,7 +133,7 @@ fn full() -> Slice {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_without_asking_unless_somebody_has_just_ended() {
+fn charge_beyond_cap_requests_only_after_a_recent_end() {
     let slice = full();
     let daemon = Mourning::default();
     let charge = || slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop);
@@ -153,7 +153,7 @@ fn what_does_not_fit_is_refused_without_asking_unless_somebody_has_just_ended() 
 }
 
 #[test]
-fn a_charge_waits_for_the_dead_as_long_as_it_may_and_no_longer() {
+fn charge_waits_for_ended_processes_within_patience() {
     let slice = full();
     let daemon = Mourning::default();
     slice.writer().set_departing_until(u64::MAX);
@@ -180,7 +180,7 @@ fn small_allocations_share_the_block_they_lie_in() {
 }
 
 #[test]
-fn an_allocation_that_turns_out_too_large_is_freed_again() {
+fn oversized_allocation_is_freed_again() {
     let slice = Slice::of(2 * MIB, Units::ZERO);
     let undone = Cell::new(0);
     let edge = (1 << 40) + BLOCK_BYTES - 1;
@@ -207,7 +207,7 @@ fn freeing_twice_passes_through_and_gives_nothing_back() {
 }
 
 #[test]
-fn physical_memory_stays_charged_until_it_is_neither_held_nor_mapped() {
+fn physical_memory_stays_charged_while_held_or_mapped() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let ok: fn() -> Result<(), i32> = || Ok(());
@@ -260,7 +260,7 @@ fn a_pool_is_charged_what_it_keeps() {
 }
 
 #[test]
-fn a_pool_that_is_destroyed_in_use_stays_charged_until_it_is_not() {
+fn pool_destroyed_in_use_stays_charged_meanwhile() {
     let slice = Slice::of(128 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let keeps = |_: u64| Some(64 * MIB);
@@ -285,7 +285,7 @@ fn a_pool_that_is_destroyed_in_use_stays_charged_until_it_is_not() {
 }
 
 #[test]
-fn a_context_takes_its_allocations_and_its_reserve_with_it() {
+fn end_of_context_releases_allocations_and_reserve() {
     let slice = Slice::of(64 * MIB, Units::within(8 * MIB));
     let ledger = slice.ledger();
     let create =
@@ -316,7 +316,7 @@ fn ten_thousand_live_allocations_are_all_found_again() {
     assert_eq!(slice.used(), 0);
 }
 
-/// A driver as the ledger believes it to be: large allocations on their own blocks, small ones packed.
+/// A fake driver that packs as the ledger assumes: small allocations packed, large ones in own blocks.
 #[derive(Default)]
 struct Driver {
     live: RefCell<BTreeMap<u64, u64>>,
@@ -333,7 +333,7 @@ impl Driver {
         pointer
     }
 
-    /// What the live allocations cost.
+    /// Cost of the live allocations in units.
     fn cost(&self) -> u64 {
         let live = self.live.borrow();
         let small: BTreeSet<u64> = live
@@ -350,7 +350,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_charged_is_exactly_what_lives(
+    fn charge_equals_cost_of_live_allocations(
         steps in vec((1u64..6 * MIB, 0u64..3000, any::<prop::sample::Index>(), 0u8..4), 1..200)
     ) {
         let cap = 48 * MIB;
@@ -390,7 +390,7 @@ proptest! {
 }
 
 #[test]
-fn many_threads_leave_nothing_behind_and_never_exceed_the_cap() {
+fn threads_never_exceed_cap_and_leave_no_charge() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let slice = &slice;
     std::thread::scope(|scope| {

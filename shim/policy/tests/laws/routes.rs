@@ -1,4 +1,4 @@
-//! The laws of what the driver takes by itself: graphs, modules, limits, contexts, and what it keeps for others.
+//! Laws of memory that the driver takes by itself: graphs, modules, limits, contexts, ordered frees.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn ok() -> Result<(), i32> {
     Ok(())
 }
 
-/// A driver's pool behind graphs, and its streams: all marks put by `passed` are passed.
+/// A driver's pool behind graphs, and its streams: all marks created by `passed` are passed.
 #[derive(Default)]
 struct Behind {
     used: Cell<u64>,
@@ -60,7 +60,7 @@ impl Behind {
         Mark { event: self.next.get(), context: CONTEXT }
     }
 
-    /// All that is under way comes to its end.
+    /// Ends all work that is under way.
     fn finish(&self) {
         self.marks.borrow_mut().values_mut().for_each(|passed| *passed = true);
     }
@@ -81,7 +81,7 @@ fn launch(slice: &Slice, graph: u64, behind: &Behind) -> Result<(), Denied<i32>>
 }
 
 #[test]
-fn a_graph_is_charged_before_it_runs_and_once_however_often_it_does() {
+fn graph_is_charged_once_before_its_first_launch() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
@@ -101,7 +101,7 @@ fn a_graph_is_charged_before_it_runs_and_once_however_often_it_does() {
 }
 
 #[test]
-fn a_trim_gives_nothing_back_while_a_graph_may_be_running() {
+fn trim_releases_nothing_while_a_graph_runs() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
@@ -117,7 +117,7 @@ fn a_trim_gives_nothing_back_while_a_graph_may_be_running() {
 }
 
 #[test]
-fn a_graph_that_does_not_fit_is_not_launched() {
+fn graph_beyond_cap_is_not_launched() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
@@ -132,7 +132,7 @@ fn a_graph_that_does_not_fit_is_not_launched() {
 }
 
 #[test]
-fn a_graph_has_ended_when_its_latest_mark_is_passed() {
+fn graph_ends_with_its_latest_mark() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     ledger.graph_ready(5, device(), Units::within(40 * MIB)).unwrap();
@@ -147,7 +147,7 @@ fn a_graph_has_ended_when_its_latest_mark_is_passed() {
 }
 
 #[test]
-fn a_graph_without_a_mark_is_believed_to_run_until_its_context_ends() {
+fn graph_without_mark_runs_until_its_context_ends() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
@@ -159,7 +159,7 @@ fn a_graph_without_a_mark_is_believed_to_run_until_its_context_ends() {
     }
     ledger
         .close(1, CONTEXT, &slice.daemon(), || {
-            behind.marks.borrow_mut().clear(); // asking for it now would be an error
+            behind.marks.borrow_mut().clear(); // a query for it would now be an error
             ok()
         })
         .unwrap();
@@ -175,7 +175,7 @@ fn plain(slice: &Slice, pointer: u64, bytes: u64) -> Result<u64, Denied<i32>> {
 }
 
 #[test]
-fn memory_freed_in_a_stream_stays_charged_until_the_stream_has_come_to_it() {
+fn ordered_free_stays_charged_until_the_stream_reaches_it() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     let at = 1 << 40;
@@ -196,7 +196,7 @@ fn memory_freed_in_a_stream_stays_charged_until_the_stream_has_come_to_it() {
 }
 
 #[test]
-fn an_address_that_is_given_out_again_has_left() {
+fn reused_address_ends_its_ordered_free() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     for _ in 0..3 {
@@ -207,14 +207,14 @@ fn an_address_that_is_given_out_again_has_left() {
 }
 
 #[test]
-fn what_leaves_in_a_stream_has_left_when_the_context_ends() {
+fn ordered_frees_end_with_their_context() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     plain(&slice, 1 << 40, 20 * MIB).unwrap();
     ledger.free_in_order(1 << 40, &behind, || behind.mark(), ok).unwrap();
     ledger
         .close(1, CONTEXT, &slice.daemon(), || {
-            behind.marks.borrow_mut().clear(); // asking for it now would be an error
+            behind.marks.borrow_mut().clear(); // a query for it would now be an error
             ledger.settle_marks(&behind);
             ok()
         })
@@ -228,7 +228,7 @@ fn load(ledger: &Ledger<'_>, slice: &Slice, module: u64, size: ImageSize) -> Res
 }
 
 #[test]
-fn one_small_module_is_in_the_reserve_and_each_further_one_is_charged() {
+fn reserve_covers_one_small_module() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let size = ImageSize { code: 100, large: 4 * MIB, ..ImageSize::default() };
@@ -248,7 +248,7 @@ fn one_small_module_is_in_the_reserve_and_each_further_one_is_charged() {
 }
 
 #[test]
-fn a_raised_limit_is_charged_above_its_default_until_the_context_ends() {
+fn raised_limit_is_charged_until_context_ends() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
@@ -270,13 +270,13 @@ fn a_raised_limit_is_charged_above_its_default_until_the_context_ends() {
 }
 
 #[test]
-fn default_of_a_limit_is_what_the_driver_said_before_anybody_changed_it() {
+fn default_of_limit_is_read_before_its_first_change() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
     let default = |now| ledger.limit_default(CONTEXT, 2, (device(), owner), now);
     assert_eq!(default(8 * MIB), Ok(8 * MIB));
-    // One thread has had the driver change it and is not done; another one asks the driver.
+    // One thread has let the driver change it and is not done; another one queries the driver.
     assert_eq!(default(40 * MIB), Ok(8 * MIB));
     ledger.close(1, CONTEXT, &slice.daemon(), ok).unwrap();
     let owner = ledger.owner(CONTEXT, device(), &slice.daemon()).unwrap();
@@ -306,7 +306,7 @@ fn physical(slice: &Slice, handle: u64) {
 }
 
 #[test]
-fn a_retained_handle_keeps_memory_whatever_it_is_called() {
+fn retained_handle_keeps_memory_under_any_name() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     physical(&slice, 9);
@@ -321,7 +321,7 @@ fn a_retained_handle_keeps_memory_whatever_it_is_called() {
 }
 
 #[test]
-fn a_handle_from_elsewhere_is_charged_when_it_shows_how_large_it_is() {
+fn imported_handle_is_charged_when_its_size_shows() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     ledger.imported(9, device()).unwrap();
@@ -340,7 +340,7 @@ fn a_handle_from_elsewhere_is_charged_when_it_shows_how_large_it_is() {
 }
 
 #[test]
-fn what_is_bound_to_a_multicast_object_stays_until_it_is_unbound_or_the_object_ends() {
+fn multicast_binding_stays_charged_until_unbound_or_ended() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     ledger.multicast_made(50);
@@ -357,7 +357,7 @@ fn what_is_bound_to_a_multicast_object_stays_until_it_is_unbound_or_the_object_e
 }
 
 #[test]
-fn what_is_bound_to_an_endpoint_is_free_of_it_when_that_is_destroyed() {
+fn destroyed_endpoint_releases_its_bindings() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let endpoint = 7 | 1 << 54;
@@ -414,7 +414,7 @@ fn memory_stays_while_it_is_in_an_array() {
 }
 
 #[test]
-fn a_tile_that_is_replaced_leaves_in_its_turn() {
+fn replaced_tile_ends_in_stream_order() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, behind) = (slice.ledger(), Behind::default());
     sparse(&slice, 70);

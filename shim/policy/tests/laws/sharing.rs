@@ -1,4 +1,4 @@
-//! What several processes hold is charged once, until the last of them lets go.
+//! Memory that several processes hold is charged once, until the last of them drops it.
 
 use super::*;
 use tranche_shm::control::DeviceLimits;
@@ -27,7 +27,7 @@ fn free_and_tell(slice: &Slice, pointer: u64) {
 }
 
 #[test]
-fn what_is_exported_and_opened_is_charged_once_until_the_last_holder_lets_go() {
+fn exported_memory_is_charged_once_until_last_holder_drops() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 40 * MIB).unwrap();
     export(&slice, Kind::Memory, HERE);
@@ -57,7 +57,7 @@ fn the_charge_outlives_the_exporter() {
 }
 
 #[test]
-fn what_costs_nothing_is_not_refused_by_a_slice_that_is_over_its_cap() {
+fn empty_charge_passes_in_slice_over_cap() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 40 * MIB).unwrap();
     let limits = DeviceLimits { uuid: [1; 16], cap_bytes: 20 * MIB, context: Units::ZERO };
@@ -70,7 +70,7 @@ fn what_costs_nothing_is_not_refused_by_a_slice_that_is_over_its_cap() {
 }
 
 #[test]
-fn what_nobody_in_the_slice_exported_is_charged_in_full_and_refused_where_it_does_not_fit() {
+fn import_from_outside_is_charged_in_full_or_refused() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     open(&slice, 0, Kind::Opened, HERE, 40 * MIB).unwrap();
     open(&slice, 0, Kind::Opened, HERE, 40 * MIB).unwrap();
@@ -87,7 +87,7 @@ fn what_nobody_in_the_slice_exported_is_charged_in_full_and_refused_where_it_doe
 }
 
 #[test]
-fn a_driver_that_does_not_open_leaves_no_holder() {
+fn failed_open_leaves_no_holder() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 2 * MIB).unwrap();
     export(&slice, Kind::Memory, HERE);
@@ -99,7 +99,7 @@ fn a_driver_that_does_not_open_leaves_no_holder() {
 }
 
 #[test]
-fn a_small_allocation_is_exported_with_its_block_and_freed_without_it() {
+fn small_allocation_is_exported_with_its_block() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 4096).unwrap();
     allocate_at(&slice, HERE + 4096, 4096).unwrap();
@@ -112,7 +112,7 @@ fn a_small_allocation_is_exported_with_its_block_and_freed_without_it() {
 }
 
 #[test]
-fn physical_memory_is_held_until_it_is_neither_referred_to_nor_mapped() {
+fn shared_physical_memory_is_held_while_referenced_or_mapped() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let ledger = slice.ledger();
     let claim = Claim { extent: Extent::blocks(4 * MIB).unwrap(), ..claim(0) };
@@ -134,7 +134,7 @@ fn physical_memory_is_held_until_it_is_neither_referred_to_nor_mapped() {
 }
 
 #[test]
-fn without_a_daemon_that_keeps_account_the_exporter_stays_charged() {
+fn exporter_stays_charged_without_account_of_daemon() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 4 * MIB).unwrap();
     slice.ledger().export(Kind::Memory, HERE, KEY, &Silent::default()).unwrap();
@@ -164,12 +164,12 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn in_any_order_the_slice_is_charged_while_anybody_holds_it_and_not_longer(
+    fn slice_is_charged_exactly_while_a_holder_exists(
         steps in vec(any_step(), 0..24)
     ) {
         let mut slice = Slice::of(256 * MIB, Units::ZERO);
         allocate_at(&slice, HERE, 4 * MIB).unwrap();
-        // Whether the memory still is, and how often each process has it open.
+        // The memory's existence, and the number of times each process has it open.
         let (mut owned, mut opened) = (true, [0u32; 2]);
         for step in steps {
             match step {

@@ -1,4 +1,4 @@
-//! A slice without a daemon process: two regions in memory and somebody who grants up to the cap.
+//! A slice without a daemon process: two regions in memory, and a fake daemon that grants to the cap.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use tranche_shm::message::ShareKey;
 use tranche_shm::usage::{self, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
-/// The one device.
+/// The device of a slice that has one.
 pub(crate) fn device() -> DeviceSlot {
     DeviceSlot::new(0).unwrap()
 }
@@ -21,7 +21,7 @@ pub(crate) fn slot(index: usize) -> Slot {
     Slot::new(index).unwrap()
 }
 
-/// What an owner of regions keeps.
+/// Regions of a slice and the words of its processes' ledgers.
 pub(crate) struct Slice {
     control: Vec<AtomicU64>,
     usage: Vec<AtomicU64>,
@@ -39,7 +39,7 @@ impl Slice {
         Self::on(1, cap_bytes, context)
     }
 
-    /// The same with several devices that are alike.
+    /// A slice with several devices that are alike.
     pub(crate) fn on(devices: usize, cap_bytes: u64, context: Units) -> Self {
         let slice = Self {
             control: zeroed(control::WORDS),
@@ -76,12 +76,12 @@ impl Slice {
         Ledger::over(self.tenant(index), &self.ledgers[index], |_| std::thread::yield_now()).unwrap()
     }
 
-    /// What the whole slice is charged.
+    /// Charge of the whole slice in bytes.
     pub(crate) fn charged(&self) -> u64 {
         self.tenant(0).view(device()).used
     }
 
-    /// A process has died: its word is empty, and it holds no share any more.
+    /// Ends a process: its word is empty, and it holds no share.
     pub(crate) fn bury(&self, index: usize) {
         self.tenant(index).usage.clear(slot(index));
         for (_, holders) in self.shares.lock().unwrap().values_mut() {
@@ -90,7 +90,7 @@ impl Slice {
         self.publish();
     }
 
-    /// Whoever takes the place of a dead process begins with nothing.
+    /// Empties the ledger of a process that takes the slot of an ended one.
     pub(crate) fn forget_ledger(&mut self, index: usize) {
         self.ledgers[index] = zeroed(Ledger::LEAST_WORDS + (1 << 20));
     }
@@ -102,17 +102,17 @@ impl Slice {
         self.writer().set_common(device(), common);
     }
 
-    /// What our process is charged.
+    /// Charge of the process in slot 0, in bytes.
     pub(crate) fn used(&self) -> u64 {
         self.used_on(0)
     }
 
-    /// What it is charged on a device.
+    /// Charge of that process on a device.
     pub(crate) fn used_on(&self, index: usize) -> u64 {
         self.tenant(0).used_by(slot(0), DeviceSlot::new(index).unwrap())
     }
 
-    /// A daemon that grants what the cap leaves.
+    /// A fake daemon that grants up to the cap.
     pub(crate) fn daemon(&self) -> Granting<'_> {
         self.daemon_of(0)
     }
@@ -172,8 +172,9 @@ impl Daemon for Granting<'_> {
     fn pause(&self) {}
 }
 
-/// Says that somebody has just ended, each time it is asked, which takes five milliseconds of its clock. Another process
-/// gives up what it holds at that instant, if at all.
+/// A fake daemon that replies `Later` to each request, which takes five milliseconds of its clock.
+///
+/// Another process releases its memory at that instant, if at all.
 #[derive(Default)]
 pub(crate) struct Mourning<'a> {
     pub(crate) clock_ns: Cell<u64>,
@@ -201,7 +202,7 @@ impl Daemon for Mourning<'_> {
     fn pause(&self) {}
 }
 
-/// Never answers; each pause takes a tenth of a second of its clock.
+/// A fake daemon that never replies; each pause takes a tenth of a second of its clock.
 #[derive(Default)]
 pub(crate) struct Silent {
     pub(crate) clock_ns: Cell<u64>,
