@@ -49,7 +49,7 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
             _ => Failure::Away,
         })?;
     point("attach: connected");
-    sys::send(fd.raw(), &Request::hello(seat(root)).encode()).map_err(|_| Failure::Away)?;
+    sys::send(fd.raw(), &Request::hello(attached_slot(root)).encode()).map_err(|_| Failure::Away)?;
     point("attach: greeted");
     let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
     let welcome = match (Reply::decode(&frame), fds) {
@@ -69,7 +69,7 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
 const IN_CONTAINER: &CStr = c"/run/tranche/slice/attach.sock";
 
 /// Slot of this process, if it is attached.
-fn seat(root: Root) -> Option<Slot> {
+fn attached_slot(root: Root) -> Option<Slot> {
     let ready = root.word(Word::Ready).load(Acquire) != 0;
     ready.then(|| Slot::new(root.word(Word::Slot).load(Relaxed) as usize)).flatten()
 }

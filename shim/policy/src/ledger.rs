@@ -24,9 +24,9 @@ const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 const MARKING: usize = SHARING + 2;
 const LISTS: usize = MARKING + 3;
 const LOADING: usize = LISTS + 2;
-/// Aligned to a cache line, for the lines within.
+/// First word of the order of calls, aligned to a cache line.
 const ORDER: usize = (LOADING + 1).next_multiple_of(8);
-/// Least words for contexts and pools, and their words in a large ledger.
+/// Words for contexts and pools; a ledger of `MANY` words or more has `FEW_OF_MANY` for them.
 const FEW: usize = 4 * Table::LEAST_WORDS;
 const FEW_OF_MANY: usize = 4 << 20;
 const MANY: usize = 16 << 20;

@@ -12,7 +12,7 @@ use super::graph::Node;
 use super::limit::Effect;
 use super::{array, shared};
 
-/// First of the numbers that no header has, for the tests.
+/// End of the range of numbers that are tested, above those of every header.
 const BEYOND: u32 = 300;
 
 /// Checks `meaning` against the rows of a type, and against `without` for numbers without a row.
