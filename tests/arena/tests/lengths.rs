@@ -10,8 +10,7 @@ fn window(report: &Report) -> (u64, u64) {
     (longest, S.max(10 * longest / MS * MS))
 }
 
-/// The part of what ran that the second slice had, in percent: of all, and what of that was furthest from its share in a
-/// window.
+/// The second slice's part of all work in percent, and how far it was from its share in the worst window.
 fn parts(report: &Report, share: f64, after: u64) -> (f64, f64) {
     let part = |from, to| 100.0 * report.ran(1, from, to) as f64 / report.ran_by_all(from, to) as f64;
     let length = window(report).1;
@@ -20,7 +19,7 @@ fn parts(report: &Report, share: f64, after: u64) -> (f64, f64) {
     (part(after, report.length), off.fold(0.0, f64::max))
 }
 
-/// Long-run shares: what two take that run beside each other is less by the hardware's switches than what they are charged.
+/// Bounds long-run shares: the hardware's switches are charged, too, and not in what ran.
 #[test]
 fn launches_longer_than_a_turn_keep_shares() {
     let lengths = [20, 60, 80, 100, 120, 200, 1000];

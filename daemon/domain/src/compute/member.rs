@@ -55,10 +55,10 @@ pub(super) struct Member {
     drained_by: Instant,
     /// By when that should be over, if it takes twice what it was granted.
     tail_ends: Instant,
-    /// By when the longest wait for what it had outstanding when it was closed last would be over; nothing once it is known
-    /// whether that outlasts it.
+    /// The end of the longest wait for what was outstanding at its last closing; `None` once judged.
     tried_by: Option<Instant>,
-    /// How surely what it leaves outstanding outlasts the longest wait, up to 4: each after the first halves the wait for it.
+    /// Closings after which its work outlasted the longest wait, less those in time: 0 to 4.
+    /// Each after the first halves the wait.
     overran: u8,
     /// What part of the time the driver saw its processes compute on each of its GPUs, and when that was said last; nothing
     /// if it cannot say.
@@ -238,7 +238,7 @@ impl Member {
         }
     }
 
-    /// What it left outstanding when it was closed is over, or `outlasts` the longest wait for it.
+    /// Judges the work outstanding at its last closing: it is over, or `outlasts` the longest wait.
     const fn settle(&mut self, outlasts: bool) {
         if self.tried_by.take().is_some() {
             self.overran = match self.overran {
@@ -472,8 +472,9 @@ impl Member {
         self.told.is_some_and(|lease| lease.open)
     }
 
-    /// Whether it has the GPU and does nothing with it: its processes are stopped, or wait for something else. So it is
-    /// taken to be where it was let through and launches nothing, and where the driver sees nothing of what it shows.
+    /// Stopped processes, or such as wait for something else, hold the GPU.
+    ///
+    /// So it counts where it is open and launches nothing, and where NVML sees nothing of its work compute.
     pub(super) fn is_stalled(&self, now: Instant, rules: &Rules) -> bool {
         if self.seen.outstanding > Nanos::ZERO {
             return self.is_stuck(now, rules) && !self.is_worth_keeping_for(now, rules);
@@ -481,23 +482,25 @@ impl Member {
         self.wants() && self.is_open() && now.since(self.progressed_at) > rules.hysteresis
     }
 
-    /// Whether a launch of it takes longer than any is waited for. It goes on beside the work of others, which share the time
-    /// with it as the hardware does. What it takes is charged, and its slice is closed until others had as much.
+    /// A launch takes longer than any wait for its end.
+    ///
+    /// It stays beside the work of others, under the hardware's time slices. It is charged, and its slice is closed until
+    /// others had as much.
     pub(super) fn overruns(&self, now: Instant, rules: &Rules) -> bool {
         self.seen.outstanding > Nanos::ZERO && (self.is_stuck(now, rules) || self.is_overdue(now))
     }
 
-    /// Whether nothing of it was seen to end for longer than its launches take.
+    /// None of its work ended for longer than its launches take.
     fn is_stuck(&self, now: Instant, rules: &Rules) -> bool {
         now.since(self.progressed_at) > rules.stall + self.longest(rules).scaled(5, 2)
     }
 
-    /// Whether a launch of it is still running a while after it was closed. Then it waits for no other slice.
+    /// A launch is still running a while after its slice was closed, which then waits for no other.
     pub(super) fn runs_on(&self, now: Instant, rules: &Rules) -> bool {
         !self.is_open() && self.seen.outstanding > Nanos::ZERO && now.since(self.closed_at) > rules.hysteresis
     }
 
-    /// Whether it was opened beside others a moment ago, for a launch that its work may wait for.
+    /// It was opened beside others less than `time` ago, for a launch that its work may wait for.
     pub(super) fn is_beside_for(&self, now: Instant, time: Nanos) -> bool {
         self.is_open() && self.beside && now.since(self.opened_at) <= time
     }

@@ -18,8 +18,7 @@ const LONG: Nanos = Nanos::millis(5);
 /// The same while a slice of higher priority is about, which would have to wait for both.
 const SHORT: Nanos = Nanos::millis(1);
 
-/// The hardware slices time between contexts about as often as this: what has just woken begins beside a launch that takes
-/// longer, and is done sooner than that.
+/// About the hardware's time slice: a slice that wakes begins beside a launch that takes longer.
 const SLICE: Nanos = Nanos::millis(2);
 
 /// What each is told.
@@ -89,8 +88,9 @@ impl Round<'_> {
         above && (mine.is_owed() || mine.terms.request == Permille::ZERO)
     }
 
-    /// Whether a launch of it overruns and has been beside others for so long that it may wait for another launch of the same
-    /// slice. The gate lets one through where nothing makes progress.
+    /// A launch overruns and has been beside others for so long that it may wait for another of its slice.
+    ///
+    /// The gate lets one through where nothing makes progress.
     fn is_let_in(&self, at: usize) -> bool {
         let member = self.at(at);
         member.overruns(self.now, self.rules)
@@ -143,7 +143,7 @@ impl Round<'_> {
                 && other.is_worth_keeping_for(now, rules)
                 && other.clock < member.clock
         });
-        // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices are to be filled.
+        // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices have to be filled.
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
         let long = if below { SHORT } else { LONG };
