@@ -28,26 +28,26 @@ use tranche_domain::truth::Violations;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, Caller, Gate};
-use crate::attendant::Attendants;
+use crate::audit::Audit;
 use crate::compute::Governor;
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, Reloaded};
 use crate::containers::{Containers, Described};
 use crate::context::Contexts;
+use crate::counters::Counters;
 use crate::events::Events;
 use crate::failure::Failure;
-use crate::faults::FaultBook;
-use crate::girth::Girth;
-use crate::kept;
+use crate::faults::FaultMonitor;
+use crate::gpu_probe::GpuProbe;
+use crate::overhead::LastCharges;
 use crate::queue::Queue;
 use crate::reaper::Listings;
-use crate::sight::Sight;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
-use crate::tally::Tally;
+use crate::state_store;
 use crate::tenancy::Tenancy;
-use crate::trueup::LastLook;
-use crate::truth::Watch;
+use crate::usage_guard::UsageGuard;
+use crate::worker::Workers;
 
 pub(crate) use draining::{Drain, Progress};
 
@@ -65,24 +65,24 @@ pub(crate) struct Agent {
     over_cap: Mutex<OverCap>,
     /// Nothing in a daemon that was started without one.
     pub(crate) configured: Option<Configured>,
-    pub(crate) last_look: Mutex<LastLook>,
+    pub(crate) last_charges: Mutex<LastCharges>,
     pub(crate) listings: Listings,
-    pub(crate) faults: FaultBook,
-    pub(crate) sight: Sight,
+    pub(crate) faults: FaultMonitor,
+    pub(crate) gpu_probe: GpuProbe,
     pub(crate) events: Events,
     /// Nothing where the kernel tells nobody more what is written to files.
-    pub(crate) girth: Option<Girth>,
+    pub(crate) usage_guard: Option<UsageGuard>,
     /// Whether usage regions are sealed memory; files where not.
     pub(crate) seals_regions: bool,
-    pub(crate) truth: Watch,
+    pub(crate) audit: Audit,
     /// Documents and folders of slices for containers.
     pub(crate) containers: Containers,
     pub(crate) governor: Arc<Governor>,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) counters: Arc<Counters>,
     /// Where tenants' files are looked after.
-    pub(crate) attendant: Handle,
+    pub(crate) worker: Handle,
     /// Where slices are looked after, each by a thread of its own.
-    pub(crate) attendants: Attendants,
+    pub(crate) workers: Workers,
     core: Mutex<Core>,
     /// Moves whenever room may have appeared.
     pub(crate) room: watch::Sender<u64>,
@@ -103,7 +103,7 @@ pub(crate) struct Core {
     pub(crate) notes: Vec<String>,
     /// The state on disk is older than what is.
     is_unsaved: bool,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
 }
 
 impl Agent {
@@ -114,7 +114,7 @@ impl Agent {
         contexts: Contexts,
         over_cap: OverCap,
         governor: Arc<Governor>,
-        attendant: Handle,
+        worker: Handle,
     ) -> Self {
         let (facts, gpus) = (driver.facts(), driver.gpus());
         let mut notes = contexts.notes.clone();
@@ -125,7 +125,7 @@ impl Agent {
         let unreadable = facts.iter().flat_map(|facts| &facts.unreadable);
         notes.extend(unreadable.map(|gpu| format!("GPU {} is not usable: {}", gpu.index, gpu.cause)));
         let gpus = gpus.unwrap_or_default();
-        let tally = Arc::new(Tally::default());
+        let counters = Arc::new(Counters::default());
         let core = Core {
             node: Node::new(gpus.iter().map(as_room).collect()),
             live: BTreeMap::new(),
@@ -136,7 +136,7 @@ impl Agent {
             waiting: Queue::default(),
             notes,
             is_unsaved: false,
-            tally: Arc::clone(&tally),
+            counters: Arc::clone(&counters),
         };
         Self {
             events: Events::open(&layout.state),
@@ -149,17 +149,17 @@ impl Agent {
             gpus,
             over_cap: Mutex::new(over_cap),
             configured: None,
-            last_look: Mutex::default(),
+            last_charges: Mutex::default(),
             listings: Listings::default(),
-            faults: FaultBook::new(Duration::from_secs(60)),
-            sight: Sight::default(),
-            girth: None,
+            faults: FaultMonitor::new(Duration::from_secs(60)),
+            gpu_probe: GpuProbe::default(),
+            usage_guard: None,
             seals_regions: false,
-            truth: Watch::new(Violations::Report, false),
+            audit: Audit::new(Violations::Report, false),
             governor,
-            tally,
-            attendant,
-            attendants: Attendants::default(),
+            counters,
+            worker,
+            workers: Workers::default(),
             core: Mutex::new(core),
             room: watch::Sender::new(0),
         }
@@ -286,9 +286,9 @@ impl Core {
         });
         let slices = served.chain(self.stranded.iter().chain(&self.coming).cloned()).collect();
         let state = State::new(self.generation, slices).with_cordons(self.node.cordons().clone());
-        let saved = kept::save(&state, &layout.state);
+        let saved = state_store::save(&state, &layout.state);
         self.is_unsaved = saved.is_err();
-        Ok(saved.inspect_err(|_| self.tally.unsaved())?)
+        Ok(saved.inspect_err(|_| self.counters.unsaved())?)
     }
 }
 

@@ -53,12 +53,12 @@ pub(crate) fn listen(
     way: Way,
     listener: UnixListener,
 ) -> io::Result<()> {
-    let here = tenancy.attendant.work().enter();
+    let here = tenancy.worker.work().enter();
     let listener = sys::watch(listener)?;
     drop(here);
     // Weak, or the task that a tenancy ends would keep it from ending.
     let (agent, weak) = (Arc::clone(agent), Arc::downgrade(tenancy));
-    let task = tenancy.attendant.work().spawn(async move {
+    let task = tenancy.worker.work().spawn(async move {
         let (mut connections, mut strangers, crowd) = (JoinSet::new(), JoinSet::new(), Crowd::default());
         loop {
             match listener.async_io(Interest::READABLE, UnixListener::accept).await {
@@ -71,7 +71,7 @@ pub(crate) fn listen(
                             connections.spawn(converse(Arc::clone(&agent), tenancy, guest, stream));
                         }
                         Err(refusal) if strangers.len() < MOST_STRANGERS => {
-                            agent.tally.turned_away(&tenancy.name);
+                            agent.counters.rejected(&tenancy.name);
                             agent.events.record(turned_away(&tenancy, peer_pid(&stream), refusal));
                             strangers.spawn(turn_away(refusal, stream));
                             // However many knock, those who are in are heard in between.
@@ -120,7 +120,7 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, guest: Guest, stream
             let _ = serve(&agent, &tenancy, &line, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
-            agent.tally.turned_away(&tenancy.name);
+            agent.counters.rejected(&tenancy.name);
             agent.events.record(turned_away(&tenancy, Some(guest.who.id.pid), refusal));
             let _ = line.say(Reply::Refused(refusal), &[]);
         }
@@ -185,7 +185,7 @@ async fn greet(
             tenancy.advance(Member { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
-            reaper::begin_anew(agent, tenancy, seat, who.id.pid).await;
+            reaper::reset_after_exec(agent, tenancy, seat, who.id.pid).await;
         }
         Joined::Again(_) => {}
     }

@@ -1,16 +1,16 @@
-//! Who may use a GPU now: the arbiter of `tranche-domain`, driven by what the slices' processes ring and write.
+//! Scheduling of GPU time: drives the scheduler of `tranche-domain` with the wakeups and compute records of slices.
 //!
-//! One thread of its own does nothing else: it sleeps until a slice rings, a slice changes, or the arbiter wants
-//! to look again, reads the compute records of those that may want something, asks the arbiter, and writes the
-//! leases that change. While nobody is busy it wakes only to say that the daemon is alive.
+//! A dedicated thread sleeps until a slice signals, a slice changes, or the scheduler's next decision is due; it
+//! reads the compute records of slices that may need a decision, and publishes the leases that change. While all
+//! slices are idle it wakes only for the heartbeat.
 
 mod account;
-mod bells;
+mod handle;
 mod member;
-mod premises;
 mod rounds;
 mod site;
 mod used;
+mod wakeups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,63 +28,63 @@ use crate::clock::monotonic_ns;
 use crate::config::Transfers;
 use crate::tenancy::Tenancy;
 use crate::watchdog::Answer;
-use bells::{Bells, Number};
-use premises::Premises;
+use handle::SliceHandle;
 use used::Used;
+use wakeups::{Number, Wakeups};
 
-/// Use of a GPU over the last second, in thousandths, that counts as work.
+/// Use of a GPU over the last second, in thousandths, from which a slice counts as running.
 const WORKS: u32 = 10;
 
 pub use account::Account;
 pub use rounds::Rounds;
 pub use site::Site;
 
-/// How compute is bounded, in the words of [`tranche_domain::view::NodeView::compute_enforcement`].
+/// Enforcement technique, as in [`tranche_domain::view::NodeView::compute_enforcement`].
 pub(crate) const TECHNIQUE: &str =
     "GPU time, by a gate before each launch; a running kernel is not interrupted";
 
-/// The slices whose compute is governed, and the thread that does it.
+/// Scheduler of all slices' GPU time, with its thread.
 pub(crate) struct Governor {
     state: Mutex<State>,
-    bells: Arc<Bells>,
+    wakeups: Arc<Wakeups>,
     transfers: Transfers,
     stopping: AtomicBool,
-    /// What the watchdog asked, until the thread comes to it.
+    /// Pending question of the watchdog, until the thread's next iteration.
     asked: Mutex<Option<Answer>>,
 }
 
-/// What there is to see of a slice's compute.
+/// A slice's use of compute, for views and metrics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
-    /// What it used of each of its devices over a second and over a minute.
+    /// Use of each device over one second and over one minute.
     pub(crate) used: Vec<(Permille, Permille)>,
-    /// What it used of each of its devices, with what earlier slices of its name did since the daemon started.
+    /// Time used of each device, including earlier slices of the name since the daemon started.
     pub(crate) busy: Vec<Duration>,
-    /// Nothing where it is not known.
+    /// Reason for waiting; `None` if the slice is unknown to the scheduler.
     pub(crate) why: Option<Why>,
-    /// Launches let through because nothing that was outstanding made progress.
+    /// Launches admitted because no outstanding work made progress.
     pub(crate) passes: u64,
-    /// Launches let through because there was no daemon.
+    /// Launches admitted because there was no daemon.
     pub(crate) degraded: u64,
 }
 
 struct State {
-    rounds: Rounds<Premises>,
-    /// By slices that have ended.
+    rounds: Rounds<SliceHandle>,
+    /// Use by slices that have ended.
     used: Used,
     next_number: Number,
 }
 
 impl State {
-    /// Keeps what a slice used that ends, if it is governed.
+    /// Retains the use of a slice that ends, if it is scheduled.
     fn depart(&mut self, name: &SliceName) {
-        let Some(premises) = self.rounds.site(name) else { return };
+        let Some(handle) = self.rounds.site(name) else { return };
         let busy = self.rounds.busy(name).unwrap_or_default();
-        self.used.end(name, &premises.tenancy.gpus, &busy);
+        self.used.end(name, &handle.tenancy.gpus, &busy);
     }
 }
 
-/// The thread; it ends with this.
+/// The running thread; dropping it ends the thread and waits for it.
 pub(crate) struct Running {
     governor: Arc<Governor>,
     thread: Option<JoinHandle<()>>,
@@ -94,11 +94,11 @@ impl Governor {
     pub(crate) fn new(transfers: Transfers) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
         let state = Mutex::new(State { rounds, used: Used::default(), next_number: Number::FIRST });
-        let bells = Arc::new(Bells::new()?);
-        Ok(Self { state, bells, transfers, stopping: AtomicBool::new(false), asked: Mutex::default() })
+        let wakeups = Arc::new(Wakeups::new()?);
+        Ok(Self { state, wakeups, transfers, stopping: AtomicBool::new(false), asked: Mutex::default() })
     }
 
-    /// Whether copies and fills count as launches do.
+    /// Returns true if copies and fills count as launches do.
     pub(crate) fn counts_transfers(&self) -> bool {
         self.transfers == Transfers::Counted
     }
@@ -107,74 +107,75 @@ impl Governor {
         self.state.lock().expect("nothing panics while it holds the state")
     }
 
-    /// Begins to govern.
+    /// Starts the thread.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<Running> {
         let governor = Arc::clone(self);
         let thread = thread::Builder::new().name("compute".into()).spawn(move || governor.run())?;
         Ok(Running { governor: Arc::clone(self), thread: Some(thread) })
     }
 
-    /// Governs a slice from now on; one of the same name is forgotten.
+    /// Schedules a slice, replacing one of the same name.
     pub(crate) fn admit(&self, slice: &Slice, tenancy: &Arc<Tenancy>) -> io::Result<()> {
         tenancy.regions.control().set_transfers(self.transfers == Transfers::Counted);
         let mut state = self.state();
         let number = state.next_number.take();
-        self.bells.watch(tenancy.regions.bell(), number)?;
-        let premises = Premises::new(Arc::clone(tenancy), number, Arc::clone(&self.bells));
+        self.wakeups.add(tenancy.regions.bell(), number)?;
+        let handle = SliceHandle::new(Arc::clone(tenancy), number, Arc::clone(&self.wakeups));
         state.depart(&slice.name);
         state.used.begin(&slice.name);
-        let before = state.rounds.admit(now(), slice.name.clone(), terms(slice), &tenancy.gpus, premises);
+        let before = state.rounds.admit(now(), slice.name.clone(), terms(slice), &tenancy.gpus, handle);
         if let Some(before) = before {
-            self.bells.forget(before.tenancy.regions.bell());
+            self.wakeups.remove(before.tenancy.regions.bell());
         }
         drop(state);
         self.wake();
         Ok(())
     }
 
-    /// A slice's terms changed.
+    /// Applies a slice's changed terms.
     pub(crate) fn change(&self, slice: &Slice) {
         self.state().rounds.change(now(), &slice.name, terms(slice));
         self.wake();
     }
 
-    /// These slices use their GPUs without saying so, and no others; so much they did until now that was not known.
+    /// Sets the slices that use their GPUs without recording it, each with the unrecorded use until now.
     pub(crate) fn mistrust(&self, whom: &BTreeMap<SliceName, Duration>) {
         self.state().rounds.mistrust(now(), whom);
     }
 
-    /// So much of the time the driver saw a slice's processes compute on a GPU lately, if it can say.
+    /// Takes in the share of time in which the driver saw a slice's processes compute; `None` if the driver cannot
+    /// tell.
     pub(crate) fn confirm(&self, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.state().rounds.confirm(now(), name, gpu, busy);
     }
 
-    /// These slices keep their GPUs from others and compute nothing, and no others.
+    /// Sets the slices that keep their GPUs from others without computing.
     pub(crate) fn expect_nothing(&self, of: &BTreeSet<SliceName>) {
         self.state().rounds.expect_nothing(now(), of);
     }
 
-    /// For what part of the last second others waited because of a slice.
+    /// Share of the last second in which a slice kept others waiting.
     pub(crate) fn kept(&self, name: &SliceName) -> Permille {
         self.state().rounds.arbiter().kept(now(), name)
     }
 
-    /// A slice ended.
+    /// Stops scheduling a slice.
     pub(crate) fn leave(&self, name: &SliceName) {
         let mut state = self.state();
         state.depart(name);
-        if let Some(premises) = state.rounds.leave(now(), name) {
-            self.bells.forget(premises.tenancy.regions.bell());
+        if let Some(handle) = state.rounds.leave(now(), name) {
+            self.wakeups.remove(handle.tenancy.regions.bell());
         }
         drop(state);
         self.wake();
     }
 
-    /// Somebody left a slice, and what it had outstanding counts no more.
+    /// Wakes the thread for a full iteration, as when a process has ended and its outstanding work is void.
     pub(crate) fn wake(&self) {
-        self.bells.wake();
+        self.wakeups.wake();
     }
 
-    /// Has the thread give this answer when it next gets through a round.
+    /// Makes the thread answer the watchdog in its next iteration.
     pub(crate) fn answer_next_time(&self, answer: Answer) {
         *self.asked() = Some(answer);
         self.wake();
@@ -184,7 +185,7 @@ impl Governor {
         self.asked.lock().expect("nothing panics while it holds what was asked")
     }
 
-    /// What a slice used lately and why it waits, if it does; nothing if it is not governed.
+    /// Recent use of a slice and its reason for waiting; `None` if it is not scheduled.
     pub(crate) fn show(&self, name: &SliceName) -> Option<Shown> {
         let state = self.state();
         let (now, arbiter) = (now(), state.rounds.arbiter());
@@ -198,7 +199,7 @@ impl Governor {
         let busy = busy.map(|(gpu, busy)| state.used.before(name, *gpu) + Duration::from_nanos(busy.get()));
         let (passes, degraded) = state.rounds.let_through(name)?;
         let used: Vec<_> = gpus.iter().map(used).collect();
-        // Between two short kernels a program has no work, and keeps the GPU busy all the same.
+        // Between two short kernels a program has no outstanding work, yet keeps the GPU busy.
         let why = match arbiter.why_waiting(name) {
             Why::NoWork if used.iter().any(|(second, _)| second.get() >= WORKS) => Why::Running,
             why => why,
@@ -206,7 +207,7 @@ impl Governor {
         Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded })
     }
 
-    /// What all slices used of a GPU since the daemon started.
+    /// Use of a GPU by all slices since the daemon started.
     pub(crate) fn total(&self, gpu: GpuUuid) -> Duration {
         let state = self.state();
         let of = |name: &SliceName| {
@@ -218,7 +219,7 @@ impl Governor {
         now + state.used.of_gpu(gpu)
     }
 
-    /// How late the loop is.
+    /// Time by which the loop is overdue.
     pub(crate) fn lateness(&self) -> Duration {
         Duration::from_nanos(self.state().rounds.lateness(now()).get())
     }
@@ -226,13 +227,13 @@ impl Governor {
     fn run(&self) {
         let mut alarm = None;
         while !self.stopping.load(Ordering::Acquire) {
-            let rung = self.bells.wait();
-            let rang = |premises: &Premises| rung.contains(premises.number);
-            let deadline = self.state().rounds.go(now(), rung.ourselves(), rang);
+            let signalled = self.wakeups.wait();
+            let has_signalled = |handle: &SliceHandle| signalled.contains(handle.number);
+            let deadline = self.state().rounds.go(now(), signalled.by_daemon(), has_signalled);
             if alarm.replace(deadline) != Some(deadline) {
-                self.bells.alarm(deadline);
+                self.wakeups.set_timer(deadline);
             }
-            if rung.ourselves()
+            if signalled.by_daemon()
                 && let Some(answer) = self.asked().take()
             {
                 answer.give();
@@ -246,7 +247,7 @@ impl Drop for Running {
         self.governor.stopping.store(true, Ordering::Release);
         self.governor.wake();
         if let Some(thread) = self.thread.take() {
-            // If it panicked, it has said why.
+            // A panic has already been reported by its hook.
             let _ = thread.join();
         }
     }

@@ -12,10 +12,10 @@ use tranche_shm::control::Identity;
 use tranche_shm::lease::Lease;
 use tranche_shm::{DeviceSlot, Slot};
 
-use crate::attendant::Attendants;
 use crate::regions::Regions;
+use crate::worker::Workers;
 use member::Member;
-use rounds::BEAT;
+use rounds::HEARTBEAT;
 
 const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ impl Place {
         let part = Part { gpu: GPU, cap: Bytes::mib(100) };
         let slice = slice(name, permille, part);
         let regions = Regions::create(&directory, 1, 1, false).unwrap();
-        let thread = Attendants::default().start(&slice.name).unwrap();
+        let thread = Workers::default().start(&slice.name).unwrap();
         let tenancy =
             Tenancy::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], 0);
         let tenancy = Arc::new(tenancy);
@@ -98,7 +98,7 @@ fn a_slice_alone_is_open_and_governed_and_the_daemon_shows_that_it_lives() {
     eventually("it may launch", || lease(&tenancy).governed && lease(&tenancy).open);
     let control = tenancy.regions.control().reader();
     let before = control.heartbeat_ns();
-    eventually("the heart beats", || control.heartbeat_ns() > before + 2 * BEAT.get());
+    eventually("the heart beats", || control.heartbeat_ns() > before + 2 * HEARTBEAT.get());
 }
 
 #[test]
@@ -195,20 +195,20 @@ fn sixty_four_idle_slices_with_four_processes_each_cost_less_than_a_hundredth_of
 fn a_slice_that_rings_without_end_is_not_heard_for_a_while() {
     let place = Place::new();
     let (_, tenancy) = place.slice("a", 500);
-    let bells = Bells::new().unwrap();
+    let wakeups = Wakeups::new().unwrap();
     let number = Number::FIRST;
-    bells.watch(tenancy.regions.bell(), number).unwrap();
+    wakeups.add(tenancy.regions.bell(), number).unwrap();
     let gpus = tenancy.gpus.clone();
-    let mut member = Member::new(Premises::new(tenancy, number, Arc::new(bells)), &gpus);
+    let mut member = Member::new(SliceHandle::new(tenancy, number, Arc::new(wakeups)), &gpus);
     let at = |us: u64| Instant::from_nanos(1_000_000_000 + us * 1000);
     for _ in 0..256 {
-        member.rang(at(0));
+        member.count_wakeup(at(0));
     }
     assert_eq!(member.unmute(at(0)), None, "what may be saved up is heard");
-    member.rang(at(0));
+    member.count_wakeup(at(0));
     assert_eq!(member.unmute(at(0)), Some(at(1000)));
-    assert!(member.wants_a_look(at(0)), "it is looked at instead");
+    assert!(member.needs_look(at(0)), "it is looked at instead");
     assert_eq!(member.unmute(at(1000)), None);
-    member.rang(at(1000));
+    member.count_wakeup(at(1000));
     assert_eq!(member.unmute(at(1000)), None, "a millisecond is worth ten rings");
 }

@@ -14,8 +14,8 @@ use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 
+use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::clock::now_unix_ms;
-use crate::whole::{PRIVATE, Survives, replace};
 
 /// How long the daemon's start may wait for measurements; later ones are applied when they come.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -207,7 +207,7 @@ pub(crate) fn forget(state: &Path) -> std::io::Result<Vec<Model>> {
 fn remember(state: &Path, model: Model, measured: Measurement) -> std::io::Result<()> {
     let mut known = read(state, FILE);
     known.insert(model, measured);
-    replace(&state.join(FILE), &serde_json::to_vec_pretty(&known)?, PRIVATE, Survives::Us)
+    replace(&state.join(FILE), &serde_json::to_vec_pretty(&known)?, PRIVATE, Survives::ProcessDeath)
 }
 
 #[cfg(test)]

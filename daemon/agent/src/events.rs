@@ -1,8 +1,7 @@
-//! What happened here: kept in memory for whoever asks, told to whoever follows, written to the log, and to a file for
-//! the next daemon.
+//! Event history: in memory for queries and followers, in the log, and in a file for the next daemon.
 //!
-//! Law: recording is never waited for. Nothing that happens to the file keeps anything from happening on the node, and
-//! an event that the file did not get is still told.
+//! Recording never blocks. A failure of the file delays nothing on the node, and an event that the file lacks is
+//! still delivered to followers.
 
 mod file;
 
@@ -18,119 +17,119 @@ use tranche_domain::id::SliceName;
 use crate::clock::now_unix_ms;
 use file::Copy;
 
-/// How many events are kept of those to care about, and of the others.
-const KEPT: usize = 2048;
+/// Number of events retained of the more severe ones, and of the others.
+const RETAINED: usize = 2048;
 
-/// The history of the node.
+/// Event history of the node.
 #[derive(Debug)]
 pub(crate) struct Events {
-    book: Mutex<Book>,
+    state: Mutex<State>,
     since: Instant,
-    /// The number of the last event; nothing once the daemon is to end.
-    turn: watch::Sender<Option<u64>>,
+    /// Number of the last event; `None` once the daemon is ending.
+    last_event: watch::Sender<Option<u64>>,
 }
 
 #[derive(Debug)]
-struct Book {
+struct State {
     history: History,
     throttle: Throttle,
     copy: Copy,
 }
 
 impl Events {
-    /// With what an earlier daemon left in the state directory.
+    /// Opens the history with the events that an earlier daemon left in the state directory.
     pub(crate) fn open(state: &Path) -> Self {
-        let mut history = History::keeping(KEPT);
+        let mut history = History::keeping(RETAINED);
         let (copy, earlier) = Copy::open(state);
         earlier.into_iter().for_each(|event| history.recall(event));
-        let turn = watch::Sender::new(Some(history.last()));
-        let book = Book { history, throttle: Throttle::default(), copy };
-        Self { book: Mutex::new(book), since: Instant::now(), turn }
+        let last_event = watch::Sender::new(Some(history.last()));
+        let state = State { history, throttle: Throttle::default(), copy };
+        Self { state: Mutex::new(state), since: Instant::now(), last_event }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("nothing panics while it holds the book of events")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the book of events")
     }
 
-    /// Takes note of what happens now.
-    pub(crate) fn record(&self, happening: Happening) {
-        let mut book = self.book();
-        book.history.count(&happening);
-        let slice = happening.slice.as_ref();
-        let Pass::Heard { held_back } = book.throttle.pass(&happening.kind, slice, self.since.elapsed())
-        else {
+    /// Records an event at the present time, unless its kind is being throttled.
+    pub(crate) fn record(&self, draft: Happening) {
+        let mut state = self.state();
+        state.history.count(&draft);
+        let slice = draft.slice.as_ref();
+        let Pass::Heard { held_back } = state.throttle.pass(&draft.kind, slice, self.since.elapsed()) else {
             return;
         };
-        book.enter(and_more(happening, held_back));
-        if let Some(trouble) = book.copy.trouble() {
-            book.enter(Happening::new(Kind::HistoryIncomplete, trouble));
+        state.enter(with_suppressed_count(draft, held_back));
+        if let Some(trouble) = state.copy.trouble() {
+            state.enter(Happening::new(Kind::HistoryIncomplete, trouble));
         }
-        let last = book.history.last();
-        drop(book);
-        self.turn.send_if_modified(|turn| turn.as_mut().map(|turn| *turn = last).is_some());
+        let last = state.history.last();
+        drop(state);
+        self.last_event.send_if_modified(|last_event| {
+            last_event.as_mut().map(|last_event| *last_event = last).is_some()
+        });
     }
 
-    /// What is kept of the events after that number.
+    /// Retained events with numbers greater than `seq`.
     pub(crate) fn after(&self, seq: u64) -> Vec<Event> {
-        self.book().history.after(seq)
+        self.state().history.after(seq)
     }
 
-    /// How often each kind of event happened since the daemon began, by slice; those of slices that are gone are not
-    /// counted any more.
+    /// Number of events of each kind since the daemon started, by slice; without those of deleted slices.
     pub(crate) fn counts(&self) -> BTreeMap<(Kind, Option<SliceName>), u64> {
-        self.book().history.counts().clone()
+        self.state().history.counts().clone()
     }
 
-    /// A slice is gone.
+    /// Drops the counts of a deleted slice.
     pub(crate) fn forget(&self, slice: &SliceName) {
-        self.book().history.forget_counts(slice);
+        self.state().history.forget_counts(slice);
     }
 
-    /// Tells whenever there is another event.
-    pub(crate) fn turns(&self) -> watch::Receiver<Option<u64>> {
-        self.turn.subscribe()
+    /// Receiver that changes with each event.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
+        self.last_event.subscribe()
     }
 
-    /// Tells everybody who follows that there will be no more for them.
-    pub(crate) fn end_following(&self) {
-        self.turn.send_replace(None);
+    /// Ends all followers' streams.
+    pub(crate) fn end_followers(&self) {
+        self.last_event.send_replace(None);
     }
 
-    /// Has written what is left to write; what happens from now on is not.
+    /// Flushes the file and closes it; later events are not written to it.
     pub(crate) fn stop(&self) {
-        self.book().copy.close();
+        self.state().copy.close();
     }
 }
 
-impl Book {
-    fn enter(&mut self, happening: Happening) {
-        let event = self.history.enter(happening, now_unix_ms());
+impl State {
+    fn enter(&mut self, draft: Happening) {
+        let event = self.history.enter(draft, now_unix_ms());
         log(event);
         self.copy.write(event);
     }
 }
 
-fn and_more(happening: Happening, held_back: u64) -> Happening {
+fn with_suppressed_count(draft: Happening, held_back: u64) -> Happening {
     if held_back == 0 {
-        return happening;
+        return draft;
     }
-    let evidence = format!("{} (and {held_back} more like it before)", happening.evidence);
-    Happening { evidence, ..happening }
+    let evidence = format!("{} (and {held_back} more like it before)", draft.evidence);
+    Happening { evidence, ..draft }
 }
 
-/// In the log, an event has the fields that it has in the history.
+/// Logs an event with the fields that it has in the history.
 fn log(event: &Event) {
     let Event { seq, kind, slice, gpu, pid, actor, evidence, .. } = event;
     let actor = actor.as_ref().map(tracing::field::display);
     let slice = slice.as_ref().map(tracing::field::display);
     let (gpu, pid) = (gpu.map(tracing::field::display), pid.map(tracing::field::display));
-    macro_rules! say {
+    macro_rules! log_at {
         ($level:ident) => { tracing::$level!(event = %kind, seq, slice, gpu, pid, actor, "{evidence}") };
     }
     match event.severity {
-        Severity::Info => say!(info),
-        Severity::Warning => say!(warn),
-        Severity::Error => say!(error),
+        Severity::Info => log_at!(info),
+        Severity::Warning => log_at!(warn),
+        Severity::Error => log_at!(error),
     }
 }
 
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_daemon_knows_what_this_one_saw() {
+    fn events_persist_across_daemons() {
         let state = tempfile::tempdir().unwrap();
         let name = "a".parse().unwrap();
         let events = Events::open(state.path());
@@ -155,18 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_follows_is_told_of_each_event_and_of_the_end() {
+    fn follower_receives_each_event_and_the_end() {
         let state = tempfile::tempdir().unwrap();
         let events = Events::open(state.path());
-        let mut turns = events.turns();
+        let mut turns = events.subscribe();
         events.record(Happening::new(Kind::DaemonStarted, ""));
         assert!(turns.has_changed().unwrap() && *turns.borrow_and_update() == Some(1));
-        events.end_following();
+        events.end_followers();
         assert_eq!(*turns.borrow_and_update(), None);
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_all_the_same_and_the_trouble_once() {
+    fn unwritable_file_is_reported_once() {
         let state = tempfile::tempdir().unwrap();
         std::fs::create_dir(state.path().join("events.jsonl")).unwrap();
         let events = Events::open(state.path());

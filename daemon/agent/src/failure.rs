@@ -12,8 +12,8 @@ use tranche_domain::placement::Unplaceable;
 use tranche_domain::view::RemainingView;
 use tranche_jobs::DeskError;
 
-use crate::kept::SaveError;
 use crate::sockets::FilesError;
+use crate::state_store::SaveError;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,5 @@
-//! Faults of GPUs, as the driver reports them: heard by a thread of their own, shown in every snapshot, and over
-//! when the GPU has been well for a while.
+//! Faults of GPUs: received from the driver on a thread of their own, part of every snapshot, and over once the GPU
+//! has been healthy for a while.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,80 +18,80 @@ use tranche_inventory::{GpuFacts, GpuFault, InventoryError, NotSliceable};
 use crate::agent::Agent;
 use crate::clock::now_unix_ms;
 
-/// How often the thread that listens looks whether it is to go on.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long until a driver that does not tell of faults is asked again.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Longest wait for a fault, after which the thread checks whether to stop.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause before a driver that reports no faults is queried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What is known of the health of GPUs.
+/// Health of the GPUs.
 #[derive(Debug)]
-pub(crate) struct FaultBook {
-    book: Mutex<Book>,
+pub(crate) struct FaultMonitor {
+    state: Mutex<State>,
     since: Instant,
-    /// How often a GPU has come back, and so is to be listened to.
-    comebacks: AtomicU64,
-    /// Moves when the health of some GPU changes; nothing once the daemon is to end.
-    turn: watch::Sender<Option<u64>>,
+    /// Number of times that a lost GPU returned, and so has to be subscribed to again.
+    returns: AtomicU64,
+    /// Incremented whenever the health of a GPU changes; `None` once the daemon is ending.
+    changes: watch::Sender<Option<u64>>,
 }
 
 #[derive(Debug)]
-struct Book {
+struct State {
     faults: Faults,
-    /// What was in the way of slices when each GPU was looked at last.
+    /// Reason why each GPU took no slices at the last sample, if there was one.
     obstacles: BTreeMap<GpuUuid, Option<NotSliceable>>,
 }
 
-impl FaultBook {
-    /// Without faults; a GPU is to have been well for so long until its faults are over.
+impl FaultMonitor {
+    /// Starts without faults. A fault is over once its GPU has been healthy for `quiet`.
     pub(crate) fn new(quiet: Duration) -> Self {
         Self {
-            book: Mutex::new(Book { faults: Faults::new(quiet), obstacles: BTreeMap::new() }),
+            state: Mutex::new(State { faults: Faults::new(quiet), obstacles: BTreeMap::new() }),
             since: Instant::now(),
-            comebacks: AtomicU64::new(0),
-            turn: watch::Sender::new(Some(0)),
+            returns: AtomicU64::new(0),
+            changes: watch::Sender::new(Some(0)),
         }
     }
 
-    /// For how long a GPU is to have been well from now on.
+    /// Changes the time that a GPU has to be healthy until its faults are over.
     pub(crate) fn set_quiet(&self, quiet: Duration) {
-        self.book().faults.set_quiet(quiet);
+        self.state().faults.set_quiet(quiet);
     }
 
-    /// The faults of a GPU that are not over.
+    /// Current faults of a GPU.
     pub(crate) fn of(&self, gpu: GpuUuid) -> Vec<Fault> {
-        self.book().faults.of(gpu)
+        self.state().faults.of(gpu)
     }
 
-    /// Tells whenever the health of some GPU changes.
-    pub(crate) fn turns(&self) -> watch::Receiver<Option<u64>> {
-        self.turn.subscribe()
+    /// Receiver that changes whenever the health of a GPU changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
+        self.changes.subscribe()
     }
 
-    /// Tells everybody who follows that there will be no more.
+    /// Ends the thread and every receiver's stream.
     pub(crate) fn stop(&self) {
-        self.turn.send_replace(None);
+        self.changes.send_replace(None);
     }
 
     fn has_stopped(&self) -> bool {
-        self.turn.borrow().is_none()
+        self.changes.borrow().is_none()
     }
 
-    /// The health of some GPU changed, or what is in the way of slices on it.
+    /// Notifies of a change in the health of a GPU, or in its reason for taking no slices.
     pub(crate) fn changed(&self) {
-        self.turn.send_if_modified(|turn| turn.as_mut().map(|turn| *turn += 1).is_some());
+        self.changes.send_if_modified(|changes| changes.as_mut().map(|changes| *changes += 1).is_some());
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("nothing panics while it holds the book of faults")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the book of faults")
     }
 
-    /// Takes in a look at the GPUs.
+    /// Takes in a sample of the GPUs; records faults that are over.
     pub(crate) fn look(&self, agent: &Agent, gpus: &[GpuFacts]) {
         for gpu in gpus {
             let is_well = !gpu.not_sliceable.as_ref().is_some_and(NotSliceable::is_fault);
-            let over = self.book().faults.look(gpu.uuid, is_well, self.since.elapsed());
+            let over = self.state().faults.look(gpu.uuid, is_well, self.since.elapsed());
             for fault in &over {
-                agent.withdraw(&complaint(gpu.index, fault.xid));
+                agent.withdraw(&description(gpu.index, fault.xid));
                 let told = format!(
                     "{} of GPU {} is over; it was reported {} times",
                     fault.xid, gpu.index, fault.count
@@ -104,9 +104,9 @@ impl FaultBook {
         }
     }
 
-    /// Says whether another obstacle is in the way than before.
+    /// Records a GPU's obstacle to slices; returns true if it changed.
     fn take_obstacle(&self, agent: &Agent, gpu: &GpuFacts) -> bool {
-        let before = self.book().obstacles.insert(gpu.uuid, gpu.not_sliceable.clone());
+        let before = self.state().obstacles.insert(gpu.uuid, gpu.not_sliceable.clone());
         let Some(before) = before.filter(|before| *before != gpu.not_sliceable) else { return false };
         let index = gpu.index;
         let told = match &gpu.not_sliceable {
@@ -117,21 +117,21 @@ impl FaultBook {
         };
         agent.events.record(told.on(gpu.uuid));
         if matches!(before, Some(NotSliceable::Lost { .. })) {
-            self.comebacks.fetch_add(1, Ordering::Relaxed);
+            self.returns.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
 
-    /// Takes in what the driver reports.
+    /// Records a fault that the driver reported.
     fn happened(&self, agent: &Agent, fault: GpuFault) {
         for gpu in suspects(agent, fault) {
-            agent.tally.fault(gpu.uuid, fault.xid);
-            let new = self.book().faults.happened(gpu.uuid, fault.xid, self.since.elapsed(), now_unix_ms());
+            agent.counters.fault(gpu.uuid, fault.xid);
+            let new = self.state().faults.happened(gpu.uuid, fault.xid, self.since.elapsed(), now_unix_ms());
             match (new, fault.xid.is_of_programs()) {
                 (true, false) => {
-                    let complaint = complaint(gpu.index, fault.xid);
-                    agent.note(complaint.clone());
-                    agent.events.record(Happening::new(Kind::GpuFault, complaint).on(gpu.uuid));
+                    let description = description(gpu.index, fault.xid);
+                    agent.note(description.clone());
+                    agent.events.record(Happening::new(Kind::GpuFault, description).on(gpu.uuid));
                 }
                 (true, true) => {
                     let told = format!("a program brought about {} on GPU {}", fault.xid, gpu.index);
@@ -146,53 +146,53 @@ impl FaultBook {
     }
 }
 
-fn complaint(index: u32, xid: Xid) -> String {
+fn description(index: u32, xid: Xid) -> String {
     format!("GPU {index} has a fault: the driver reports {xid}")
 }
 
-/// Whose fault it is. Where the driver does not say: of those that do not answer, else of all.
+/// GPUs that the fault may concern. Where the driver names none: those that fail to answer, else all.
 fn suspects(agent: &Agent, fault: GpuFault) -> Vec<&GpuFacts> {
-    let those = |is_it: &dyn Fn(&GpuFacts) -> bool| agent.gpus.iter().filter(|gpu| is_it(gpu)).collect();
+    let select = |is_it: &dyn Fn(&GpuFacts) -> bool| agent.gpus.iter().filter(|gpu| is_it(gpu)).collect();
     if let Some(uuid) = fault.gpu {
-        return those(&|gpu| gpu.uuid == uuid);
+        return select(&|gpu| gpu.uuid == uuid);
     }
-    let silent: Vec<_> = those(&|gpu| agent.driver.state(gpu.uuid).is_err());
-    if silent.is_empty() { those(&|_| true) } else { silent }
+    let unresponsive: Vec<_> = select(&|gpu| agent.driver.state(gpu.uuid).is_err());
+    if unresponsive.is_empty() { select(&|_| true) } else { unresponsive }
 }
 
-/// Listens from now on, until the daemon is to end.
-pub(crate) fn follow(agent: &Arc<Agent>) -> io::Result<()> {
+/// Starts the thread that receives faults until the daemon ends.
+pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
     let agent = Arc::clone(agent);
-    thread::Builder::new().name("faults".into()).spawn(move || listen(&agent)).map(drop)
+    thread::Builder::new().name("faults".into()).spawn(move || receive(&agent)).map(drop)
 }
 
-fn listen(agent: &Agent) {
-    let mut said = None;
+fn receive(agent: &Agent) {
+    let mut last_error = None;
     while !agent.faults.has_stopped() {
-        match listen_once(agent) {
-            Ok(()) => said = None,
+        match receive_once(agent) {
+            Ok(()) => last_error = None,
             Err(InventoryError::NoDriver { .. }) => return,
             Err(error) => {
-                if said.as_ref() != Some(&error) {
+                if last_error.as_ref() != Some(&error) {
                     tracing::warn!("faults of GPUs are not heard, and it is tried again: {error}");
-                    said = Some(error);
+                    last_error = Some(error);
                 }
-                thread::sleep(PAUSE);
+                thread::sleep(RETRY_PAUSE);
             }
         }
     }
 }
 
-/// Until the daemon is to end, or a GPU is back that was not listened to.
-fn listen_once(agent: &Agent) -> Result<(), InventoryError> {
+/// Receives faults until the daemon ends, or a GPU has returned that the driver is not subscribed to.
+fn receive_once(agent: &Agent) -> Result<(), InventoryError> {
     let faults = &agent.faults;
-    let comebacks = || faults.comebacks.load(Ordering::Relaxed);
-    let begun = comebacks();
-    agent.driver.follow_faults(PATIENCE, &mut |heard| {
-        if let Some(fault) = heard {
+    let returns = || faults.returns.load(Ordering::Relaxed);
+    let begun = returns();
+    agent.driver.follow_faults(RECEIVE_TIMEOUT, &mut |received| {
+        if let Some(fault) = received {
             faults.happened(agent, fault);
         }
-        if faults.has_stopped() || comebacks() != begun {
+        if faults.has_stopped() || returns() != begun {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())

@@ -1,17 +1,19 @@
-//! The daemon of a node: it makes slices of GPUs, lets processes in, and answers for their memory.
+//! The daemon of a node: creates slices of GPUs, admits processes to them and accounts for their memory and GPU time.
 //!
-//! Laws:
-//! - What is decided is decided by `tranche-domain`; this crate gives it clocks, sockets, files and processes.
-//! - Identity is asked of the kernel, never of a client. What a tenant writes is a hint.
-//! - The daemon may die at any instruction: tenants go on with what they were granted, and the next daemon
+//! Invariants:
+//! - Decisions are made in `tranche-domain`; this crate supplies clocks, sockets, files and processes.
+//! - Identity comes from the kernel, never from a client. Values that a tenant writes are hints.
+//! - The daemon may be killed at any instruction: attached processes keep what they were granted, and the next daemon
 //!   takes over slices, regions and processes as it finds them.
-//! - Unsafe code is in one module, `sys`.
+//! - Unsafe code is confined to the module `sys`.
 #![deny(unsafe_code)]
 
 mod access;
 mod agent;
+mod ancestry;
+mod atomic_file;
 mod attach;
-mod attendant;
+mod audit;
 pub mod cli;
 mod clock;
 mod clocks;
@@ -20,44 +22,42 @@ mod config;
 mod configuration;
 mod containers;
 mod context;
+mod counters;
 mod events;
 mod failure;
 mod faults;
-mod girth;
+mod gpu_probe;
 mod guest;
 mod jobs;
-mod kept;
-mod kin;
 mod metrics;
 mod obstacles;
 mod operators;
+mod overhead;
 mod ownership;
-mod picture;
 mod privileges;
 mod process;
 mod queue;
 mod reaper;
 mod recovery;
 mod regions;
-mod remembered;
+mod retained;
 mod sampler;
 mod sealed;
 mod serve;
 mod service;
 mod shares;
-mod sight;
+mod snapshot;
 mod sockets;
 mod state;
+mod state_store;
 mod supervisor;
 #[allow(unsafe_code)]
 mod sys;
-mod tally;
 mod tenancy;
-mod trueup;
-mod truth;
+mod usage_guard;
 mod version;
 mod watchdog;
-mod whole;
+mod worker;
 
 pub use access::{Access, Group, Limits};
 pub use compute::{Account, Rounds, Site};

@@ -1,4 +1,4 @@
-//! `tranched`: see the library of this package.
+//! `tranched`; everything else is in the library of this package.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

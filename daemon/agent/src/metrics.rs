@@ -16,8 +16,8 @@ use tranche_domain::slice::Slice;
 use tranche_exposition::{Figures, Labels, Page};
 
 use crate::agent::Agent;
+use crate::counters::RequestOutcome;
 use crate::jobs::NodeDesk;
-use crate::tally::Ending;
 use crate::tenancy::Tenancy;
 
 /// A daemon whose rounds of compute are so late hangs.
@@ -57,7 +57,7 @@ impl Figures for Published {
         if late > LATE {
             return Err(format!("the rounds of compute are {} s late", late.as_secs()));
         }
-        let blind = self.agent.tally.last_sample();
+        let blind = self.agent.counters.last_sample();
         if blind > BLIND {
             return Err(silence(blind));
         }
@@ -67,7 +67,7 @@ impl Figures for Published {
 
     /// A driver that hangs would hang for the next daemon as well.
     fn remark(&self) -> Option<String> {
-        let blind = self.agent.tally.last_sample();
+        let blind = self.agent.counters.last_sample();
         (blind > WAITS).then(|| silence(blind))
     }
 
@@ -133,8 +133,8 @@ fn build(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
 }
 
 fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
-    let endings =
-        Ending::ALL.map(|ending| (vec![("outcome", ending.word().into())], agent.tally.requests(ending)));
+    let endings = RequestOutcome::ALL
+        .map(|ending| (vec![("outcome", ending.word().into())], agent.counters.requests(ending)));
     page.counters(
         "tranche_slice_requests",
         "Requests for slices by how they ended: created, no_room (at once or in time), refused, failed",

@@ -1,13 +1,13 @@
-//! Why a GPU takes no slices now: what is in the way of it, whoever put it there.
+//! Reasons why a GPU takes no slices, from the driver and from the audit.
 
 use tranche_inventory::GpuFacts;
 
 use crate::agent::Agent;
 
-/// Takes in a look at a GPU.
-pub(crate) fn look(agent: &Agent, gpu: &GpuFacts) {
+/// Updates the obstacle of a GPU from a sample of it.
+pub(crate) fn update(agent: &Agent, gpu: &GpuFacts) {
     let of_driver = gpu.not_sliceable.as_ref().map(ToString::to_string);
-    let obstacle = of_driver.or_else(|| agent.truth.obstacle(gpu.uuid));
+    let obstacle = of_driver.or_else(|| agent.audit.obstacle(gpu.uuid));
     if agent.core().node.set_obstacle(gpu.uuid, obstacle) {
         agent.faults.changed();
         agent.room_appeared();

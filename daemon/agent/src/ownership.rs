@@ -14,8 +14,8 @@ use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::unistd::{User, geteuid};
 use tranche_privileged::{ATTACH, Account, MOUNTS};
 
+use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::sockets::{Layout, Reach};
-use crate::whole::{PRIVATE, Survives, replace};
 
 /// The user where none is configured.
 pub(crate) const USUAL: &str = "tranched";

@@ -1,4 +1,4 @@
-//! What dead processes held: free again once the GPU has really let go of it, and not a moment sooner.
+//! Reclaims the memory of processes that have ended, once the driver has released it and no sooner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ use crate::agent::Agent;
 use crate::process::Process;
 use crate::tenancy::Tenancy;
 
-/// How long the driver usually lists a process that has ended, or has become another program, and more.
+/// Upper bound for the time that the driver usually lists a process that has ended or executed another program.
 pub(crate) const LISTED_AT_MOST: Duration = Duration::from_secs(3);
-/// The pause where it lists a process that has ended for longer than that.
+/// Pause between queries for a process that stays listed longer.
 const LONG_PAUSE: Duration = Duration::from_millis(500);
-/// The first pause between two looks; each is half as long again as the one before.
+/// First pause between queries; each is half as long again as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// The least time between two looks at the same GPU, which take the driver longer than all else at a process's end.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+/// Least time between two queries of the same GPU; they are the slowest part of a process's end.
+const QUERY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Frees a member's seat when it has ended. Without a handle it has ended already.
+/// Releases a process's slot when it has ended. Without a handle it has ended already.
 pub(crate) fn watch_member(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
@@ -31,7 +31,7 @@ pub(crate) fn watch_member(
     id: ProcessId,
     handle: Option<Arc<Process>>,
 ) {
-    let (work, agent, tenancy) = (tenancy.attendant.work(), Arc::clone(agent), Arc::clone(tenancy));
+    let (work, agent, tenancy) = (tenancy.worker.work(), Arc::clone(agent), Arc::clone(tenancy));
     work.spawn(async move {
         if let Some(process) = handle {
             wait_for_end(&process).await;
@@ -42,14 +42,14 @@ pub(crate) fn watch_member(
         agent.governor.wake();
         let ended = Instant::now();
         if wait_until_unlisted(&agent, &tenancy, id.pid).await == Listed::Still {
-            wait_out(&agent, &tenancy, id).await;
+            wait_while_listed(&agent, &tenancy, id).await;
         }
         point("reap: free");
         let was_over = tenancy.is_over();
         let freed = tenancy.vacate(seat, id);
         let after_us = ended.elapsed().as_micros();
         tracing::info!(slice = %tenancy.name, pid = %id.pid, %freed, after_us, "reclaimed");
-        // What is beyond the slice may have to wait for the disk.
+        // Reclaiming memory beyond the slice may wait for the disk.
         if was_over || tenancy.is_deserted() {
             tokio::task::spawn_blocking(move || {
                 agent.note_excess(&tenancy);
@@ -59,37 +59,37 @@ pub(crate) fn watch_member(
     });
 }
 
-/// Waits for as long as the driver lists a process that has ended. Its memory is not free, whatever the reason, and
-/// nobody else must be promised it. Where its pid is another process's by now, nothing follows from the listing.
-async fn wait_out(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId) {
+/// Waits while the driver lists a process that has ended: its memory is not free, whatever the reason, and must not
+/// be promised to others. If the pid has been reused, the listing no longer counts.
+async fn wait_while_listed(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId) {
     let (pid, name) = (id.pid, &tenancy.name);
     let note = format!(
         "process {pid} of slice {name} has ended, but the driver still lists it: its memory stays charged until the \
          driver lets go of it; end what the process left running, if anything"
     );
-    // What is beyond the slice may have to wait for the disk.
-    let (teller, told) = (Arc::clone(agent), note.clone());
-    let _ = tokio::task::spawn_blocking(move || teller.note(told)).await;
-    let is_anothers = || Process::open(pid).is_ok_and(|now| now.id != id);
-    while look(agent, &tenancy.gpus, pid).await == Listed::Still && !is_anothers() {
+    // Recording the note may wait for the disk.
+    let (recorder, text) = (Arc::clone(agent), note.clone());
+    let _ = tokio::task::spawn_blocking(move || recorder.note(text)).await;
+    let is_reused = || Process::open(pid).is_ok_and(|now| now.id != id);
+    while query(agent, &tenancy.gpus, pid).await == Listed::Still && !is_reused() {
         tokio::time::sleep(LONG_PAUSE).await;
     }
-    let teller = Arc::clone(agent);
-    let _ = tokio::task::spawn_blocking(move || teller.withdraw(&note)).await;
+    let recorder = Arc::clone(agent);
+    let _ = tokio::task::spawn_blocking(move || recorder.withdraw(&note)).await;
 }
 
-/// Gives a member that says it has become another program an empty account, if the GPUs bear it out: while the
-/// driver lists the process, or does not answer, it may well hold what it was charged for.
-pub(crate) async fn begin_anew(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid: HostPid) {
+/// Empties the account of a process that reports having executed another program, if the driver no longer lists it.
+/// While the driver lists it or fails to answer, it may still hold what it was charged for.
+pub(crate) async fn reset_after_exec(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid: HostPid) {
     if wait_until_unlisted(agent, tenancy, pid).await == Listed::No {
         let freed = tenancy.renew(seat);
         tracing::info!(slice = %tenancy.name, %pid, %freed, "became another program");
     }
 }
 
-/// Forgets a root when it has ended.
+/// Removes a root process from its slice when it has ended.
 pub(crate) fn watch_root(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, root: Arc<Process>) {
-    let (work, agent, tenancy) = (tenancy.attendant.work(), Arc::clone(agent), Arc::clone(tenancy));
+    let (work, agent, tenancy) = (tenancy.worker.work(), Arc::clone(agent), Arc::clone(tenancy));
     work.spawn(async move {
         wait_for_end(&root).await;
         tenancy.root_gone(root.id);
@@ -102,7 +102,7 @@ pub(crate) fn watch_root(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, root: Arc<P
     });
 }
 
-/// By event; where the runtime cannot watch the handle, by looking.
+/// Waits on the pidfd; where the runtime cannot watch it, polls.
 async fn wait_for_end(process: &Process) {
     if let Err(error) = process.ended().await {
         tracing::warn!(pid = %process.id.pid, %error, "cannot watch the process; looking from time to time");
@@ -112,23 +112,23 @@ async fn wait_for_end(process: &Process) {
     }
 }
 
-/// What the driver says of a process.
+/// Presence of a process in the driver's listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
-    /// It is on one of the slice's GPUs.
+    /// Listed on one of the slice's GPUs.
     Still,
-    /// It is on none of them.
+    /// Listed on none.
     No,
-    /// It is on none that answers; not all do.
+    /// Listed on none that answered; at least one did not.
     Unknown,
 }
 
-/// What the driver says after all patience.
+/// Queries until the process is no longer listed, or [`LISTED_AT_MOST`] has passed.
 async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> Listed {
     let deadline = Instant::now() + LISTED_AT_MOST;
     let mut pause = FIRST_PAUSE;
     loop {
-        match look(agent, &tenancy.gpus, pid).await {
+        match query(agent, &tenancy.gpus, pid).await {
             Listed::Still if Instant::now() < deadline => tokio::time::sleep(pause).await,
             answer => return answer,
         }
@@ -136,53 +136,53 @@ async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> 
     }
 }
 
-async fn look(agent: &Agent, gpus: &[GpuUuid], pid: HostPid) -> Listed {
-    let mut so_far = Listed::No;
+async fn query(agent: &Agent, gpus: &[GpuUuid], pid: HostPid) -> Listed {
+    let mut listed = Listed::No;
     for gpu in gpus {
         match agent.listings.after(&agent.driver, *gpu, Instant::now()).await {
             Some(pids) if pids.contains(&pid) => return Listed::Still,
             Some(_) => {}
-            None => so_far = Listed::Unknown,
+            None => listed = Listed::Unknown,
         }
     }
-    so_far
+    listed
 }
 
-/// Whom the driver lists on each GPU, and when it was asked: where a thousand processes end at once, one answer
-/// does for all who wait for it.
+/// The driver's list of processes on each GPU, with the time of the query: when many processes end at once, one
+/// answer serves all that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Listings(Mutex<BTreeMap<GpuUuid, Arc<tokio::sync::Mutex<Listing>>>>);
 
-/// Nothing where the GPU does not answer.
+/// `None` if the GPU does not answer.
 type Pids = Option<Arc<BTreeSet<HostPid>>>;
 
 #[derive(Debug, Default)]
 struct Listing {
-    asked: Option<Instant>,
+    queried: Option<Instant>,
     pids: Pids,
 }
 
 impl Listings {
-    /// Whom the driver lists, asked no earlier than `since`.
+    /// The driver's list for a GPU, from a query that began no earlier than `since`.
     async fn after(&self, driver: &Arc<dyn Driver>, gpu: GpuUuid, since: Instant) -> Pids {
         let listing = {
             let mut listings = self.0.lock().expect("nothing panics while it holds the listings");
             Arc::clone(listings.entry(gpu).or_default())
         };
         let mut listing = listing.lock().await;
-        if listing.asked.is_none_or(|asked| asked < since) {
-            // Where many end one after the other, those who come meanwhile are answered with the first of them.
-            let rest = listing.asked.map(|asked| BETWEEN_LOOKS.saturating_sub(asked.elapsed()));
+        if listing.queried.is_none_or(|queried| queried < since) {
+            // Requests that arrive during this pause are served by the same query.
+            let rest = listing.queried.map(|queried| QUERY_PERIOD.saturating_sub(queried.elapsed()));
             if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
                 tokio::time::sleep(rest).await;
             }
-            let (driver, asked) = (Arc::clone(driver), Instant::now());
-            let ask = move || {
+            let (driver, queried) = (Arc::clone(driver), Instant::now());
+            let list_processes = move || {
                 let listed = driver.processes(gpu).ok()?;
                 Some(Arc::new(listed.into_iter().map(|process| process.pid).collect()))
             };
-            let pids = tokio::task::spawn_blocking(ask).await.unwrap_or_default();
-            *listing = Listing { asked: Some(asked), pids };
+            let pids = tokio::task::spawn_blocking(list_processes).await.unwrap_or_default();
+            *listing = Listing { queried: Some(queried), pids };
         }
         listing.pids.clone()
     }

@@ -21,17 +21,17 @@ use tranche_shm::crash::point;
 use crate::agent::{Agent, Core};
 use crate::clock::now_unix_ms;
 use crate::failure::Failure;
-use crate::kept::{self, Found};
 use crate::process::{self, Process};
 use crate::reaper;
 use crate::regions::Regions;
 use crate::state::{SavedSlice, State};
+use crate::state_store::{self, Found};
 use crate::tenancy::Tenancy;
-use crate::version::Others;
+use crate::version::OtherAbi;
 
 /// Takes over everything that is there. What cannot be taken over is noted, and never stops the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
-    let state = match kept::load(&agent.layout.state)? {
+    let state = match state_store::load(&agent.layout.state)? {
         Found::Whole(state) => state,
         Found::Copy(state, note) => unreadable(agent, note, state),
         Found::Nothing(note) => unreadable(agent, note, State::default()),
@@ -115,7 +115,7 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
     core.node.adopt(slice.clone())?;
     let again = || {
         let directory = agent.layout.make_slice(&slice.name)?;
-        if let Some(others) = Others::in_directory(&directory) {
+        if let Some(others) = OtherAbi::in_directory(&directory) {
             return Err(others.failure(&slice.name));
         }
         let whole = |regions: &Regions| {
@@ -234,7 +234,7 @@ fn directories(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
 /// promised to them again, until the last of them ends. Without any, its directory is rubbish.
 fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let directory = agent.layout.slice(name);
-    if let Some(others) = Others::in_directory(&directory) {
+    if let Some(others) = OtherAbi::in_directory(&directory) {
         return agent.note(format!("{}; nothing is known of what it was promised", others.failure(name)));
     }
     let regions = Regions::open(&directory, agent.seals_regions).ok();

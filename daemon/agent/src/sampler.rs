@@ -1,4 +1,4 @@
-//! What has to be looked at again and again: utilisation, slices over their caps, GPUs lost.
+//! Periodic sampling: utilization, overhead reconciliation, slices over their caps, lost GPUs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,87 +11,90 @@ use tranche_inventory::ProcessUtilization;
 use tranche_shm::crash::point;
 
 use crate::agent::Agent;
+use crate::audit;
 use crate::config::OverCap;
-use crate::girth;
 use crate::obstacles;
+use crate::overhead;
 use crate::tenancy::Tenancy;
-use crate::trueup;
-use crate::truth;
+use crate::usage_guard;
 
-/// Time between two samples.
-const SAMPLE: Duration = Duration::from_secs(1);
-/// Time between two looks at slices that are over their caps.
-const TRIM: Duration = Duration::from_millis(20);
+/// Period of samples.
+const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
+/// Period at which slices over their caps are checked.
+const CAP_PERIOD: Duration = Duration::from_millis(20);
 
-/// Runs until the daemon ends.
+/// Samples until the daemon ends.
 pub(crate) async fn run(agent: Arc<Agent>) {
-    let mut sampling = interval(SAMPLE);
-    let mut trimming = interval(TRIM);
+    let mut sampling = interval(SAMPLE_PERIOD);
+    let mut cap_checks = interval(CAP_PERIOD);
     sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    trimming.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    cap_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut since = BTreeMap::new();
-    let (mut over, mut unsure) = (Vec::new(), Vec::new());
+    let (mut over, mut resampled) = (Vec::new(), Vec::new());
     loop {
         tokio::select! {
             _ = sampling.tick() => {
-                over = look_after(&agent, &over);
-                unsure = truth::confirm(&agent, &agent.tenancies()).await;
+                over = check_slices(&agent, &over);
+                resampled = audit::resample(&agent, &agent.tenancies()).await;
                 since = sample(&agent, since).await;
             }
-            _ = trimming.tick(), if !over.is_empty() || !unsure.is_empty() => {
+            _ = cap_checks.tick(), if !over.is_empty() || !resampled.is_empty() => {
                 let before = over;
-                over = trim(&agent, &before, &before);
-                unsure = truth::confirm(&agent, &[before, unsure].concat()).await;
+                over = check_caps(&agent, &before, &before);
+                resampled = audit::resample(&agent, &[before, resampled].concat()).await;
             }
         }
     }
 }
 
-/// Everything that takes no time; returns the slices that are over their caps.
-fn look_after(agent: &Arc<Agent>, over: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
+/// Checks that do not query the driver; returns the slices over their caps.
+fn check_slices(agent: &Arc<Agent>, over: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
     let tenancies = agent.tenancies();
     for tenancy in &tenancies {
         if tenancy.regions.were_damaged() {
-            girth::tell_truncated(agent, &tenancy.name);
+            usage_guard::report_truncated(agent, &tenancy.name);
         }
-        girth::mend(agent, tenancy);
+        usage_guard::restore_length(agent, tenancy);
         agent.end_if_over(tenancy);
     }
-    trim(agent, &tenancies, over)
+    check_caps(agent, &tenancies, over)
 }
 
-/// Looks at these slices; returns those that are over their caps, and tells of those that were not before, or are no
-/// more.
-fn trim(agent: &Agent, tenancies: &[Arc<Tenancy>], before: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
+/// Checks these slices; returns those over their caps, and records an event for each that went over or came back
+/// within.
+fn check_caps(agent: &Agent, tenancies: &[Arc<Tenancy>], before: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
     let is_over = |tenancy: &&Arc<Tenancy>| {
         let over = agent.note_excess(tenancy);
         enforce(agent, tenancy, over);
         over
     };
     let over: Vec<_> = tenancies.iter().filter(is_over).cloned().collect();
-    tell(
+    record_each(
         agent,
-        alone(&over, before),
+        difference(&over, before),
         Kind::OverCap,
         "it holds more than its cap and gets nothing new until it frees some",
     );
     let lives = |tenancy: &&Arc<Tenancy>| {
         tenancies.iter().any(|live| Arc::ptr_eq(live, tenancy)) && !tenancy.is_deserted()
     };
-    tell(agent, alone(before, &over).filter(lives), Kind::WithinCap, "it is within its cap");
+    record_each(agent, difference(before, &over).filter(lives), Kind::WithinCap, "it is within its cap");
     over
 }
 
-/// Those of these that are not among those.
-fn alone<'a>(these: &'a [Arc<Tenancy>], those: &'a [Arc<Tenancy>]) -> impl Iterator<Item = &'a Arc<Tenancy>> {
-    these.iter().filter(|this| !those.iter().any(|that| Arc::ptr_eq(this, that)))
+/// Slices of the first list that are not in the second.
+fn difference<'a>(
+    slices: &'a [Arc<Tenancy>],
+    others: &'a [Arc<Tenancy>],
+) -> impl Iterator<Item = &'a Arc<Tenancy>> {
+    slices.iter().filter(|slice| !others.iter().any(|other| Arc::ptr_eq(slice, other)))
 }
 
-fn tell<'a>(agent: &Agent, whom: impl Iterator<Item = &'a Arc<Tenancy>>, kind: Kind, what: &str) {
-    whom.for_each(|tenancy| agent.events.record(Happening::new(kind.clone(), what).of(&tenancy.name)));
+fn record_each<'a>(agent: &Agent, tenancies: impl Iterator<Item = &'a Arc<Tenancy>>, kind: Kind, what: &str) {
+    tenancies.for_each(|tenancy| agent.events.record(Happening::new(kind.clone(), what).of(&tenancy.name)));
 }
 
-/// What is done about a slice that stays over its cap: nothing, unless the operator said so.
+/// Applies `over_cap` to a slice: nothing by default, or its largest process is killed after the grace period.
 fn enforce(agent: &Agent, tenancy: &Tenancy, over: bool) {
     let over_for = tenancy.over_for(over);
     let OverCap::Kill { grace } = agent.over_cap() else { return };
@@ -102,12 +105,12 @@ fn enforce(agent: &Agent, tenancy: &Tenancy, over: bool) {
         agent.note(format!(
             "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
         ));
-        let told = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
-        agent.events.record(Happening::new(Kind::Killed, told).of(name).by(pid));
+        let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
+        agent.events.record(Happening::new(Kind::Killed, detail).of(name).by(pid));
     }
 }
 
-/// When each GPU's last sample was taken, on the driver's clock.
+/// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
 type Since = BTreeMap<GpuUuid, u64>;
 
 async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
@@ -115,12 +118,12 @@ async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     let looked = tokio::task::spawn_blocking(move || {
         point("sampler: looks");
         asked.save_again();
-        trueup::look(&asked);
-        look(&asked, since)
+        overhead::reconcile(&asked);
+        sample_gpus(&asked, since)
     })
     .await;
     let Ok((since, samples)) = looked else { return Since::new() };
-    agent.tally.sampled();
+    agent.counters.sampled();
     for tenancy in agent.tenancies() {
         let members = tenancy.occupants().members;
         let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();
@@ -134,13 +137,13 @@ async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     since
 }
 
-/// Asks the driver: this may block.
-fn look(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<ProcessUtilization>>) {
+/// Samples all GPUs. Queries the driver, and so may block.
+fn sample_gpus(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<ProcessUtilization>>) {
     let mut samples = BTreeMap::new();
     let gpus = agent.driver.gpus().unwrap_or_default();
     agent.faults.look(agent, &gpus);
     for gpu in gpus {
-        obstacles::look(agent, &gpu);
+        obstacles::update(agent, &gpu);
         let last = since.entry(gpu.uuid).or_default();
         if let Ok(new) = agent.driver.process_utilization(gpu.uuid, *last) {
             *last = new.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);
@@ -150,7 +153,7 @@ fn look(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<Proces
     (since, samples)
 }
 
-/// Adds up the newest sample of each process, in percent of the GPU.
+/// Sums the newest sample of each process, in percent of the GPU.
 fn sum(samples: &[ProcessUtilization], pids: &[HostPid]) -> (u32, u32) {
     let newest = |pid: &HostPid| {
         samples.iter().filter(|sample| sample.pid == *pid).max_by_key(|sample| sample.timestamp_us)
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slices_utilisation_is_the_sum_of_its_processes_newest_samples() {
+    fn utilization_sums_the_newest_sample_of_each_process() {
         let sample = |pid, sm_percent, timestamp_us| ProcessUtilization {
             pid: HostPid::new(pid),
             sm_percent,

@@ -22,21 +22,21 @@ use tranche_rpc::v1::node_server::NodeServer;
 
 use crate::access::{Access, Budgeted, Gate};
 use crate::agent::Agent;
-use crate::attendant::Attendant;
+use crate::audit::{self, Audit};
 use crate::compute::Governor;
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;
 use crate::context::{Contexts, Outstanding};
-use crate::faults::FaultBook;
-use crate::girth::Girth;
+use crate::faults::FaultMonitor;
 use crate::jobs::{self, JobsDoor};
 use crate::metrics::Published;
 use crate::operators::Operators;
 use crate::service::Door;
 use crate::sockets::{Layout, Reach};
-use crate::truth::{self, Watch};
-use crate::{faults, girth, guest, privileges, recovery, sampler, sealed, supervisor, watchdog};
+use crate::usage_guard::UsageGuard;
+use crate::worker::Worker;
+use crate::{faults, guest, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
 
 /// How long calls in progress may take to end once the daemon was told to.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -102,7 +102,7 @@ pub enum StartError {
     #[error("cannot govern compute: {0}")]
     Compute(io::Error),
     #[error("cannot start a thread for the tenants: {0}")]
-    Attendant(io::Error),
+    Worker(io::Error),
     #[error("cannot start a thread for the faults of GPUs: {0}")]
     Faults(io::Error),
     #[error("cannot start a thread for the service supervisor: {0}")]
@@ -146,17 +146,17 @@ pub async fn serve(
         outstanding,
     } = settings;
     let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
-    let attendant = Attendant::start("attendant").map_err(StartError::Attendant)?;
-    let (governing, work) = (Arc::clone(&governor), attendant.work());
+    let worker = Worker::start("worker").map_err(StartError::Worker)?;
+    let (governing, work) = (Arc::clone(&governor), worker.work());
     let mut agent =
         Agent::new(layout, shim, driver, contexts, over_cap, governing, work).describing(described);
-    agent.girth =
-        Girth::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
+    agent.usage_guard =
+        UsageGuard::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
     agent.seals_regions = seals_regions && can_seal(&agent);
     agent.configured = configured;
     agent.gate = Arc::new(Gate::new(access, agent.layout.reach));
-    agent.faults = FaultBook::new(fault_quiet);
-    agent.truth = Watch::new(violations, foreigners == Foreigners::Refuse);
+    agent.faults = FaultMonitor::new(fault_quiet);
+    agent.audit = Audit::new(violations, foreigners == Foreigners::Refuse);
     let agent = Arc::new(agent);
     for note in &agent.core().notes {
         tracing::warn!("{note}");
@@ -169,10 +169,10 @@ pub async fn serve(
         let agent = Arc::clone(&agent);
         tokio::task::spawn_blocking(move || take_late(&agent, outstanding));
     }
-    girth::look_after(&agent).map_err(StartError::Attendant)?;
-    faults::follow(&agent).map_err(StartError::Faults)?;
+    usage_guard::start(&agent).map_err(StartError::Worker)?;
+    faults::start(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
-    let watching = tokio::spawn(truth::run(Arc::clone(&agent)));
+    let watching = tokio::spawn(audit::run(Arc::clone(&agent)));
     let calls =
         guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let (jobs, working) = begin_jobs(&agent, ended_jobs);
@@ -188,7 +188,7 @@ pub async fn serve(
         stop.await;
         supervisor::stopping();
         following.faults.stop();
-        following.events.end_following();
+        following.events.end_followers();
         told.send_replace(true);
     };
     let server = server()
@@ -208,7 +208,7 @@ pub async fn serve(
     watching.abort();
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
-    agent.attendants.end();
+    agent.workers.end();
     agent.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())

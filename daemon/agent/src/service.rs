@@ -21,15 +21,15 @@ use tranche_rpc::v1::{self, node_server::Node};
 
 use crate::access::Caller;
 use crate::agent::{Agent, Drain};
+use crate::audit;
 use crate::clock::now_unix_ms;
 use crate::configuration::{Configured, Reloaded};
+use crate::counters::RequestOutcome;
 use crate::failure::Failure;
-use crate::picture;
 use crate::privileges;
 use crate::process;
 use crate::queue::{Ticket, Waiter};
-use crate::tally::Ending;
-use crate::truth;
+use crate::snapshot;
 use following::Wanted;
 
 mod following;
@@ -47,7 +47,7 @@ const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 impl Node for Door {
     async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Answer<v1::NodeView> {
         let agent = Arc::clone(&self.0);
-        let view = tokio::task::spawn_blocking(move || picture::node(&agent)).await;
+        let view = tokio::task::spawn_blocking(move || snapshot::node(&agent)).await;
         Ok(Response::new(view.map_err(Failure::from)?.into()))
     }
 
@@ -58,7 +58,7 @@ impl Node for Door {
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
         let created = create(&self.0, &wanted, &caller, wait).await;
-        self.0.tally.request(Ending::of(&created));
+        self.0.counters.request(RequestOutcome::of(&created));
         let slice = self.told(&caller, created)?;
         self.show(&slice.name)
     }
@@ -69,7 +69,7 @@ impl Node for Door {
         let name = name(&message.name)?;
         self.told(&caller, self.0.resize(&name, Resize::try_from(message)?, &caller))?;
         let tenancy = self.0.core().live.get(&name).cloned();
-        truth::confirm(&self.0, tenancy.as_slice()).await;
+        audit::resample(&self.0, tenancy.as_slice()).await;
         self.show(&name)
     }
 
@@ -112,8 +112,8 @@ impl Node for Door {
 
     async fn follow_gpus(&self, request: Request<v1::FollowGpusRequest>) -> Answer<Self::FollowGpusStream> {
         let follower = self.0.gate.follow(&caller(&request)?)?;
-        let turns = WatchStream::new(self.0.faults.turns());
-        let told = turns.map_while(move |turn| {
+        let changes = WatchStream::new(self.0.faults.subscribe());
+        let told = changes.map_while(move |turn| {
             let _until_the_stream_ends = &follower;
             turn.map(|turn| Ok(v1::GpusChanged { turn }))
         });
@@ -224,7 +224,7 @@ impl Door {
         let core = self.0.core();
         let slice = core.node.slice(name).map_err(Failure::from)?;
         let tenancy = core.live.get(name).ok_or_else(|| Failure::Ending(name.clone()))?;
-        let view: SliceView = picture::slice(&self.0, slice, tenancy);
+        let view: SliceView = snapshot::slice(&self.0, slice, tenancy);
         Ok(Response::new(view.into()))
     }
 }

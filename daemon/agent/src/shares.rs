@@ -1,9 +1,8 @@
-//! What is shared, on disk: each change is a line, written before it takes effect, so that the next daemon knows
-//! at least as much to be charged as this one did.
+//! Journal of shared allocations: each change is a line of JSON, written before it takes effect, so that the next
+//! daemon charges at least as much as this one did.
 //!
-//! The file lies with the slice's regions and goes with them. A daemon that is killed may leave half a line at
-//! the end; it never took effect. Where one cannot be written whole, nothing is written behind it: the file is made
-//! anew first.
+//! The file lies beside the slice's regions and is removed with them. A killed daemon may leave a partial last line;
+//! that change never took effect. After a failed write nothing is appended until the file has been rewritten.
 
 mod change;
 
@@ -16,23 +15,23 @@ use tranche_domain::sharing::Sharing;
 pub(crate) use change::{Beyond, Change, Legacy};
 use change::{replay, whole};
 
-use crate::whole::{PRIVATE, Survives, replace};
+use crate::atomic_file::{PRIVATE, Survives, replace};
 
 pub(crate) const FILE: &str = "shared";
-/// Lines beyond which the file is written anew, if most of them are history.
+/// Number of lines beyond which the file is rewritten, if most of them are obsolete.
 const MOST_LINES: usize = 4096;
 
-/// The file.
+/// The journal of one slice.
 #[derive(Debug)]
 pub(crate) struct Shares {
     path: PathBuf,
-    /// Nothing where it cannot be opened or written: then nothing new is shared.
+    /// `None` if the file cannot be opened or written; then nothing new can be shared.
     file: Option<File>,
     lines: usize,
 }
 
 impl Shares {
-    /// Opens the file in a slice's directory and says what stands in it.
+    /// Opens the journal in a slice's directory and replays it.
     pub(crate) fn open(directory: &Path) -> (Self, Sharing, Legacy) {
         let path = directory.join(FILE);
         let text = std::fs::read(&path).unwrap_or_default();
@@ -56,7 +55,7 @@ impl Shares {
         (Self { path, file: file.ok(), lines }, sharing, legacy)
     }
 
-    /// Writes a change down. Without that it must not take effect, if it makes the slice be charged less.
+    /// Appends a change. If that fails, a change that lowers the slice's charge must not take effect.
     pub(crate) fn note(&mut self, change: Change) -> io::Result<()> {
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let written = file.write_all(&line(&change)?);
@@ -67,15 +66,15 @@ impl Shares {
         written
     }
 
-    /// Whether it is to be written anew: most of the file is history, or its end is spoilt.
+    /// Returns true if most lines are obsolete or the last write failed.
     pub(crate) fn is_stale(&self, sharing: &Sharing) -> bool {
         self.file.is_none() || (self.lines > MOST_LINES && self.lines / 4 > sharing.count_holders())
     }
 
-    /// Writes the file anew, with nothing in it but what is.
+    /// Replaces the file with the changes that produce the current state.
     pub(crate) fn rewrite(&mut self, sharing: &Sharing, beyond: &Beyond) -> io::Result<()> {
         let lines = whole(sharing, beyond).iter().map(line).collect::<io::Result<Vec<_>>>()?;
-        replace(&self.path, &lines.concat(), PRIVATE, Survives::Us)?;
+        replace(&self.path, &lines.concat(), PRIVATE, Survives::ProcessDeath)?;
         self.file = Some(File::options().append(true).open(&self.path)?);
         self.lines = lines.len();
         Ok(())
@@ -102,7 +101,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_next_daemon_reads_what_this_one_wrote_and_nothing_of_half_a_line() {
+    fn journal_replays_and_ignores_a_partial_line() {
         let directory = tempfile::tempdir().unwrap();
         let (mut shares, ..) = Shares::open(directory.path());
         SOME.into_iter().for_each(|change| shares.note(change).unwrap());
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_export_is_in_doubt_and_none_that_was_written_anew() {
+    fn only_the_last_export_since_a_rewrite_is_doubtful() {
         let directory = tempfile::tempdir().unwrap();
         let (mut shares, ..) = Shares::open(directory.path());
         let export = |key, turn| Change::Export { seat: 1, key, device: 0, bytes: Bytes::mib(1), turn };
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_of_an_earlier_version_is_believed() {
+    fn export_without_a_turn_bit_is_accepted() {
         let old = br#"{"Export":{"seat":1,"key":7,"device":0,"bytes":4096}}"#;
         let change: Change = serde_json::from_slice(old).unwrap();
         let (mut sharing, mut legacy) = Default::default();
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_what_could_not_be_written_whole_nothing_is_written() {
+    fn failed_append_blocks_the_journal_until_rewritten() {
         let directory = tempfile::tempdir().unwrap();
         let (mut shares, sharing, legacy) = Shares::open(directory.path());
         shares.file = Some(File::options().write(true).open("/dev/full").unwrap());

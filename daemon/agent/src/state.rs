@@ -1,4 +1,4 @@
-//! What survives the daemon: the slices that were promised, as text.
+//! Schema of the persistent state: slices and cordons, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use tranche_domain::cordon::Cordon;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::{ProcessId, Slice};
 
-/// The version of the text that this daemon writes and reads.
+/// Version of the format that this daemon writes and reads.
 const VERSION: u32 = 1;
 
-/// All that is kept.
+/// The persistent state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     version: u32,
-    /// The number of the last slice made; regions carry it, so that no two makings are confused.
+    /// Generation of the last slice created. Regions carry it, so that those of an earlier slice of the same name are
+    /// recognised.
     pub(crate) generation: u64,
-    /// The slices.
     pub(crate) slices: Vec<SavedSlice>,
     /// GPUs that take no further slices.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) cordons: BTreeMap<GpuUuid, Cordon>,
 }
 
-/// A slice as it is kept.
+/// A persistent slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedSlice {
-    /// What was promised.
+    /// Terms of the slice.
     pub(crate) slice: Slice,
-    /// The making that its regions must show.
+    /// Generation that the slice's regions must carry.
     pub(crate) generation: u64,
-    /// Whose descendants may join it.
+    /// Processes whose descendants may attach.
     pub(crate) roots: Vec<ProcessId>,
 }
 
@@ -43,17 +43,17 @@ impl State {
         Self { cordons, ..self }
     }
 
-    /// As it is written.
+    /// Serializes the state as JSON with a final newline.
     ///
     /// # Errors
-    /// None that a state can bring about.
+    /// None that a valid state can cause.
     pub(crate) fn text(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
         Ok(text)
     }
 
-    /// Understands a file's content, or says why not.
+    /// Parses a state file; the error is a sentence for the operator.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         match serde_json::from_slice::<Self>(text) {
             Ok(state) if state.version == VERSION => Ok(state),
@@ -73,7 +73,7 @@ pub(crate) mod tests {
     use tranche_domain::slice::Part;
     use tranche_domain::units::{Bytes, Permille};
 
-    /// One with everything in it.
+    /// A state in which every field is set.
     pub(crate) fn state() -> State {
         let slice = Slice {
             name: "a".parse().unwrap(),
@@ -98,7 +98,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_from_before_there_were_limits_pods_and_jobs_is_read() {
+    fn state_without_limits_pods_and_jobs_is_read() {
         let old = br#"{"version": 1, "generation": 3, "slices": [{"slice": {"name": "a", "share":
             {"fraction": 500}, "parts": [], "compute": 500, "mode": "fair", "ephemeral": false,
             "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;

@@ -43,12 +43,12 @@ use tranche_domain::units::Bytes;
 use tranche_shm::credit::CreditWord;
 use tranche_shm::{DeviceSlot, Slot};
 
-use crate::attendant::SliceThread;
+use crate::ancestry::AncestryCache;
 use crate::clock::monotonic_ns;
-use crate::kin::Kin;
 use crate::process::Process;
 use crate::regions::Regions;
 use crate::shares::{Legacy, Shares};
+use crate::worker::SliceThread;
 
 /// A slice in being.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(crate) struct Tenancy {
     pub(crate) gpus: Vec<GpuUuid>,
     pub(crate) regions: Regions,
     /// Where its sockets and processes are looked after.
-    pub(crate) attendant: SliceThread,
+    pub(crate) worker: SliceThread,
     /// At whose request it ends.
     pub(crate) ended_by: OnceLock<Actor>,
     /// Told whenever somebody left and memory came free.
@@ -71,7 +71,7 @@ pub(crate) struct Tenancy {
     over_since: Mutex<Option<Instant>>,
     /// What processes had been refused that have left.
     refusals: AtomicU64,
-    kin: Kin,
+    ancestry: AncestryCache,
     /// Whom we killed last for holding too much.
     condemned: Mutex<Option<ProcessId>>,
     deceits: Deceits,
@@ -112,7 +112,7 @@ impl Tenancy {
     /// A slice that nobody has entered yet, its limits written.
     pub(crate) fn new(
         name: SliceName,
-        attendant: SliceThread,
+        worker: SliceThread,
         directory: &Path,
         regions: Regions,
         parts: &[(Part, Bytes)],
@@ -134,7 +134,7 @@ impl Tenancy {
         let earlier = (0..parts.len()).map(|at| earlier(at).unwrap_or_default()).collect();
         let tenancy = Self {
             name,
-            attendant,
+            worker,
             ended_by: OnceLock::new(),
             generation: regions.control().reader().generation(),
             gpus: parts.iter().map(|(part, _)| part.gpu).collect(),
@@ -154,7 +154,7 @@ impl Tenancy {
             listeners: Mutex::default(),
             over_since: Mutex::new(None),
             refusals: AtomicU64::new(0),
-            kin: Kin::default(),
+            ancestry: AncestryCache::default(),
             condemned: Mutex::new(None),
             deceits: Deceits::default(),
             sight: Sight::of(parts.len()),

@@ -1,7 +1,7 @@
-//! Slices whose regions are of another version of the layout than this daemon's, as after going back to an earlier one.
+//! Slices whose regions have another ABI version than this daemon's, as after a downgrade.
 //!
-//! What stands in such regions cannot be read, so nothing is granted there and nobody is let in. While programs live in
-//! one it stays as it is, and what was promised to its slice stays promised; once they have ended it is made anew.
+//! Such regions cannot be interpreted, so nothing is granted in them and no process is admitted. While processes are
+//! attached to one, it stays as it is and its capacity stays committed; once they have ended, it is created again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,22 +15,23 @@ use crate::agent::{Agent, Core};
 use crate::failure::Failure;
 use crate::process::Process;
 
-/// Programs that live in regions of another version.
+/// Processes attached to regions of another ABI version.
 #[derive(Debug)]
-pub(crate) struct Others {
+pub(crate) struct OtherAbi {
     pub(crate) abi: u64,
     pub(crate) alive: Vec<Process>,
 }
 
-impl Others {
-    /// Those in a slice's directory, if there are any.
+impl OtherAbi {
+    /// Processes attached to the regions in a slice's directory, or `None` if they have this ABI version or no
+    /// process is alive.
     pub(crate) fn in_directory(directory: &Path) -> Option<Self> {
-        let (abi, seated) = seated(directory).filter(|(abi, _)| *abi != ABI)?;
-        let alive = alive(seated);
+        let (abi, attached) = attached(directory).filter(|(abi, _)| *abi != ABI)?;
+        let alive = alive(attached);
         (!alive.is_empty()).then_some(Self { abi, alive })
     }
 
-    /// Why nothing can be done with their slice.
+    /// The error for requests that concern their slice.
     pub(crate) fn failure(&self, name: &SliceName) -> Failure {
         Failure::OtherVersion { name: name.clone(), abi: self.abi, pids: self.pids() }
     }
@@ -40,8 +41,8 @@ impl Others {
     }
 }
 
-/// Who has a seat in a slice's regions, of whichever version they are.
-fn seated(directory: &Path) -> Option<(u64, BTreeSet<ProcessId>)> {
+/// ABI version and attached processes of a slice's regions, whatever the version.
+fn attached(directory: &Path) -> Option<(u64, BTreeSet<ProcessId>)> {
     let bytes = fs::read(directory.join("control")).ok()?;
     let word = |bytes: &[u8]| bytes.iter().rfold(0u64, |word, byte| word << 8 | u64::from(*byte));
     let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
@@ -60,37 +61,38 @@ fn pids(processes: &[Process]) -> Vec<HostPid> {
 }
 
 impl Agent {
-    /// Refuses what cannot be done with a slice in whose regions programs of another version live.
+    /// Fails if processes of another ABI version are attached to the slice.
     pub(crate) fn refuse_other_version(&self, core: &Core, name: &SliceName) -> Result<(), Failure> {
         if !core.is_stranded(name) {
             return Ok(());
         }
-        match Others::in_directory(&self.layout.slice(name)) {
-            Some(others) => Err(others.failure(name)),
+        match OtherAbi::in_directory(&self.layout.slice(name)) {
+            Some(other) => Err(other.failure(name)),
             None => Ok(()),
         }
     }
 
-    /// Ends what is kept of a slice that is not served; its programs first, which must be wanted.
+    /// Deletes a slice that is not being served. With `force`, kills its processes first; without, fails if there are
+    /// any.
     pub(crate) fn delete_unserved(
         &self,
         core: &mut Core,
         name: &SliceName,
         force: bool,
     ) -> Result<Vec<HostPid>, Failure> {
-        let mut there = seated(&self.layout.slice(name)).map(|(_, seated)| seated).unwrap_or_default();
+        let mut ids = attached(&self.layout.slice(name)).map(|(_, attached)| attached).unwrap_or_default();
         let saved = core.stranded.iter().filter(|saved| saved.slice.name == *name);
-        there.extend(saved.flat_map(|saved| &saved.roots));
-        let alive = alive(there);
+        ids.extend(saved.flat_map(|saved| &saved.roots));
+        let alive = alive(ids);
         let pids = pids(&alive);
         if !alive.is_empty() && !force {
             return Err(Failure::InUse { name: name.clone(), pids });
         }
         for process in &alive {
-            let _ = process.kill(); // or it has just ended
+            let _ = process.kill(); // an error means that it has just ended
         }
         core.stranded.retain(|saved| saved.slice.name != *name);
-        // Why it was not served.
+        // The notes about why it was not served.
         core.notes.retain(|note| !note.starts_with(&format!("slice {name} ")));
         let _ = core.node.delete(name); // or it had nothing of a GPU that is here
         self.remove_files(name);

@@ -72,7 +72,7 @@ impl Round {
             });
         }
         if let Some(answer) = self.tenants.ask() {
-            agent.attendant.spawn(async move { answer.give() });
+            agent.worker.spawn(async move { answer.give() });
         }
         if let Some(answer) = self.compute.ask() {
             agent.governor.answer_next_time(answer);

@@ -111,21 +111,21 @@ impl Agent {
     ) -> Result<Arc<Tenancy>, Failure> {
         let deadline = monotonic_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
-        let attendant = self.attendants.start(&slice.name);
+        let worker = self.workers.start(&slice.name);
         let tenancy = Arc::new(Tenancy::new(
             slice.name.clone(),
-            attendant.map_err(|cause| Failure::regions(&slice.name, cause))?,
+            worker.map_err(|cause| Failure::regions(&slice.name, cause))?,
             &self.layout.slice(&slice.name),
             regions,
             &parts,
             deadline,
         ));
         self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
-        self.tally.slice_began(&slice.name);
+        self.counters.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);
         // What is sealed has no need to be watched.
-        let girth = self.girth.as_ref().filter(|_| !usage.is_symlink());
-        if let Some(Err(error)) = girth.map(|girth| girth.watch(&tenancy, &usage)) {
+        let guard = self.usage_guard.as_ref().filter(|_| !usage.is_symlink());
+        if let Some(Err(error)) = guard.map(|guard| guard.watch(&tenancy, &usage)) {
             tracing::warn!(slice = %slice.name, %error, "its usage file is looked at only once a second");
         }
         core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
@@ -148,7 +148,7 @@ impl Agent {
     pub(super) fn forget(&self, core: &mut Core, name: &SliceName) {
         self.governor.leave(name);
         if let Some(tenancy) = core.live.remove(name) {
-            self.tally.slice_ended(name, tenancy.refusals());
+            self.counters.slice_ended(name, tenancy.refusals());
             tenancy.close();
             privileges::dismiss_slice(tenancy.generation);
             tenancy.regions.clear(&self.layout.slice(name));

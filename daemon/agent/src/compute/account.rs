@@ -1,13 +1,13 @@
-//! From compute records to what the arbiter is told: pure, and believing of what tenants write only what harms
-//! nobody else.
+//! Conversion of compute records into the scheduler's input: pure, and trusting what tenants write only where it can
+//! harm no other slice.
 //!
-//! A process says for how long it has had work outstanding, and since when. It learns late that its work is done,
-//! as it may not ask; its marks tell sooner. So a look counts what the process claims since the last look, never
-//! more than the time that has passed, and of a process that is *unaware*, which still claims to be busy though
-//! its marks say that nothing is outstanding, never more than was outstanding at the last look.
+//! A process reports for how long it has had work outstanding, and since when. It notices completion late, because it
+//! must not wait for it; its completion markers are sooner. A look therefore counts what the process claims since the
+//! last look, at most the time that has passed. An *unaware* process still claims to be busy though its markers show
+//! nothing outstanding; of its claim at most what was outstanding at the last look counts.
 //!
-//! What a process takes for its longest launch may have been something else that kept it from looking. A launch that
-//! long would have kept it from making progress, too: what it says is cut to the longest time without.
+//! The longest launch that a process reports may have been another delay. A launch that long would also have kept the
+//! process from progress, so the report is cut to the longest time without progress.
 
 mod process;
 mod reading;
@@ -21,16 +21,16 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES, Slot};
 use process::Process;
 use reading::Reading;
 
-/// What is remembered of a slice between two looks.
+/// State of a slice's records between two looks.
 #[derive(Debug)]
 pub struct Account {
-    /// For each place in the sorted order of its GPUs the device that is there.
+    /// Device at each position of the sorted order of GPUs.
     order: Vec<DeviceSlot>,
     looked: Option<Instant>,
     busy: Vec<Nanos>,
-    /// By growing slots.
+    /// In ascending order of slots.
     processes: Vec<Process>,
-    /// What the record said that was read last.
+    /// Buffer for the record being read.
     reading: Reading,
     waiting: bool,
     claims_work: bool,
@@ -41,7 +41,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Of a slice that has these GPUs, in the order of its devices.
+    /// Account of a slice with these GPUs, in the order of its devices.
     pub(crate) fn new(gpus: &[GpuUuid]) -> Self {
         let mut sorted: Vec<_> = gpus.iter().zip((0..).map_while(DeviceSlot::new)).collect();
         sorted.sort_unstable();
@@ -61,28 +61,28 @@ impl Account {
         }
     }
 
-    /// Whether anything was outstanding at the last look.
+    /// Returns true if work was outstanding at the last look.
     pub(super) const fn has_work(&self) -> bool {
         self.marks > 0
     }
 
-    /// Whether anything was outstanding or waited at the last look, or was said to be outstanding: its mark may stand
-    /// there a moment later.
+    /// Returns true if at the last look work was outstanding, waiting, or claimed; the marker of a claim may appear a
+    /// moment later.
     pub(super) const fn is_active(&self) -> bool {
         self.has_work() || self.waiting || self.claims_work
     }
 
-    /// How many of its processes launch at the same time, as far as is known.
+    /// Number of processes that launch concurrently, as far as is known.
     pub(super) const fn launching(&self) -> u64 {
         self.launching
     }
 
-    /// Launches let through because nothing made progress, and because there was no daemon.
+    /// Launches admitted because no outstanding work made progress, and because there was no daemon.
     pub(super) const fn let_through(&self) -> (u64, u64) {
         (self.passes, self.degraded)
     }
 
-    /// For how long it was busy since the daemon knows it, device by device.
+    /// Busy time of each device since this daemon has observed the slice.
     pub(super) fn busy(&self) -> Vec<Nanos> {
         let mut busy = vec![Nanos::ZERO; self.order.len()];
         for (device, used) in self.order.iter().zip(&self.busy) {
@@ -91,7 +91,7 @@ impl Account {
         busy
     }
 
-    /// Takes note of what everybody's record says now, by growing slots. All have the daemon's clock.
+    /// Reads all records, in ascending order of slots. All processes share the daemon's clock.
     pub fn look<'a>(
         &mut self,
         now: Instant,
@@ -100,7 +100,7 @@ impl Account {
         self.look_by_clocks(now, records.map(|(slot, identity, record)| (slot, identity, record, now)))
     }
 
-    /// The same, with what the clock of each process shows now.
+    /// Reads all records, each with the present time by its process's own clock.
     pub(super) fn look_by_clocks<'a>(
         &mut self,
         now: Instant,
@@ -123,7 +123,7 @@ impl Account {
         self.take(&sum, passed)
     }
 
-    /// Finds the process whose record was read, or enters it, in its place among the others.
+    /// Finds the process of a record by slot and identity, or inserts it in its place.
     fn seat(&mut self, place: usize, slot: Slot, identity: Identity, first: bool) {
         let gone =
             |process: &Process| process.slot < slot || process.slot == slot && process.identity != identity;
@@ -138,7 +138,7 @@ impl Account {
 
     fn take(&mut self, sum: &Sum, passed: u64) -> Observed {
         for (busy, device) in self.busy.iter_mut().zip(&self.order) {
-            // Processes that are busy at the same time are busy once.
+            // Concurrently busy processes count once.
             *busy += Nanos::new(sum.busy[device.index()].min(passed));
         }
         self.passes = self.passes.saturating_add(sum.passes);
@@ -159,7 +159,7 @@ impl Account {
     }
 }
 
-/// Over all processes.
+/// Totals over all processes of a slice.
 #[derive(Default)]
 struct Sum {
     busy: [u64; MAX_DEVICES],
@@ -171,7 +171,7 @@ struct Sum {
     passes: u64,
     degraded: u64,
     progress: u64,
-    /// Typical and longest launch of those who have work or want to.
+    /// Typical and longest launch, in nanoseconds, of processes that have outstanding or waiting work.
     of_active: (u64, u64),
     of_all: (u64, u64),
 }

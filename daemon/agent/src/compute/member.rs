@@ -1,4 +1,4 @@
-//! A slice as the loop knows it: what was seen of it, how much it rings, and the lease that it has.
+//! State of a slice in the scheduling loop: its account, the rate of its wakeups, and its lease.
 
 use tranche_domain::compute::{Instant, Lease, Nanos, Observed};
 use tranche_domain::id::GpuUuid;
@@ -7,33 +7,33 @@ use tranche_shm::lease;
 use super::account::Account;
 use super::site::Site;
 
-/// Rings that a slice may have saved up. A program that waits for each of its kernels rings twice for each.
+/// Wakeups that a slice may use in a burst. A program that synchronizes after each kernel causes two per kernel.
 const BURST: u64 = 256;
-/// For each ring beyond, so much time has to pass: one slice costs at most so many decisions a second.
+/// Time that earns one further wakeup, which bounds the decisions per second that one slice can cause.
 const PER_RING: Nanos = Nanos::micros(100);
-/// A slice that rings too much is not heard for so long; then its records are looked at all the same.
-const MUTED: Nanos = Nanos::millis(1);
+/// Time for which a slice that exceeds its rate is muted; its records are read meanwhile all the same.
+const MUTE_TIME: Nanos = Nanos::millis(1);
 
-/// A slice that may launch and need not ring is looked at as often as this, if anybody is.
-const SILENCE: Nanos = Nanos::millis(1);
+/// Longest time between two reads of a slice whose open lease asks for no wakeups.
+const SILENT_PERIOD: Nanos = Nanos::millis(1);
 
-/// A slice that is governed.
+/// A scheduled slice.
 #[derive(Debug)]
 pub(super) struct Member<S> {
     site: S,
     account: Account,
     looked: Instant,
-    /// What the arbiter said last.
+    /// Last decision of the scheduler.
     lease: Option<Lease>,
-    /// What stands in the control region.
+    /// Lease in the control region.
     written: Option<lease::Lease>,
-    /// When its last ring would have come, had they come as seldom as they may.
+    /// Time at which the last wakeup would have come at the permitted rate.
     spent: Instant,
     muted_until: Option<Instant>,
 }
 
 impl<S: Site> Member<S> {
-    /// One whose devices are these GPUs.
+    /// A slice with these devices, in their order.
     pub(super) fn new(site: S, devices: &[GpuUuid]) -> Self {
         let account = Account::new(devices);
         let never = Instant::default();
@@ -48,28 +48,28 @@ impl<S: Site> Member<S> {
         self.site
     }
 
-    /// Launches let through because nothing made progress, and because there was no daemon.
+    /// Launches admitted because no outstanding work made progress, and because there was no daemon.
     pub(super) const fn let_through(&self) -> (u64, u64) {
         self.account.let_through()
     }
 
-    /// For how long it was busy, device by device.
+    /// Busy time of each device.
     pub(super) fn busy(&self) -> Vec<Nanos> {
         self.account.busy()
     }
 
-    /// It rang: if that is too much, it is not heard for a while.
-    pub(super) fn rang(&mut self, now: Instant) {
+    /// Counts a wakeup; mutes the slice if it exceeds its rate.
+    pub(super) fn count_wakeup(&mut self, now: Instant) {
         let saved = PER_RING.scaled(BURST, 1);
         let earliest = Instant::from_nanos(now.nanos().saturating_sub(saved.get()));
         self.spent = self.spent.max(earliest) + PER_RING;
         if self.spent > now && self.muted_until.is_none() {
             self.site.hear(false);
-            self.muted_until = Some(now + MUTED);
+            self.muted_until = Some(now + MUTE_TIME);
         }
     }
 
-    /// Hears it again when the time has come; says when it will.
+    /// Unmutes the slice when its time has come; until then returns that time.
     pub(super) fn unmute(&mut self, now: Instant) -> Option<Instant> {
         let until = self.muted_until?;
         if now < until {
@@ -80,34 +80,34 @@ impl<S: Site> Member<S> {
         None
     }
 
-    /// Whether it may have changed since the last look without having rung. One that is closed and has nothing
-    /// outstanding can't: all that its threads may do is wait.
-    pub(super) fn wants_a_look(&self, now: Instant) -> bool {
+    /// Returns true if the slice may have changed since the last read without a wakeup. One with a closed lease and
+    /// nothing outstanding cannot: all its threads can do is wait.
+    pub(super) fn needs_look(&self, now: Instant) -> bool {
         let open = self.lease.is_some_and(|lease| lease.open);
         let silent = self.lease.is_some_and(|lease| lease.open && !lease.bell);
         self.account.has_work()
             || open && self.account.is_active()
             || self.muted_until.is_some()
-            || silent && now.since(self.looked) >= SILENCE
+            || silent && now.since(self.looked) >= SILENT_PERIOD
     }
 
-    /// Reads the records of all who are there.
+    /// Reads the records of all attached processes.
     pub(super) fn look(&mut self, now: Instant) -> Observed {
         self.looked = now;
         self.site.look(now, &mut self.account)
     }
 
-    /// Takes note of a decision. Says whether it may launch from now on and could not before: what it has claimed until
-    /// now is of before.
-    pub(super) fn tell(&mut self, lease: Lease) -> bool {
+    /// Takes in a decision. Returns true if the lease opens; use that was claimed until now then belongs to the time
+    /// before.
+    pub(super) fn take_decision(&mut self, lease: Lease) -> bool {
         let opens = lease.open && !self.lease.is_some_and(|lease| lease.open);
         self.lease = Some(lease);
         opens
     }
 
-    /// Writes its lease, if what stands there is another.
-    pub(super) fn keep_up(&mut self) {
-        let lease = self.lease.map(|lease| on_the_wall(lease, self.account.launching()));
+    /// Publishes the lease if it differs from the one in the control region.
+    pub(super) fn publish_lease(&mut self) {
+        let lease = self.lease.map(|lease| to_shm_lease(lease, self.account.launching()));
         if let Some(lease) = lease.filter(|lease| self.written != Some(*lease)) {
             self.site.write(lease);
             self.written = Some(lease);
@@ -115,9 +115,9 @@ impl<S: Site> Member<S> {
     }
 }
 
-/// A lease as the gate reads it. The depth is the slice's; the gate of each process sees its own work alone, so
-/// that those who launch have a part of the depth each.
-fn on_the_wall(lease: Lease, launching: u64) -> lease::Lease {
+/// Lease as the launch gate reads it. The depth is the slice's; each process's gate sees its own work alone, so each
+/// launching process gets an equal part.
+fn to_shm_lease(lease: Lease, launching: u64) -> lease::Lease {
     let depth_us = lease.depth.get() / 1000 / launching.max(1);
     lease::Lease {
         open: lease.open,

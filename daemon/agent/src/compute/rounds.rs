@@ -1,6 +1,6 @@
-//! What the loop does each time that it wakes, whatever woke it.
+//! One iteration of the scheduling loop, whatever woke it.
 //!
-//! Time is an argument, and what lies outside is behind a [`Site`]: so a game in virtual time plays with what runs.
+//! Time is an argument, and the outside is behind a [`Site`], so simulations in virtual time run the same code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tranche_domain::units::Permille;
 use super::member::Member;
 use super::site::Site;
 
-/// Time between two signs of life; a gate takes a daemon for gone after 800 ms.
-pub(super) const BEAT: Nanos = Nanos::millis(200);
-/// The least time between two decisions that nobody asked for.
-const BREATH: Nanos = Nanos::micros(50);
+/// Period of heartbeats; a launch gate considers the daemon gone after 800 ms without one.
+pub(super) const HEARTBEAT: Nanos = Nanos::millis(200);
+/// Least time between two decisions without a wakeup.
+const LEAST_PAUSE: Nanos = Nanos::micros(50);
 
-/// The slices that are governed.
+/// The scheduled slices.
 #[derive(Debug)]
 pub struct Rounds<S> {
     arbiter: Arbiter,
@@ -31,8 +31,7 @@ impl<S: Site> Rounds<S> {
         Self { arbiter: Arbiter::new(rules), members: BTreeMap::new(), next_beat: Instant::from_nanos(0) }
     }
 
-    /// Governs a slice from now on, whose devices are these GPUs. One of the same name is forgotten, and its site
-    /// given back.
+    /// Adds a slice with these devices. Replaces one of the same name, and returns its site.
     pub fn admit(
         &mut self,
         now: Instant,
@@ -46,13 +45,13 @@ impl<S: Site> Rounds<S> {
         before.map(Member::into_site)
     }
 
-    /// A slice's terms change. Use until now is charged by the terms until now.
+    /// Changes a slice's terms. Use until now is charged by the previous terms.
     pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
         self.look_at_all(now);
         self.arbiter.change(now, name, terms);
     }
 
-    /// These slices use their GPUs without saying so, and no others; so much they did until now that was not known.
+    /// Sets the slices that use their GPUs without recording it, each with the unrecorded use until now.
     pub fn mistrust(&mut self, now: Instant, whom: &BTreeMap<SliceName, Duration>) {
         self.look_at_all(now);
         for name in self.members.keys() {
@@ -62,98 +61,99 @@ impl<S: Site> Rounds<S> {
         }
     }
 
-    /// So much of the time the driver saw a slice's processes compute on a GPU lately, if it can say.
+    /// Takes in the share of time in which the driver saw a slice's processes compute; `None` if the driver cannot
+    /// tell.
     pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.look_at_all(now);
         self.arbiter.confirm(now, name, gpu, busy);
     }
 
-    /// Observes every slice: time that is charged without its use counts as kept from others, and the use comes on top later.
+    /// Observes every slice. Time that is charged before its use is observed counts as withheld from others, and the
+    /// use is then added on top.
     fn look_at_all(&mut self, now: Instant) {
         for (name, member) in &mut self.members {
             self.arbiter.observe(now, name, member.look(now));
         }
     }
 
-    /// These slices keep their GPUs from others and compute nothing, and no others.
+    /// Sets the slices that keep their GPUs from others without computing.
     pub fn expect_nothing(&mut self, now: Instant, of: &BTreeSet<SliceName>) {
         for name in self.members.keys() {
             self.arbiter.expect_nothing(now, name, of.contains(name));
         }
     }
 
-    /// A slice ends; gives its site if it was governed.
+    /// Removes a slice; returns its site if there was one.
     pub fn leave(&mut self, now: Instant, name: &SliceName) -> Option<S> {
         let member = self.members.remove(name)?;
         self.arbiter.leave(now, name);
         Some(member.into_site())
     }
 
-    /// Who decides.
+    /// The scheduler.
     pub const fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// Where a slice is, if it is governed.
+    /// A slice's site.
     pub fn site(&self, name: &SliceName) -> Option<&S> {
         self.members.get(name).map(Member::site)
     }
 
-    /// Launches of a slice that were let through because nothing made progress, and because there was no daemon.
+    /// Launches of a slice admitted because no outstanding work made progress, and because there was no daemon.
     pub fn let_through(&self, name: &SliceName) -> Option<(u64, u64)> {
         self.members.get(name).map(Member::let_through)
     }
 
-    /// For how long a slice was busy since it is governed, device by device.
+    /// Busy time of each device of a slice since it was added.
     pub fn busy(&self, name: &SliceName) -> Option<Vec<Nanos>> {
         self.members.get(name).map(Member::busy)
     }
 
-    /// The slices that are governed.
+    /// Names of the scheduled slices.
     pub fn names(&self) -> impl Iterator<Item = &SliceName> {
         self.members.keys()
     }
 
-    /// How late the next round is that comes in any case; nothing if its time has not come, or
-    /// there has been none yet.
+    /// Time by which the next unconditional iteration is overdue; zero before the first.
     pub fn lateness(&self, now: Instant) -> Nanos {
         if self.next_beat == Instant::default() { Nanos::ZERO } else { now.since(self.next_beat) }
     }
 
-    /// Looks at those who may want something and decides; says when to do so again. Whose bell rang since the
-    /// last time is asked of each site; `all` are looked at if something else may have happened to any of them.
+    /// Observes slices that may need a decision, decides, and publishes leases; returns the time of the next
+    /// iteration. `rang` tells for each site if it signalled since the last one; with `all`, every slice is observed.
     pub fn go(&mut self, now: Instant, all: bool, rang: impl Fn(&S) -> bool) -> Instant {
         let beat = now >= self.next_beat;
         if beat {
-            self.next_beat = now + BEAT;
+            self.next_beat = now + HEARTBEAT;
         }
         for (name, member) in &mut self.members {
             let rang = rang(member.site());
             if rang {
-                member.rang(now);
+                member.count_wakeup(now);
             }
-            if beat || all || rang || member.wants_a_look(now) {
+            if beat || all || rang || member.needs_look(now) {
                 self.arbiter.observe(now, name, member.look(now));
             }
         }
         let decision = self.arbiter.decide(now);
         for (name, lease) in decision.leases {
             if let Some(member) = self.members.get_mut(&name)
-                && member.tell(lease)
+                && member.take_decision(lease)
             {
                 self.arbiter.observe(now, &name, member.look(now));
             }
         }
         let mut deadline = self.next_beat;
         for (name, member) in &mut self.members {
-            member.keep_up();
+            member.publish_lease();
             if beat {
                 let used = |gpu| self.arbiter.used(now, name, gpu, Window::Second);
                 member.site().beat(now, &used);
             }
             deadline = member.unmute(now).map_or(deadline, |at| deadline.min(at));
         }
-        let again = decision.look_again.map_or(deadline, |at| at.max(now + BREATH));
+        let again = decision.look_again.map_or(deadline, |at| at.max(now + LEAST_PAUSE));
         deadline.min(again)
     }
 }

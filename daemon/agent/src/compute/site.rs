@@ -1,4 +1,4 @@
-//! Where a slice is for the loop.
+//! Interface between the scheduling loop and a slice.
 
 use tranche_domain::compute::{Instant, Observed};
 use tranche_domain::id::GpuUuid;
@@ -7,14 +7,14 @@ use tranche_shm::lease::Lease;
 
 use super::account::Account;
 
-/// A slice's regions and its bell.
+/// A slice's regions and its wakeup, as the scheduling loop uses them.
 pub trait Site {
-    /// Takes note of what the records of all who are there say now.
+    /// Reads the compute records of all attached processes into the account.
     fn look(&self, now: Instant, account: &mut Account) -> Observed;
-    /// Writes down who may launch, and wakes who waits for it.
+    /// Publishes the lease, and wakes waiting launches if it is open.
     fn write(&self, lease: Lease);
-    /// Whether its bell is heard from now on. What rang meanwhile is heard as soon as it is.
+    /// Enables or mutes the slice's wakeup; a signal sent while it was muted is delivered when it is enabled.
     fn hear(&self, heard: bool);
-    /// Says that the daemon lives, and what the slice used of its GPUs over the last second.
+    /// Publishes the daemon's heartbeat, and the slice's use of each GPU over the last second.
     fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille);
 }

@@ -1,5 +1,5 @@
-//! GPU time that slices used, in counts that never go back: a slice that ends leaves what it used to its GPUs, and to
-//! the next of its name.
+//! Monotonic counters of GPU time: the use of an ended slice stays counted for its GPUs, and for the next slice of
+//! its name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use std::time::Duration;
 use tranche_domain::compute::Nanos;
 use tranche_domain::id::{GpuUuid, SliceName};
 
-use crate::remembered::Remembered;
+use crate::retained::Retained;
 
-/// What slices had used that have ended since the daemon started.
+/// GPU time used by slices that have ended since the daemon started.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     gpus: BTreeMap<GpuUuid, Duration>,
-    slices: Remembered<BTreeMap<GpuUuid, Duration>>,
+    slices: Retained<BTreeMap<GpuUuid, Duration>>,
 }
 
 impl Used {
-    /// A slice of this name is there from now on.
+    /// Registers a new slice of this name.
     pub(super) fn begin(&mut self, name: &SliceName) {
         self.slices.begin(name);
     }
 
-    /// A slice ended after it had used so much of its GPUs.
+    /// Adds the use of a slice that ended; `busy` is in the order of `gpus`.
     pub(super) fn end(&mut self, name: &SliceName, gpus: &[GpuUuid], busy: &[Nanos]) {
         let busy = || gpus.iter().zip(busy).map(|(gpu, busy)| (*gpu, Duration::from_nanos(busy.get())));
         add(&mut self.gpus, busy());
@@ -32,12 +32,12 @@ impl Used {
         self.slices.end(name);
     }
 
-    /// What slices had used of a GPU that have ended.
+    /// Use of a GPU by slices that have ended.
     pub(super) fn of_gpu(&self, gpu: GpuUuid) -> Duration {
         self.gpus.get(&gpu).copied().unwrap_or_default()
     }
 
-    /// What earlier slices of a name had used of a GPU.
+    /// Use of a GPU by earlier slices of a name.
     pub(super) fn before(&self, name: &SliceName, gpu: GpuUuid) -> Duration {
         self.slices.get(name).and_then(|gpus| gpus.get(&gpu)).copied().unwrap_or_default()
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_slice_used_stays_with_its_gpus_and_with_its_name() {
+    fn use_of_ended_slices_stays_counted() {
         let (mut used, gpu, other) =
             (Used::default(), GpuUuid::from_bytes([1; 16]), GpuUuid::from_bytes([2; 16]));
         let (a, b): (SliceName, SliceName) = ("a".parse().unwrap(), "b".parse().unwrap());

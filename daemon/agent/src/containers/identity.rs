@@ -8,8 +8,8 @@ use std::path::Path;
 use tranche_domain::id::HostPid;
 use tranche_privileged::ProcessFile;
 
+use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::process;
-use crate::whole::{PRIVATE, Survives, replace};
 
 /// A container, by the path of its cgroup. What is made beneath that belongs to it as well: its programs may have
 /// cgroups of their own there.
@@ -92,7 +92,7 @@ pub(crate) fn read(directory: &Path) -> Option<Container> {
 
 /// Writes it down, so that the next daemon knows it.
 pub(crate) fn write(directory: &Path, container: &Container) -> io::Result<()> {
-    replace(&directory.join(FILE), container.0.as_bytes(), PRIVATE, Survives::Us)
+    replace(&directory.join(FILE), container.0.as_bytes(), PRIVATE, Survives::ProcessDeath)
 }
 
 #[cfg(test)]

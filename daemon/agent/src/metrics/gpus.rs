@@ -11,7 +11,7 @@ use tranche_inventory::GpuFacts;
 
 use super::{Copied, and, label};
 use crate::agent::{Agent, Core};
-use crate::sight;
+use crate::gpu_probe;
 
 /// What is promised of a GPU.
 pub(super) struct Promised {
@@ -38,7 +38,7 @@ impl Promised {
 /// What the driver said last; nothing of a GPU that never answered.
 struct Seen<'a> {
     facts: &'a GpuFacts,
-    last: sight::Seen,
+    last: gpu_probe::GpuStatus,
     foreign: Option<usize>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::R
 
 fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<Seen<'a>> {
     let uuids: Vec<GpuUuid> = agent.gpus.iter().map(|facts| facts.uuid).collect();
-    let (mut seen, members) = (agent.sight.look(&agent.driver, &uuids), members(core));
+    let (mut seen, members) = (agent.gpu_probe.query(&agent.driver, &uuids), members(core));
     let of = |facts: &'a GpuFacts| Seen::of(facts, seen.remove(&facts.uuid).unwrap_or_default(), &members);
     agent.gpus.iter().map(of).collect()
 }
@@ -64,7 +64,7 @@ fn members(core: &Copied) -> BTreeSet<HostPid> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(facts: &'a GpuFacts, last: sight::Seen, members: &BTreeSet<HostPid>) -> Self {
+    fn of(facts: &'a GpuFacts, last: gpu_probe::GpuStatus, members: &BTreeSet<HostPid>) -> Self {
         let foreign = |users: &Vec<HostPid>| users.iter().filter(|pid| !members.contains(pid)).count();
         Self { facts, foreign: last.users.as_ref().map(foreign), last }
     }
@@ -150,7 +150,7 @@ fn health(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) 
         faults.map(|fault| (and(label("gpu", gpu.uuid), "xid", fault.xid.get()), 1u64))
     });
     page.gauges("tranche_gpu_fault", "Faults of the GPU that are not over, by the driver's number", open)?;
-    let faults = agent.tally.faults().into_iter();
+    let faults = agent.counters.faults().into_iter();
     let faults = faults.map(|((gpu, xid), count)| (and(label("gpu", gpu), "xid", xid.get()), count));
     page.counters(
         "tranche_gpu_xids",

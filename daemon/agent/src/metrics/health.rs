@@ -9,7 +9,7 @@ use tranche_exposition::{Labels, Page};
 use crate::agent::Agent;
 
 pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
-    let started = agent.tally.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let started = agent.counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     page.gauge("tranche_start_time_seconds", "When the daemon started, in Unix time", started)?;
     page.gauge(
         "tranche_compute_lateness_seconds",
@@ -19,12 +19,12 @@ pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "tranche_last_sample_age_seconds",
         "How long ago the GPUs were last looked at",
-        agent.tally.last_sample().as_secs_f64(),
+        agent.counters.last_sample().as_secs_f64(),
     )?;
     page.counter(
         "tranche_state_save_failures",
         "Times that the slices could not be kept on disk",
-        agent.tally.times_unsaved(),
+        agent.counters.times_unsaved(),
     )?;
     let events = agent.events.counts().into_iter().map(|((kind, slice), count)| {
         let slice = slice.map(|slice| slice.to_string()).unwrap_or_default();

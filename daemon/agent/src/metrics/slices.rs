@@ -14,7 +14,7 @@ use super::gpus::share;
 use super::{Copied, and, label};
 use crate::agent::Agent;
 use crate::compute::Shown;
-use crate::picture;
+use crate::snapshot;
 use crate::tenancy::Tenancy;
 
 /// A slice as it is now.
@@ -62,15 +62,15 @@ impl<'a> Seen<'a> {
                     busy: compute.busy.get(device.index()).copied().unwrap_or_default(),
                 }
             };
-        let counted = agent.tally.of_slice(&slice.name);
+        let counted = agent.counters.slice_counts(&slice.name);
         Self {
             slice,
-            tier: picture::tier(agent, tenancy).0,
+            tier: snapshot::tier(agent, tenancy).0,
             processes: held.len(),
             devices: slice.parts.iter().zip(tenancy.devices()).map(device).collect(),
             compute,
             refusals: counted.refusals_before.saturating_add(tenancy.refusals()),
-            turned_away: counted.turned_away,
+            turned_away: counted.rejected,
         }
     }
 

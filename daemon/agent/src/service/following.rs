@@ -42,17 +42,17 @@ pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted, follower: Follower) -> 
 
 async fn tell_all(agent: &Agent, wanted: Wanted, tell: &Sender<Told>) {
     let Wanted { since: mut last, slice, follow } = wanted;
-    let mut turns = agent.events.turns();
+    let mut changes = agent.events.subscribe();
     loop {
         // Before the look: what happens after it is another turn.
-        let goes_on = turns.borrow_and_update().is_some();
+        let goes_on = changes.borrow_and_update().is_some();
         for event in agent.events.after(last) {
             last = event.seq;
             if (slice.is_none() || event.slice == slice) && tell.send(Ok(event.into())).await.is_err() {
                 return;
             }
         }
-        if !follow || !goes_on || turns.changed().await.is_err() {
+        if !follow || !goes_on || changes.changed().await.is_err() {
             return;
         }
     }

@@ -52,7 +52,7 @@ impl Tenancy {
     /// Whether a process belongs here, by the way it came.
     pub(crate) fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
         match way {
-            Way::Descent if self.kin.descends(who, &self.roots()) => Ok(Pass(None)),
+            Way::Descent if self.ancestry.descends(who, &self.roots()) => Ok(Pass(None)),
             Way::Descent => Err(Refusal::NotAMember),
             Way::Container => Ok(Pass(Some(Container::of(who.id.pid).ok_or(Refusal::NotAMember)?))),
         }

@@ -1,4 +1,4 @@
-//! What is remembered of a process between two looks. What it adds up is what tenants wrote: no arithmetic on it may wrap.
+//! State of one process between two looks. Sums contain numbers that tenants wrote: no arithmetic may wrap.
 #![deny(clippy::arithmetic_side_effects)]
 
 use tranche_domain::compute::Nanos;
@@ -7,45 +7,46 @@ use tranche_shm::control::Identity;
 
 use super::reading::{Reading, There};
 
-/// What runs for so much longer than twice what was thought does not only wait for another's tail.
+/// Margin beyond twice the estimate from which a running launch counts as long, rather than as waiting for another's
+/// end.
 const LONG_RUN: Nanos = Nanos::millis(2);
 
-/// What runs is taken to be as long as it has run so far, but for no longer than this: it may never end, and then nobody
-/// must wait for it the longer the longer it runs.
+/// Longest time for which a running launch raises the estimate: it may never end, and the wait of other slices must
+/// not grow without bound.
 pub(super) const HOPE: Nanos = Nanos::millis(4);
 
-/// What is remembered of a process.
+/// State of one attached process.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) slot: Slot,
     pub(super) identity: Identity,
     pub(super) last: Reading,
     pub(super) devices: Vec<Device>,
-    /// For how long it has been busy without progress, and the longest such time lately, in nanoseconds.
+    /// Busy time without progress, and its longest recent value, in nanoseconds.
     stalled: u64,
     longest_stall: u64,
-    /// The longest time lately for which a launch has been seen to run that was thought to be much shorter: whoever
-    /// launched it may have slept since.
+    /// Longest recent run of a launch that was estimated to be much shorter, in nanoseconds; the launching thread may
+    /// have slept since.
     longest_run: u64,
 }
 
-/// What is remembered of its work on a device, in nanoseconds.
+/// State of a process's work on one device, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Device {
-    /// What of its claims was counted; less than them while it is unaware.
+    /// Claimed busy time that has been charged; below the claim while the process is unaware.
     counted: u64,
-    /// When the first of what is outstanding should have begun; zero if nobody knows.
+    /// Estimated start of the oldest outstanding launch; zero if unknown.
     begun: u64,
-    /// Since when the first of what is outstanding has been seen to be the first.
+    /// Time since which the oldest outstanding launch has been the oldest.
     first_since: u64,
-    /// What is left of what is outstanding, as it should be, and what was at the look before.
+    /// Estimated remainder of the outstanding work, and its value at the previous look.
     pub(super) left: u64,
     due: u64,
 }
 
 impl Process {
-    /// One that is seen for the first time. What it did before the first look of this daemon, which `before` tells, has
-    /// been charged by another.
+    /// A process seen for the first time. An earlier daemon charged what `before` shows, which precedes this daemon's
+    /// first look.
     pub(super) fn new(slot: Slot, identity: Identity, before: Reading) -> Self {
         let devices =
             before.devices.iter().map(|there| Device { counted: there.claimed, ..Device::default() });
@@ -54,7 +55,7 @@ impl Process {
         Self { slot, identity, last, devices, stalled: 0, longest_stall: 0, longest_run: 0 }
     }
 
-    /// Estimates what is left of what is outstanding, `passed` after the last look.
+    /// Estimates the remainder of the outstanding work, `passed` nanoseconds after the last look.
     pub(super) fn follow(&mut self, now: &Reading, at: u64, passed: u64) {
         for ((device, now), last) in self.devices.iter_mut().zip(&now.devices).zip(&self.last.devices) {
             let run = device.follow(now, last, at, passed);
@@ -62,7 +63,7 @@ impl Process {
         }
     }
 
-    /// It was busy for so long until it was seen like this.
+    /// Updates the time without progress, given the busy time since the last look.
     pub(super) fn watch_progress(&mut self, now: &Reading, busy: u64) {
         self.stalled = self.stalled.saturating_add(busy);
         if now.progress() != self.last.progress() {
@@ -73,7 +74,7 @@ impl Process {
         }
     }
 
-    /// What one of its launches takes typically and at most, as far as that is believed.
+    /// Typical and longest duration of one launch, cut to what the time without progress allows.
     pub(super) fn lengths(&self, now: &Reading) -> (u64, u64) {
         let stall = self.longest_stall.max(self.stalled);
         let believed = if stall == 0 { u64::MAX } else { stall };
@@ -81,7 +82,7 @@ impl Process {
         (kernel, now.longest_ns.max(self.longest_run).min(believed).max(kernel))
     }
 
-    /// For how long it was busy on a device since the last look, as far as that is believed.
+    /// Busy time on a device since the last look, as far as the claim is credible.
     pub(super) fn count(&mut self, now: &Reading, device: usize) -> u64 {
         let (last, there, was) = (&self.last, now.devices[device], self.last.devices[device]);
         let Device { counted, due, .. } = &mut self.devices[device];
@@ -92,7 +93,7 @@ impl Process {
         if !unaware {
             *counted = there.claimed;
             let was_done = was.since != 0 && was.pending == 0;
-            // It has learnt since that its work was done, and may have counted the time until then.
+            // The process has noticed completion since, and may have counted the time until then.
             return if was_done && !same_stretch { claimed.min(now.submitted_since(last)) } else { claimed };
         }
         let launched = now.sequence != last.sequence;
@@ -103,15 +104,15 @@ impl Process {
 }
 
 impl Device {
-    /// Estimates what is left. Nobody says when a launch began or ended: if one before it ended since the last look,
-    /// then likely in the middle of that time, or of its own if that is shorter. Gives for how long a launch has been
-    /// seen to run that was thought to be much shorter.
+    /// Estimates the remainder. The start and end of a launch are not reported: if one before it ended since the last
+    /// look, then probably in the middle of that time, or of its own duration if that is shorter. Returns the time
+    /// for which a launch has run that was estimated to be much shorter.
     fn follow(&mut self, now: &There, last: &There, at: u64, passed: u64) -> u64 {
         let ((sequence, estimate), (before, thought)) = (now.first, last.first);
         let mut longest = 0;
         self.due = self.left;
         if sequence != before {
-            // What ended did so after the last look.
+            // The launch that ended did so after the last look.
             let run = at.saturating_sub(passed).saturating_sub(self.first_since);
             if before != 0 && is_long(run, thought) {
                 longest = run;

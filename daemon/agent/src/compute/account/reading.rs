@@ -1,4 +1,4 @@
-//! What a process's record says at an instant. Each number is whatever the tenant wrote: no arithmetic on it may wrap.
+//! Values of a process's compute record at one instant. The tenant may have written anything: no arithmetic may wrap.
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use tranche_domain::compute::Instant;
 use tranche_shm::DeviceSlot;
 use tranche_shm::compute::{Record, Tally};
 
-/// What a record says.
+/// Values of one record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
     pub(super) waiting: u64,
@@ -18,30 +18,30 @@ pub(super) struct Reading {
     pub(super) degraded: u64,
     pub(super) sequence: u64,
     pub(super) marks: u64,
-    /// One for each device of the slice.
+    /// One entry for each device of the slice.
     pub(super) devices: Vec<There>,
 }
 
-/// What it says of a device.
+/// Values of one device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct There {
-    /// For how long the process claims to have been busy in all, in nanoseconds.
+    /// Total busy time that the process claims, in nanoseconds.
     pub(super) claimed: u64,
-    /// Since when it says that it is busy, by its own CLOCK_MONOTONIC in nanoseconds; zero if it says it is not.
+    /// Start of the current busy time by the process's CLOCK_MONOTONIC, in nanoseconds; zero if it claims to be idle.
     pub(super) since: u64,
-    /// What is outstanding by its marks, in nanoseconds; zero where there are none.
+    /// Sum of the estimates of pending markers, in nanoseconds.
     pub(super) pending: u64,
-    /// The oldest mark that is pending: its number and its estimate in nanoseconds.
+    /// Sequence number and estimate in nanoseconds of the oldest pending marker; zero if there is none.
     pub(super) first: (u64, u64),
 }
 
 impl Reading {
-    /// One that says nothing of so many devices.
+    /// Empty values for this number of devices.
     pub(super) fn blank(devices: usize) -> Self {
         Self { devices: vec![There::default(); devices], ..Self::default() }
     }
 
-    /// Takes down what a record says now, which is `now` by its process's clock.
+    /// Reads a record; `now` is the present time by the process's clock.
     pub(super) fn take(&mut self, record: Record<'_>, now: Instant) {
         let tally = |tally| record.tally(tally).load(Relaxed);
         self.waiting = tally(Tally::Waiting);
@@ -78,12 +78,12 @@ impl Reading {
         self.waiting > 0 || self.marks > 0
     }
 
-    /// How long all takes that was launched after another reading, in nanoseconds, by its own estimate.
+    /// Estimated duration of all launches since an earlier reading, in nanoseconds.
     pub(super) const fn submitted_since(&self, last: &Self) -> u64 {
         self.launches.saturating_sub(last.launches).saturating_mul(self.kernel_ns)
     }
 
-    /// Differs whenever a mark was submitted or reached: the one adds one, the other too.
+    /// Changes whenever a marker is submitted or reached: submission adds two and subtracts one, completion adds one.
     pub(super) const fn progress(&self) -> u64 {
         self.sequence.wrapping_mul(2).wrapping_add(self.launches).wrapping_sub(self.marks)
     }

@@ -1,10 +1,10 @@
-//! Draws the picture that the domain compares with what slices say, and does what follows from the comparison.
+//! Audit: gathers the observation that the domain compares with what slices report, and carries out its outcome.
 //!
-//! Nothing is decided here. Everything that is asked may be out of date by the next instant, so processes are named by
-//! pid and start time throughout, and whoever is killed is killed by a handle that cannot name anybody else.
+//! Nothing is decided here. Every answer may be outdated an instant later, so processes are identified by pid and
+//! start time throughout, and are killed through a pidfd, which cannot refer to another process.
 
-mod draw;
-mod kin;
+mod attribution;
+mod observation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -19,59 +19,59 @@ use tranche_domain::truth::{CALM, Finding, Truth, Violations};
 use crate::agent::Agent;
 use crate::process::Process;
 use crate::tenancy::Tenancy;
-use draw::Since;
-use kin::Kin;
+use attribution::Attribution;
+use observation::Since;
 
-/// Looks for processes that are left of a slice that is ended.
-const ROUNDS: usize = 8;
-/// How many findings are shown one by one.
+/// Passes over the process list when all processes of a slice are killed.
+const KILL_PASSES: usize = 8;
+/// Number of findings that are listed individually.
 const SHOWN: usize = 16;
 
-/// What is found to be wrong, and what is done about it.
+/// The audit's findings and the measures taken for them.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    book: Mutex<Book>,
+pub(crate) struct Audit {
+    findings: Mutex<Findings>,
     begun: Instant,
-    /// Whether a GPU that a stranger uses takes no slices.
-    refuses_strangers: bool,
+    /// True if a GPU that a foreign process uses takes no slices.
+    refuses_foreign: bool,
 }
 
 #[derive(Debug)]
-struct Book {
+struct Findings {
     truth: Truth,
-    /// Who was killed, as long as it is found to go on.
+    /// Processes that were killed and are still found.
     killed: BTreeSet<ProcessId>,
 }
 
-impl Watch {
-    pub(crate) fn new(violations: Violations, refuses_strangers: bool) -> Self {
-        let book = Book { truth: Truth::new(violations), killed: BTreeSet::new() };
-        Self { book: Mutex::new(book), begun: Instant::now(), refuses_strangers }
+impl Audit {
+    pub(crate) fn new(violations: Violations, refuses_foreign: bool) -> Self {
+        let findings = Findings { truth: Truth::new(violations), killed: BTreeSet::new() };
+        Self { findings: Mutex::new(findings), begun: Instant::now(), refuses_foreign }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("nothing panics while it holds the findings")
+    fn findings(&self) -> MutexGuard<'_, Findings> {
+        self.findings.lock().expect("nothing panics while it holds the findings")
     }
 
-    /// What is wrong now, in sentences for the operator.
+    /// Current findings, as sentences for the operator.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let book = self.book();
-        let mut notes: Vec<String> = book.truth.standing().take(SHOWN).map(sentence).collect();
-        let rest = book.truth.standing().count().saturating_sub(SHOWN);
+        let findings = self.findings();
+        let mut notes: Vec<String> = findings.truth.standing().take(SHOWN).map(sentence).collect();
+        let rest = findings.truth.standing().count().saturating_sub(SHOWN);
         notes.extend((rest > 0).then(|| format!("and {rest} more findings: `tranche events` has them all")));
         notes
     }
 
-    /// Why a GPU takes no slices on account of who uses it, if so.
+    /// Reason why foreign processes keep a GPU from taking slices, if they do.
     pub(crate) fn obstacle(&self, gpu: GpuUuid) -> Option<String> {
-        if !self.refuses_strangers {
+        if !self.refuses_foreign {
             return None;
         }
-        let book = self.book();
-        let is_stranger = |finding: &&Finding| {
+        let findings = self.findings();
+        let is_foreign = |finding: &&Finding| {
             finding.subject.kind == Kind::ForeignProcess && finding.subject.gpu == Some(gpu)
         };
-        let pids = book.truth.standing().filter(is_stranger).filter_map(|finding| finding.who);
+        let pids = findings.truth.standing().filter(is_foreign).filter_map(|finding| finding.who);
         let pids: Vec<String> = pids.map(|who| who.pid.to_string()).collect();
         (!pids.is_empty()).then(|| {
             format!("processes that are in no slice use it ({}), and `foreigners` says that it is not shared with them", pids.join(", "))
@@ -79,52 +79,52 @@ impl Watch {
     }
 }
 
-/// How long a slice is looked at more often than others because it holds more than it says, and how long is waited for a
-/// driver to answer: after that, it is seen when everybody is.
-const EAGER: Duration = Duration::from_secs(1);
+/// Time for which a slice that holds more than it reports is resampled more often, and the longest wait for the
+/// driver then. After that the regular audit covers it.
+const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
 
-/// Of these slices those that hold more than they say since a moment ago: whether they do, the driver is asked. What
-/// somebody shrank and freed is to be had by others as soon as that shows.
-pub(crate) async fn confirm(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
-    let is_new = |tenancy: &&Arc<Tenancy>| tenancy.doubted_for().is_some_and(|time| time < EAGER);
+/// Resamples the slices that began to hold more than they report a moment ago, and returns those that still do.
+/// Memory that a shrunken slice freed becomes available to others as soon as the driver shows it.
+pub(crate) async fn resample(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
+    let is_new = |tenancy: &&Arc<Tenancy>| tenancy.doubted_for().is_some_and(|time| time < RESAMPLE_WINDOW);
     let doubted: Vec<_> = tenancies.iter().filter(is_new).cloned().collect();
     if doubted.is_empty() {
         return doubted;
     }
-    let (agent, asked) = (Arc::clone(agent), doubted.clone());
-    let looked = tokio::task::spawn_blocking(move || {
-        for tenancy in &asked {
-            draw::sight(&agent, tenancy);
+    let (agent, resampled) = (Arc::clone(agent), doubted.clone());
+    let audited = tokio::task::spawn_blocking(move || {
+        for tenancy in &resampled {
+            observation::resample(&agent, tenancy);
             agent.note_excess(tenancy);
         }
     });
-    let _ = tokio::time::timeout(EAGER, looked).await; // or it is seen later
+    let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // or it is seen later
     doubted.into_iter().filter(|tenancy| tenancy.doubted_for().is_some()).collect()
 }
 
-/// Looks until the daemon ends.
+/// Audits periodically until the daemon ends.
 pub(crate) async fn run(agent: Arc<Agent>) {
     let mut since = Since::new();
     loop {
-        let looking = Arc::clone(&agent);
-        let looked = tokio::task::spawn_blocking(move || look(&looking, since)).await;
+        let auditing = Arc::clone(&agent);
+        let audited = tokio::task::spawn_blocking(move || audit_once(&auditing, since)).await;
         let again;
-        (since, again) = looked.unwrap_or_else(|_| (Since::new(), CALM));
-        tokio::time::sleep(at_no_beat(again)).await;
+        (since, again) = audited.unwrap_or_else(|_| (Since::new(), CALM));
+        tokio::time::sleep(jittered(again)).await;
     }
 }
 
-/// A little less than that, and each time another: a process must not live between two looks again and again.
-fn at_no_beat(time: Duration) -> Duration {
+/// Shortens a period by up to a quarter at random, so that a process cannot time its life between two audits.
+fn jittered(time: Duration) -> Duration {
     let chance = RandomState::new().hash_one(Instant::now()) % 256;
     time.saturating_sub(time / 1024 * u32::try_from(chance).unwrap_or_default())
 }
 
-/// Asks the driver: this may block.
-fn look(agent: &Agent, mut since: Since) -> (Since, Duration) {
-    let watch = &agent.truth;
-    let picture = draw::picture(agent, watch.refuses_strangers, &mut since);
-    let outcome = watch.book().truth.look(&picture, watch.begun.elapsed());
+/// One audit. Queries the driver, and so may block.
+fn audit_once(agent: &Agent, mut since: Since) -> (Since, Duration) {
+    let audit = &agent.audit;
+    let observed = observation::observe(agent, audit.refuses_foreign, &mut since);
+    let outcome = audit.findings().truth.look(&observed, audit.begun.elapsed());
     for finding in &outcome.news {
         agent.events.record(finding.told());
     }
@@ -143,7 +143,7 @@ fn look(agent: &Agent, mut since: Since) -> (Since, Duration) {
     (since, outcome.again)
 }
 
-/// What somebody holds beyond what he is charged for is charged to his slice, whether or not he ever stands still.
+/// Charges a slice for what one of its processes was seen to hold beyond its charge, even if it never pauses.
 fn charge(agent: &Agent, finding: &Finding) {
     let (Some(slice), Some(gpu), Some(who)) = (&finding.subject.slice, finding.subject.gpu, finding.who)
     else {
@@ -162,24 +162,24 @@ fn charge(agent: &Agent, finding: &Finding) {
 }
 
 fn kill(agent: &Agent, condemned: &[Finding]) {
-    let whom: BTreeMap<ProcessId, &Finding> =
+    let targets: BTreeMap<ProcessId, &Finding> =
         condemned.iter().filter_map(|finding| Some((finding.who?, finding))).collect();
-    for (who, finding) in &whom {
-        if agent.truth.book().killed.contains(who) {
+    for (who, finding) in &targets {
+        if agent.audit.findings().killed.contains(who) {
             continue;
         }
-        // By its start time as well: whoever has the pid by now may be somebody else.
+        // By start time as well: the pid may have been reused.
         match Process::reopen(*who).and_then(|process| process.kill()) {
             Ok(()) => agent.events.record(finding.told_killed()),
             Err(error) => tracing::info!(pid = %who.pid, %error, "who was to be killed could not be"),
         }
-        agent.truth.book().killed.insert(*who);
+        agent.audit.findings().killed.insert(*who);
     }
-    agent.truth.book().killed.retain(|who| whom.contains_key(who));
+    agent.audit.findings().killed.retain(|who| targets.contains_key(who));
 }
 
-/// Kills every process of a slice: those that joined, those that entered, and their descendants, or all in its container.
-/// The job runner of a slice that is a job's stays, as it says what became of the job.
+/// Kills every process of a slice: attached ones, roots and their descendants, or all in its container. The job
+/// runner of a job's slice is spared, because it reports the outcome of the job.
 fn end(agent: &Agent, name: &SliceName, last: &Finding) {
     let core = agent.core();
     let (Some(tenancy), Ok(slice)) = (core.live.get(name).cloned(), core.node.slice(name)) else { return };
@@ -187,10 +187,10 @@ fn end(agent: &Agent, name: &SliceName, last: &Finding) {
     drop(core);
     let roots = tenancy.occupants().roots;
     let spared = |id: &ProcessId| is_job && roots.contains(id);
-    // What is started meanwhile is found by the next round, as long as anything is.
+    // Processes started meanwhile are found by the next pass.
     let mut killed = BTreeSet::new();
-    for _ in 0..ROUNDS {
-        let its = Kin::of(&agent.tenancies()).all_of(&tenancy);
+    for _ in 0..KILL_PASSES {
+        let its = Attribution::of(&agent.tenancies()).all_of(&tenancy);
         let left: Vec<_> = its.into_iter().filter(|id| !spared(id) && !killed.contains(id)).collect();
         if left.is_empty() {
             break;

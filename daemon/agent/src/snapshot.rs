@@ -1,4 +1,4 @@
-//! The whole picture at one instant, for people and scripts.
+//! Snapshot of the node: GPUs, slices and processes at one instant, as the API returns it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::process;
 use crate::regions::Protection;
 use crate::tenancy::Tenancy;
 
-/// The node as it is now. Asks the driver, and so may block.
+/// The node as it is now. Queries the driver, and so may block.
 pub(crate) fn node(agent: &Agent) -> NodeView {
     let members: BTreeSet<HostPid> = agent
         .tenancies()
@@ -40,17 +40,17 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         privileged: agent.is_privileged(),
         compute_enforcement: compute::TECHNIQUE.into(),
         gpus,
-        slices: core.node.slices().values().filter_map(|slice| served(agent, &core, slice)).collect(),
+        slices: core.node.slices().values().filter_map(|slice| view_of(agent, &core, slice)).collect(),
         waiting: core.waiting.view(&core.node),
-        notes: core.notes.iter().cloned().chain(agent.truth.notes()).collect(),
+        notes: core.notes.iter().cloned().chain(agent.audit.notes()).collect(),
     }
 }
 
-/// A GPU as the driver sees it.
+/// Facts and state of a GPU as the driver reports them.
 fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView {
     let state = agent.driver.state(facts.uuid).unwrap_or_default();
     let processes = agent.driver.processes(facts.uuid).unwrap_or_default();
-    let strangers = processes.into_iter().filter(|process| !members.contains(&process.pid));
+    let foreign = processes.into_iter().filter(|process| !members.contains(&process.pid));
     GpuView {
         index: facts.index,
         uuid: facts.uuid,
@@ -73,7 +73,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
         power_limit_milliwatts: state.power_limit_milliwatts,
         not_sliceable: None,
         cordon: None,
-        foreign: strangers
+        foreign: foreign
             .map(|process| ForeignProcessView {
                 pid: process.pid,
                 command: process::command(process.pid),
@@ -84,7 +84,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
     }
 }
 
-/// What of a GPU is promised, as the node has it.
+/// Commitments of a GPU, from the node's bookkeeping.
 fn commitments(core: &Core, view: &mut GpuView) {
     (view.committed, view.committed_compute) = core.node.committed(view.uuid);
     view.context_reserve = core.contexts.cost(view.uuid);
@@ -95,11 +95,11 @@ fn commitments(core: &Core, view: &mut GpuView) {
     view.not_sliceable = known.and_then(|gpu| gpu.obstacle.clone()).or_else(cordoned);
 }
 
-fn served(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {
+fn view_of(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {
     core.live.get(&slice.name).map(|tenancy| self::slice(agent, slice, tenancy))
 }
 
-/// A slice with everybody in it.
+/// View of a slice with its attached processes.
 pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceView {
     let held = tenancy.held();
     let compute = agent.governor.show(&slice.name).unwrap_or_default();
@@ -124,7 +124,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceVie
         pod: slice.pod.clone(),
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,
-        processes: held.into_iter().map(|(id, used)| member(id, used)).collect(),
+        processes: held.into_iter().map(|(id, used)| process_view(id, used)).collect(),
         root_pids: tenancy.occupants().roots.into_iter().map(|root| root.pid).collect(),
     }
 }
@@ -156,7 +156,7 @@ fn devices(
     parts.map(view).collect()
 }
 
-fn member(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
+fn process_view(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
     ProcessView {
         pid: id.pid,
         inner_pid: process::inner_pid(id.pid),
@@ -165,7 +165,7 @@ fn member(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
     }
 }
 
-/// How far the slice's limits hold, and why no further.
+/// Enforcement tier of a slice, and a sentence on its limits.
 pub(crate) fn tier(agent: &Agent, tenancy: &Tenancy) -> (String, String) {
     let (tier, injected) = if tenancy.is_in_container() {
         let reason = "the shim stands in the driver's place in the container, so a program that brings a driver of its \

@@ -1,9 +1,9 @@
-//! What the driver takes by itself, beside what is charged: seen from NVML while a process stood still.
+//! Driver overhead reconciliation: charges slices for what the driver takes beyond the charge, as NVML shows it.
 //!
-//! A context is charged before it is made, by calibration. The driver may take more: for another kind of
-//! context, for the code of modules, for local memory. A sample of what it holds for a process counts only if the
-//! process charged nothing while it was taken, nor since the sample before: so no call that is charged afterwards
-//! was under way. Then the difference is the driver's own, and charged to the slice.
+//! A context is charged before it is created, by calibration. The driver may take more: for another kind of context,
+//! for the code of modules, for local memory. A sample of a process counts only if its charges did not change while
+//! the sample was taken nor since the previous one, so no call that charges afterwards was in progress. The
+//! difference then is the driver's own and is charged to the slice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use tranche_shm::DeviceSlot;
 use crate::agent::Agent;
 use crate::tenancy::{Still, Tenancy};
 
-/// A process of a slice on one GPU, as it stood before the driver was asked.
-struct Stood {
+/// A process of a slice on one GPU, with its charges before the driver was queried.
+struct Unchanged {
     tenancy: Arc<Tenancy>,
     seat: Seat,
     device: DeviceSlot,
     before: Still,
 }
 
-impl Stood {
-    /// What the process is charged, if it charged nothing since.
+impl Unchanged {
+    /// The process's charges, or `None` if they have changed since.
     fn still(&self) -> Option<Still> {
         Some(self.tenancy.still(self.seat, self.device)).filter(|now| *now == self.before)
     }
 }
 
-/// How everybody stood at the last look, by slice and its making, process and device.
-pub(crate) type LastLook = BTreeMap<(u64, HostPid, DeviceSlot), Still>;
+/// Charges at the last sample, by generation of the slice, pid and device.
+pub(crate) type LastCharges = BTreeMap<(u64, HostPid, DeviceSlot), Still>;
 
-/// Looks at every process of every slice once. Asks the driver, and so may block.
-pub(crate) fn look(agent: &Agent) {
-    let mut last = agent.last_look.lock().expect("nothing panics while it holds the last look");
-    let mut now = LastLook::new();
-    let mut stood: BTreeMap<GpuUuid, BTreeMap<HostPid, Stood>> = BTreeMap::new();
+/// Samples each process of each slice once. Queries the driver, and so may block.
+pub(crate) fn reconcile(agent: &Agent) {
+    let mut last = agent.last_charges.lock().expect("nothing panics while it holds the last look");
+    let mut now = LastCharges::new();
+    let mut candidates: BTreeMap<GpuUuid, BTreeMap<HostPid, Unchanged>> = BTreeMap::new();
     for tenancy in agent.tenancies() {
         for (seat, member) in tenancy.occupants().members {
             for (device, gpu) in tenancy.devices() {
@@ -48,18 +48,18 @@ pub(crate) fn look(agent: &Agent) {
                 if last.get(&who) != Some(&before) {
                     continue;
                 }
-                let process = Stood { tenancy: Arc::clone(&tenancy), seat, device, before };
-                stood.entry(gpu).or_default().insert(member.pid, process);
+                let process = Unchanged { tenancy: Arc::clone(&tenancy), seat, device, before };
+                candidates.entry(gpu).or_default().insert(member.pid, process);
             }
         }
     }
     *last = now;
     drop(last);
-    for (gpu, mut processes) in stood {
+    for (gpu, mut processes) in candidates {
         let Ok(listed) = agent.driver.processes(gpu) else { continue };
         for seen in listed {
             if let (Some(process), Some(taken)) = (processes.remove(&seen.pid), seen.used) {
-                compare(agent, seen.pid, &process, taken);
+                reconcile_process(agent, seen.pid, &process, taken);
             }
         }
         for unlisted in processes.into_values() {
@@ -71,13 +71,14 @@ pub(crate) fn look(agent: &Agent) {
     agent.review_reserves();
 }
 
-fn compare(agent: &Agent, pid: HostPid, process: &Stood, taken: Bytes) {
+fn reconcile_process(agent: &Agent, pid: HostPid, process: &Unchanged, taken: Bytes) {
     let Some(still) = process.still() else { return };
     let beyond = taken.saturating_sub(still.used);
     if process.tenancy.shares(process.seat) {
         return;
     }
-    // Also where nothing is beyond: a process that was charged the slice's reserve and takes it shows that it is needed.
+    // Also with nothing beyond: a process that is charged the slice's context reserve and takes it shows that the
+    // reserve is needed.
     let unused = still.used.saturating_sub(taken);
     process.tenancy.saw_contexts(process.device, still.context.saturating_sub(unused), beyond);
     if beyond > Bytes::ZERO && process.tenancy.true_up(process.seat, process.device, beyond) {

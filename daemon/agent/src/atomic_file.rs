@@ -1,8 +1,8 @@
-//! Files that are whole at any instant: whoever reads one finds what was there or what came after, and nothing between.
+//! Atomic replacement of files: a reader finds the old content or the new, never a mixture.
 //!
-//! What is new is written beside the file under a name that is always the same, so that a daemon that dies on the way
-//! leaves one file too many at most, and the next to write makes it anew. Nobody else writes there: whoever calls holds
-//! the directory for this daemon, and the lock that keeps what the file says together.
+//! The new content is written beside the file under a fixed name, so a daemon killed in between leaves at most one
+//! extra file, which the next write replaces. There is no other writer: the caller holds the directory for this
+//! daemon and the lock that keeps the content consistent.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -12,41 +12,41 @@ use std::path::{Path, PathBuf};
 
 use tranche_shm::crash::point;
 
-/// What a file is to survive.
+/// Crashes that the new content must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
-    /// This process's death.
-    Us,
-    /// The machine's as well.
+    /// Death of this process; nothing is synced.
+    ProcessDeath,
+    /// Power cuts as well: file and directory are synced.
     PowerCuts,
 }
 
-/// For the daemon's eyes alone.
+/// Mode of files that only the daemon may read.
 pub(crate) const PRIVATE: u32 = 0o600;
-/// For everybody to read.
+/// Mode of files that every user may read.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// Puts `content` in the place of what a file holds.
+/// Replaces the content of a file and sets its mode.
 ///
 /// # Errors
-/// The file is as it was, and nothing is left beside it.
+/// The file is unchanged, and no temporary file is left.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
-    let fresh = beside(path);
+    let temporary = temporary_path(path);
     point("file: begun");
-    let written = write(&fresh, content, mode, survives).and_then(|()| fs::rename(&fresh, path));
+    let written = write(&temporary, content, mode, survives).and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = written {
-        let _ = fs::remove_file(&fresh);
+        let _ = fs::remove_file(&temporary);
         return Err(error);
     }
     point("file: renamed");
     if survives == Survives::PowerCuts {
-        keep_name(path);
+        sync_directory(path);
     }
     point("file: kept");
     Ok(())
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
@@ -54,7 +54,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn write(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
-    // Not the file that a daemon before us may have left: somebody may still have it open.
+    // A new file, not the one that an earlier daemon may have left: another process may still have that open.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -71,9 +71,9 @@ fn write(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Resu
     Ok(())
 }
 
-/// The new file is in its place, and whoever reads finds it there. Should the directory not get to the disk, only a power
-/// cut would bring the old one back: no reason to take back what has been done.
-fn keep_name(path: &Path) {
+/// Syncs the directory. The new file is already in place and readers find it; if the sync fails, only a power cut
+/// could restore the old one, so the failure is logged and nothing is undone.
+fn sync_directory(path: &Path) {
     let directory = path.parent().unwrap_or(Path::new("/"));
     if let Err(error) = File::open(directory).and_then(|directory| directory.sync_all()) {
         tracing::warn!(path = %path.display(), %error, "a power cut now would bring back what it was");
@@ -85,11 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_replaced_has_its_mode_and_nothing_is_left_beside_it() {
+    fn replaced_file_has_its_mode_and_no_leftovers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        fs::write(beside(&path), "half of what a daemon before us").unwrap();
-        for (text, mode, survives) in [("a", PRIVATE, Survives::Us), ("bb", PUBLIC, Survives::PowerCuts)] {
+        fs::write(temporary_path(&path), "half of what a daemon before us").unwrap();
+        for (text, mode, survives) in
+            [("a", PRIVATE, Survives::ProcessDeath), ("bb", PUBLIC, Survives::PowerCuts)]
+        {
             replace(&path, text.as_bytes(), mode, survives).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_as_it_was() {
+    fn failed_replacement_leaves_the_file_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         fs::create_dir(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Where a slice is for the loop: its regions, and its bell among the others.
+//! Handle of a slice for the scheduling loop: its regions and its wakeup.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use tranche_shm::Slot;
 use tranche_shm::lease::Lease;
 
 use super::account::Account;
-use super::bells::{Bells, Number};
 use super::site::Site;
+use super::wakeups::{Number, Wakeups};
 use crate::sys;
 use crate::tenancy::Tenancy;
 
-/// A slice's regions, and its bell.
-pub(super) struct Premises {
+/// A slice's regions, and its eventfd among the loop's wakeups.
+pub(super) struct SliceHandle {
     pub(super) tenancy: Arc<Tenancy>,
     pub(super) number: Number,
-    bells: Arc<Bells>,
+    wakeups: Arc<Wakeups>,
 }
 
-impl Premises {
-    /// Of a slice whose bell has this number.
-    pub(super) const fn new(tenancy: Arc<Tenancy>, number: Number, bells: Arc<Bells>) -> Self {
-        Self { tenancy, number, bells }
+impl SliceHandle {
+    /// Handle of a slice whose eventfd has this number.
+    pub(super) const fn new(tenancy: Arc<Tenancy>, number: Number, wakeups: Arc<Wakeups>) -> Self {
+        Self { tenancy, number, wakeups }
     }
 }
 
-impl Site for Premises {
+impl Site for SliceHandle {
     fn look(&self, now: Instant, account: &mut Account) -> Observed {
         let control = self.tenancy.regions.control().reader();
         let compute = self.tenancy.regions.compute();
@@ -52,10 +52,10 @@ impl Site for Premises {
     }
 
     fn hear(&self, heard: bool) {
-        self.bells.hear(self.tenancy.regions.bell(), self.number, heard);
+        self.wakeups.enable(self.tenancy.regions.bell(), self.number, heard);
     }
 
-    /// Shows the slice's own use where its programs look for the GPU's.
+    /// Also publishes the slice's own use, which the shim shows in place of the GPU's utilization.
     fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille) {
         self.tenancy.beat(now.nanos());
         for (device, gpu) in self.tenancy.devices() {

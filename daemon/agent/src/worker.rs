@@ -1,11 +1,12 @@
-//! The threads that look after tenants: their sockets, what they ask, and their end.
+//! Worker threads for slices: their sockets, requests and processes' ends.
 //!
-//! Each slice has a thread of its own, so that the kernel divides the processors among slices, and not the order in which
-//! messages come: however many processes of one slice ask for something, a message of another is not behind theirs. All
-//! that a message takes is microseconds. On the slice's own thread no other has to be woken for it, and no call of an
-//! operator's stands in its way. What may take longer, such as the driver and the disk, is left to other threads.
+//! Each slice has a thread with a runtime of its own, so that the kernel divides processor time among slices,
+//! independent of the order in which messages arrive: however many requests one slice's processes send, a message of
+//! another slice does not queue behind them. Handling a message takes microseconds. On the slice's own thread it
+//! wakes no other thread, and no operator's call delays it. Work that may take longer, such as queries of the driver
+//! and writes to disk, runs on blocking threads.
 //!
-//! Law: what a slice's processes cause is worked on by that slice's threads.
+//! Invariant: work that a slice's processes cause runs on that slice's threads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,52 +18,52 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tranche_domain::id::SliceName;
 
-/// How long work that was left to other threads may take to end. A look at a GPU that hangs must not keep us from ending.
-const LAST_WORK: Duration = Duration::from_secs(1);
-/// Threads of one slice that wait for the driver or the disk.
-const MOST_WAITING: usize = 32;
-/// How long such a thread stays without work.
-const KEPT: Duration = Duration::from_secs(1);
+/// Time granted to blocking work when a thread stops; a hanging driver must not keep the daemon from ending.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Largest number of blocking threads of one slice.
+const MAX_BLOCKING_THREADS: usize = 32;
+/// Time for which an idle blocking thread is kept.
+const IDLE_LIFETIME: Duration = Duration::from_secs(1);
 
-/// A thread with a runtime on it; it ends, with all that runs on it, when this is dropped.
+/// A thread with a runtime; dropping it ends both.
 #[derive(Debug)]
-pub(crate) struct Attendant {
+pub(crate) struct Worker {
     work: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Attendant {
-    /// Starts it.
+impl Worker {
+    /// Starts the thread with its runtime.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(MOST_WAITING)
-            .thread_keep_alive(KEPT)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .thread_keep_alive(IDLE_LIFETIME)
             .build()?;
         let work = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let _ = runtime.block_on(stopped); // or the sender is gone
-            runtime.shutdown_timeout(LAST_WORK);
+            runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         })?;
         Ok(Self { work, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where its work is given to it.
+    /// Handle for spawning tasks on the thread.
     pub(crate) fn work(&self) -> Handle {
         self.work.clone()
     }
 
-    /// Has it end, some time.
-    fn dismiss(&mut self) {
+    /// Makes the thread end, without waiting.
+    fn signal_stop(&mut self) {
         drop(self.stop.take());
     }
 }
 
-impl Drop for Attendant {
+impl Drop for Worker {
     fn drop(&mut self) {
-        self.dismiss();
+        self.signal_stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // what panicked there has been reported
         }
@@ -71,15 +72,15 @@ impl Drop for Attendant {
 
 /// The threads of all slices.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Attendants(Arc<Mutex<Running>>);
+pub(crate) struct Workers(Arc<Mutex<Running>>);
 
 #[derive(Debug, Default)]
 struct Running {
     next: u64,
-    threads: BTreeMap<u64, Attendant>,
+    threads: BTreeMap<u64, Worker>,
 }
 
-/// The thread of one slice; it ends some time after this is dropped, which may be done on that thread.
+/// Thread of one slice. It ends some time after this is dropped, which may happen on the thread itself.
 #[derive(Debug)]
 pub(crate) struct SliceThread {
     id: u64,
@@ -87,27 +88,27 @@ pub(crate) struct SliceThread {
     all: Weak<Mutex<Running>>,
 }
 
-impl Attendants {
+impl Workers {
     /// Starts the thread of a slice.
     pub(crate) fn start(&self, slice: &SliceName) -> io::Result<SliceThread> {
-        let attendant = Attendant::start(&format!("s:{slice}"))?;
-        let work = attendant.work();
+        let worker = Worker::start(&format!("s:{slice}"))?;
+        let work = worker.work();
         let mut running = running(&self.0);
         let id = running.next;
         running.next += 1;
-        running.threads.insert(id, attendant);
+        running.threads.insert(id, worker);
         Ok(SliceThread { id, work, all: Arc::downgrade(&self.0) })
     }
 
-    /// Ends all of them, and waits for that.
+    /// Ends all threads and waits for them.
     pub(crate) fn end(&self) {
         let mut threads = std::mem::take(&mut running(&self.0).threads);
-        threads.values_mut().for_each(Attendant::dismiss);
+        threads.values_mut().for_each(Worker::signal_stop);
     }
 }
 
 impl SliceThread {
-    /// Where its work is given to it.
+    /// Handle for spawning tasks on the thread.
     pub(crate) const fn work(&self) -> &Handle {
         &self.work
     }
@@ -116,10 +117,10 @@ impl SliceThread {
 impl Drop for SliceThread {
     fn drop(&mut self) {
         let Some(all) = self.all.upgrade() else { return };
-        let attendant = running(&all).threads.remove(&self.id);
-        if let Some(mut attendant) = attendant {
-            attendant.dismiss();
-            drop(attendant.thread.take()); // not waited for: it may be this one
+        let worker = running(&all).threads.remove(&self.id);
+        if let Some(mut worker) = worker {
+            worker.signal_stop();
+            drop(worker.thread.take()); // not waited for: it may be this one
         }
     }
 }
@@ -136,18 +137,18 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn message_of_one_slice_waits_for_no_other_slice() {
-        let all = Attendants::default();
+    fn busy_slice_does_not_delay_another() {
+        let all = Workers::default();
         let [busy, neighbour] = ["busy", "neighbour"].map(|name| all.start(&name.parse().unwrap()).unwrap());
         let (release, held) = channel::<()>();
         let (begun, has_begun) = channel();
         busy.work().spawn(async move {
             begun.send(()).unwrap();
-            // As long as it takes: the slice's thread is held up.
+            // Blocks the slice's thread.
             held.recv().unwrap();
         });
         has_begun.recv_timeout(PATIENCE).unwrap();
-        // Behind the first there are a thousand more, and in front of the neighbour's none.
+        // A thousand tasks wait behind the first; none precede the neighbour's.
         (0..1000).for_each(|_| drop(busy.work().spawn(async {})));
         let (answer, answered) = channel();
         for turn in 0..100 {
@@ -161,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn thread_of_a_slice_may_end_itself() {
-        let all = Attendants::default();
+    fn slice_thread_may_end_itself() {
+        let all = Workers::default();
         let own = Arc::new(all.start(&"a".parse().unwrap()).unwrap());
         let (ended, has_ended) = channel();
         let last = Arc::clone(&own);
@@ -176,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn end_waits_for_what_runs() {
-        let (all, dropped) = (Attendants::default(), Arc::new(()));
+    fn end_drops_running_tasks() {
+        let (all, dropped) = (Workers::default(), Arc::new(()));
         let own = Arc::new(all.start(&"a".parse().unwrap()).unwrap());
         let (kept, held) = (Arc::clone(&own), Arc::clone(&dropped));
         own.work().spawn(async move {

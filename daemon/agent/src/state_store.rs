@@ -1,5 +1,4 @@
-//! The state on disk: one file that is always whole, and a copy of it for the day that the disk gives back something
-//! else.
+//! State store: one file that is replaced atomically, and a copy for the case that the disk returns something else.
 
 use std::fs;
 use std::io;
@@ -7,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use tranche_jobs::reserve;
 
+use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::state::State;
-use crate::whole::{PRIVATE, Survives, replace};
 
 const FILE: &str = "state.json";
 const COPY: &str = "state.json.copy";
 
-/// Why the state cannot be kept.
+/// Failure to write the state file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot keep the slices in {}: {cause}; free some space there or fix its permissions", .path.display())]
 pub(crate) struct SaveError {
@@ -21,34 +20,35 @@ pub(crate) struct SaveError {
     cause: io::Error,
 }
 
-/// What was found at start.
+/// Outcome of reading the state at start.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A state, or nothing yet.
+    /// The state file, or an empty state if there is none yet.
     Whole(State),
-    /// The copy, in the place of something that cannot be read; the note says what and why.
+    /// The copy, in place of a state file that cannot be read; the note names the file and the reason.
     Copy(State, String),
-    /// Nothing but what cannot be read, set aside; the note says where and why.
+    /// No readable state; the note names the files that were set aside and the reason.
     Nothing(String),
 }
 
-/// Puts a state in the place of the last: after a crash there is the old or the new one, and nothing between.
+/// Replaces the state file; after a crash it holds the old or the new state, nothing between.
 ///
 /// # Errors
-/// The old state is there as it was.
+/// The old state file is unchanged.
 pub(crate) fn save(state: &State, directory: &Path) -> Result<(), SaveError> {
     let path = directory.join(FILE);
     let text = state.text().map_err(io::Error::other);
     let saved = text.and_then(|text| {
         put(&text, &path, directory)?;
-        keep_copy(&text, directory);
-        keep_reserve(directory);
+        write_copy(&text, directory);
+        hold_reserve(directory);
         Ok(())
     });
     saved.map_err(|cause| SaveError { path, cause })
 }
 
-/// What ends must not come back because there is no room to say that it has ended: for that, the copy gives up its own.
+/// Writes the state. On a full disk, deletions must still be recorded, so first the reserve and then the copy are
+/// given up for a state that has not grown.
 fn put(text: &[u8], path: &Path, directory: &Path) -> io::Result<()> {
     let put = || replace(path, text, PRIVATE, Survives::PowerCuts);
     put().or_else(|error| {
@@ -64,23 +64,23 @@ fn put(text: &[u8], path: &Path, directory: &Path) -> io::Result<()> {
     })
 }
 
-/// The state is safe without it, and it has all the time in the world to get to the disk.
-fn keep_copy(text: &[u8], directory: &Path) {
+/// Writes the copy, without waiting for the disk. A failure is logged: the state itself is already safe.
+fn write_copy(text: &[u8], directory: &Path) {
     let copy = directory.join(COPY);
-    if let Err(error) = replace(&copy, text, PRIVATE, Survives::Us) {
+    if let Err(error) = replace(&copy, text, PRIVATE, Survives::ProcessDeath) {
         tracing::warn!(path = %copy.display(), %error, "the copy of the state is old");
     }
 }
 
-/// The state is safe without it; what is written next may need it.
-fn keep_reserve(directory: &Path) {
+/// Holds disk space for the next write. A failure is logged: the state itself is already safe.
+fn hold_reserve(directory: &Path) {
     if let Err(error) = reserve::hold(directory) {
         tracing::debug!(path = %directory.display(), %error, "no room is held for the state");
     }
 }
 
-/// Reads the state. What cannot be understood is kept for a person to look at, never overwritten, and never keeps the
-/// daemon from starting.
+/// Reads the state. An unreadable file is renamed and kept for inspection, never overwritten, and does not prevent
+/// the daemon from starting.
 pub(crate) fn load(directory: &Path) -> io::Result<Found> {
     let path = directory.join(FILE);
     let (what, copy) = match read(&path)? {
@@ -104,7 +104,7 @@ pub(crate) fn load(directory: &Path) -> io::Result<Found> {
     })
 }
 
-/// Nothing if there is no such file.
+/// `None` if there is no such file.
 fn read(path: &Path) -> io::Result<Option<Result<State, String>>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -126,28 +126,28 @@ mod tests {
     use super::*;
     use crate::state::tests::state;
 
-    fn kept(state: &State) -> tempfile::TempDir {
+    fn saved_state(state: &State) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         save(state, directory.path()).unwrap();
         directory
     }
 
     #[test]
-    fn what_is_saved_is_found() {
+    fn saved_state_loads_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(load(directory.path()).unwrap(), Found::Whole(State::new(0, Vec::new())));
         save(&state(), directory.path()).unwrap();
         assert_eq!(load(directory.path()).unwrap(), Found::Whole(state()));
-        // The state, its copy, and the reserve of the disk.
+        // The state, its copy and the disk reserve.
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
     }
 
     #[test]
-    fn torn_at_any_byte_the_copy_is_used_and_the_rest_kept_for_a_person() {
+    fn torn_state_file_falls_back_to_the_copy() {
         let text = state().text().unwrap();
-        // What lacks nothing but the end of its last line is whole.
+        // Without its last newline the file is still complete.
         for length in 0..text.len() - 1 {
-            let directory = kept(&state());
+            let directory = saved_state(&state());
             fs::write(directory.path().join(FILE), &text[..length]).unwrap();
             let Found::Copy(found, note) = load(directory.path()).unwrap() else {
                 panic!("the first {length} bytes were believed")
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_at_any_byte_with_its_copy_it_is_said_that_there_is_nothing() {
+    fn torn_state_and_copy_load_nothing() {
         let text = state().text().unwrap();
         for length in 0..text.len() - 1 {
             let directory = tempfile::tempdir().unwrap();
@@ -177,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_gone_is_found_in_its_copy_and_a_copy_alone_is_not_believed_against_it() {
-        let directory = kept(&state());
+    fn missing_state_is_read_from_its_copy() {
+        let directory = saved_state(&state());
         let empty = State::new(10, Vec::new());
         fs::write(directory.path().join(FILE), empty.text().unwrap()).unwrap();
         assert_eq!(load(directory.path()).unwrap(), Found::Whole(empty));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_cannot_be_written_is_no_reason_to_refuse() {
+    fn unwritable_copy_does_not_fail_the_save() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(COPY)).unwrap();
         save(&state(), directory.path()).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_set_aside_each_time_under_another_name() {
+    fn unreadable_files_are_set_aside_under_distinct_names() {
         let directory = tempfile::tempdir().unwrap();
         let newer = r#"{"version": 99, "generation": 0, "slices": []}"#;
         for (text, name) in [("{ not json", "state.json.corrupt-1"), (newer, "state.json.corrupt-2")] {

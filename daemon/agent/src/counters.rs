@@ -1,4 +1,4 @@
-//! What the daemon counts while it runs, for whoever asks for its metrics.
+//! Counters and timestamps that the metrics report.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,52 +10,52 @@ use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, SliceName};
 
 use crate::failure::Failure;
-use crate::remembered::Remembered;
+use crate::retained::Retained;
 
-/// The counts.
+/// Counters since the daemon started.
 #[derive(Debug)]
-pub(crate) struct Tally {
-    books: Mutex<Books>,
+pub(crate) struct Counters {
+    counts: Mutex<Counts>,
     unsaved: AtomicU64,
     pub(crate) started: SystemTime,
     since: Instant,
-    /// Milliseconds from `since` to the last sample.
+    /// Milliseconds from `since` to the last sample of the GPUs.
     sampled: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Books {
-    slices: Remembered<OfSlice>,
-    requests: BTreeMap<Ending, u64>,
+struct Counts {
+    slices: Retained<SliceCounts>,
+    requests: BTreeMap<RequestOutcome, u64>,
     faults: BTreeMap<(GpuUuid, Xid), u64>,
 }
 
-/// What is counted of a slice.
+/// Counters of one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OfSlice {
-    /// Memory that programs of earlier slices of its name were refused.
+pub(crate) struct SliceCounts {
+    /// Refused allocations in earlier slices of the same name.
     pub(crate) refusals_before: u64,
-    /// Processes that were not let in.
-    pub(crate) turned_away: u64,
+    /// Connections from processes that were rejected.
+    pub(crate) rejected: u64,
 }
 
-/// How a request for a slice ended.
+/// Outcome of a request for a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Ending {
-    /// There is a slice.
+pub(crate) enum RequestOutcome {
+    /// A slice was created.
     Created,
-    /// There was no room for it, or none in time.
+    /// No capacity, at once or within the waiting time.
     NoRoom,
-    /// Nobody could have it, or not this caller.
+    /// Invalid, or not permitted to this client.
     Refused,
-    /// The daemon could not make it.
+    /// Internal error.
     Failed,
 }
 
-impl Ending {
+impl RequestOutcome {
     pub(crate) const ALL: [Self; 4] = [Self::Created, Self::NoRoom, Self::Refused, Self::Failed];
 
-    /// Of an answer.
+    /// Classifies the result of a request.
     pub(crate) fn of<T>(answer: &Result<T, Failure>) -> Self {
         match answer.as_ref().map_err(Failure::code) {
             Ok(_) => Self::Created,
@@ -75,10 +75,10 @@ impl Ending {
     }
 }
 
-impl Default for Tally {
+impl Default for Counters {
     fn default() -> Self {
         Self {
-            books: Mutex::default(),
+            counts: Mutex::default(),
             unsaved: AtomicU64::new(0),
             started: SystemTime::now(),
             since: Instant::now(),
@@ -87,70 +87,70 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().expect("nothing panics while it holds the counts")
+impl Counters {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().expect("nothing panics while it holds the counts")
     }
 
-    /// A request for a slice ended so.
-    pub(crate) fn request(&self, ending: Ending) {
-        *self.books().requests.entry(ending).or_default() += 1;
+    /// Counts a request for a slice.
+    pub(crate) fn request(&self, outcome: RequestOutcome) {
+        *self.counts().requests.entry(outcome).or_default() += 1;
     }
 
-    pub(crate) fn turned_away(&self, slice: &SliceName) {
-        if let Some(of) = self.books().slices.of(slice) {
-            of.turned_away += 1;
+    pub(crate) fn rejected(&self, slice: &SliceName) {
+        if let Some(of) = self.counts().slices.of(slice) {
+            of.rejected += 1;
         }
     }
 
     pub(crate) fn slice_began(&self, slice: &SliceName) {
-        self.books().slices.begin(slice);
+        self.counts().slices.begin(slice);
     }
 
-    /// A slice ended whose programs were refused memory so often.
+    /// Ends a slice's counters, adding its refused allocations.
     pub(crate) fn slice_ended(&self, slice: &SliceName, refusals: u64) {
-        let mut books = self.books();
-        if let Some(of) = books.slices.of(slice) {
+        let mut counts = self.counts();
+        if let Some(of) = counts.slices.of(slice) {
             of.refusals_before = of.refusals_before.saturating_add(refusals);
         }
-        books.slices.end(slice);
+        counts.slices.end(slice);
     }
 
-    /// The driver reported a fault.
+    /// Counts a fault that the driver reported.
     pub(crate) fn fault(&self, gpu: GpuUuid, xid: Xid) {
-        *self.books().faults.entry((gpu, xid)).or_default() += 1;
+        *self.counts().faults.entry((gpu, xid)).or_default() += 1;
     }
 
-    /// The state could not be kept on disk.
+    /// Counts a failure to write the state file.
     pub(crate) fn unsaved(&self) {
         self.unsaved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The GPUs were looked at.
+    /// Records the time of a sample.
     pub(crate) fn sampled(&self) {
         let passed = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.sampled.store(passed, Ordering::Relaxed);
     }
 
-    // What there is to see
+    // Values
 
-    pub(crate) fn of_slice(&self, slice: &SliceName) -> OfSlice {
-        self.books().slices.get(slice).copied().unwrap_or_default()
+    pub(crate) fn slice_counts(&self, slice: &SliceName) -> SliceCounts {
+        self.counts().slices.get(slice).copied().unwrap_or_default()
     }
 
-    pub(crate) fn requests(&self, ending: Ending) -> u64 {
-        self.books().requests.get(&ending).copied().unwrap_or_default()
+    pub(crate) fn requests(&self, outcome: RequestOutcome) -> u64 {
+        self.counts().requests.get(&outcome).copied().unwrap_or_default()
     }
 
     pub(crate) fn faults(&self) -> BTreeMap<(GpuUuid, Xid), u64> {
-        self.books().faults.clone()
+        self.counts().faults.clone()
     }
 
     pub(crate) fn times_unsaved(&self) -> u64 {
         self.unsaved.load(Ordering::Relaxed)
     }
 
-    /// How long ago the GPUs were looked at; since the start, if never.
+    /// Time since the last sample, or since the start if there was none.
     pub(crate) fn last_sample(&self) -> Duration {
         let last = Duration::from_millis(self.sampled.load(Ordering::Relaxed));
         self.since.elapsed().saturating_sub(last)

@@ -1,47 +1,47 @@
-//! What is counted by slices' names, and goes on where a slice of the same name comes again.
+//! Per-slice counters that are retained when a slice ends and continue if a slice of the same name is created.
 //!
-//! Slices come and go, and the names of some come again with each pod. Counters that began anew each time would lose
-//! what was counted since they were last read. So those of ended slices are kept, as many as are worth keeping.
+//! Names such as those of pods recur. Counters that restarted from zero would lose what was counted since they were
+//! last scraped. The counters of a bounded number of ended slices are retained.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tranche_domain::id::SliceName;
 
-/// How many ended slices are remembered.
+/// Number of ended slices whose values are retained.
 const ENDED: usize = 1024;
 
-/// Something for each slice, and for those that ended last.
+/// One value for each live slice, and for the slices that ended last.
 #[derive(Debug)]
-pub(crate) struct Remembered<T> {
+pub(crate) struct Retained<T> {
     by_name: BTreeMap<SliceName, T>,
-    /// The first one ended first.
+    /// Names in the order in which the slices ended.
     ended: VecDeque<SliceName>,
 }
 
-impl<T> Default for Remembered<T> {
+impl<T> Default for Retained<T> {
     fn default() -> Self {
         Self { by_name: BTreeMap::new(), ended: VecDeque::new() }
     }
 }
 
-impl<T: Default> Remembered<T> {
-    /// A slice is there from now on.
+impl<T: Default> Retained<T> {
+    /// Creates the value of a slice, or continues the retained one.
     pub(crate) fn begin(&mut self, name: &SliceName) {
         self.ended.retain(|ended| ended != name);
         self.by_name.entry(name.clone()).or_default();
     }
 
-    /// Of a slice that is there or is remembered.
+    /// Value of a live or retained slice.
     pub(crate) fn of(&mut self, name: &SliceName) -> Option<&mut T> {
         self.by_name.get_mut(name)
     }
 
-    /// The same, to be read.
+    /// Shared reference to the value of a live or retained slice.
     pub(crate) fn get(&self, name: &SliceName) -> Option<&T> {
         self.by_name.get(name)
     }
 
-    /// A slice ended.
+    /// Marks a slice as ended; the oldest retained value may be dropped.
     pub(crate) fn end(&mut self, name: &SliceName) {
         if !self.by_name.contains_key(name) || self.ended.contains(name) {
             return;
@@ -64,8 +64,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_comes_again_goes_on_where_it_was() {
-        let mut counts = Remembered::<u64>::default();
+    fn recreated_slice_continues_its_counter() {
+        let mut counts = Retained::<u64>::default();
         counts.begin(&name(1));
         *counts.of(&name(1)).unwrap() += 5;
         counts.end(&name(1));
@@ -77,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn those_that_ended_long_ago_are_forgotten_and_those_that_are_there_never() {
-        let mut counts = Remembered::<u64>::default();
+    fn only_the_oldest_ended_slices_are_dropped() {
+        let mut counts = Retained::<u64>::default();
         counts.begin(&name(0));
         *counts.of(&name(0)).unwrap() = 7;
         for number in 1..=3 * ENDED {

@@ -1,0 +1,266 @@
+//! Observation for the audit: answers of the driver and the kernel, beside the ledgers' charges.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::request::Share;
+use tranche_domain::slice::{ProcessId, Seat};
+use tranche_domain::truth::{Charged, OnGpu, Picture, Served, User, Whose};
+use tranche_domain::units::{Bytes, Permille};
+use tranche_inventory::{GpuProcess, ProcessUtilization};
+use tranche_shm::DeviceSlot;
+
+use super::attribution::{Attribution, Owner};
+use crate::agent::Agent;
+use crate::process;
+use crate::tenancy::Tenancy;
+
+/// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
+pub(super) type Since = BTreeMap<GpuUuid, u64>;
+
+/// A slice that has a part of a GPU.
+struct SliceDevice {
+    tenancy: Arc<Tenancy>,
+    device: DeviceSlot,
+    /// Measured cost of a context there; allowed on top of what the slice is charged.
+    reserve: Bytes,
+    /// True if the slice has the whole GPU.
+    whole: bool,
+    /// True if the slice is persistent: its containers may use a whole GPU without the shim.
+    persistent: bool,
+}
+
+/// Observes GPUs that slices have parts of, or all GPUs with `everywhere`. Queries the driver, and so may block.
+pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> Picture {
+    let tenancies = agent.tenancies();
+    let found = tenancies.iter().flat_map(|tenancy| tenancy.deceits()).collect();
+    let attribution = Attribution::of(&tenancies);
+    let mut slice_devices = slice_devices(agent, &tenancies);
+    let observed = agent.gpus.iter().filter_map(|gpu| {
+        let slice_devices = slice_devices.remove(&gpu.uuid).unwrap_or_default();
+        (everywhere || !slice_devices.is_empty())
+            .then(|| on_gpu(agent, gpu.uuid, &slice_devices, &attribution, since))?
+    });
+    Picture { gpus: observed.collect(), found }
+}
+
+fn slice_devices(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> BTreeMap<GpuUuid, Vec<SliceDevice>> {
+    let core = agent.core();
+    let mut slice_devices: BTreeMap<GpuUuid, Vec<SliceDevice>> = BTreeMap::new();
+    for tenancy in tenancies {
+        let Ok(slice) = core.node.slice(&tenancy.name) else { continue };
+        for (device, gpu) in tenancy.devices() {
+            slice_devices.entry(gpu).or_default().push(SliceDevice {
+                tenancy: Arc::clone(tenancy),
+                device,
+                reserve: core.contexts.cost(gpu),
+                whole: matches!(slice.share, Share::Whole(_)),
+                persistent: !slice.ephemeral,
+            });
+        }
+    }
+    slice_devices
+}
+
+/// `None` if the driver does not answer.
+fn on_gpu(
+    agent: &Agent,
+    gpu: GpuUuid,
+    slice_devices: &[SliceDevice],
+    attribution: &Attribution,
+    since: &mut Since,
+) -> Option<OnGpu> {
+    let users = users(agent, gpu, slice_devices, attribution)?;
+    let last = since.entry(gpu).or_default();
+    let answer = agent.driver.process_utilization(gpu, *last);
+    let can_say = answer.is_ok();
+    let samples = answer.unwrap_or_default();
+    *last = samples.iter().map(|sample| sample.timestamp_us).max().unwrap_or(*last);
+    let slices: Vec<Served> =
+        slice_devices.iter().map(|slice_device| served(agent, slice_device, &samples)).collect();
+    for its in slices.iter().filter(|its| its.worked.is_some() || !can_say) {
+        agent.governor.confirm(&its.slice, gpu, its.worked);
+    }
+    Some(OnGpu { gpu, users, slices })
+}
+
+/// Users of a GPU. Records what the driver lists for each slice's processes as held by that slice.
+fn users(
+    agent: &Agent,
+    gpu: GpuUuid,
+    slice_devices: &[SliceDevice],
+    attribution: &Attribution,
+) -> Option<Vec<User>> {
+    let mut members = Members::of(slice_devices);
+    let listed = agent.driver.processes(gpu).ok()?;
+    // A process attaches before it uses a GPU: one that is listed now and was not attached before is attached by now.
+    members.extend(Members::of(slice_devices));
+    let mut users: Vec<User> =
+        listed.iter().filter_map(|listed| user(listed, slice_devices, &members, attribution)).collect();
+    resample_reports(&mut users, &members);
+    for SliceDevice { tenancy, device, .. } in slice_devices {
+        tenancy.saw(*device, held(tenancy, *device, &users));
+    }
+    Some(users)
+}
+
+/// Number of resamples of a process that seems to hold more than it reports, and the pause between them.
+const RESAMPLES: usize = 24;
+const RESAMPLE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Resamples the reported use of processes that seem to hold more than they report: a process that allocates and
+/// frees continuously may have reported less just before and after the driver's answer. The largest report counts, up
+/// to the grant.
+fn resample_reports(users: &mut [User], members: &Members<'_>) {
+    let is_more = |holds: Option<Bytes>, its: &Charged| {
+        holds > Some(its.used.saturating_add(its.shared).saturating_add(its.reserve))
+    };
+    let mut moving: Vec<(&mut Charged, &Member<'_>)> = users
+        .iter_mut()
+        .filter_map(|user| match &mut user.whose {
+            Whose::Member { charged, .. } if is_more(user.holds, charged) => {
+                Some((charged, members.0.get(&user.id.pid)?))
+            }
+            _ => None,
+        })
+        .collect();
+    let times = if moving.is_empty() { 0 } else { RESAMPLES };
+    for _ in 0..times {
+        std::thread::sleep(RESAMPLE_PAUSE);
+        for (charged, member) in &mut moving {
+            let reported = member.slice_device.tenancy.claimed(member.seat, member.slice_device.device);
+            charged.used = charged.used.max(reported.min(charged.granted));
+        }
+    }
+}
+
+/// Lower bound of what a slice's processes hold together: shared memory may be listed with any of them.
+fn held(tenancy: &Tenancy, device: DeviceSlot, users: &[User]) -> Bytes {
+    let shared = tenancy.beside(device).shared;
+    let own = users.iter().filter_map(|user| match &user.whose {
+        Whose::Member { slice, .. } if *slice == tenancy.name => user.holds,
+        _ => None,
+    });
+    own.map(|holds| holds.saturating_sub(shared)).sum::<Bytes>().saturating_add(shared)
+}
+
+/// Updates what the driver lists for one slice.
+pub(super) fn resample(agent: &Agent, tenancy: &Tenancy) {
+    let tenancies = agent.tenancies();
+    let (attribution, mut slice_devices) = (Attribution::of(&tenancies), slice_devices(agent, &tenancies));
+    for gpu in &tenancy.gpus {
+        users(agent, *gpu, &slice_devices.remove(gpu).unwrap_or_default(), &attribution);
+    }
+}
+
+/// Attached processes of all slices on a GPU, with the use that each reported before the driver was queried.
+struct Members<'a>(BTreeMap<HostPid, Member<'a>>);
+
+struct Member<'a> {
+    id: ProcessId,
+    seat: Seat,
+    slice_device: &'a SliceDevice,
+    used: Bytes,
+}
+
+impl<'a> Members<'a> {
+    fn of(slice_devices: &'a [SliceDevice]) -> Self {
+        let of_slice_device = |slice_device: &'a SliceDevice| {
+            let members = slice_device.tenancy.occupants().members.into_iter();
+            members.map(move |(seat, id)| {
+                let used = slice_device.tenancy.claimed(seat, slice_device.device);
+                (id.pid, Member { id, seat, slice_device, used })
+            })
+        };
+        Self(slice_devices.iter().flat_map(of_slice_device).collect())
+    }
+
+    /// Adds processes that have attached since.
+    fn extend(&mut self, later: Self) {
+        for (pid, member) in later.0 {
+            match self.0.entry(pid) {
+                Entry::Occupied(mut known) if known.get().id != member.id => _ = known.insert(member),
+                Entry::Occupied(_) => {}
+                Entry::Vacant(vacant) => _ = vacant.insert(member),
+            }
+        }
+    }
+}
+
+fn user(
+    listed: &GpuProcess,
+    slice_devices: &[SliceDevice],
+    members: &Members<'_>,
+    attribution: &Attribution,
+) -> Option<User> {
+    let (id, owner) = attribution.find(listed.pid)?;
+    let member = members.0.get(&listed.pid).filter(|member| member.id == id);
+    let whose = match (member, owner) {
+        (Some(member), _) => {
+            let slice = member.slice_device.tenancy.name.clone();
+            Whose::Member { slice, charged: charged(member)? }
+        }
+        (None, Owner::Daemon) => return None,
+        (None, Owner::Slice(tenancy)) => unattached(&tenancy, slice_devices)?,
+        (None, Owner::None) => foreign(slice_devices)?,
+    };
+    Some(User { id, command: process::command(id.pid), holds: listed.used, whose })
+}
+
+/// The larger of a process's charges now and before the query; `None` if it has left its slot.
+fn charged(member: &Member<'_>) -> Option<Charged> {
+    let SliceDevice { tenancy, device, reserve, .. } = member.slice_device;
+    let now = tenancy.charged(member.seat, *device);
+    (tenancy.seat_of(member.id) == Some(member.seat)).then(|| Charged {
+        used: now.used.max(member.used).min(now.granted),
+        reserve: *reserve,
+        ..now
+    })
+}
+
+/// A process of a slice that has a whole GPU needs no shim to stay within it, so it is no finding.
+fn unattached(tenancy: &Tenancy, slice_devices: &[SliceDevice]) -> Option<Whose> {
+    let its = slice_devices.iter().find(|slice_device| slice_device.tenancy.name == tenancy.name);
+    if its.is_some_and(|slice_device| slice_device.whole) {
+        return None;
+    }
+    Some(Whose::Relative { slice: tenancy.name.clone() })
+}
+
+/// A persistent slice of a whole GPU may be used without the shim by a container that is not known here.
+fn foreign(slice_devices: &[SliceDevice]) -> Option<Whose> {
+    let may_be_container =
+        slice_devices.iter().any(|slice_device| slice_device.whole && slice_device.persistent);
+    (!may_be_container).then_some(Whose::Nobody)
+}
+
+fn served(agent: &Agent, slice_device: &SliceDevice, samples: &[ProcessUtilization]) -> Served {
+    let tenancy = &slice_device.tenancy;
+    let newest = |id: &ProcessId| {
+        let its = samples.iter().filter(|sample| sample.pid == id.pid);
+        its.max_by_key(|sample| sample.timestamp_us).map(|sample| (*id, *sample))
+    };
+    let ran: Vec<(ProcessId, ProcessUtilization)> =
+        tenancy.occupants().members.values().filter_map(newest).collect();
+    let sum = |of: fn(&ProcessUtilization) -> u32| {
+        let percent = ran.iter().map(|(_, sample)| of(sample).min(100)).sum::<u32>().min(100);
+        Permille::try_from(percent * 10).unwrap_or(Permille::WHOLE)
+    };
+    let busy = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent));
+    let worked = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent.max(sample.memory_percent)));
+    let moved =
+        if agent.governor.counts_transfers() { Permille::ZERO } else { sum(|sample| sample.memory_percent) };
+    let busiest = ran.iter().max_by_key(|(_, sample)| sample.sm_percent).map(|(id, _)| *id);
+    let counted = counted(agent, &tenancy.name, slice_device.device);
+    let kept = agent.governor.kept(&tenancy.name);
+    Served { slice: tenancy.name.clone(), busy, worked, moved, counted, kept, busiest }
+}
+
+/// Recorded use of a device by a slice over the last second.
+fn counted(agent: &Agent, name: &SliceName, device: DeviceSlot) -> Permille {
+    let shown = agent.governor.show(name);
+    shown.and_then(|shown| shown.used.get(device.index()).copied()).unwrap_or_default().0
+}

@@ -1,0 +1,116 @@
+//! Usage file guard: keeps the usage files of slices at the length at which they are created.
+//!
+//! A tenant holds its usage file open for writing, so it can extend the file and fill `/run`, or truncate it and
+//! destroy the slice's accounting. File seals would prevent both but exist only for anonymous memory files, and these
+//! files need names so that the next daemon finds them. inotify reports each write and truncation made by a system
+//! call, though none made through a mapping, which is all that an unmodified program needs; so each report leads to a
+//! length check. The sampler also checks every file once a second, which covers changes made while no daemon was
+//! running.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+
+use tranche_domain::event::{Happening, Kind};
+use tranche_domain::id::SliceName;
+
+use crate::agent::Agent;
+use crate::regions::Tampering;
+use crate::sys;
+use crate::tenancy::Tenancy;
+
+/// Pause between two checks, so that a tenant that writes continuously cannot occupy the daemon.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// inotify watches of the usage files, by slice.
+#[derive(Debug)]
+pub(crate) struct UsageGuard {
+    reports: Inotify,
+    watched: Mutex<HashMap<WatchDescriptor, Weak<Tenancy>>>,
+}
+
+impl UsageGuard {
+    pub(crate) fn new() -> io::Result<Self> {
+        let reports = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        Ok(Self { reports, watched: Mutex::default() })
+    }
+
+    /// Watches a slice's usage file. The kernel drops the watch when the file is removed.
+    pub(crate) fn watch(&self, tenancy: &Arc<Tenancy>, usage: &Path) -> io::Result<()> {
+        let watch = self.reports.add_watch(usage, AddWatchFlags::IN_MODIFY)?;
+        let mut watched = self.watched();
+        watched.retain(|_, tenancy| tenancy.strong_count() > 0);
+        watched.insert(watch, Arc::downgrade(tenancy));
+        Ok(())
+    }
+
+    /// Takes the pending reports; returns each slice whose file was written to once, and none if there are none.
+    fn next(&self) -> io::Result<Vec<Arc<Tenancy>>> {
+        let mut written: Vec<_> = match self.reports.read_events() {
+            Err(Errno::EAGAIN) => Vec::new(),
+            events => events?.into_iter().map(|event| event.wd).collect(),
+        };
+        written.sort_unstable();
+        written.dedup();
+        let watched = self.watched();
+        Ok(written.iter().filter_map(|watch| watched.get(watch)?.upgrade()).collect())
+    }
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, Weak<Tenancy>>> {
+        self.watched.lock().expect("nothing panics while it holds the list of files")
+    }
+}
+
+/// Starts the task that checks reported files until the daemon ends.
+pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
+    let Some(guard) = &agent.usage_guard else { return Ok(()) };
+    let reports: Arc<OwnedFd> = Arc::new(guard.reports.as_fd().try_clone_to_owned()?);
+    let here = agent.worker.enter();
+    let reports = sys::watch(reports)?;
+    drop(here);
+    let weak = Arc::downgrade(agent);
+    agent.worker.spawn(async move {
+        while let Ok(mut ready) = reports.readable().await {
+            let Some(agent) = weak.upgrade() else { return };
+            ready.clear_ready();
+            let written = agent.usage_guard.iter().try_fold(Vec::new(), |_, guard| guard.next());
+            match written {
+                Ok(written) => written.iter().for_each(|tenancy| restore_length(&agent, tenancy)),
+                Err(error) => tracing::error!(%error, "cannot hear what is written to usage files"),
+            }
+            drop(agent);
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+    Ok(())
+}
+
+/// Restores the length of a slice's usage file and records an event and a note.
+pub(crate) fn restore_length(agent: &Agent, tenancy: &Tenancy) {
+    let name = &tenancy.name;
+    match tenancy.regions.mend_length() {
+        Ok(None) => {}
+        Ok(Some(Tampering::Grown)) => {
+            let detail = "a process of the slice made the usage file longer; it was cut back";
+            agent.events.record(Happening::new(Kind::UsageTampered, detail).of(name));
+            agent.note(format!("a tenant made the usage file of slice {name} longer; it was cut back"));
+        }
+        Ok(Some(Tampering::Truncated)) => report_truncated(agent, name),
+        Err(error) => tracing::error!(slice = %name, %error, "cannot look at the length of a usage file"),
+    }
+}
+
+/// Records that a slice's usage region was truncated, so what it holds is unknown.
+pub(crate) fn report_truncated(agent: &Agent, slice: &SliceName) {
+    let detail = "a process of the slice truncated the usage region";
+    agent.events.record(Happening::new(Kind::UsageTampered, detail).of(slice));
+    agent.note(format!(
+        "a tenant truncated the usage region of slice {slice}: what it holds is not known any more; delete it"
+    ));
+}
