@@ -220,7 +220,7 @@ async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Uni
     let deadline = Instant::now() + A_LITTLE;
     loop {
         // Both before the books are asked, so that whoever leaves meanwhile is counted.
-        let (left, departing) = (tenancy.left.notified(), tenancy.is_anybody_departing());
+        let (left, departing) = (tenancy.left.notified(), tenancy.is_any_exiting());
         let reply = tenancy.credit(member, device, want);
         if reply != Reply::Exhausted || !departing {
             return reply;

@@ -86,12 +86,12 @@ const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
 /// Resamples the slices that began to hold more than they report a moment ago, and returns those that still do.
 /// Memory that a shrunken slice freed becomes available to others as soon as the driver shows it.
 pub(crate) async fn resample(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
-    let is_new = |tenancy: &&Arc<Tenancy>| tenancy.doubted_for().is_some_and(|time| time < RESAMPLE_WINDOW);
-    let doubted: Vec<_> = tenancies.iter().filter(is_new).cloned().collect();
-    if doubted.is_empty() {
-        return doubted;
+    let is_new = |tenancy: &&Arc<Tenancy>| tenancy.doubtful_for().is_some_and(|time| time < RESAMPLE_WINDOW);
+    let doubtful: Vec<_> = tenancies.iter().filter(is_new).cloned().collect();
+    if doubtful.is_empty() {
+        return doubtful;
     }
-    let (agent, resampled) = (Arc::clone(agent), doubted.clone());
+    let (agent, resampled) = (Arc::clone(agent), doubtful.clone());
     let audited = tokio::task::spawn_blocking(move || {
         for tenancy in &resampled {
             observation::resample(&agent, tenancy);
@@ -99,7 +99,7 @@ pub(crate) async fn resample(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> 
         }
     });
     let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // or it is seen later
-    doubted.into_iter().filter(|tenancy| tenancy.doubted_for().is_some()).collect()
+    doubtful.into_iter().filter(|tenancy| tenancy.doubtful_for().is_some()).collect()
 }
 
 /// Audits periodically until the daemon ends.

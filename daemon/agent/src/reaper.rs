@@ -36,7 +36,7 @@ pub(crate) fn watch_member(
         if let Some(process) = handle {
             wait_for_end(&process).await;
         }
-        tenancy.departs(id);
+        tenancy.mark_exiting(id);
         point("reap: ended");
         tenancy.abandon_work(seat);
         agent.governor.wake();
@@ -46,7 +46,7 @@ pub(crate) fn watch_member(
         }
         point("reap: free");
         let was_over = tenancy.is_over();
-        let freed = tenancy.vacate(seat, id);
+        let freed = tenancy.release_slot(seat, id);
         let after_us = ended.elapsed().as_micros();
         tracing::info!(slice = %tenancy.name, pid = %id.pid, %freed, after_us, "reclaimed");
         // Reclaiming memory beyond the slice may wait for the disk.
@@ -82,7 +82,7 @@ async fn wait_while_listed(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId)
 /// While the driver lists it or fails to answer, it may still hold what it was charged for.
 pub(crate) async fn reset_after_exec(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid: HostPid) {
     if wait_until_unlisted(agent, tenancy, pid).await == Listed::No {
-        let freed = tenancy.renew(seat);
+        let freed = tenancy.reset_account(seat);
         tracing::info!(slice = %tenancy.name, %pid, %freed, "became another program");
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn watch_root(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, root: Arc<P
     let (work, agent, tenancy) = (tenancy.worker.work(), Arc::clone(agent), Arc::clone(tenancy));
     work.spawn(async move {
         wait_for_end(&root).await;
-        tenancy.root_gone(root.id);
+        tenancy.remove_root(root.id);
         tenancy.left.notify_waiters();
         tokio::task::spawn_blocking(move || {
             if !agent.end_if_over(&tenancy) {

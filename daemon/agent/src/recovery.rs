@@ -145,9 +145,9 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     let seated = tenancy.regions.seated().into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
         if tenancy.regions.were_lost() {
-            tenancy.assume(seat, |gpu| listed.holds(gpu, id.pid));
+            tenancy.restore_use(seat, |gpu| listed.holds(gpu, id.pid));
         }
-        tenancy.reseat(seat, id, handle.as_ref(), |gpu| listed.most(tenancy, gpu, id.pid));
+        tenancy.take_over(seat, id, handle.as_ref(), |gpu| listed.most(tenancy, gpu, id.pid));
         (seat, id, handle)
     });
     let seated: Vec<_> = seated.collect();

@@ -1,30 +1,30 @@
-//! One slice as it is lived in: who is there, what each may hold, and the regions that say so.
+//! Slice runtime: attached processes of a slice, their grants, and the regions that publish them.
 //!
-//! The books here are what is true. The control region is their copy for tenants to read; what tenants write
-//! in the usage region is believed only as far as the books allow.
+//! The accounting here is authoritative. The control region is its copy for tenants to read; what tenants write in
+//! the usage region is accepted only as far as the accounting allows.
 
 mod account;
+mod audit;
 mod common;
 mod container;
 mod credit;
-mod departures;
-mod killing;
+mod driver_use;
+mod exiting;
 mod limits;
 mod refusals;
 mod reserve;
-mod seats;
 mod sharing;
-mod sight;
-mod truth;
+mod slots;
+mod termination;
 
-use container::Bond;
+use audit::Violations;
+use container::Binding;
+use driver_use::DriverUse;
 use limits::ledger_cap;
 use reserve::Reserves;
-use seats::seat_of;
-pub(crate) use seats::{Joined, Pass};
 pub(crate) use sharing::Still;
-use sight::Sight;
-use truth::Deceits;
+use slots::seat_of;
+pub(crate) use slots::{Joined, Pass};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,34 +50,34 @@ use crate::regions::Regions;
 use crate::shares::{Legacy, Shares};
 use crate::worker::SliceThread;
 
-/// A slice in being.
+/// Live state of one slice.
 #[derive(Debug)]
 pub(crate) struct Tenancy {
     pub(crate) name: SliceName,
     pub(crate) generation: u64,
-    /// Its GPUs, in the order of its devices.
+    /// GPUs of the slice, in the order of its devices.
     pub(crate) gpus: Vec<GpuUuid>,
     pub(crate) regions: Regions,
-    /// Where its sockets and processes are looked after.
+    /// Thread that serves the slice's sockets and processes.
     pub(crate) worker: SliceThread,
-    /// At whose request it ends.
+    /// User whose request ends the slice.
     pub(crate) ended_by: OnceLock<Actor>,
-    /// Told whenever somebody left and memory came free.
+    /// Notified whenever a process has left and memory became free.
     pub(crate) left: Notify,
-    /// Per device: GPU utilisation in percent, or [`UNKNOWN`].
+    /// GPU utilization of each device in percent, or [`UNKNOWN`].
     utilization: Vec<AtomicU64>,
     books: Mutex<Books>,
     listeners: Mutex<Vec<AbortHandle>>,
     over_since: Mutex<Option<Instant>>,
-    /// What processes had been refused that have left.
+    /// Refused allocations counted by processes that have left.
     refusals: AtomicU64,
     ancestry: AncestryCache,
-    /// Whom we killed last for holding too much.
-    condemned: Mutex<Option<ProcessId>>,
-    deceits: Deceits,
-    sight: Sight,
+    /// Process killed last for exceeding the cap.
+    killed_last: Mutex<Option<ProcessId>>,
+    violations: Violations,
+    driver_use: DriverUse,
     reserves: Reserves,
-    /// By how many nanoseconds the clocks of processes are ahead of the daemon's, where they are.
+    /// Nanoseconds by which the clocks of processes are ahead of the daemon's, where they differ.
     shifted: RwLock<BTreeMap<Seat, i64>>,
 }
 
@@ -89,27 +89,27 @@ struct Books {
     ledgers: Vec<Ledger>,
     sharing: Sharing,
     shares: Shares,
-    /// What an earlier daemon knew beside that or left in doubt, until its seats are taken over.
+    /// Shares of an earlier daemon that are not in `sharing`, or in doubt, until its slots are taken over.
     legacy: Legacy,
     handles: BTreeMap<ProcessId, Arc<Process>>,
-    /// Whose container it is at the moment, or was last.
-    bond: Bond,
-    /// Members that were seen to have ended, and until when their memory may come free at any moment.
-    departing: BTreeMap<ProcessId, u64>,
+    /// Container that uses the slice, or did last.
+    binding: Binding,
+    /// Attached processes that have ended, with the time until which their memory may become free at any moment.
+    exiting: BTreeMap<ProcessId, u64>,
 }
 
-/// A process and the seat that it was given.
+/// An attached process and its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) seat: Seat,
     pub(crate) id: ProcessId,
 }
 
-/// What a member holds, per device.
+/// Memory that a process holds on each device.
 pub(crate) type Held = Vec<Bytes>;
 
 impl Tenancy {
-    /// A slice that nobody has entered yet, its limits written.
+    /// A slice without processes; publishes its limits.
     pub(crate) fn new(
         name: SliceName,
         worker: SliceThread,
@@ -121,7 +121,7 @@ impl Tenancy {
         let (shares, sharing, legacy) = Shares::open(directory);
         let ledger = |(at, (part, _)): (usize, &(Part, Bytes))| {
             let mut ledger = Ledger::new(ledger_cap(part.cap));
-            // Until it is known what was shared in it, none of that may be granted to anybody.
+            // Until its shares are known, none of that memory may be granted.
             let common = DeviceSlot::new(at).map(|device| regions.control().reader().common(device));
             ledger.restore_shared(Bytes::new(common.unwrap_or_default().bytes()));
             ledger
@@ -148,16 +148,16 @@ impl Tenancy {
                 shares,
                 legacy,
                 handles: BTreeMap::new(),
-                bond: Bond::open(directory),
-                departing: BTreeMap::new(),
+                binding: Binding::open(directory),
+                exiting: BTreeMap::new(),
             }),
             listeners: Mutex::default(),
             over_since: Mutex::new(None),
             refusals: AtomicU64::new(0),
             ancestry: AncestryCache::default(),
-            condemned: Mutex::new(None),
-            deceits: Deceits::default(),
-            sight: Sight::of(parts.len()),
+            killed_last: Mutex::new(None),
+            violations: Violations::default(),
+            driver_use: DriverUse::of(parts.len()),
             reserves: Reserves::new(earlier),
             shifted: RwLock::default(),
         };
@@ -171,14 +171,14 @@ impl Tenancy {
         self.books.lock().expect("nothing panics while it holds the books")
     }
 
-    /// Empties what a process says of itself.
+    /// Clears what a process writes about itself.
     fn clear(&self, seat: Seat) {
         self.keep_refusals(seat);
         self.regions.usage().clear(slot(seat));
         self.regions.compute().clear(slot(seat));
     }
 
-    /// Its devices, numbered.
+    /// Devices of the slice with their numbers.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceSlot, GpuUuid)> + '_ {
         self.gpus.iter().enumerate().filter_map(|(at, gpu)| Some((DeviceSlot::new(at)?, *gpu)))
     }
@@ -187,19 +187,19 @@ impl Tenancy {
         self.regions.usage().credit(slot(seat), device)
     }
 
-    /// Forgets what a process that has ended had outstanding: nobody waits for that any more.
+    /// Discards the outstanding work of a process that has ended.
     pub(crate) fn abandon_work(&self, seat: Seat) {
         self.regions.compute().clear(slot(seat));
     }
 
-    // Coming and going
+    // Life cycle
 
-    /// Lets nobody in any more.
+    /// Ends the slice: no further process is admitted.
     pub(crate) fn end(&self) {
         self.books().life.end();
     }
 
-    /// Lets nobody in any more if it is over, and says whether it is.
+    /// Ends the slice if its time is over, and returns true if so.
     pub(crate) fn end_if_over(&self, ephemeral: bool, now_ms: u64) -> bool {
         let mut books = self.books();
         let over = books.life.is_over(ephemeral, now_ms);
@@ -209,14 +209,14 @@ impl Tenancy {
         over
     }
 
-    // Looking
+    // Queries
 
-    /// Who is there.
+    /// Roots and attached processes.
     pub(crate) fn occupants(&self) -> Occupants {
         self.books().life.occupants().cloned().unwrap_or_default()
     }
 
-    /// Whether nobody is there.
+    /// Returns true if the slice has neither roots nor attached processes.
     pub(crate) fn is_deserted(&self) -> bool {
         self.books().life.occupants().is_none_or(Occupants::is_empty)
     }
@@ -225,8 +225,8 @@ impl Tenancy {
         self.books().life.occupants().map(|here| here.roots.clone()).unwrap_or_default()
     }
 
-    /// What each member says it holds, per device; no more than it was granted, or its word would be in every figure
-    /// that is shown of the node.
+    /// Reported use of each process on each device, at most the grant: a tenant's value must not spoil the node's
+    /// totals.
     pub(crate) fn held(&self) -> BTreeMap<ProcessId, Held> {
         let members = self.occupants().members;
         let books = self.books();
@@ -245,7 +245,7 @@ impl Tenancy {
         }
     }
 
-    /// A task that listens at one of its sockets ends with it.
+    /// Adds a listening task, which ends with the slice.
     pub(crate) fn add_listener(&self, task: AbortHandle) {
         self.listeners().push(task);
     }
@@ -262,7 +262,7 @@ impl Drop for Tenancy {
 }
 
 impl Books {
-    /// A process may be root and member at once; its handle goes with the last of the two.
+    /// Closes a process's handle unless it is still root or attached; it may be both.
     fn drop_handle(&mut self, id: ProcessId) {
         let here = |occupants: &Occupants| {
             occupants.roots.contains(&id) || occupants.members.values().any(|member| *member == id)

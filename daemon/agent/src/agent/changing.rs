@@ -45,7 +45,7 @@ impl Agent {
         let tenancy = core.live.get(name).cloned();
         let shrank = slice.parts.iter().any(|part| core.node.excess(name, part.gpu) > Bytes::ZERO);
         if let Some(tenancy) = tenancy.as_ref().filter(|_| shrank) {
-            tenancy.look_away();
+            tenancy.invalidate_driver_use();
         }
         drop(core);
         if let Some(tenancy) = tenancy {
@@ -87,13 +87,13 @@ impl Agent {
     pub(crate) fn note_excess(&self, tenancy: &Tenancy) -> bool {
         let over = tenancy.trim();
         let mut core = self.core();
-        let (name, mut news, mut doubted) = (&tenancy.name, false, false);
+        let (name, mut news, mut doubtful) = (&tenancy.name, false, false);
         for (gpu, excess) in &over {
-            news |= core.node.confirm_excess(name, *gpu, *excess, tenancy.seen_beyond(*gpu));
-            doubted |= core.node.excess(name, *gpu) > *excess;
+            news |= core.node.confirm_excess(name, *gpu, *excess, tenancy.driver_excess(*gpu));
+            doubtful |= core.node.excess(name, *gpu) > *excess;
         }
         drop(core);
-        tenancy.doubt(doubted);
+        tenancy.set_doubtful(doubtful);
         if news {
             self.room_appeared();
         }

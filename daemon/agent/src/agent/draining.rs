@@ -121,7 +121,7 @@ impl Agent {
     fn ask_to_end(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
         for name in slices {
             let tenancy = self.core().live.get(name).cloned();
-            let asked = tenancy.map(|tenancy| tenancy.ask_all_to_end()).unwrap_or_default();
+            let asked = tenancy.map(|tenancy| tenancy.terminate_all()).unwrap_or_default();
             tracing::info!(slice = %name, ?asked, "its GPU is drained: its processes were sent SIGTERM");
         }
         Stage::Asked(Instant::now() + grace)

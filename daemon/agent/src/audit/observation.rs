@@ -36,7 +36,7 @@ struct SliceDevice {
 /// Observes GPUs that slices have parts of, or all GPUs with `everywhere`. Queries the driver, and so may block.
 pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> Picture {
     let tenancies = agent.tenancies();
-    let found = tenancies.iter().flat_map(|tenancy| tenancy.deceits()).collect();
+    let found = tenancies.iter().flat_map(|tenancy| tenancy.violations()).collect();
     let attribution = Attribution::of(&tenancies);
     let mut slice_devices = slice_devices(agent, &tenancies);
     let observed = agent.gpus.iter().filter_map(|gpu| {
@@ -102,7 +102,7 @@ fn users(
         listed.iter().filter_map(|listed| user(listed, slice_devices, &members, attribution)).collect();
     resample_reports(&mut users, &members);
     for SliceDevice { tenancy, device, .. } in slice_devices {
-        tenancy.saw(*device, held(tenancy, *device, &users));
+        tenancy.set_driver_use(*device, held(tenancy, *device, &users));
     }
     Some(users)
 }

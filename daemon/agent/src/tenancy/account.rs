@@ -1,8 +1,8 @@
-//! The daemon's half of the credit protocol: one device's ledger against the words of its seats.
+//! The daemon's half of the credit protocol: the ledger of one device against the credit words of its slots.
 //!
-//! Whoever calls this holds the books. The words belong to processes that change them all the while, may end at
-//! any instruction and may lie; the ledger is what is true, and every step here leaves it so whichever instruction
-//! is the daemon's last. `tests/model` runs this file, as it is, against every interleaving.
+//! The caller holds the accounting lock. The words belong to processes that change them concurrently, may end at any
+//! instruction and may write any value; the ledger is authoritative, and every step leaves it valid whichever
+//! instruction is the daemon's last. `tests/model` runs this file unchanged against every interleaving.
 
 use tranche_domain::ledger::{Answer, Ledger, Standing};
 use tranche_domain::slice::Seat;
@@ -10,26 +10,26 @@ use tranche_domain::units::Bytes;
 use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 
-/// How often siblings may use, under our eyes, what was to be taken back from them.
+/// Attempts to recall credit that other processes of the slice keep using meanwhile.
 const ATTEMPTS: usize = 64;
 
-/// One device's ledger and where its seats' words lie.
+/// Ledger of one device and access to the words of its slots.
 pub(crate) struct Account<'a, W> {
-    /// What is true.
+    /// The authoritative grants.
     pub(crate) ledger: &'a mut Ledger,
-    /// What the processes see of it.
+    /// Credit word of each slot, shared with its process.
     pub(crate) words: W,
 }
 
 impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
-    /// Answers a process that wants to charge `want`; `true` when its word covers that, or did.
+    /// Handles a request to charge `want`; returns true once the process's word covers it, or did.
     pub(crate) fn credit(&mut self, seat: Seat, want: Bytes) -> bool {
         for _ in 0..ATTEMPTS {
             let words = &self.words;
             match self.ledger.ask(seat, want, |seat| unused(words(seat))) {
                 Answer::Enough => return true,
                 Answer::Grant(more) => {
-                    // Entered first: a daemon that ends here has promised nothing that its word does not show.
+                    // Entered in the ledger first: a daemon killed here has granted nothing that the ledger lacks.
                     point("credit: entered");
                     let given = bytes((self.words)(seat).grant(Units::within(more.get())));
                     point("credit: granted");
@@ -44,8 +44,8 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
         false
     }
 
-    /// Takes note of credit that a process gave back by itself, and takes away what it claims beyond the books,
-    /// as far as it is not used. Returns what it claimed.
+    /// Enters credit that a process returned by itself, and recalls the unused part of what its word claims beyond
+    /// the ledger. Returns the claimed excess.
     pub(crate) fn observe(&mut self, seat: Seat) -> Bytes {
         let word = (self.words)(seat);
         let claimed = self.ledger.observe(seat, bytes(word.load().granted));
@@ -55,7 +55,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
         claimed
     }
 
-    /// Brings grants back within the cap as far as use allows; says by how much they are over.
+    /// Recalls unused grants until they are within the cap; returns the remaining excess.
     pub(crate) fn trim(&mut self) -> Bytes {
         let words = &self.words;
         let plan = self.ledger.trim(|seat| unused(words(seat)));
@@ -66,9 +66,10 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
         }
     }
 
-    /// Enters what an earlier daemon granted into the books. What the word holds beyond what they allow is taken
-    /// back; where the process was quicker and used it, that is entered too, and the slice is over its cap. Beyond the cap
-    /// no more is believed to be in use than `most`, where somebody else knows: nobody is to claim what others could have.
+    /// Enters in the ledger what an earlier daemon granted. Recalls what the word holds beyond the ledger's limits;
+    /// if the process has used it meanwhile, it is entered as well and the slice is over its cap. Beyond the cap at
+    /// most `most` counts as used, where the driver provides it, so that a false claim cannot take other slices'
+    /// memory.
     pub(crate) fn take_over(&mut self, seat: Seat, most: Option<Bytes>) {
         let word = (self.words)(seat);
         let believed = |used: Bytes| most.map_or(used, |most| used.min(most));
@@ -83,7 +84,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
                 return;
             }
         }
-        // It fights for what it may not have, so it counts as using all of it.
+        // The process kept using credit that was being recalled, so all of it counts as used.
         let granted = bytes(word.load().granted);
         self.ledger.restore(seat, granted, believed(granted));
     }

@@ -1,9 +1,9 @@
-//! The daemon's half of memory that several processes hold: their shares, against the ledgers that were charged for
-//! them before and the notes that the next daemon will read.
+//! The daemon's half of memory that several processes hold: shares, against the ledgers charged before and the
+//! journal for the next daemon.
 //!
-//! Whoever calls this holds the books. The order of the steps is such that a daemon may end at any instruction: its
-//! successor charges at least what is held, and just that as soon as everybody has been answered. `tests/model` runs
-//! this file, as it is, against every interleaving and every such end.
+//! The caller holds the accounting lock. The order of the steps allows the daemon to be killed at any instruction:
+//! its successor charges at least what is held, and exactly that once every request has been answered. `tests/model`
+//! runs this file unchanged against every interleaving and every such end.
 
 use tranche_domain::ledger::Ledger;
 use tranche_domain::sharing::{DeviceIndex, Exported, Released, Sharing};
@@ -14,26 +14,25 @@ use tranche_shm::credit::{CreditWord, Units};
 
 use crate::shares::{Change, Legacy};
 
-/// The most things shared in a slice at a time; what is opened beyond that is charged in full.
+/// Largest number of shares of a slice; further exports fail, and each opener is charged in full.
 const MOST_SHARES: usize = 1 << 16;
-/// The most holders of all of them together: each is an entry in the daemon's memory and a line in the notes on `/run`.
+/// Largest number of holders of all shares: each takes memory of the daemon and a line of the journal in `/run`.
 const MOST_HOLDERS: usize = 1 << 18;
 
-/// What is charged to a slice as a whole.
+/// Charges of a slice as a whole.
 pub(crate) struct Common<'a, N, P> {
-    /// By device.
+    /// Ledgers by device.
     pub(crate) ledgers: &'a mut [Ledger],
-    /// Who holds what.
+    /// Holders of each share.
     pub(crate) sharing: &'a mut Sharing,
-    /// Writes a change down; says whether that worked.
+    /// Appends a change to the journal; returns true on success.
     pub(crate) note: N,
-    /// Says to all what is charged to all.
+    /// Publishes the common charge to all processes of the slice.
     pub(crate) publish: P,
 }
 
 impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
-    /// A process lets others open what it is charged for, in `word`: from now on all of them are. Says whether that
-    /// is so.
+    /// Turns memory charged in `word` into a share, charged to the slice as a whole. Returns true if it is one now.
     pub(crate) fn export(
         &mut self,
         seat: Seat,
@@ -51,7 +50,8 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         if !covered || self.sharing.count() >= MOST_SHARES || self.is_crowded() {
             return false;
         }
-        // Written down first: should we be killed in between, our successor sees by the word that it did not turn.
+        // Journaled first: if the daemon is killed in between, its successor sees by the word's turn bit that nothing
+        // was handed over.
         let turn = Some(!before.turn);
         if !(self.note)(Change::Export { seat: seat.0, key, device, bytes, turn }) {
             return false;
@@ -69,12 +69,12 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         true
     }
 
-    /// Whether nothing more can be held together. Counted as it changes: every message asks it.
+    /// Returns true if no holder can be added. The count is maintained, because every message needs it.
     fn is_crowded(&self) -> bool {
         self.sharing.count_holders() >= MOST_HOLDERS
     }
 
-    /// A process opens what another exported; says whether there is any such thing.
+    /// Adds a holder to an exported share; returns false if there is no such share.
     pub(crate) fn import(&mut self, seat: Seat, key: u64) -> bool {
         if self.sharing.exported_by(seat, key) == Exported::Before {
             return true;
@@ -89,7 +89,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         self.sharing.import(seat, key)
     }
 
-    /// A process holds it no more; says whether it did.
+    /// Removes a holder; returns true if it was one.
     pub(crate) fn drop_one(&mut self, seat: Seat, key: u64) -> bool {
         let held = self.sharing.exported_by(seat, key) == Exported::Before;
         if held {
@@ -101,7 +101,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         held
     }
 
-    /// A process holds nothing any more, alone or with others.
+    /// Removes a process from all shares, along with what the driver took beyond its charge.
     pub(crate) fn leave(&mut self, seat: Seat) {
         let beyond = self.ledgers.iter().any(|ledger| ledger.beyond(seat) > Bytes::ZERO);
         if beyond || self.sharing.holds(seat) {
@@ -112,16 +112,16 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         }
     }
 
-    /// Enters what an earlier daemon charged to all, for those who are still there. Until now the ledgers hold what
-    /// the control region says. What the notes do not explain of that, since they are lost, is charged to everybody
-    /// until the last of them is gone; returns how much that is. `turn` says how somebody's word on a device stands.
+    /// Restores the common charges of an earlier daemon for the processes that remain. Until now the ledgers hold
+    /// what the control region states. Any part that the journal does not explain is lost and charged to all
+    /// processes until the last of them ends; returns that amount. `turn` reads the turn bit of a slot's word.
     pub(crate) fn take_over(
         &mut self,
         members: &[Seat],
         legacy: &Legacy,
         turn: impl Fn(Seat, DeviceIndex) -> bool,
     ) -> Bytes {
-        // Before anybody is taken out: the notes of those who are gone explain what was charged for them.
+        // Before any process is removed: the shares of ended processes explain what was charged for them.
         let lost = self.lost(legacy);
         let gone: Vec<Seat> = self.sharing.seats().filter(|seat| !members.contains(seat)).collect();
         gone.into_iter().for_each(|seat| drop(self.sharing.leave(seat)));
@@ -146,7 +146,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         lost.into_iter().sum()
     }
 
-    /// What is charged to all of which the notes say nothing, by device.
+    /// Common charge of each device that the journal does not explain.
     fn lost(&self, legacy: &Legacy) -> Vec<Bytes> {
         let beyond = |device: DeviceIndex| {
             legacy.beyond.iter().filter(move |(_, at, _)| *at == device).map(|(.., bytes)| *bytes).sum()
@@ -158,7 +158,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         (0..).zip(self.ledgers.iter()).map(lost).collect()
     }
 
-    /// Said before it is written down: what the notes do not explain would be taken for lost.
+    /// Published before it is journaled: a charge that the journal does not explain would be taken for lost.
     fn release(&mut self, gone: impl IntoIterator<Item = Released>) {
         for gone in gone {
             self.ledgers[usize::from(gone.device)].release_shared(gone.bytes);
@@ -167,7 +167,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
     }
 }
 
-/// What nobody knows the name of.
+/// Key of restored shares whose keys are unknown.
 const NAMELESS: u64 = u64::MAX;
 
 fn share_among(sharing: &mut Sharing, members: &[Seat], device: DeviceIndex, bytes: Bytes) {

@@ -1,66 +1,66 @@
-//! Which container has the slice.
+//! Binding of a slice to a container.
 //!
-//! The socket in the folder that a container mounts is what lets it in, and the first that comes has the slice from
-//! then on: another one that was given the same folder is turned away while anybody is in there. The bond is written
-//! down before it takes effect, for the next daemon.
+//! The socket in the folder that a container mounts admits its processes. The first container to attach has the slice
+//! from then on; another one with the same folder is rejected while processes of the first are alive. The binding is
+//! written to disk before it takes effect, for the next daemon.
 
 use std::path::{Path, PathBuf};
 
 use super::{Books, Tenancy};
 use crate::containers::identity::{self, Container};
 
-/// The container that has the slice, or had it last.
+/// Container that uses the slice, or did last.
 #[derive(Debug)]
-pub(super) struct Bond {
+pub(super) struct Binding {
     directory: PathBuf,
     container: Option<Container>,
 }
 
-impl Bond {
-    /// As the last daemon left it in the slice's directory.
+impl Binding {
+    /// Reads the binding that the last daemon left in the slice's directory.
     pub(super) fn open(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), container: identity::read(directory) }
     }
 }
 
-/// Somebody else has the slice, or that it is another's now cannot be written down.
+/// Rejection: another container uses the slice, or the binding could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Anothers;
+pub(super) struct InUse;
 
 impl Tenancy {
-    /// The container that has the slice, or had it last.
+    /// Container that uses the slice, or did last.
     pub(crate) fn container(&self) -> Option<Container> {
-        self.books().bond.container.clone()
+        self.books().binding.container.clone()
     }
 
-    /// Whether a container has it now.
+    /// Returns true if processes of a container are in the slice.
     pub(crate) fn is_in_container(&self) -> bool {
         let books = self.books();
-        books.bond.container.is_some() && books.is_lived_in()
+        books.binding.container.is_some() && books.has_live_process()
     }
 }
 
 impl Books {
-    /// Gives the slice to a container, unless it is another's who is still there. Those who have ended do not count,
-    /// though their memory may not be free yet: it stays charged.
-    pub(super) fn belong_to(&mut self, container: Container) -> Result<(), Anothers> {
-        if self.bond.container.as_ref() == Some(&container) {
+    /// Binds the slice to a container, unless processes of another are alive. Ended processes do not count, although
+    /// their memory may not be free yet: it stays charged.
+    pub(super) fn bind_to(&mut self, container: Container) -> Result<(), InUse> {
+        if self.binding.container.as_ref() == Some(&container) {
             return Ok(());
         }
-        if self.bond.container.is_some() && self.is_lived_in() {
-            return Err(Anothers);
+        if self.binding.container.is_some() && self.has_live_process() {
+            return Err(InUse);
         }
-        if let Err(error) = identity::write(&self.bond.directory, &container) {
+        if let Err(error) = identity::write(&self.binding.directory, &container) {
             tracing::error!(%container, %error, "cannot write down whose container a slice is; it gets none");
-            return Err(Anothers);
+            return Err(InUse);
         }
         tracing::info!(%container, "has the slice from now on");
-        self.bond.container = Some(container);
+        self.binding.container = Some(container);
         Ok(())
     }
 
-    /// Whether anybody is there who has not ended.
-    fn is_lived_in(&self) -> bool {
+    /// Returns true if a root or attached process is alive.
+    fn has_live_process(&self) -> bool {
         let here = self.life.occupants().map(|here| here.roots.iter().chain(here.members.values()));
         let handles = here.into_iter().flatten().filter_map(|id| self.handles.get(id));
         handles.into_iter().any(|process| process.is_alive())

@@ -1,4 +1,4 @@
-//! Credit: asked for, granted, taken back, and checked against the books.
+//! Requests for credit, and the check of credit words against the ledgers.
 
 use tranche_domain::ledger::RECALL_STEP;
 use tranche_domain::slice::Seat;
@@ -12,14 +12,14 @@ use super::account::Account;
 use super::{Books, Member, Tenancy, seat_of};
 
 impl Tenancy {
-    /// Answers a process that wants to charge `want` on a device.
+    /// Handles a process's request to charge `want` on a device.
     pub(crate) fn credit(&self, member: Member, device: DeviceSlot, want: Units) -> Reply {
         if device.index() >= self.gpus.len() {
             return Reply::Refused(Refusal::Malformed);
         }
         let Member { seat, id } = member;
         let mut books = self.books();
-        // Its last words may be read after its seat was emptied: credit then would be nobody's.
+        // The request may be read after its slot was released; a grant would then belong to no process.
         if seat_of(&books, id) != Some(seat) {
             return Reply::Refused(Refusal::NotAMember);
         }
@@ -31,15 +31,15 @@ impl Tenancy {
         }
     }
 
-    /// Credit for the context and the first allocations of somebody who has just come, where there is so much to be had:
-    /// it would ask for that next. On the first device, which most programs use first.
+    /// Grants a newly attached process the credit for a context and its first allocations, where available, on the
+    /// first device, which most programs use first. It would request that next.
     pub(crate) fn advance(&self, member: Member) {
         let Some(device) = DeviceSlot::new(0) else { return };
         let context = self.regions.control().reader().limits(device).context;
         self.credit(member, device, context.saturating_add(Units::within(RECALL_STEP.get())));
     }
 
-    /// A device's ledger, with the words that its seats read.
+    /// Ledger of a device with the words of its slots.
     pub(super) fn account<'a>(
         &'a self,
         books: &'a mut Books,
@@ -48,15 +48,15 @@ impl Tenancy {
         Account { ledger: &mut books.ledgers[device.index()], words: move |seat| self.word(seat, device) }
     }
 
-    /// Takes note of credit that processes gave back by themselves, and takes away what they claim beyond
-    /// the books, as far as it is not used.
+    /// Enters credit that processes returned by themselves, and recalls the unused part of what they claim beyond the
+    /// ledger.
     pub(super) fn observe(&self, books: &mut Books, device: DeviceSlot) {
         let members: Vec<Seat> =
             books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
         for seat in members {
             let claimed = self.account(books, device).observe(seat);
             if claimed > Bytes::ZERO {
-                self.suspect(books, seat, claimed);
+                self.add_credit_violation(books, seat, claimed);
             }
         }
     }

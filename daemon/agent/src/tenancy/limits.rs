@@ -1,4 +1,4 @@
-//! What a slice may have, what it has beyond that, and what its programs see of its GPUs.
+//! Limits and utilization of a slice, as published in its control region.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,20 +14,21 @@ use tranche_shm::credit::Units;
 use super::{Books, Tenancy};
 
 impl Tenancy {
-    /// Says to the tenants that the daemon is alive.
+    /// Publishes the daemon's heartbeat.
     pub(crate) fn beat(&self, now_ns: u64) {
         self.regions.control().beat(now_ns);
     }
 
-    /// Publishes caps and context reserves, of which `parts` has the measured ones, then takes back what is granted beyond them and not in use.
+    /// Publishes caps and context reserves, whose measured values are in `parts`, then recalls unused grants beyond
+    /// them.
     pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
         let mut books = self.books();
         self.publish_limits(&mut books, parts);
         self.settle(&mut books);
     }
 
-    /// Publishes them and takes nothing back: before everybody has been seated again, nobody knows whether the slice
-    /// is over its cap.
+    /// Publishes limits without recalling grants: until all processes have been taken over, it is unknown if the
+    /// slice is over its cap.
     pub(super) fn publish_limits(&self, books: &mut Books, parts: &[(Part, Bytes)]) {
         for ((device, _), (part, context)) in self.devices().zip(parts) {
             let context = context_units(self.reserve(device, *context));
@@ -40,7 +41,7 @@ impl Tenancy {
         point("limits: written");
     }
 
-    /// Brings grants back within the caps as far as use allows; says by how much each device is over.
+    /// Recalls unused grants beyond the caps; returns the excess of each device.
     pub(crate) fn trim(&self) -> Vec<(GpuUuid, Bytes)> {
         self.settle(&mut self.books())
     }
@@ -60,33 +61,33 @@ impl Tenancy {
         settled
     }
 
-    /// Sets what NVML says the slice's processes use of a device, in percent. Its programs see the memory part of
-    /// it; the other is known better here.
+    /// Sets the utilization that NVML shows for the slice's processes, in percent. Only the memory part is published;
+    /// the daemon's own accounting is more precise on the other.
     pub(crate) fn set_utilization(&self, device: DeviceSlot, gpu: u32, memory: u32) {
         let control = self.regions.control();
         control.set_utilization(device, control.reader().utilization(device).0, memory);
         self.utilization[device.index()].store(gpu.into(), Ordering::Relaxed);
     }
 
-    /// Sets the part of a device's time that the slice used itself, in percent, for its programs to see.
+    /// Publishes the part of a device's time that the slice used, in percent.
     pub(crate) fn set_own_use(&self, device: DeviceSlot, gpu: u32) {
         let control = self.regions.control();
         control.set_utilization(device, gpu, control.reader().utilization(device).1);
     }
 
-    /// What the slice uses of a device in percent, once it has been measured.
+    /// Utilization of a device in percent; `None` before the first sample.
     pub(crate) fn utilization(&self, device: DeviceSlot) -> Option<u32> {
         u32::try_from(self.utilization[device.index()].load(Ordering::Relaxed)).ok()
     }
 
-    /// Takes note of whether the slice is over its cap; says for how long it has been without a break.
+    /// Updates the time since which the slice has been over its cap; returns how long that is.
     pub(crate) fn over_for(&self, over: bool) -> Option<Duration> {
         let mut since = self.over_since.lock().expect("nothing panics while it holds the time");
         *since = over.then(|| since.unwrap_or_else(Instant::now));
         since.map(|since| since.elapsed())
     }
 
-    /// Whether it was over its cap somewhere when its books were last settled.
+    /// Returns true if the slice was over its cap on a device at the last settlement.
     pub(crate) fn is_over(&self) -> bool {
         self.devices().any(|(device, _)| self.regions.control().reader().over_cap(device))
     }
@@ -96,7 +97,7 @@ pub(super) fn context_units(reserve: Bytes) -> Units {
     Units::covering(reserve.get()).unwrap_or(Units::MAX)
 }
 
-/// Credit moves in units of 4 KiB; what is left of the cap below one is nobody's.
+/// Rounds a cap down to 4 KiB, the unit of credit.
 pub(super) fn ledger_cap(cap: Bytes) -> Bytes {
     Bytes::new(Units::within(cap.get()).bytes())
 }

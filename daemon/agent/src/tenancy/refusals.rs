@@ -1,5 +1,5 @@
-//! How often the shim told programs that there is no memory: processes count it in their pages, and what those counted
-//! that have left is kept. Like all that tenants write, it is a hint and nothing is decided by it.
+//! Count of allocations that the shim refused. Processes count in their usage pages; the counts of processes that
+//! have left are retained. As a value that tenants write, it is a hint, and no decision depends on it.
 
 use std::sync::atomic::Ordering;
 
@@ -9,20 +9,20 @@ use tranche_shm::usage::Counter;
 use super::{Tenancy, slot};
 
 impl Tenancy {
-    /// Over all processes that the slice has had since this daemon knows it.
+    /// Total over all processes of the slice since this daemon started serving it.
     pub(crate) fn refusals(&self) -> u64 {
-        // Nobody's page is emptied meanwhile, so that what it says is counted once.
+        // Pages are cleared under this lock, so each count enters once.
         let books = self.books();
         let seats = books.life.occupants().cloned().unwrap_or_default().members.into_keys();
         let kept = self.refusals.load(Ordering::Relaxed);
         seats.map(|seat| self.refusals_of(seat)).fold(kept, u64::saturating_add)
     }
 
-    /// Keeps what a process counted whose page is emptied.
+    /// Retains the count of a process whose page is about to be cleared.
     pub(super) fn keep_refusals(&self, seat: Seat) {
         let counted = self.refusals_of(seat);
         let sum = self.refusals.load(Ordering::Relaxed).saturating_add(counted);
-        self.refusals.store(sum, Ordering::Relaxed); // under the books' lock, as all that empties pages
+        self.refusals.store(sum, Ordering::Relaxed); // the caller holds the accounting lock
     }
 
     fn refusals_of(&self, seat: Seat) -> u64 {

@@ -1,4 +1,4 @@
-//! Reserve for contexts of one slice: the measured one, or what the slice's own processes were seen to need.
+//! Context reserve of one slice: the measured cost, or what the slice's own processes were seen to need.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use super::Tenancy;
 pub(super) struct Reserves {
     begun: Instant,
     seen: Mutex<Vec<SeenReserve>>,
-    /// Published by an earlier daemon: processes may have been charged so much.
+    /// Reserves that an earlier daemon published; processes may have been charged these amounts.
     earlier: Vec<Bytes>,
 }
 
 impl Reserves {
-    /// Of a slice whose processes may have been charged `earlier` for a context.
+    /// Reserves of a slice whose processes may have been charged `earlier` for a context.
     pub(super) fn new(earlier: Vec<Bytes>) -> Self {
         let seen = Mutex::new(vec![SeenReserve::default(); earlier.len()]);
         Self { begun: Instant::now(), seen, earlier }
@@ -36,20 +36,20 @@ impl Reserves {
 }
 
 impl Tenancy {
-    /// Reserve for a context on a device where `measured` is reserved in general.
+    /// Reserve for a context on a device whose measured cost is `measured`.
     pub(crate) fn reserve(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
         let mut seen = self.reserves.seen();
         seen.get_mut(device.index()).map_or(measured, |seen| seen.reserve(measured, self.reserves.now()))
     }
 
-    /// Most that a process can have been charged for a context, by this daemon or the one before.
+    /// Upper bound of what a process was charged for a context by this daemon or the previous one.
     pub(crate) fn most_charged(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
         let earlier = self.reserves.earlier.get(device.index()).copied().unwrap_or_default();
         self.reserve(device, measured).max(earlier.min(most(measured)))
     }
 
-    /// A process that is charged `charged` for its contexts was seen to hold `beyond` more than it is charged for: from
-    /// now on the slice, and no other, is charged what each of them took.
+    /// Takes in a sample of a process that is charged `charged` for its contexts and holds `beyond` more than its
+    /// charge. From now on this slice alone is charged what each of its contexts took.
     pub(crate) fn saw_contexts(&self, device: DeviceSlot, charged: Bytes, beyond: Bytes) {
         let reserved = Bytes::new(self.regions.control().reader().limits(device).context.bytes());
         if charged == Bytes::ZERO {
@@ -60,7 +60,7 @@ impl Tenancy {
         }
     }
 
-    /// Forgets what the slice's processes were seen to need; says whether that was anything.
+    /// Discards what samples showed; returns true if there was anything.
     pub(crate) fn forget_reserves(&self) -> bool {
         let mut seen = self.reserves.seen();
         let had = seen.iter().any(|seen| !seen.is_blank());
@@ -68,7 +68,8 @@ impl Tenancy {
         had
     }
 
-    /// Publishes the reserves where they have changed. Returns each that is above the measured one, with that one.
+    /// Publishes reserves that have changed. Returns each device whose reserve exceeds the measured cost, with both
+    /// values.
     pub(crate) fn review_reserves(&self, parts: &[(Part, Bytes)]) -> Vec<(DeviceSlot, Bytes, Bytes)> {
         let control = self.regions.control().reader();
         let reserves = self

@@ -1,5 +1,5 @@
-//! What is charged to the slice as a whole: memory that several of its processes hold, and what the driver took
-//! beyond the reserves for contexts.
+//! Charges of the slice as a whole: memory that several processes hold, and what the driver took beyond the context
+//! reserves.
 
 use std::sync::atomic::Ordering;
 
@@ -15,38 +15,38 @@ use super::common::Common;
 use super::{Books, Member, Tenancy, seat_of, slot};
 use crate::shares::{Beyond, Change, Shares};
 
-/// What a slice is charged on a device beside what its processes say.
+/// Charges of a slice on a device beyond what its processes report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
-    /// For what several of them hold.
+    /// Shared memory.
     pub(crate) shared: Bytes,
-    /// In all.
+    /// All common charges.
     pub(crate) common: Bytes,
-    /// By how much everything together is over the cap.
+    /// Excess of all charges over the cap.
     pub(crate) over: Bytes,
 }
 
-/// A process at an instant: whether it charged anything since, and what it is charged for.
+/// Charges of a process at an instant; equal values show that it charged nothing in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Still {
     charges: u64,
     pub(crate) used: Bytes,
-    /// What of that is for contexts.
+    /// Part of `used` that is for contexts.
     pub(crate) context: Bytes,
 }
 
-/// What is told to a process of something that it wants to be known, or to hold.
+/// Reply to an export or import.
 const fn known(is_known: bool) -> Reply {
     if is_known { Reply::Granted } else { Reply::Unknown }
 }
 
 impl Tenancy {
-    /// A process lets others open what it is charged for.
+    /// Exports memory that the process is charged for.
     pub(crate) fn export(&self, member: Member, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
         if device.index() >= self.gpus.len() || units == Units::ZERO {
             return Reply::Refused(Refusal::Malformed);
         }
-        self.with_shares(member, |books, seat| {
+        self.change_shares(member, |books, seat| {
             self.observe(books, device);
             let word = self.word(seat, device);
             let done = self.common(books).export(seat, device.index() as u8, key.0, units, word);
@@ -54,14 +54,14 @@ impl Tenancy {
         })
     }
 
-    /// A process opens what another exported.
+    /// Opens memory that another process exported.
     pub(crate) fn import(&self, member: Member, key: ShareKey) -> Reply {
-        self.with_shares(member, |books, seat| known(self.common(books).import(seat, key.0)))
+        self.change_shares(member, |books, seat| known(self.common(books).import(seat, key.0)))
     }
 
-    /// A process holds it no more. What was not its to hold is no matter.
+    /// Drops a holder; succeeds also if the process was none.
     pub(crate) fn drop_share(&self, member: Member, key: ShareKey) -> Reply {
-        let reply = self.with_shares(member, |books, seat| {
+        let reply = self.change_shares(member, |books, seat| {
             self.common(books).drop_one(seat, key.0);
             Reply::Granted
         });
@@ -69,25 +69,25 @@ impl Tenancy {
         reply
     }
 
-    /// Changes what is shared on behalf of a member, and says so to all. Its last words may be read after its seat
-    /// was emptied, and must not be taken for those of who sits there now.
-    fn with_shares(&self, member: Member, change: impl FnOnce(&mut Books, Seat) -> Reply) -> Reply {
+    /// Changes shares on behalf of a process and publishes the result. A request may be read after its slot was
+    /// released, and must not count for the slot's next process.
+    fn change_shares(&self, member: Member, change: impl FnOnce(&mut Books, Seat) -> Reply) -> Reply {
         let mut books = self.books();
         if seat_of(&books, member.id) != Some(member.seat) {
             return Reply::Refused(Refusal::NotAMember);
         }
         let reply = change(&mut books, member.seat);
-        self.tidy(&mut books);
+        self.compact(&mut books);
         reply
     }
 
-    /// What a process held together with others, it holds no more.
+    /// Removes a process from all shares.
     pub(super) fn leave_shares(&self, books: &mut Books, seat: Seat) {
         self.common(books).leave(seat);
-        self.tidy(books);
+        self.compact(books);
     }
 
-    /// What a process is charged for on a device now; the same twice, and it stood still in between.
+    /// Charges of a process on a device; equal results mean that it charged nothing in between.
     pub(crate) fn still(&self, seat: Seat, device: DeviceSlot) -> Still {
         let usage = self.regions.usage();
         let charges = usage.counter(slot(seat), Counter::Charges).load(Ordering::Acquire);
@@ -97,15 +97,15 @@ impl Tenancy {
         Still { charges, used: bytes(word.used.min(word.granted)), context: bytes(context) }
     }
 
-    /// The driver was seen to hold more for a process, which stood still, than that was charged: charges it to
-    /// the slice. Says whether that is news.
+    /// Charges the slice for what the driver was seen to hold for an idle process beyond its charge. Returns true if
+    /// the amount is new.
     pub(crate) fn true_up(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
-        // What it shares may be listed with it or with another: nothing follows for either.
+        // Shared memory may be listed with any holder, so nothing follows for this process.
         !self.shares(seat) && self.charge_beyond(seat, device, beyond)
     }
 
-    /// A process holds so much that it does not tell, whatever it shares: charges it to the slice. Says whether that is
-    /// news.
+    /// Charges the slice for what a process holds beyond its reports, even if it shares memory. Returns true if the
+    /// amount is new.
     pub(crate) fn charge_beyond(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
         let mut books = self.books();
         let seated = books.life.occupants().is_some_and(|here| here.members.contains_key(&seat));
@@ -113,12 +113,12 @@ impl Tenancy {
             return false;
         }
         let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: beyond };
-        self.noted(&mut books.shares, change);
+        self.append_change(&mut books.shares, change);
         self.settle(&mut books);
         true
     }
 
-    /// The driver does not list a process that is charged nothing: what it took beyond is given back.
+    /// Drops the excess of a process that is charged nothing and that the driver does not list.
     pub(crate) fn forgive(&self, seat: Seat, device: DeviceSlot) {
         let mut books = self.books();
         if books.ledgers[device.index()].beyond(seat) == Bytes::ZERO {
@@ -126,12 +126,12 @@ impl Tenancy {
         }
         books.ledgers[device.index()].forget_beyond(seat);
         let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: Bytes::ZERO };
-        self.noted(&mut books.shares, change);
+        self.append_change(&mut books.shares, change);
         self.settle(&mut books);
     }
 
-    /// Takes over what an earlier daemon charged to the slice as a whole. Where its notes are lost, what the
-    /// control region says is charged to everybody who is there, until the last of them is gone.
+    /// Restores the common charges of an earlier daemon. If the journal is lost, what the control region states is
+    /// charged to all attached processes until the last of them ends.
     pub(crate) fn restore_common(&self) {
         let mut books = self.books();
         let books = &mut *books;
@@ -149,8 +149,7 @@ impl Tenancy {
         self.settle(books);
     }
 
-    /// What the slice is charged on a device for what several processes hold, and for what the driver took
-    /// beyond reserves; and by how much the slice is over its cap there.
+    /// Common charges of the slice on a device, and its excess over the cap there.
     pub(crate) fn beside(&self, device: DeviceSlot) -> Beside {
         let books = self.books();
         let ledger = &books.ledgers[device.index()];
@@ -175,21 +174,21 @@ impl Tenancy {
         books: &'a mut Books,
     ) -> Common<'a, impl FnMut(Change) -> bool, impl FnMut(&[Ledger])> {
         let Books { ledgers, sharing, shares, .. } = books;
-        let note = move |change| self.noted(shares, change);
+        let note = move |change| self.append_change(shares, change);
         Common { ledgers, sharing, note, publish: |ledgers: &[Ledger]| self.publish(ledgers) }
     }
 
-    /// Writes a change down; says whether that worked.
-    fn noted(&self, shares: &mut Shares, change: Change) -> bool {
-        let noted = shares.note(change);
-        if let Err(error) = &noted {
+    /// Appends a change to the journal; returns true on success.
+    fn append_change(&self, shares: &mut Shares, change: Change) -> bool {
+        let append_change = shares.note(change);
+        if let Err(error) = &append_change {
             tracing::warn!(slice = %self.name, %error, "cannot write down what is shared");
         }
-        noted.is_ok()
+        append_change.is_ok()
     }
 
-    /// Writes the notes anew where most of them are history, or their end is spoilt.
-    fn tidy(&self, books: &mut Books) {
+    /// Rewrites the journal if most of it is obsolete or its end is damaged.
+    fn compact(&self, books: &mut Books) {
         if books.shares.is_stale(&books.sharing) {
             self.rewrite(books);
         }
@@ -209,7 +208,7 @@ fn beyond(ledgers: &[Ledger]) -> Beyond {
     };
     ledgers.iter().enumerate().flat_map(of).collect()
 }
-/// A number of units as a tenant wrote it: what is more than can be is the most that can be.
+/// Units as a tenant wrote them, saturating at the maximum.
 fn units_of(word: u64) -> Units {
     Units::new(u32::try_from(word).unwrap_or(u32::MAX))
 }
@@ -219,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_beyond_all_memory_are_the_most_there_can_be() {
+    fn units_beyond_the_maximum_saturate() {
         for word in [u64::MAX, 1 << 63, 1 << 43, 1 << 32] {
             assert_eq!(units_of(word), Units::MAX, "{word:#x}");
         }

@@ -1,4 +1,4 @@
-//! Who is killed, by handles that cannot name anybody else.
+//! Termination of a slice's processes, by pidfd, so that a reused pid is never signalled.
 
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::{ProcessId, Seat};
@@ -8,12 +8,12 @@ use tranche_shm::DeviceSlot;
 use super::Tenancy;
 
 impl Tenancy {
-    /// Kills the process that holds the most where the slice is over its cap, unless one is dying already;
-    /// returns whom.
+    /// Kills the process that holds most on a device where the slice is over its cap, unless one is exiting already;
+    /// returns its pid.
     pub(crate) fn kill_largest(&self) -> Option<HostPid> {
-        let mut condemned = self.condemned.lock().expect("nothing panics while it holds the condemned");
+        let mut killed_last = self.killed_last.lock().expect("nothing panics while it holds the condemned");
         let still_here = |id: ProcessId| self.occupants().members.values().any(|member| *member == id);
-        if condemned.is_some_and(still_here) || !self.leaving().is_empty() {
+        if killed_last.is_some_and(still_here) || !self.ended_processes().is_empty() {
             return None;
         }
         let over = |device: &DeviceSlot| self.beside(*device).over > Bytes::ZERO;
@@ -25,18 +25,18 @@ impl Tenancy {
             |(seat, _): &(&Seat, &ProcessId)| ledger.granted(**seat).saturating_add(ledger.beyond(**seat));
         let process = books.handles.get(members.max_by_key(holds)?.1)?;
         process.kill().ok()?;
-        *condemned = Some(process.id);
+        *killed_last = Some(process.id);
         Some(process.id.pid)
     }
 
-    /// Asks everybody who is there to end, by handles that cannot name anybody else; returns whom.
-    pub(crate) fn ask_all_to_end(&self) -> Vec<HostPid> {
+    /// Sends SIGTERM to all processes of the slice; returns their pids.
+    pub(crate) fn terminate_all(&self) -> Vec<HostPid> {
         let books = self.books();
-        let asked = books.handles.values().filter(|process| process.ask_to_end().is_ok());
-        asked.map(|process| process.id.pid).collect()
+        let terminated = books.handles.values().filter(|process| process.ask_to_end().is_ok());
+        terminated.map(|process| process.id.pid).collect()
     }
 
-    /// Kills everybody who is there, by handles that cannot name anybody else; returns whom.
+    /// Kills all processes of the slice; returns their pids.
     pub(crate) fn kill_all(&self) -> Vec<HostPid> {
         let books = self.books();
         let killed = books.handles.values().filter(|process| match process.kill() {

@@ -1,4 +1,4 @@
-//! What is compared with what the driver says, and what was found in the pages that no honest process writes.
+//! Input of the audit: charges of attached processes, and values in the pages that no correct process writes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,14 +13,14 @@ use tranche_shm::credit::Units;
 use super::{Books, Tenancy, seat_of, slot};
 use crate::clock::monotonic_ns;
 
-/// So far a clock may be read before another and show the same.
-const SAME_TIME_NS: u64 = 1_000_000_000;
+/// Tolerated clock skew.
+const CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
-/// What was found since it was last asked for: of each kind the last, by whom, so that nobody can fill it.
+/// Violations found since the last call, the last of each kind and process, so that tenants cannot fill the map.
 #[derive(Debug, Default)]
-pub(super) struct Deceits(Mutex<BTreeMap<(Option<ProcessId>, u8), Deceit>>);
+pub(super) struct Violations(Mutex<BTreeMap<(Option<ProcessId>, u8), Deceit>>);
 
-impl Deceits {
+impl Violations {
     pub(super) fn add(&self, who: Option<ProcessId>, what: Deceit) {
         let kind = match what {
             Deceit::Credit { .. } => 0,
@@ -37,22 +37,22 @@ impl Deceits {
 }
 
 impl Tenancy {
-    /// The seat of a member.
+    /// Slot of an attached process.
     pub(crate) fn seat_of(&self, id: ProcessId) -> Option<Seat> {
         seat_of(&self.books(), id)
     }
 
-    /// Whether a member shares memory with others: the driver may list it with any of them.
+    /// Returns true if a process holds shared memory: the driver may list that with any holder.
     pub(crate) fn shares(&self, seat: Seat) -> bool {
         self.books().sharing.holds(seat)
     }
 
-    /// What a process says that it uses of a device.
+    /// Use of a device that a process reports.
     pub(crate) fn claimed(&self, seat: Seat, device: DeviceSlot) -> Bytes {
         Bytes::new(self.word(seat, device).load().used.bytes())
     }
 
-    /// What a process says that it uses of a device, and what the books say of it; nothing is said of reserves.
+    /// Reported use of a device and the ledger's charges; the reserve is left at zero.
     pub(crate) fn charged(&self, seat: Seat, device: DeviceSlot) -> Charged {
         let books = self.books();
         let ledger = &books.ledgers[device.index()];
@@ -65,17 +65,17 @@ impl Tenancy {
         }
     }
 
-    /// What is in the pages now, or was since this was last asked, that no honest process writes.
-    pub(crate) fn deceits(&self) -> Vec<Found> {
+    /// Values in the pages, now or since the last call, that no correct process writes.
+    pub(crate) fn violations(&self) -> Vec<Found> {
         self.examine();
         let slice = &self.name;
         let found = |((who, _), what)| Found { slice: slice.clone(), who, what };
-        self.deceits.take().into_iter().map(found).collect()
+        self.violations.take().into_iter().map(found).collect()
     }
 
     fn examine(&self) {
         if self.regions.was_head_spoilt() {
-            self.deceits.add(None, Deceit::Header);
+            self.violations.add(None, Deceit::Header);
         }
         let members = self.occupants().members;
         for (seat, id) in members {
@@ -90,21 +90,21 @@ impl Tenancy {
         let bytes = |units: Units| Bytes::new(units.bytes());
         if word.used > word.granted {
             let (used, granted) = (bytes(word.used), bytes(word.granted));
-            self.deceits.add(Some(id), Deceit::Use { used, granted });
+            self.violations.add(Some(id), Deceit::Use { used, granted });
         }
         let since = self.regions.compute().record(slot(seat)).busy_since_ns(device).load(Relaxed);
         let is_to_come =
-            |ahead_ns| since > monotonic_ns().saturating_add_signed(ahead_ns).saturating_add(SAME_TIME_NS);
+            |ahead_ns| since > monotonic_ns().saturating_add_signed(ahead_ns).saturating_add(CLOCK_SKEW_NS);
         let known = self.shifted().get(&seat).copied().unwrap_or_default();
-        // It may have entered another time namespace since its clock was looked at.
+        // The process may have entered another time namespace since its clock was read.
         if is_to_come(known) && is_to_come(self.set_clock(seat, id.pid)) {
-            self.deceits.add(Some(id), Deceit::Time);
+            self.violations.add(Some(id), Deceit::Time);
         }
     }
 
-    /// A process claims credit that it was not granted.
-    pub(super) fn suspect(&self, books: &Books, seat: Seat, beyond: Bytes) {
+    /// Records that a process claims credit that it was not granted.
+    pub(super) fn add_credit_violation(&self, books: &Books, seat: Seat, beyond: Bytes) {
         let who = books.life.occupants().and_then(|here| here.members.get(&seat)).copied();
-        self.deceits.add(who, Deceit::Credit { beyond });
+        self.violations.add(who, Deceit::Credit { beyond });
     }
 }

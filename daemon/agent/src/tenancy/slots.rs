@@ -1,4 +1,4 @@
-//! Who comes and goes: roots, members, and the seats that they have.
+//! Admission to a slice, and the slots of its attached processes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
@@ -18,16 +18,16 @@ use crate::clocks;
 use crate::containers::identity::Container;
 use crate::process::Process;
 
-/// That a process belongs to the slice, and the container that it is in, where it came that way.
+/// Proof that a process belongs to the slice, with its container if it came through the container's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pass(Option<Container>);
 
-/// Somebody who was let in.
+/// Result of attaching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// For the first time: somebody has to watch for its end.
+    /// First attachment: the caller has to watch for the end of the process.
     New(Seat),
-    /// It has had its seat since before.
+    /// The process has had its slot since before.
     Again(Seat),
 }
 
@@ -40,7 +40,7 @@ impl Joined {
 }
 
 impl Tenancy {
-    /// Makes a process a root: it and its descendants may join. `false` if it was one already.
+    /// Makes a process a root: it and its descendants may attach. Returns false if it was one already.
     pub(crate) fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
         let mut books = self.books();
         let known = books.life.occupants().is_some_and(|here| here.roots.contains(&root.id));
@@ -49,7 +49,7 @@ impl Tenancy {
         Ok(!known)
     }
 
-    /// Whether a process belongs here, by the way it came.
+    /// Checks that a process belongs to the slice, by the socket that it connected to.
     pub(crate) fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
         match way {
             Way::Descent if self.ancestry.descends(who, &self.roots()) => Ok(Pass(None)),
@@ -58,16 +58,16 @@ impl Tenancy {
         }
     }
 
-    /// Lets a process in that belongs here, and gives it a seat.
+    /// Attaches a process that belongs to the slice, and allocates its slot.
     pub(crate) fn join(&self, who: &Arc<Process>, Pass(container): &Pass) -> Result<Joined, Refusal> {
-        // Looked at last, the process that is alive is the one whose parents were followed, or whose container was seen.
+        // Checked last: a live process is the one whose ancestors or container were resolved.
         if !who.is_alive() {
             return Err(Refusal::NotAMember);
         }
         let inner = who.inner_pid();
         let mut books = self.books();
         if let Some(container) = container {
-            books.belong_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
+            books.bind_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
         }
         if let Some(seat) = seat_of(&books, who.id) {
             return Ok(Joined::Again(seat));
@@ -95,18 +95,17 @@ impl Tenancy {
         Ok(Joined::New(seat))
     }
 
-    /// Enters what a process holds of each GPU as granted and used, where what it said itself is lost.
-    pub(crate) fn assume(&self, seat: Seat, holds: impl Fn(GpuUuid) -> Bytes) {
+    /// Enters the driver's figure for a process as granted and used, where its own credit words are lost.
+    pub(crate) fn restore_use(&self, seat: Seat, holds: impl Fn(GpuUuid) -> Bytes) {
         for (device, gpu) in self.devices() {
             let held = Units::within(holds(gpu).get());
             self.word(seat, device).reset(Credit { granted: held, used: held, ..Credit::default() });
         }
     }
 
-    /// Takes over a process that an earlier daemon seated, with what it was granted. A process that has
-    /// ended since has no handle; its seat is kept until its memory is free. `most` says what it can hold of a GPU, where
-    /// the driver tells.
-    pub(crate) fn reseat(
+    /// Takes over a process that an earlier daemon attached, with its grants. A process that has ended since has no
+    /// handle; its slot is kept until its memory is free. `most` is the driver's upper bound of its use of a GPU.
+    pub(crate) fn take_over(
         &self,
         seat: Seat,
         id: ProcessId,
@@ -119,7 +118,7 @@ impl Tenancy {
         }
         match handle {
             Some(handle) => drop(books.handles.insert(id, Arc::clone(handle))),
-            None => self.enter_departure(&mut books, id),
+            None => self.enter_exiting(&mut books, id),
         }
         for (device, gpu) in self.devices() {
             self.account(&mut books, device).take_over(seat, most(gpu));
@@ -127,7 +126,7 @@ impl Tenancy {
         self.set_clock(seat, id.pid);
     }
 
-    /// Notes by how much the clock of the process in a seat is ahead of the daemon's; returns it, in nanoseconds.
+    /// Updates by how many nanoseconds a process's clock is ahead of the daemon's, and returns it.
     pub(super) fn set_clock(&self, seat: Seat, pid: HostPid) -> i64 {
         let ahead_ns = clocks::ahead_ns(pid);
         let mut shifted = self.shifted.write().unwrap_or_else(PoisonError::into_inner);
@@ -138,21 +137,20 @@ impl Tenancy {
         ahead_ns
     }
 
-    /// By how many nanoseconds clocks of processes are ahead of the daemon's, by seat, where they are.
+    /// Nanoseconds by which clocks of processes are ahead of the daemon's, by slot; zero ones are absent.
     pub(crate) fn shifted(&self) -> RwLockReadGuard<'_, BTreeMap<Seat, i64>> {
         self.shifted.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a root that has ended.
-    pub(crate) fn root_gone(&self, root: ProcessId) {
+    /// Removes a root that has ended.
+    pub(crate) fn remove_root(&self, root: ProcessId) {
         let mut books = self.books();
         books.life.root_gone(root);
         books.drop_handle(root);
     }
 
-    /// Empties the account of a process that holds nothing any more and goes on; returns what it had been
-    /// granted.
-    pub(crate) fn renew(&self, seat: Seat) -> Bytes {
+    /// Empties the account of a live process that holds nothing any more; returns what it had been granted.
+    pub(crate) fn reset_account(&self, seat: Seat) -> Bytes {
         let mut books = self.books();
         self.clear(seat);
         self.leave_shares(&mut books, seat);
@@ -163,11 +161,11 @@ impl Tenancy {
         freed
     }
 
-    /// Empties the seat of a process whose memory is free; returns what it had been granted.
-    pub(crate) fn vacate(&self, seat: Seat, id: ProcessId) -> Bytes {
+    /// Releases the slot of a process whose memory is free; returns what it had been granted.
+    pub(crate) fn release_slot(&self, seat: Seat, id: ProcessId) -> Bytes {
         let mut books = self.books();
-        // In this order: a daemon that dies in between leaves a seat that its successor empties again, and not
-        // credit in a seat that nobody has.
+        // In this order: a daemon killed in between leaves an emptied slot for its successor to release, rather than
+        // credit in a free slot.
         self.clear(seat);
         point("vacate: cleared");
         self.regions.control().vacate(slot(seat));
@@ -177,7 +175,7 @@ impl Tenancy {
         self.leave_shares(&mut books, seat);
         let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
         self.settle(&mut books);
-        self.end_departure(&mut books, id);
+        self.remove_exiting(&mut books, id);
         point("vacate: settled");
         drop(books);
         self.left.notify_waiters();
@@ -192,7 +190,7 @@ pub(super) fn seat_of(books: &Books, id: ProcessId) -> Option<Seat> {
 
 fn free_seat(books: &Books) -> Option<Seat> {
     let taken = books.life.occupants().into_iter().flat_map(|here| here.members.keys());
-    // The seats are in order: the first that is not where it would be, were there no gap, shows the gap.
+    // Slots are in ascending order: the first one that differs from its index follows the first gap.
     let gap = taken.zip(0u16..).take_while(|(seat, place)| seat.0 == *place).count();
     (gap < MAX_SLOTS).then_some(Seat(gap as u16))
 }
