@@ -1,6 +1,6 @@
-//! Processes as the kernel knows them: who somebody is, whose child, and whether still there.
+//! Processes as the kernel describes them: identity, ancestry, and the end.
 //!
-//! Nothing here believes a process about itself.
+//! Nothing here relies on data that a process provides about itself.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -20,34 +20,34 @@ use tranche_privileged::ProcessFile;
 
 use crate::{privileges, sys};
 
-/// The longest chain of parents that is followed.
+/// Longest chain of ancestors that is followed.
 const MOST_ANCESTORS: usize = 1024;
 
-/// A process that cannot be mistaken, with a handle on it.
+/// A process identified by pid and start time, with a pidfd.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Who.
+    /// Pid and start time.
     pub(crate) id: ProcessId,
-    /// Whose child it was when it was looked at.
+    /// Parent at the time of `looked`.
     pub(crate) parent: HostPid,
-    /// Just before that.
+    /// Time just before the parent was read.
     pub(crate) looked: Instant,
     handle: Arc<OwnedFd>,
 }
 
 impl Process {
-    /// Takes hold of the process that has that pid now.
+    /// Opens the process that has this pid now.
     pub(crate) fn open(pid: HostPid) -> io::Result<Self> {
         Self::with_handle(pid, tranche_privileged::pidfd_open(pid.get())?)
     }
 
-    /// Takes hold of a known process, unless its pid is another's by now.
+    /// Opens a known process; fails if its pid has been reused.
     pub(crate) fn reopen(id: ProcessId) -> io::Result<Self> {
         let process = Self::open(id.pid)?;
         if process.id == id { Ok(process) } else { Err(gone()) }
     }
 
-    /// Takes hold of the process that connected a socket.
+    /// Opens the process that connected a socket.
     pub(crate) fn peer(socket: BorrowedFd<'_>, pid: HostPid) -> io::Result<Self> {
         match sys::peer_pidfd(socket) {
             Ok(handle) => Self::with_handle(pid, handle),
@@ -56,29 +56,29 @@ impl Process {
         }
     }
 
-    /// The start time is read between taking the handle and finding it still alive, hence it is that of the
-    /// process that the handle names.
+    /// The start time is read between opening the pidfd and seeing the process still alive, so it belongs to the
+    /// process that the pidfd refers to.
     fn with_handle(pid: HostPid, handle: OwnedFd) -> io::Result<Self> {
         let looked = Instant::now();
-        // Without a descriptor to read with, nobody has ended.
+        // With no free descriptor to read `/proc`, the process still counts as alive.
         let unread = || if is_alive(&handle) { io::Error::other("it cannot be looked at") } else { gone() };
         let Lineage { id, parent } = Lineage::read(pid).ok_or_else(unread)?;
         let process = Self { id, parent, looked, handle: Arc::new(handle) };
         if process.is_alive() { Ok(process) } else { Err(gone()) }
     }
 
-    /// The handle on it.
+    /// Its pidfd.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
 
-    /// Whether it has not ended; one that its parent has not yet waited for has.
+    /// Returns true until the process has ended; a zombie has ended.
     pub(crate) fn is_alive(&self) -> bool {
         is_alive(&self.handle)
     }
 
-    /// Its pid in its own pid namespace, where that is another: by the handle, and by its name where the kernel is too
-    /// old to say.
+    /// Pid in the process's own pid namespace, if that is another: through the pidfd, or through `/proc` on kernels
+    /// without that information.
     pub(crate) fn inner_pid(&self) -> Option<InnerPid> {
         let mut buffer = [0; ENOUGH];
         let info = File::open(format!("/proc/self/fdinfo/{}", self.handle.as_raw_fd()));
@@ -90,27 +90,27 @@ impl Process {
         }
     }
 
-    /// Ends it.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&self) -> io::Result<()> {
         self.signal(Signal::SIGKILL)
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(crate) fn ask_to_end(&self) -> io::Result<()> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Tells it something.
+    /// Sends a signal through the pidfd.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         privileges::signal(self.handle.as_fd(), signal)
     }
 
-    /// Lets it open GPUs as a process of the slice of that generation.
+    /// Permits the process to open GPUs as a process of the slice of that generation.
     pub(crate) fn admit_to_gpus(&self, generation: u64) -> io::Result<()> {
         privileges::admit(self.handle.as_fd(), generation)
     }
 
-    /// Returns when it has ended. Only one at a time can wait for that.
+    /// Returns when the process has ended. Only one task at a time can wait.
     pub(crate) async fn ended(&self) -> io::Result<()> {
         let watched = sys::watch(Arc::clone(&self.handle))?;
         watched.readable().await.map(drop)
@@ -122,20 +122,20 @@ fn is_alive(handle: &OwnedFd) -> bool {
     matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
 }
 
-/// Pids that the kernel lists now.
+/// All pids that the kernel lists now.
 pub(crate) fn all() -> Vec<HostPid> {
     let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(HostPid::new);
     std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(pid).collect()
 }
 
-/// Whether a process is known to have ended. Nothing is known where there is no descriptor left to ask with.
+/// Returns true if a process is known to have ended; false also where no descriptor is left to check.
 pub(crate) fn has_ended(id: ProcessId) -> bool {
     let pid = i32::try_from(id.pid.get()).ok();
     let is_there = pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH));
     !is_there || Process::reopen(id).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Whether any of these has ended: one question for all of them.
+/// Returns true if any of these has ended, with one `poll` call for all.
 pub(crate) fn any_ended(processes: &[impl Borrow<Process>]) -> bool {
     let handles = processes.iter().map(|process| process.borrow().handle.as_fd());
     let mut polled: Vec<PollFd<'_>> = handles.map(|handle| PollFd::new(handle, PollFlags::POLLIN)).collect();
@@ -152,7 +152,7 @@ fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "the process has ended")
 }
 
-/// Who a process is and whose child, read at one instant.
+/// Identity and parent of a process, read at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lineage {
     id: ProcessId,
@@ -160,12 +160,12 @@ struct Lineage {
 }
 
 impl Lineage {
-    /// Two of the fields of `/proc/PID/stat`. Everybody who attaches is looked at, so the other fifty are not
+    /// Reads two fields of `/proc/PID/stat`. This runs for every process that attaches, so the other fifty are not
     /// parsed.
     fn read(pid: HostPid) -> Option<Self> {
         let mut buffer = [0; ENOUGH];
         let stat = start_of(file(pid, ProcessFile::Stat), &mut buffer)?;
-        // The name before them is the program's own choice and ends with the last parenthesis.
+        // The name before these fields is chosen by the program; it ends with the last parenthesis.
         let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace().skip(1);
         let parent = HostPid::new(fields.next()?.parse().ok()?);
@@ -174,42 +174,41 @@ impl Lineage {
     }
 }
 
-/// The first twenty fields of `/proc/PID/stat` and all of a pidfd's `fdinfo` are shorter, however long their numbers.
+/// Longer than the first twenty fields of `/proc/PID/stat` and than the `fdinfo` of a pidfd, whatever the numbers.
 const ENOUGH: usize = 1024;
 
-/// The beginning of one of the kernel's files, which it gives whole to the first read.
+/// Beginning of a kernel file, which the kernel returns whole in the first read.
 fn start_of(file: io::Result<File>, buffer: &mut [u8; ENOUGH]) -> Option<&[u8]> {
     let count = file.ok()?.read(buffer).ok()?;
     buffer.get(..count)
 }
 
-/// A file of `/proc/PID`. The pid may be another process's in the next moment.
+/// Opens a file of `/proc/PID`. The pid may be reused at any time.
 pub(crate) fn file(pid: HostPid, file: ProcessFile) -> io::Result<File> {
     privileges::process_file(pid.get(), file)
 }
 
-/// Bytes of a text in `/proc/PID` that are read.
+/// Largest number of bytes that are read of a text in `/proc/PID`.
 const MOST_TEXT: u64 = 64 << 10;
 
-/// The text of such a file, as far as it is of a sensible length.
+/// Text of a file of `/proc/PID`, up to [`MOST_TEXT`] bytes.
 pub(crate) fn text(pid: HostPid, which: ProcessFile) -> io::Result<String> {
     let mut bytes = Vec::new();
     file(pid, which)?.take(MOST_TEXT).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A process and its ancestors, nearest first, as far as they can be followed without doubt.
+/// A process and its ancestors, nearest first, as far as they can be followed reliably.
 ///
-/// A parent's pid may be used by a stranger the moment the parent has ended; then the child has another
-/// parent. So after each step up, the child is asked again: only if it is still the child of that pid did
-/// the step lead to its parent.
+/// A parent's pid may be reused as soon as the parent has ended; then the child has another parent. So after each
+/// step up the child is read again: only if it still has that parent did the step lead there.
 pub(crate) fn ancestry(pid: HostPid) -> impl Iterator<Item = ProcessId> {
     let line = std::iter::successors(Lineage::read(pid), |child| parent_of(*child));
     line.take(MOST_ANCESTORS).map(|here| here.id)
 }
 
 fn parent_of(mut child: Lineage) -> Option<Lineage> {
-    /// How often a process may change its parent under our eyes.
+    /// Number of times that the parent may change while it is being read.
     const ATTEMPTS: usize = 8;
     for _ in 0..ATTEMPTS {
         let parent = (child.parent.get() != 0).then(|| Lineage::read(child.parent)).flatten();
@@ -223,12 +222,12 @@ fn parent_of(mut child: Lineage) -> Option<Lineage> {
     None
 }
 
-/// Its pid in its own pid namespace, where that is another.
+/// Pid in the process's own pid namespace, if that is another.
 pub(crate) fn inner_pid(pid: HostPid) -> Option<InnerPid> {
     innermost(pids_by_namespace(&text(pid, ProcessFile::Status).ok()?)?)
 }
 
-/// A process's pids from our namespace inwards, as the kernel's files have them.
+/// Pids of a process from the daemon's namespace inwards, as a line of `status` or `fdinfo`.
 fn pids_by_namespace(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("NSpid:"))
 }
@@ -239,28 +238,27 @@ fn innermost(pids: &str) -> Option<InnerPid> {
     innermost.parse().ok().map(InnerPid::new)
 }
 
-/// The user it runs as.
+/// Effective user of a process.
 pub(crate) fn uid(pid: HostPid) -> Option<u32> {
     effective_uid(&text(pid, ProcessFile::Status).ok()?)
 }
 
-/// Of the real, effective, saved and file system's one.
+/// Second of the real, effective, saved and file system user ids.
 fn effective_uid(status: &str) -> Option<u32> {
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     uids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// What it runs, for a person: the kernel's short name for it, else nothing. It is a tenant's choice, and made fit to be
-/// shown.
+/// Display name of a process: the kernel's short name for it, made printable, since a tenant chooses it; else empty.
 ///
-/// Its command line is not read: that lies in memory of the process, which can make its reader hang.
+/// The command line is not read: it lies in the memory of the process, which can make its reader hang.
 pub(crate) fn command(pid: HostPid) -> String {
     let mut buffer = [0; ENOUGH];
     let stat = start_of(file(pid, ProcessFile::Stat), &mut buffer).unwrap_or_default();
     visible_bytes(short_name(stat).unwrap_or_default(), LONGEST_NAME)
 }
 
-/// The kernel's name of a process, from `/proc/PID/stat`; it ends with the last parenthesis.
+/// Short name in `/proc/PID/stat`; it ends with the last parenthesis.
 fn short_name(stat: &[u8]) -> Option<&[u8]> {
     let begin = stat.iter().position(|byte| *byte == b'(')? + 1;
     let end = stat.iter().rposition(|byte| *byte == b')')?;
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lineage_is_what_the_kernel_says() {
+    fn ancestry_matches_the_kernel() {
         let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let read = Lineage::read(me()).unwrap();
         assert_eq!((read.id.start_time, read.parent.get()), (stat.starttime, stat.ppid as u32));
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_pid_is_told_where_it_is_another_than_ours() {
+    fn inner_pid_is_reported_where_it_differs() {
         let inner = |text| pids_by_namespace(text).and_then(innermost);
         assert_eq!(inner("Pid:\t70\nNSpid:\t70\t12\t1\n"), Some(InnerPid::new(1)));
         assert_eq!(inner("Pid:\t70\nNSpid:\t70\n"), None);
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_short_name_are_the_kernels() {
+    fn user_and_short_name_match_the_kernel() {
         assert_eq!(uid(me()), Some(nix::unistd::geteuid().as_raw()));
         assert_eq!(effective_uid("Name:\tx\nUid:\t1\t2\t3\t4\n"), Some(2));
         assert_eq!(short_name(b"7 (a) (b)) S 1"), Some(&b"a) (b)"[..]));
@@ -306,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_with_another_start_time_is_another_process() {
+    fn reopen_rejects_another_start_time() {
         let id = Process::open(me()).unwrap().id;
         let other = ProcessId { start_time: id.start_time + 1, ..id };
         assert!(Process::reopen(id).is_ok() && Process::reopen(other).is_err());
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_is_seen_to_be_dead_before_anybody_waits_for_it() {
+    fn zombie_counts_as_ended() {
         let mut child = sleeper();
         let process = Process::open(HostPid::new(child.id())).unwrap();
         assert!(process.is_alive());
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_named_by_its_file() {
+    fn command_is_the_file_name() {
         let mut child = sleeper();
         assert!(["sleep", "coreutils"].contains(&command(HostPid::new(child.id())).as_str()));
         child.kill().unwrap();

@@ -1,5 +1,5 @@
-//! The two memory regions of a slice. The control region is a file of the daemon's; the usage region, which tenants write,
-//! is sealed memory, so that nothing a tenant does with its descriptor makes it take more.
+//! The two memory regions of a slice. The control region is a file that only the daemon writes; the usage region,
+//! which tenants write, is sealed memory, so that no operation on its descriptor makes it larger.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -27,20 +27,20 @@ use crate::sealed;
 use crate::shares;
 use crate::sys::Mapping;
 
-/// What the control region's file is called.
+/// File name of the control region.
 const CONTROL: &str = "control";
-/// What the usage region's file is called, or the link that names it where it is no file.
+/// File name of the usage region, or of the link that identifies it where it is sealed memory.
 pub(crate) const USAGE: &str = "usage";
 
-/// Unit in which the kernel counts what a file takes.
+/// Unit in bytes in which the kernel counts the blocks of a file.
 const BLOCK: u64 = 512;
-/// Largest page of the processors that have NVIDIA drivers.
+/// Largest page size, in bytes, of processors with NVIDIA drivers.
 const PAGE: u64 = 65536;
 
-/// For how many seats at a time room is taken.
+/// Number of slots for which space is allocated at a time.
 const SEATS: usize = 64;
 
-/// Both regions, mapped, with the descriptors that tenants get.
+/// Both regions, mapped, with the descriptors that tenants receive.
 #[derive(Debug)]
 pub(crate) struct Regions {
     control: Mapping,
@@ -48,14 +48,14 @@ pub(crate) struct Regions {
     control_for_tenants: File,
     usage_for_tenants: File,
     bell: EventFd,
-    /// For how many seats there is room.
+    /// Number of slots with allocated space.
     seats: AtomicUsize,
     protection: Protection,
-    /// A tenant overwrote the head of the usage region.
+    /// Set when a tenant has overwritten the header of the usage region.
     head_spoilt: AtomicBool,
-    /// The control region's file, once its slice is deleted.
+    /// File of the control region, once the slice is deleted.
     deleted: OnceLock<File>,
-    /// The usage region of an earlier daemon is lost, and this one is empty.
+    /// True if the usage region of an earlier daemon is lost and this one is empty.
     lost: bool,
 }
 
@@ -67,27 +67,27 @@ impl Drop for Regions {
     }
 }
 
-/// What a tenant did to the length of its usage file.
+/// Change that a tenant made to the length of its usage file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tampering {
-    /// It made it longer.
+    /// The file was extended.
     Grown,
-    /// It made it shorter: what was said in it is lost.
+    /// The file was truncated, and its content is lost.
     Truncated,
 }
 
-/// How the control region is kept from being written by tenants.
+/// Protection of the control region against writes by tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
-    /// Handed out through a read-only mount of its own: not even root in a container can write it.
+    /// Passed through a read-only mount of its own: even root in a container cannot write it.
     ReadOnlyMount,
-    /// Handed out for reading only; file permissions keep other users from opening it for writing, if there
-    /// are other users. The reason why it is no more than that.
+    /// Passed read-only; file permissions keep other users, if there are any, from opening it for writing. With the
+    /// reason why there is no mount.
     ReadOnlyDescriptor(String),
 }
 
 impl Regions {
-    /// Makes empty regions in a slice's directory, the usage region of sealed memory or as a file.
+    /// Creates empty regions in a slice's directory, the usage region as sealed memory or as a file.
     pub(crate) fn create(
         directory: &Path,
         generation: u64,
@@ -110,9 +110,9 @@ impl Regions {
         Ok(regions)
     }
 
-    /// Maps the regions that an earlier daemon left, if the control region is whole. The usage region is not asked
-    /// whether it is: tenants write it, and one that spoils or truncates it while nobody looks must not be forgotten
-    /// for that, with all that it holds. A sealed one that no process of the slice maps any more is made anew.
+    /// Maps the regions that an earlier daemon left, if the control region is valid. The usage region is not
+    /// validated: tenants write it, and a slice whose tenant damages it while no daemon runs must not be forgotten
+    /// along with the memory that it holds. A sealed region that no process of the slice maps is created anew.
     pub(crate) fn open(directory: &Path, sealed: bool) -> io::Result<Self> {
         let path = directory.join(USAGE);
         let (usage, lost) = match path.is_symlink() {
@@ -141,14 +141,14 @@ impl Regions {
             Usage::init(regions.usage.words(), control.reader().generation()).map_err(io::Error::other)?;
         }
         control.take_over();
-        // Those who are there have touched theirs already.
+        // Pages of attached processes have been touched before.
         if let Err(error) = regions.make_room(control.reader().slots_high()) {
             tracing::warn!(directory = %directory.display(), %error, "cannot take room for a slice's processes");
         }
         Ok(regions)
     }
 
-    /// Sees to it that whoever gets that seat can write where they are to.
+    /// Allocates the space that the process in a slot will write.
     ///
     /// # Errors
     /// The file system is full.
@@ -181,22 +181,22 @@ impl Regions {
         })
     }
 
-    /// Who has a seat, by the control region.
+    /// Attached processes by slot, from the control region.
     pub(crate) fn seated(&self) -> Vec<(Seat, ProcessId)> {
         occupants(self.control().reader())
     }
 
-    /// Whether the usage region of an earlier daemon is lost, with what processes said in it.
+    /// Returns true if the usage region of an earlier daemon was lost along with its content.
     pub(crate) const fn were_lost(&self) -> bool {
         self.lost
     }
 
-    /// The control region.
+    /// Writer of the control region.
     pub(crate) fn control(&self) -> ControlWriter<'_> {
         ControlWriter::attach(self.control.words()).expect("only the daemon writes it, and it made it whole")
     }
 
-    /// The usage region. Its header was ours once; should a tenant have spoilt it since, that is put right.
+    /// The usage region. Rewrites the header if a tenant has damaged it.
     pub(crate) fn usage(&self) -> Usage<'_> {
         Usage::attach(self.usage.words()).unwrap_or_else(|_| {
             self.head_spoilt.store(true, Relaxed);
@@ -205,23 +205,23 @@ impl Regions {
         })
     }
 
-    /// What processes have outstanding on the GPUs. No header of its own that anybody could spoil.
+    /// Compute records of all slots. They have no header that a tenant could damage.
     pub(crate) fn compute(&self) -> Compute<'_> {
         Compute::known(self.usage.words()).expect("the mapping is as long as the region")
     }
 
-    /// Readable as soon as a process of the slice has rung: it waits at the closed gate, or begins or ends to have
+    /// Readable once a process of the slice has signalled: it waits at a closed gate, or starts or finishes having
     /// work outstanding.
     pub(crate) const fn bell(&self) -> &EventFd {
         &self.bell
     }
 
-    /// Gives the usage file its length again, and says in which way it had another.
+    /// Restores the length of the usage file; returns the change that was found, if any.
     pub(crate) fn mend_length(&self) -> io::Result<Option<Tampering>> {
         let usage = self.usage_for_tenants.metadata()?;
         let takes = usage.blocks().saturating_mul(BLOCK);
         let tampering = match usage.len().cmp(&(compute::REGION_BYTES as u64)) {
-            // Room can be taken beyond the end, which its length does not show.
+            // Blocks can be allocated beyond the end, which the length does not show.
             Ordering::Equal if takes > most() => Tampering::Grown,
             Ordering::Equal => return Ok(None),
             Ordering::Greater => Tampering::Grown,
@@ -231,8 +231,8 @@ impl Regions {
         Ok(Some(tampering))
     }
 
-    /// Gives back what the regions of a slice that is deleted take, also where a tenant keeps a descriptor of one: the usage
-    /// region now, the control region when nothing in the daemon reads it any more.
+    /// Releases the memory of a deleted slice's regions, even if a tenant keeps their descriptors: the usage region
+    /// at once, the control region when the daemon no longer reads it.
     pub(crate) fn clear(&self, directory: &Path) {
         if let Ok(control) = File::options().write(true).open(directory.join(CONTROL)) {
             let _ = self.deleted.set(control);
@@ -240,46 +240,46 @@ impl Regions {
         let everything = i64::try_from(compute::REGION_BYTES).unwrap_or(i64::MAX);
         let holes = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let cleared = fallocate(&self.usage_for_tenants, holes, 0, everything);
-        // A file of an earlier release, which a tenant may have made take more beyond its end.
+        // A usage file of an earlier release may have blocks allocated beyond its end.
         let cut = self.mend_length();
         if let (Err(error), _) | (_, Err(error)) = (cleared.map_err(io::Error::from), cut) {
             tracing::warn!(%error, "cannot give back what a usage region takes");
         }
     }
 
-    /// Whether a tenant overwrote the head of the usage region since this was last asked.
+    /// Returns true if a tenant overwrote the header of the usage region since the last call.
     pub(crate) fn was_head_spoilt(&self) -> bool {
         let _ = self.usage(); // looks
         self.head_spoilt.swap(false, Relaxed)
     }
 
-    /// Whether a tenant truncated the usage region since this was last asked.
+    /// Returns true if a tenant truncated the usage region since the last call.
     pub(crate) fn were_damaged(&self) -> bool {
         self.usage.was_damaged()
     }
 
-    /// What a tenant gets: control to read, usage to write, the bell to ring.
+    /// Descriptors for tenants: control region read-only, usage region writable, wakeup eventfd.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.control_for_tenants.as_fd(), self.usage_for_tenants.as_fd(), self.bell().as_fd()]
     }
 
-    /// How the control region is protected.
+    /// Protection of the control region.
     pub(crate) const fn protection(&self) -> &Protection {
         &self.protection
     }
 }
 
-/// Most that the file of a usage region takes, in whole pages.
+/// Largest allocation of a usage file in bytes, in whole pages.
 const fn most() -> u64 {
     (compute::REGION_BYTES as u64).next_multiple_of(PAGE)
 }
 
-/// Name of the slice that has a directory.
+/// Name of the slice that owns a directory.
 fn name(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Who has a seat in the regions of a directory.
+/// Attached processes by slot, from the control region in a directory.
 fn seated(directory: &Path) -> io::Result<Vec<(Seat, ProcessId)>> {
     let control = Mapping::shared(&open(&directory.join(CONTROL))?, control::WORDS)?;
     Ok(occupants(ControlWriter::attach(control.words()).map_err(io::Error::other)?.reader()))
@@ -294,7 +294,7 @@ fn occupants(control: Control<'_>) -> Vec<(Seat, ProcessId)> {
     (0..control.slots_high()).filter_map(occupant).collect()
 }
 
-/// Makes an empty usage region.
+/// Creates an empty usage region.
 fn make_usage(directory: &Path, sealed: bool) -> io::Result<File> {
     let path = directory.join(USAGE);
     let usage = match sealed {
@@ -327,25 +327,26 @@ fn make_file(path: &Path, bytes: usize) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes what a usage region needs for so many seats of what the file system has left. Most of the region is never used.
+/// Allocates space for this many slots; most of the region is never used.
 fn take_room_for(usage: &File, seats: usize) -> io::Result<()> {
     take_room(usage, 0, usage::bytes_for(seats))?;
     take_room(usage, compute::FIRST_BYTE, seats * RECORD_WORDS * size_of::<u64>())
 }
 
-/// Where a file system runs full, a page of a file that nobody wrote yet cannot be had any more, and whoever touches it,
-/// daemon or tenant, would die of that.
+/// Allocates space in a file. On a full file system an unallocated page cannot be provided, and touching it would
+/// kill the daemon or the tenant with SIGBUS.
 fn take_room(file: &File, from: usize, bytes: usize) -> io::Result<()> {
     let number = |bytes| i64::try_from(bytes).map_err(io::Error::other);
     Ok(posix_fallocate(file, number(from)?, number(bytes)?)?)
 }
 
-/// Makes a file as long as it is to be, whatever a tenant made of it.
+/// Sets the length of a file, whatever a tenant made of it.
 fn fit(path: &Path, bytes: usize) -> io::Result<()> {
     File::options().write(true).open(path)?.set_len(bytes as u64)
 }
 
-/// The tree's descriptor only names the file; opening it by that name goes through the new mount.
+/// Opens the file through a read-only mount: the tree's descriptor only names the file, and opening it by that name
+/// goes through the new mount.
 fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
     let file = File::open(path)?;
     let through_mount = privileges::read_only_mount(file.as_fd())
@@ -364,7 +365,7 @@ mod tests {
     use tranche_shm::credit::Units;
 
     #[test]
-    fn there_is_room_for_whoever_has_a_seat_and_not_for_all_who_might() {
+    fn space_is_allocated_for_used_slots_only() {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_daemon_finds_what_this_one_wrote() {
+    fn regions_reopen_with_their_content() {
         let directory = tempfile::tempdir().unwrap();
         let slot = Slot::new(3).unwrap();
         let identity = Identity { pid: 7, start_time: 9, inner_pid: 0 };
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_spoils_its_region_while_no_daemon_runs_is_found_again_all_the_same() {
+    fn damaged_usage_region_still_opens() {
         let directory = tempfile::tempdir().unwrap();
         let (slot, device) = (Slot::new(3).unwrap(), DeviceSlot::new(0).unwrap());
         let identity = Identity { pid: 7, start_time: 9, inner_pid: 0 };
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usage_file_of_another_length_is_given_its_own_again() {
+    fn usage_file_length_is_restored() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
         let length = || std::fs::metadata(directory.path().join("usage")).unwrap().len();
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn room_taken_beyond_end_of_usage_file_is_given_back() {
+    fn blocks_beyond_the_usage_file_end_are_released() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
         let file = &regions.usage_for_tenants;
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_slices_regions_take_nothing_though_descriptors_stay() {
+    fn deleted_regions_take_no_space_despite_descriptors() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
         let [control, usage, _] =
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_usage_region_takes_no_more_than_it_was_made_for() {
+    fn sealed_usage_region_cannot_grow() {
         let region = sealed::make("a", compute::REGION_BYTES).unwrap();
         let end = compute::REGION_BYTES as i64;
         for flags in [FallocateFlags::FALLOC_FL_KEEP_SIZE, FallocateFlags::empty()] {
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_region_that_nothing_maps_is_made_anew_and_nobody_is_accused() {
+    fn unmapped_sealed_region_is_recreated_without_a_violation() {
         let directory = tempfile::tempdir().unwrap();
         drop(Regions::create(directory.path(), 5, 1, true).unwrap());
         let regions = Regions::open(directory.path(), true).unwrap();
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_region_that_is_not_whole_is_refused() {
+    fn incomplete_control_region_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
         regions.control.words()[0].store(0, Relaxed);
@@ -486,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_spoils_the_usage_header_hurts_nobody() {
+    fn damaged_usage_header_is_rewritten() {
         let directory = tempfile::tempdir().unwrap();
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
         regions.usage.words()[0].store(0, Relaxed);

@@ -1,9 +1,9 @@
-//! Usage regions that nothing can resize: memory sealed by the kernel.
+//! Usage regions of fixed size: memory sealed by the kernel.
 //!
-//! Tenants write a slice's usage region, so it must be one whose size no call changes. Such memory has no name in any file
-//! system and ends with its last descriptor and mapping. A slice's processes map its region for as long as they live, so
-//! the next daemon takes it from one of them. A region that no process maps any more holds nothing that matters. A link
-//! in the slice's directory has the region's inode number, which tells it from whatever else a process maps.
+//! Tenants write a slice's usage region, so no system call may change its size. Sealed memory has no name in a file
+//! system and ends with its last descriptor and mapping. A slice's processes map its region while they live, so the
+//! next daemon takes it from one of them; a region that no process maps holds nothing of value. A link in the slice's
+//! directory holds the region's inode number, which identifies it among a process's mappings.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -22,13 +22,13 @@ use crate::privileges;
 use crate::process::Process;
 use crate::sys::Mapping;
 
-/// Seals of a usage region: it is neither grown nor shrunk, and that cannot be undone.
+/// Seals of a usage region: it can neither grow nor shrink, and the seals are permanent.
 const SEALS: SealFlag = SealFlag::F_SEAL_GROW.union(SealFlag::F_SEAL_SHRINK).union(SealFlag::F_SEAL_SEAL);
-/// Time after which no further process of a slice is looked at. Each process that belongs there maps the region, and
-/// one that has unmapped it may have tens of thousands of other mappings to look through.
+/// Time after which no further process of a slice is searched. Each attached process maps the region, and one that
+/// has unmapped it may have tens of thousands of other mappings.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Makes memory of a fixed size for the usage region of a slice.
+/// Creates memory of a fixed size for the usage region of a slice.
 pub(crate) fn make(slice: &str, bytes: usize) -> io::Result<File> {
     let name = CString::new(name_of(slice)).map_err(io::Error::other)?;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -39,7 +39,7 @@ pub(crate) fn make(slice: &str, bytes: usize) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes `link` name a region.
+/// Writes the link that identifies a region.
 pub(crate) fn record(region: &File, link: &Path) -> io::Result<()> {
     let unfinished = link.with_extension("new");
     match fs::remove_file(&unfinished) {
@@ -50,10 +50,10 @@ pub(crate) fn record(region: &File, link: &Path) -> io::Result<()> {
     fs::rename(unfinished, link)
 }
 
-/// The region that a link names, from the first of these processes that maps it.
+/// The region that a link identifies, from the first of these processes that maps it.
 ///
 /// # Errors
-/// `NotFound` if none of them does; the kernel's, or the helper's.
+/// `NotFound` if no process maps it; otherwise errors of the kernel or the helper.
 pub(crate) fn find(link: &Path, slice: &str, processes: impl Iterator<Item = ProcessId>) -> io::Result<File> {
     let target = fs::read_link(link)?;
     let inode =
@@ -73,10 +73,10 @@ pub(crate) fn find(link: &Path, slice: &str, processes: impl Iterator<Item = Pro
     Err(missing)
 }
 
-/// Whether this daemon would find a region again that a process maps: that takes root's capabilities.
+/// Succeeds if this daemon could find a region that a process maps, which takes root's capabilities.
 ///
 /// # Errors
-/// Why not.
+/// The missing capability.
 pub(crate) fn can_be_found() -> io::Result<()> {
     privileges::sees_mappings()?;
     let probe = make("probe", size_of::<u64>())?;
@@ -87,12 +87,12 @@ pub(crate) fn can_be_found() -> io::Result<()> {
         .map(drop)
 }
 
-/// Name of a slice's region, which the kernel shows with it.
+/// Name of a slice's region, as the kernel shows it.
 fn name_of(slice: &str) -> String {
     format!("slices/{slice}/usage")
 }
 
-/// Passes on what is the usage region of that slice: made by this user for it, and sealed.
+/// Passes on a file if it is the sealed usage region of that slice, created by this user.
 fn check(file: File, slice: &str) -> io::Result<File> {
     let seals = SealFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GET_SEALS)?);
     let shown = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn region_is_found_in_a_process_that_maps_it_and_nowhere_else() {
+    fn region_is_found_in_a_mapping_process_only() {
         if let Err(error) = can_be_found() {
             println!("SKIP: mappings of a process cannot be opened: {error}");
             return;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_that_name_that_can_grow_is_no_region() {
+    fn unsealed_memory_of_the_name_is_rejected() {
         let name = CString::new(name_of("a")).unwrap();
         let unsealed = File::from(memfd_create(name.as_c_str(), MFdFlags::MFD_ALLOW_SEALING).unwrap());
         assert!(check(unsealed, "a").is_err());

@@ -1,4 +1,4 @@
-//! Where the daemon's files are, who may reach them, and that there is only one daemon at them.
+//! Paths of the daemon's files, their permissions, and the locks that keep a second daemon out.
 
 mod locks;
 
@@ -15,17 +15,17 @@ use crate::ownership;
 
 pub use locks::Locks;
 
-/// Whom the daemon serves. It decides who may reach its sockets and how limits are kept from tenants.
+/// Scope of the daemon, which decides who may reach its sockets and how limits are protected from tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The whole node: it runs as root, tenants run as anybody.
+    /// The whole node: the daemon runs as root, tenants as any user.
     Node,
-    /// The user that it runs as.
+    /// The user that the daemon runs as.
     User,
 }
 
 impl Reach {
-    /// What this process can be.
+    /// Scope that this process's user allows.
     pub fn of_this_process() -> Self {
         if nix::unistd::geteuid().is_root() { Self::Node } else { Self::User }
     }
@@ -37,7 +37,8 @@ impl Reach {
         }
     }
 
-    /// Everybody on a node may look, and who may do more is decided call by call, by the kernel's word.
+    /// Mode of the gRPC socket. On a node every user may connect; each call is authorized by the peer's identity from
+    /// the kernel.
     pub(crate) const fn door_mode(self) -> u32 {
         match self {
             Self::Node => 0o666,
@@ -45,8 +46,8 @@ impl Reach {
         }
     }
 
-    /// A slice's socket asks the kernel who connects and lets only descendants of its roots in, so on a node
-    /// everybody may knock.
+    /// Mode of a slice's socket. On a node every user may connect; only descendants of the slice's roots are
+    /// admitted, by the peer's identity from the kernel.
     const fn attach_mode(self) -> u32 {
         match self {
             Self::Node => 0o666,
@@ -55,7 +56,7 @@ impl Reach {
     }
 }
 
-/// Why the daemon cannot have its files.
+/// Failure to create or lock the daemon's files.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum FilesError {
@@ -75,19 +76,19 @@ pub enum FilesError {
     TooLong { path: PathBuf, length: usize },
 }
 
-/// Where everything is.
+/// Paths of the daemon's files.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Sockets and regions; gone after a reboot.
+    /// Sockets and regions; lost at a reboot.
     pub runtime: PathBuf,
-    /// What survives a reboot.
+    /// State that survives a reboot.
     pub state: PathBuf,
-    /// Who may reach them.
+    /// Users that may reach them.
     pub reach: Reach,
 }
 
 impl Layout {
-    /// Makes the directories and takes them for this daemon alone.
+    /// Creates the directories and locks them for this daemon.
     pub fn occupy(&self) -> Result<Locks, FilesError> {
         let locks = self.lock()?;
         self.close_off_mounts()?;
@@ -95,18 +96,18 @@ impl Layout {
         Ok(locks)
     }
 
-    /// Makes the directory that slices are in: the main process's.
+    /// Creates the directory of slices, as the main process's user.
     pub(crate) fn furnish(&self) -> Result<(), FilesError> {
         self.make_directory(&self.slices(), self.reach.directory_mode())
     }
 
-    /// Makes the directory of the folders that containers mount: root's, where the daemon was started as root.
+    /// Creates the directory of folders for containers; it is root's if the daemon was started as root.
     pub(crate) fn close_off_mounts(&self) -> Result<(), FilesError> {
         let failed = |cause| FilesError::Io { doing: "close off", path: self.mounts(), cause };
         ownership::take_back_mounts(&self.mounts()).map_err(failed)
     }
 
-    /// Makes the outermost directories and takes them for this daemon alone.
+    /// Creates the outermost directories and locks them for this daemon.
     pub(crate) fn lock(&self) -> Result<Locks, FilesError> {
         self.make_directory(&self.runtime, self.reach.directory_mode())?;
         self.make_directory(&self.state, 0o700)?;
@@ -118,38 +119,38 @@ impl Layout {
         Ok(locks)
     }
 
-    /// The gRPC socket.
+    /// Path of the gRPC socket.
     pub fn door(&self) -> PathBuf {
         self.runtime.join("tranched.sock")
     }
 
-    /// The gRPC socket of the daemon's own user.
+    /// Path of the gRPC socket for the daemon's own user.
     pub fn operators_door(&self) -> PathBuf {
         self.runtime.join(tranche_rpc::OPERATORS)
     }
 
-    /// Where all slices are.
+    /// Directory of all slices.
     pub fn slices(&self) -> PathBuf {
         self.runtime.join(SLICES)
     }
 
-    /// Where a slice's regions and socket are.
+    /// Directory of a slice's regions and socket.
     pub fn slice(&self, name: &SliceName) -> PathBuf {
         self.slices().join(name.as_str())
     }
 
-    /// Where a slice's processes attach.
+    /// Socket at which a slice's processes attach.
     pub fn attach(&self, name: &SliceName) -> PathBuf {
         self.slice(name).join(ATTACH)
     }
 
-    /// Where the folders are that containers mount. Nobody else gets there: whoever reaches such a folder's socket has
-    /// been given it.
+    /// Directory of the folders that containers mount. Other users cannot enter it: access to a folder's socket has
+    /// to be given by a mount.
     pub(crate) fn mounts(&self) -> PathBuf {
         self.runtime.join(MOUNTS)
     }
 
-    /// The folder that a slice's container mounts. Each daemon makes the socket in it anew; the folder stays.
+    /// Folder that a slice's container mounts. Each daemon creates the socket in it anew; the folder stays.
     pub(crate) fn mount(&self, name: &SliceName) -> PathBuf {
         self.mounts().join(name.as_str())
     }
@@ -159,8 +160,8 @@ impl Layout {
         listen(&self.door(), self.reach.door_mode())
     }
 
-    /// Listens at the operators' socket. A socket that any user may open has one queue for all of them, and a user who
-    /// fills it keeps all others from connecting; only the daemon's own user can fill this one.
+    /// Listens at the operators' socket. A socket that every user may open has one queue for all, and a user who
+    /// fills it keeps the others from connecting; only the daemon's own user can fill this one.
     pub(crate) fn open_operators_door(&self) -> Result<UnixListener, FilesError> {
         listen(&self.operators_door(), 0o600)
     }
@@ -170,7 +171,7 @@ impl Layout {
         listen(&self.attach(name), self.reach.attach_mode())
     }
 
-    /// Makes a slice's directory, or finds it there.
+    /// Creates a slice's directory unless it exists.
     pub(crate) fn make_slice(&self, name: &SliceName) -> Result<PathBuf, FilesError> {
         let path = self.slice(name);
         self.make_directory(&path, self.reach.directory_mode())?;
@@ -181,7 +182,7 @@ impl Layout {
         let failed = |cause| FilesError::Io { doing: "make directory", path: path.to_owned(), cause };
         let existed = path.is_dir();
         fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(failed)?;
-        // Directories that somebody else made, such as systemd or a test, keep their owner's modes.
+        // Existing directories, made by systemd or a test, keep their modes.
         if !existed {
             fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
         }
@@ -189,8 +190,8 @@ impl Layout {
     }
 }
 
-/// Makes a directory that others use as well, such as the one for CDI documents, if it is not there, and takes what is
-/// ours in it for this daemon alone.
+/// Creates a directory that others use as well, such as the one for CDI documents, unless it exists, and locks this
+/// daemon's part of it.
 pub(crate) fn share(directory: &Path) -> Result<Locks, FilesError> {
     let failed = |cause| FilesError::Io { doing: "make directory", path: directory.to_owned(), cause };
     fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
@@ -200,7 +201,7 @@ pub(crate) fn share(directory: &Path) -> Result<Locks, FilesError> {
 }
 
 fn listen(path: &Path, mode: u32) -> Result<UnixListener, FilesError> {
-    /// `sun_path` has 108 bytes with its NUL.
+    /// `sun_path` has 108 bytes, including its NUL.
     const LONGEST: usize = 107;
     let length = path.as_os_str().len();
     if length > LONGEST {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_daemon_is_told_who_is_first() {
+    fn second_daemon_is_refused_with_the_holder_pid() {
         let directory = tempfile::tempdir().unwrap();
         let _locks = layout(directory.path()).occupy().unwrap();
         let refused = layout(directory.path()).occupy().unwrap_err().to_string();
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn two_daemons_do_not_share_a_state_directory_either() {
+    fn state_directory_is_locked_as_well() {
         let directory = tempfile::tempdir().unwrap();
         let _locks = layout(directory.path()).occupy().unwrap();
         let other = Layout { runtime: directory.path().join("other"), ..layout(directory.path()) };
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_by_a_private_one() {
+    fn stale_socket_is_replaced_by_a_private_one() {
         let directory = tempfile::tempdir().unwrap();
         let layout = layout(directory.path());
         let _locks = layout.occupy().unwrap();
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_that_the_kernel_cannot_hold_is_refused_in_words() {
+    fn overlong_socket_path_is_refused_with_its_length() {
         let directory = tempfile::tempdir().unwrap();
         let long = Layout { runtime: directory.path().join("x".repeat(100)), ..layout(directory.path()) };
         let refused = long.open_door().unwrap_err().to_string();

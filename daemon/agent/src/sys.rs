@@ -1,7 +1,7 @@
-//! The kernel, where no library reaches it safely: shared mappings, peers of sockets, futexes.
+//! System calls that no library wraps safely: shared mappings, socket peers, futexes.
 //!
-//! With that of the privileged helper, the only unsafe code of the daemon. Every function here is one system call, or the few that belong
-//! together, and turns its answer into a `Result` at once.
+//! Together with that of the privileged helper, the daemon's only unsafe code. Every function here makes one system
+//! call, or a few that belong together, and converts the outcome to a `Result` at once.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use nix::sys::mman::{MapFlags, ProtFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A file mapped shared and writable, as words that others may change at any time.
+/// Shared, writable mapping of a file, as words that other processes may change at any time.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<AtomicU64>,
@@ -24,9 +24,10 @@ pub(crate) struct Mapping {
     guard: &'static guard::Range,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only ever reached as atomics.
+// SAFETY: a mapping belongs to the process, not to a thread, so `start` stays valid on any thread. The words are
+// reached only as atomics, through `words`.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; `&[AtomicU64]` may be shared between threads.
+// SAFETY: all shared access goes through `words`, whose `&[AtomicU64]` is itself `Sync`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -37,24 +38,24 @@ impl Mapping {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its region"));
         };
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: no address is asked for, so that nothing mapped before can be replaced; the length is
-        // not zero and within the file.
+        // SAFETY: the address hint is `None` and the flags lack MAP_FIXED, so the kernel picks an unused range and no
+        // existing mapping is replaced. `length` is not zero and lies within the file, as checked above.
         let start = unsafe { nix::sys::mman::mmap(None, length, access, MapFlags::MAP_SHARED, file, 0)? };
         let guard = guard::watch(start.as_ptr() as usize, bytes)?;
         Ok(Self { start: start.cast(), words, guard })
     }
 
-    /// The words.
+    /// The mapped words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `start` is page-aligned and the mapping holds `words` words until `self` is dropped, which
-        // the borrow prevents. All bit patterns are valid. Should a tenant truncate the file under us, the
-        // guard below puts empty pages in its place, so that the addresses stay readable.
+        // SAFETY: `start` is page-aligned, and the mapping of `words` words lives until `self` is dropped, which the
+        // returned borrow prevents. Every bit pattern is a valid `AtomicU64`. If a tenant truncates the file, the
+        // guard below replaces lost pages by empty ones, so all addresses stay readable.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
 
 impl Mapping {
-    /// Whether somebody truncated the file since this was last asked: what it said is lost.
+    /// Returns true if the file was truncated since the last call, which loses its content.
     pub(crate) fn was_damaged(&self) -> bool {
         self.guard.was_damaged()
     }
@@ -63,15 +64,15 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.guard.forget();
-        // SAFETY: the mapping was made by `shared` with this start and length, and no borrow of it outlives
-        // `self`. Failing to unmap leaks address space and nothing else.
+        // SAFETY: `shared` made the mapping with this start and length, and borrows of the words cannot outlive
+        // `self`. A failure leaks address space and has no other effect.
         let _ = unsafe { nix::sys::mman::munmap(self.start.cast(), self.words * size_of::<AtomicU64>()) };
     }
 }
 
-/// Survives a tenant that truncates its usage file: touching a page that is no longer in the file raises
-/// SIGBUS, which would end the daemon and with it the neighbours' credit. The handler puts an empty private
-/// page there instead; the slice that did it has then lost its own accounting, and nobody else's.
+/// Protects the daemon from a tenant that truncates its usage file: touching a page that is no longer in the file
+/// raises SIGBUS, which would end the daemon and the credit of all slices. The handler maps an empty private page
+/// there instead; only the slice that did it loses its accounting.
 mod guard {
     use std::io;
     use std::sync::Once;
@@ -79,10 +80,10 @@ mod guard {
 
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-    /// Two mappings for each of so many slices.
+    /// Number of watched mappings: two for each slice.
     const RANGES: usize = 4096;
 
-    /// A mapping that is watched; none where it starts at 0.
+    /// A watched mapping; unused if it starts at 0.
     #[derive(Debug)]
     pub(super) struct Range {
         start: AtomicUsize,
@@ -97,14 +98,14 @@ mod guard {
             Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), damaged: AtomicBool::new(false) }
         }
 
-        /// Stops watching.
+        /// Stops watching the mapping.
         pub(super) fn forget(&self) {
             self.bytes.store(0, Ordering::Release);
             self.damaged.store(false, Ordering::Release);
             self.start.store(0, Ordering::Release);
         }
 
-        /// Whether a page was lost since this was last asked.
+        /// Returns true if a page was lost since the last call.
         pub(super) fn was_damaged(&self) -> bool {
             self.damaged.swap(false, Ordering::AcqRel)
         }
@@ -115,7 +116,7 @@ mod guard {
         }
     }
 
-    /// Begins to watch a mapping.
+    /// Starts watching a mapping.
     pub(super) fn watch(start: usize, bytes: usize) -> io::Result<&'static Range> {
         install()?;
         let claim = |range: &&Range| {
@@ -133,19 +134,21 @@ mod guard {
         ONCE.call_once(|| {
             let action =
                 SigAction::new(SigHandler::SigAction(lost_page), SaFlags::SA_SIGINFO, SigSet::empty());
-            // SAFETY: `lost_page` only uses atomics and system calls, which signal handlers may.
+            // SAFETY: `lost_page` has the signature that SA_SIGINFO requires and uses only atomics and
+            // async-signal-safe system calls.
             outcome = unsafe { sigaction(Signal::SIGBUS, &action) }.map(drop).map_err(Into::into);
         });
         outcome
     }
 
     extern "C" fn lost_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, whose address field SIGBUS fills in.
+        // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes a valid siginfo, and for SIGBUS it
+        // sets the address field.
         let address = unsafe { (*info).si_addr() } as usize;
         let range = WATCHED.iter().find(|range| range.holds(address));
         if range.is_none_or(|range| !put_empty_page(range, address)) {
-            // Not ours: the default action takes its course when the instruction faults again.
-            // SAFETY: `signal` may be called in a handler; SIG_DFL is a valid disposition.
+            // A fault elsewhere: the default action applies when the instruction faults again.
+            // SAFETY: `signal` is async-signal-safe, and SIG_DFL is a valid disposition for SIGBUS.
             unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         }
     }
@@ -155,23 +158,23 @@ mod guard {
         let page = (address & !(PAGE - 1)) as *mut libc::c_void;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the page lies in a mapping that we made and still watch, so that only our own page, which
-        // no longer has anything behind it, is replaced.
+        // SAFETY: the page lies in a mapping that this process made and still watches, so MAP_FIXED replaces only
+        // that page, which has no content left behind it.
         let put = unsafe { libc::mmap(page, PAGE, access, how, -1, 0) };
         range.damaged.store(true, Ordering::Release);
         put == page
     }
 }
 
-/// A handle on the process at the other end of a socket, as it was when it connected (Linux 6.5).
-/// `Unsupported` where the kernel is older.
+/// A pidfd of the process at the other end of a socket, as of its `connect` (Linux 6.5). `Unsupported` on older
+/// kernels.
 pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    /// From `asm-generic/socket.h`, the same on all architectures that have NVIDIA drivers.
+    /// From `asm-generic/socket.h`; the same on all architectures with NVIDIA drivers.
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: RawFd = -1;
     let mut length = libc::socklen_t::try_from(size_of::<RawFd>()).unwrap_or(4);
     let place = (&raw mut fd).cast();
-    // SAFETY: `place` and `length` describe a local that is as large as said and outlives the call.
+    // SAFETY: `place` points to a local that is `length` bytes long and outlives the call.
     let got = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, place, &raw mut length)
     };
@@ -184,16 +187,16 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// The supplementary groups of the process at the other end of a socket, as they were when it connected.
+/// Supplementary groups of the process at the other end of a socket, as of its `connect`.
 pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    /// The most that the kernel lets a process have.
+    /// Largest number of groups that the kernel lets a process have.
     const MOST: usize = 65536;
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut length = libc::socklen_t::try_from(size_of_val(&*groups)).unwrap_or(libc::socklen_t::MAX);
         let place = groups.as_mut_ptr().cast();
-        // SAFETY: `place` is the start of a vector of `length` bytes, all of which any bits may fill, and both outlive
-        // the call.
+        // SAFETY: `place` is the start of a vector of `length` bytes, in which every bit pattern is valid, and both
+        // outlive the call.
         let got = unsafe {
             let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERGROUPS);
             libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut length)
@@ -204,44 +207,48 @@ pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
                 groups.truncate(count);
                 return Ok(groups);
             }
-            // There are more, and it said how many.
+            // The kernel has set the number of groups that there are.
             _ if count > groups.len() && count <= MOST => groups.resize(count, 0),
             _ => return Err(io::Error::last_os_error()),
         }
     }
 }
 
-/// What owns a descriptor.
+/// Owner of a file descriptor.
 ///
 /// # Safety
-/// It gives the same descriptor whenever it is asked and keeps it open until it is dropped.
+/// `as_raw_fd` always returns the same descriptor, which stays open until the owner is dropped.
 pub(crate) unsafe trait Owner: AsRawFd {}
 
-// SAFETY: the standard library says so of all three.
+// SAFETY: the standard library documents for all three types that they own one descriptor until they are dropped;
+// `Arc` keeps its `OwnedFd` alive.
 unsafe impl Owner for Arc<OwnedFd> {}
-// SAFETY: as above.
+// SAFETY: as for `Arc<OwnedFd>`.
 unsafe impl Owner for UnixListener {}
-// SAFETY: as above.
+// SAFETY: as for `Arc<OwnedFd>`.
 unsafe impl Owner for UnixStream {}
 
-/// Lets the runtime watch a descriptor for becoming readable. Nobody is woken because it can be written.
+/// Registers a descriptor for readability with the runtime. Writability causes no wakeups.
 pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: `Owner` promises it, and `AsyncFd` never hands it out mutably here.
+    // SAFETY: `Owner` requires a constant, open descriptor, and no caller obtains the owner mutably from this
+    // `AsyncFd`.
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(Into::into)
 }
 
-/// Wakes everybody who waits for the lower half of a word to change, in whatever process.
+/// Wakes all threads, in any process, that wait on the lower half of a word.
 pub(crate) fn futex_wake_all(word: &AtomicU64) {
     const _: () = assert!(cfg!(target_endian = "little"), "the lower half is where the word is");
-    // SAFETY: the kernel only takes the address for the name of a queue; the word outlives the call.
+    // SAFETY: FUTEX_WAKE uses the address as a key and does not access the word through it; the word outlives the
+    // call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// The socket behind a number that whoever started us left open for us to take calls at. The number itself stays open,
-/// and is closed in what we start.
+/// Listening socket that the parent process passed under a descriptor number. A copy is taken; the number itself
+/// stays open here and is closed in child processes.
 pub(crate) fn inherited_listener(number: RawFd) -> io::Result<UnixListener> {
     use nix::sys::socket::{getsockopt, sockopt};
-    // SAFETY: both take integers only; the kernel checks them, and a copy is nobody's but ours.
+    // SAFETY: both calls take integers only, which the kernel validates, and the copied descriptor is owned here
+    // alone.
     let copied = unsafe {
         libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3)
@@ -255,7 +262,7 @@ pub(crate) fn inherited_listener(number: RawFd) -> io::Result<UnixListener> {
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor for us; nobody else knows its number.
+        // SAFETY: the kernel has just created this descriptor, so it is open and has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -267,7 +274,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn a_file_truncated_under_its_mapping_does_not_end_us() {
+    fn truncated_mapping_does_not_end_the_process() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let mapping = Mapping::shared(&file, 1024).unwrap();
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_shorter_than_its_region_is_refused() {
+    fn file_shorter_than_its_region_is_rejected() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(Mapping::shared(&file, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }

@@ -1,4 +1,4 @@
-//! Directories that one daemon at a time may use.
+//! Exclusive locks on directories of the daemon.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -12,20 +12,20 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::FilesError;
 
-/// How long the lock of a daemon that has ended may be held still: by a process that it was starting when it was killed, until
-/// that has become another program.
+/// Longest time for which the lock of a daemon that has ended may still be held, by a child that it had forked and
+/// that has not yet executed its program.
 const MOMENT: Duration = Duration::from_secs(1);
-/// Between two attempts meanwhile.
+/// Pause between attempts in that time.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Held for as long as the daemon lives.
+/// Locks held for the daemon's life.
 #[derive(Debug, Default)]
 pub struct Locks {
     held: Vec<Flock<File>>,
 }
 
 impl Locks {
-    /// Takes a directory for this daemon alone.
+    /// Locks a directory for this daemon.
     pub(super) fn take(&mut self, directory: &Path, name: &str) -> Result<(), FilesError> {
         let path = directory.join(name);
         let failed = |cause| FilesError::Io { doing: "lock", path: path.clone(), cause };
@@ -37,7 +37,7 @@ impl Locks {
             let holder = holder.map_or("of unknown pid".into(), |pid| format!("pid {pid}"));
             FilesError::Taken { path: directory.to_owned(), holder }
         })?;
-        // It is locked, signed or not: a full disk must not keep us from starting.
+        // The lock is held even if the pid cannot be written: a full disk must not keep the daemon from starting.
         if let Err(error) = sign(&mut lock) {
             tracing::warn!(path = %path.display(), %error, "cannot write down who holds the lock");
         }
@@ -46,7 +46,7 @@ impl Locks {
     }
 }
 
-/// The lock, or whoever else holds it.
+/// Takes the lock, or returns the pid of its holder if that is known.
 fn lock(file: &File) -> io::Result<Result<Flock<File>, Option<u32>>> {
     let began = Instant::now();
     loop {
@@ -64,14 +64,14 @@ fn lock(file: &File) -> io::Result<Result<Flock<File>, Option<u32>>> {
     }
 }
 
-/// Leaves our pid in the lock file, for the message to the next one.
+/// Writes this process's pid to the lock file, for the error message of a second daemon.
 fn sign(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     write!(file, "{}", std::process::id())
 }
 
-/// Who signed it.
+/// Pid in the lock file.
 fn holder(mut file: File) -> Option<u32> {
     let mut pid = String::new();
     file.rewind().and_then(|()| file.read_to_string(&mut pid)).ok()?;
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The lock of a daemon that has ended, held by what it started.
+    /// Lock of a daemon that has ended, held by a child.
     fn left_behind(directory: &Path) -> Flock<File> {
         let mut ended = Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_daemon_was_starting_does_not_keep_the_next_one_out() {
+    fn lock_of_a_dead_daemons_child_is_awaited() {
         let directory = tempfile::tempdir().unwrap();
         let held = left_behind(directory.path());
         let becomes_another_program = spawn(move || {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_it_for_longer_keeps_it() {
+    fn lock_held_longer_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let _held = left_behind(directory.path());
         let refused = Locks::default().take(directory.path(), "lock").unwrap_err();
