@@ -1,4 +1,4 @@
-//! Who calls, by the kernel's word, what they may do, and how much of the daemon they may take.
+//! Authorization: identity of clients from the kernel, their permissions, and their quotas of the daemon's resources.
 
 mod calls;
 mod places;
@@ -14,7 +14,7 @@ use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::slice::ProcessId;
 
 use crate::failure::Failure;
-use crate::guest::Guest;
+use crate::peer::PeerConnection;
 use crate::process::{self, Process};
 use crate::sockets::Reach;
 use crate::sys;
@@ -24,32 +24,32 @@ use places::{Activity, Admitted, Connections};
 pub(crate) use calls::{Budgeted, Follower};
 pub(crate) use places::Place;
 
-/// Who besides root may have slices, and how much anybody but root may take.
+/// Permissions and quotas of users other than root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The group whose members may make slices.
+    /// Group whose members may create slices.
     pub group: Option<Group>,
-    /// What each user may take.
+    /// Quotas of each user.
     pub limits: Limits,
 }
 
-/// A group as the system knows it.
+/// A group of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its name, for messages.
+    /// Name, for messages.
     pub name: String,
-    /// Its number.
+    /// Group id.
     pub gid: u32,
 }
 
-/// What each user who is not root may have at a time.
+/// Quotas of each user other than root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections to the gRPC socket.
+    /// Concurrent connections to the gRPC socket.
     pub connections: usize,
-    /// Requests that wait for room.
+    /// Requests that wait for capacity.
     pub waiting: usize,
-    /// Slices.
+    /// Slices that the user owns.
     pub slices: usize,
 }
 
@@ -59,47 +59,47 @@ impl Default for Limits {
     }
 }
 
-/// Who calls.
+/// Client of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) standing: Standing,
-    /// Nothing if it is of a pid namespace that we cannot see into.
+    /// `None` if its pid namespace is not visible to the daemon.
     pub(crate) pid: Option<HostPid>,
-    /// Nothing if it had ended by the time it was looked at.
+    /// `None` if it had ended by the time it was inspected.
     process: Option<ProcessId>,
-    /// What the connection is used for.
+    /// Calls in progress on the connection.
     activity: Arc<Activity>,
 }
 
 impl Caller {
-    /// Who it is, for the history. Asks the system for the user's name, and the kernel for the process's.
+    /// Actor for the event history. Looks up the user's name and the process's command.
     pub(crate) fn actor(&self) -> Actor {
         let actor = actor_of(self.uid);
         let Some(pid) = self.pid else { return actor };
         let command = process::command(pid);
-        // Looked at last: only if the pid is still the caller's, what it runs is the caller's as well.
+        // Checked last: only if the pid still belongs to the client, so does the command that was read.
         let same = self.process.is_some_and(|id| Process::reopen(id).is_ok());
         actor.by(pid, if same { &command } else { "" })
     }
 
-    /// The process that connected, as it was then: whoever has its pid later is not meant.
+    /// Process that connected, by pid and start time; fails if the kernel did not tell it or it had ended.
     pub(crate) fn process(&self) -> Result<ProcessId, Failure> {
         self.process.ok_or(Failure::CallerGone(self.pid.ok_or(Failure::CallerUnknown)?))
     }
 }
 
-/// A user on whose behalf the daemon acts.
+/// Actor for a user on whose behalf the daemon acts.
 pub(crate) fn actor_of(uid: u32) -> Actor {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     Actor::of_user(uid, user.as_ref().map(|user| user.name.as_str()))
 }
 
-/// Lets callers in and says what they may do.
+/// Admits connections and authorizes calls.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Whose daemon it is.
+    /// User that the daemon serves.
     operator: u32,
     group: Option<Group>,
     limits: Mutex<Limits>,
@@ -125,8 +125,8 @@ impl Gate {
         *self.limits.lock().expect("nothing panics while it holds the limits") = limits;
     }
 
-    /// Lets a connection in, or drops it. What decides that costs next to nothing, and comes before all else.
-    pub(crate) fn admit(&self, stream: UnixStream) -> Option<Guest> {
+    /// Admits a connection or drops it. The checks are cheap and precede any other work for the connection.
+    pub(crate) fn admit(&self, stream: UnixStream) -> Option<PeerConnection> {
         let peer = stream.peer_cred().ok()?;
         let (uid, gid) = (peer.uid(), peer.gid());
         let standing = self.standing(uid, || {
@@ -143,12 +143,12 @@ impl Gate {
             tracing::debug!(uid, "has as many connections as it may");
             return None;
         };
-        // As the kernel noted it when it connected.
+        // Credentials as of the client's `connect`.
         let pid =
             peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0).map(HostPid::new);
         let process = pid.and_then(|pid| Process::peer(stream.as_fd(), pid).ok()).map(|process| process.id);
         let caller = Caller { uid, gid, standing, pid, process, activity };
-        Some(Guest::new(stream, caller, place, evicted))
+        Some(PeerConnection::new(stream, caller, place, evicted))
     }
 
     fn standing(&self, uid: u32, groups: impl FnOnce() -> Vec<u32>) -> Standing {
@@ -159,12 +159,12 @@ impl Gate {
         }
     }
 
-    /// Whether somebody may do what concerns no slice that is there.
+    /// Authorizes an operation that concerns no existing slice.
     pub(crate) fn permit(&self, caller: &Caller, verb: Verb) -> Result<(), Failure> {
         self.decide(caller, verb, caller.standing.to_slice(false), None)
     }
 
-    /// Whether somebody may do something with a slice that `owner` made.
+    /// Authorizes an operation on a slice of `owner`.
     pub(crate) fn permit_with(
         &self,
         caller: &Caller,
@@ -192,12 +192,12 @@ impl Gate {
         Err(Failure::Denied(Denied { verb, uid: caller.uid, relation, slice, group }))
     }
 
-    /// Whether somebody who has that many slices may have one more.
+    /// Checks the quota of slices for a user who has `has` of them.
     pub(crate) fn permit_another_slice(&self, caller: &Caller, has: usize) -> Result<(), Failure> {
         within(caller, has, self.limits().slices, "slices", "delete one")
     }
 
-    /// Whether somebody of whom that many requests wait may wait with one more.
+    /// Checks the quota of waiting requests for a user who has `wait` of them.
     pub(crate) fn permit_to_wait(&self, caller: &Caller, wait: usize) -> Result<(), Failure> {
         within(caller, wait, self.limits().waiting, "requests that wait", "wait for one of them")
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_group_by_any_of_their_groups_may_make_slices() {
+    fn supplementary_group_members_may_create_slices() {
         let gate = gate();
         assert_eq!(gate.standing(0, Vec::new), Standing::Operator);
         assert_eq!(gate.standing(7, || [7, 44].to_vec()), Standing::Member);
@@ -239,14 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_of_ones_own_is_ones_own() {
+    fn user_daemon_permits_its_user_everything() {
         let own = Gate::new(Access::default(), Reach::User);
         assert_eq!(own.standing(nix::unistd::geteuid().as_raw(), Vec::new), Standing::Operator);
         assert_eq!(own.standing(65533, Vec::new), Standing::Stranger);
     }
 
     #[test]
-    fn nobody_but_root_has_more_than_they_may() {
+    fn quotas_apply_to_all_but_root() {
         let gate = gate();
         let (root, member) = (caller(0, Standing::Operator), caller(7, Standing::Member));
         assert!(gate.permit_another_slice(&root, 10_000).is_ok());

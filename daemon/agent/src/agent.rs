@@ -1,14 +1,14 @@
-//! The daemon's heart: the node as promised, the slices as lived in, and every change to them.
+//! State of the node's daemon: the node's commitments, the slice runtimes, and every change to them.
 //!
-//! One lock, [`Core`], holds what must change together: the promises, the tenancies that serve them and the
-//! state file. It is never held across an await. A tenancy's own books have their own lock, taken after it.
+//! One lock, [`Core`], covers what must change together: commitments, slice runtimes and the state file. It is never
+//! held across an await. Each slice runtime has a lock of its own, taken after it.
 
-mod changing;
-mod cordoning;
-mod draining;
-mod ending;
-mod making;
-mod telling;
+mod cordon;
+mod creation;
+mod deletion;
+mod drain;
+mod notices;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -49,12 +49,12 @@ use crate::tenancy::Tenancy;
 use crate::usage_guard::UsageGuard;
 use crate::worker::Workers;
 
-pub(crate) use draining::{Drain, Progress};
+pub(crate) use drain::{Drain, Progress};
 
-/// The longest note, in characters: some of it may be a tenant's choice.
+/// Largest length of a note in characters, part of which a tenant may have chosen.
 const LONGEST_NOTE: usize = 1000;
 
-/// What does not change while the daemon runs, and the lock around what does.
+/// The daemon's shared state: immutable parts, and locks around the others.
 pub(crate) struct Agent {
     pub(crate) layout: Layout,
     pub(crate) gate: Arc<Gate>,
@@ -63,45 +63,45 @@ pub(crate) struct Agent {
     pub(crate) facts: Option<NodeFacts>,
     pub(crate) gpus: Vec<GpuFacts>,
     over_cap: Mutex<OverCap>,
-    /// Nothing in a daemon that was started without one.
+    /// `None` in a daemon that was started without a configuration.
     pub(crate) configured: Option<Configured>,
     pub(crate) last_charges: Mutex<LastCharges>,
     pub(crate) listings: Listings,
     pub(crate) faults: FaultMonitor,
     pub(crate) gpu_probe: GpuProbe,
     pub(crate) events: Events,
-    /// Nothing where the kernel tells nobody more what is written to files.
+    /// `None` where inotify is not available.
     pub(crate) usage_guard: Option<UsageGuard>,
-    /// Whether usage regions are sealed memory; files where not.
+    /// True if usage regions are sealed memory, false if they are files.
     pub(crate) seals_regions: bool,
     pub(crate) audit: Audit,
-    /// Documents and folders of slices for containers.
+    /// Documents and folders for containers.
     pub(crate) containers: Containers,
     pub(crate) governor: Arc<Governor>,
     pub(crate) counters: Arc<Counters>,
-    /// Where tenants' files are looked after.
+    /// Thread that serves tenants' files.
     pub(crate) worker: Handle,
-    /// Where slices are looked after, each by a thread of its own.
+    /// Threads of the slices.
     pub(crate) workers: Workers,
     core: Mutex<Core>,
-    /// Moves whenever room may have appeared.
+    /// Incremented whenever capacity may have become available.
     pub(crate) room: watch::Sender<u64>,
 }
 
-/// What changes together.
+/// State that changes under one lock.
 pub(crate) struct Core {
     pub(crate) node: Node,
     pub(crate) live: BTreeMap<SliceName, Arc<Tenancy>>,
-    /// Slices whose GPU is not here now; kept for when it is again.
+    /// Slices whose GPU is missing; kept in the state until it returns.
     pub(crate) stranded: Vec<SavedSlice>,
-    /// Slices of an earlier daemon that have yet to be taken over with all their processes: meanwhile they stay in the
-    /// state on disk as they were.
+    /// Slices of an earlier daemon that are not taken over completely yet; meanwhile they stay unchanged in the state
+    /// file.
     pub(crate) coming: Vec<SavedSlice>,
     pub(crate) generation: u64,
     pub(crate) contexts: Contexts,
     pub(crate) waiting: Queue,
     pub(crate) notes: Vec<String>,
-    /// The state on disk is older than what is.
+    /// True if the state file could not be written and is outdated.
     is_unsaved: bool,
     counters: Arc<Counters>,
 }
@@ -165,7 +165,7 @@ impl Agent {
         }
     }
 
-    /// With documents that describe the node so, if with any.
+    /// Sets the node's description for documents for containers; `None` for no documents.
     pub(crate) fn describing(mut self, described: Option<Described>) -> Self {
         self.containers = Containers::new(&self.layout, described);
         self
@@ -175,13 +175,13 @@ impl Agent {
         self.core.lock().expect("nothing panics while it holds the core")
     }
 
-    /// The slices that are served now.
+    /// Runtimes of the slices being served.
     pub(crate) fn tenancies(&self) -> Vec<Arc<Tenancy>> {
         self.core().live.values().cloned().collect()
     }
 
-    /// Tells the operator, now and in every snapshot; once, or a tenant could fill our memory with what it does again
-    /// and again.
+    /// Logs a note and adds it to every snapshot, unless it is there already: repeated actions of a tenant must not
+    /// exhaust memory.
     pub(crate) fn note(&self, note: String) {
         let note = visible_within(&note, LONGEST_NOTE);
         let mut core = self.core();
@@ -191,7 +191,7 @@ impl Agent {
         }
     }
 
-    /// What was noted is so no more.
+    /// Removes a note.
     pub(crate) fn withdraw(&self, note: &str) {
         let note = visible_within(note, LONGEST_NOTE);
         self.core().notes.retain(|known| *known != note);
@@ -201,14 +201,14 @@ impl Agent {
         self.room.send_modify(|turn| *turn += 1);
     }
 
-    /// Keeps the roots on disk, for the next daemon.
+    /// Writes the state file; a failure is logged.
     pub(crate) fn save(&self) {
         if let Err(failure) = self.core().save(&self.layout) {
             tracing::error!(%failure, "the state on disk is old");
         }
     }
 
-    /// Saves again what could not be saved.
+    /// Writes the state file again if the last attempt failed.
     pub(crate) fn save_again(&self) {
         let mut core = self.core();
         if core.is_unsaved && core.save(&self.layout).is_ok() {
@@ -216,12 +216,12 @@ impl Agent {
         }
     }
 
-    /// What is done about a slice that stays over its cap.
+    /// Policy for slices that stay over their caps.
     pub(crate) fn over_cap(&self) -> OverCap {
         *self.over_cap.lock().expect("nothing panics while it holds this")
     }
 
-    /// Reads the configuration again and changes what can be changed.
+    /// Reads the configuration again and applies the keys that need no restart.
     pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<Reloaded, Failure> {
         let configured = self.configured.as_ref().ok_or(Failure::NotConfigured)?;
         let reloaded = configured.reload(|config| self.reconfigure(config));
@@ -246,7 +246,7 @@ impl Agent {
         self.layout.reach == Reach::Node
     }
 
-    /// Whether somebody may do something with a slice, stranded or not.
+    /// Authorizes an operation on a slice, stranded or not.
     fn permit(&self, core: &Core, name: &SliceName, caller: &Caller, verb: Verb) -> Result<(), Failure> {
         self.gate.permit_with(caller, verb, name, core.slice(name)?.owner_uid)
     }
@@ -263,14 +263,14 @@ impl Core {
         stranded.map_or_else(|| self.node.slice(name), |saved| Ok(&saved.slice))
     }
 
-    /// A slice of which nobody said for whom it was made is a job's from now on.
+    /// Assigns a slice without a job to one.
     pub(crate) fn claim(&mut self, name: &SliceName, job: MemberId) {
         self.node.claim(name, job);
         let stranded = self.stranded.iter_mut().filter(|saved| saved.slice.name == *name);
         stranded.for_each(|saved| saved.slice.job = saved.slice.job.or(Some(job)));
     }
 
-    /// All of a slice of an earlier daemon has been taken over.
+    /// Marks a slice of an earlier daemon as completely taken over.
     pub(crate) fn has_come(&mut self, name: &SliceName) {
         self.coming.retain(|saved| saved.slice.name != *name);
     }

@@ -1,7 +1,8 @@
-//! A slice's socket: who knocks is asked of the kernel, who belongs gets a seat, the regions, and credit.
+//! Attach socket of a slice: authenticates processes through the kernel, allocates their slots and hands out regions
+//! and credit.
 
-mod crowd;
-mod line;
+mod connection;
+mod limits;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,28 +26,28 @@ use crate::process::Process;
 use crate::reaper;
 use crate::sys;
 use crate::tenancy::{Joined, Member, Pass, Tenancy};
-use crowd::{Crowd, Place};
-use line::{Line, Writers};
+use connection::{Connection, Writers};
+use limits::{ConnectionCounts, Permit};
 
-/// How a process comes to a slice, by the socket that it connected to, and so what it must be to be let in.
+/// Socket through which a process attaches, which decides the condition for its admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Through the socket that everybody may knock at: it descends from somebody who entered the slice.
+    /// The socket that every user may connect to: the process must descend from a root of the slice.
     Descent,
-    /// Through the socket that is mounted into the slice's container: it is in that container.
+    /// The socket that is mounted into the slice's container: the process must be in that container.
     Container,
 }
 
-/// How long somebody who belongs to the slice may take to say hello.
-const GREETING_PATIENCE: Duration = Duration::from_secs(5);
-/// How long somebody who does not belong here may take to say hello, for the answer to be heard, and how many may.
-const STRANGERS_PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait for the hello of a process that belongs to the slice.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for the hello of a rejected process, so that it receives the reply, and the number of such waits.
+const REJECTED_HELLO_TIMEOUT: Duration = Duration::from_millis(100);
 const MOST_STRANGERS: usize = 64;
-/// How long a request waits for the memory of somebody who has just ended before it is told to ask again. Other threads
-/// of its process wait for its answer.
-const A_LITTLE: Duration = Duration::from_millis(5);
+/// Time for which a request waits for memory of an exiting process before the client is told to retry. Other threads
+/// of the client wait for the reply.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// Listens at one of a slice's sockets until the tenancy closes.
+/// Serves one of a slice's sockets until the slice ends.
 pub(crate) fn listen(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
@@ -56,85 +57,89 @@ pub(crate) fn listen(
     let here = tenancy.worker.work().enter();
     let listener = sys::watch(listener)?;
     drop(here);
-    // Weak, or the task that a tenancy ends would keep it from ending.
+    // Weak: a strong reference in the task would keep the slice alive that is to end it.
     let (agent, weak) = (Arc::clone(agent), Arc::downgrade(tenancy));
     let task = tenancy.worker.work().spawn(async move {
-        let (mut connections, mut strangers, crowd) = (JoinSet::new(), JoinSet::new(), Crowd::default());
+        let (mut connections, mut rejections, counts) =
+            (JoinSet::new(), JoinSet::new(), ConnectionCounts::default());
         loop {
             match listener.async_io(Interest::READABLE, UnixListener::accept).await {
                 Ok((stream, _)) => {
                     let Some(tenancy) = weak.upgrade() else { return };
-                    match look(&tenancy, way, &stream) {
-                        Ok((who, pass)) if connections.len() < crowd::most_connections() => {
-                            let Some(place) = crowd.place(who.id) else { continue };
-                            let guest = Guest { who, pass, _place: place };
-                            connections.spawn(converse(Arc::clone(&agent), tenancy, guest, stream));
+                    match authenticate(&tenancy, way, &stream) {
+                        Ok((who, pass)) if connections.len() < limits::most_connections() => {
+                            let Some(permit) = counts.permit(who.id) else { continue };
+                            let candidate = Candidate { who, pass, _permit: permit };
+                            connections.spawn(converse(Arc::clone(&agent), tenancy, candidate, stream));
                         }
-                        Err(refusal) if strangers.len() < MOST_STRANGERS => {
+                        Err(refusal) if rejections.len() < MOST_STRANGERS => {
                             agent.counters.rejected(&tenancy.name);
-                            agent.events.record(turned_away(&tenancy, peer_pid(&stream), refusal));
-                            strangers.spawn(turn_away(refusal, stream));
-                            // However many knock, those who are in are heard in between.
+                            agent.events.record(rejection(&tenancy, peer_pid(&stream), refusal));
+                            rejections.spawn(reject(refusal, stream));
+                            // Lets attached processes be served between two connections.
                             yield_now().await;
                         }
                         _ => yield_now().await,
                     }
                 }
-                // Out of descriptors, most likely: others must end before anybody can be let in.
+                // Probably out of descriptors: other processes must end before any can be admitted.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
-            while connections.try_join_next().is_some() || strangers.try_join_next().is_some() {}
+            while connections.try_join_next().is_some() || rejections.try_join_next().is_some() {}
         }
     });
     tenancy.add_listener(task.abort_handle());
     Ok(())
 }
 
-/// Somebody who belongs to the slice, and knocks.
-struct Guest {
+/// A connected process that belongs to the slice.
+struct Candidate {
     who: Arc<Process>,
     pass: Pass,
-    _place: Place,
+    _permit: Permit,
 }
 
-/// Who connected, by the kernel's word, and whether they belong to the slice. Nobody is heard before that: whoever does
-/// not belong here costs a look and is gone, however many they are.
-fn look(tenancy: &Tenancy, way: Way, stream: &UnixStream) -> Result<(Arc<Process>, Pass), Refusal> {
+/// Authenticates the peer through the kernel and checks that it belongs to the slice, before reading anything from
+/// it, so that rejected processes stay cheap.
+fn authenticate(tenancy: &Tenancy, way: Way, stream: &UnixStream) -> Result<(Arc<Process>, Pass), Refusal> {
     let who = peer(stream).ok_or(Refusal::NotAMember)?;
     let pass = tenancy.admit(&who, way)?;
     Ok((who, pass))
 }
 
-/// Tells somebody that they are not let in. They have said hello by now, or will in an instant.
-async fn turn_away(refusal: Refusal, stream: UnixStream) {
-    let Ok(line) = Line::to(stream) else { return };
-    if timeout(STRANGERS_PATIENCE, line.hear(Writers::Any, |_| {})).await.is_ok_and(|heard| heard.is_ok()) {
-        let _ = line.say(Reply::Refused(refusal), &[]); // or they are gone
+/// Replies to a rejected process, whose hello has arrived or is about to.
+async fn reject(refusal: Refusal, stream: UnixStream) {
+    let Ok(connection) = Connection::to(stream) else { return };
+    if timeout(REJECTED_HELLO_TIMEOUT, connection.receive(Writers::Any, |_| {}))
+        .await
+        .is_ok_and(|received| received.is_ok())
+    {
+        let _ = connection.send(Reply::Refused(refusal), &[]); // or they are gone
     }
 }
 
-async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, guest: Guest, stream: UnixStream) {
-    let Ok(line) = Line::to(stream) else { return };
-    match timeout(GREETING_PATIENCE, greet(&agent, &tenancy, &guest, &line)).await {
+async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, candidate: Candidate, stream: UnixStream) {
+    let Ok(connection) = Connection::to(stream) else { return };
+    match timeout(HELLO_TIMEOUT, greet(&agent, &tenancy, &candidate, &connection)).await {
         Ok(Ok(Ok(member))) => {
-            let _ = serve(&agent, &tenancy, &line, member).await; // it hung up; its end is the reaper's business
+            let _ = serve(&agent, &tenancy, &connection, member).await; // it hung up; its end is the reaper's business
         }
         Ok(Ok(Err(refusal))) => {
             agent.counters.rejected(&tenancy.name);
-            agent.events.record(turned_away(&tenancy, Some(guest.who.id.pid), refusal));
-            let _ = line.say(Reply::Refused(refusal), &[]);
+            agent.events.record(rejection(&tenancy, Some(candidate.who.id.pid), refusal));
+            let _ = connection.send(Reply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // it went, or said nothing
     }
 }
 
-/// Somebody is not let in.
-fn turned_away(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happening {
+/// Event for a rejected process.
+fn rejection(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happening {
     let why = match refusal {
         Refusal::Abi => {
             "its library speaks a version of shared memory that this daemon does not serve; start it with this release's"
         }
-        Refusal::NotAMember => "the kernel does not place it in this slice",
+        Refusal::NotAMember => "the kernel does not permit it in this slice",
         Refusal::Full => "all places of the slice are taken",
         Refusal::Ending => "the slice is ending",
         Refusal::Malformed => "what it said made no sense",
@@ -148,21 +153,22 @@ fn turned_away(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Hap
     }
 }
 
-/// Somebody wrote to the line of another.
-fn not_its_line(agent: &Agent, tenancy: &Tenancy, its: HostPid, other: HostPid) {
-    let told = format!("a process wrote to the line of process {its}: what it asked there is not answered");
+/// Event for a process that wrote to another one's connection.
+fn foreign_frame(agent: &Agent, tenancy: &Tenancy, its: HostPid, other: HostPid) {
+    let told =
+        format!("a process wrote to the connection of process {its}: what it asked there is not answered");
     agent.events.record(Happening::new(Kind::Refused, told).of(&tenancy.name).by(other));
 }
 
-/// Hears the hello and answers it; the outer error is the connection's, the inner one ours.
+/// Receives the hello and replies; the outer error is the connection's, the inner one the daemon's.
 async fn greet(
     agent: &Arc<Agent>,
     tenancy: &Arc<Tenancy>,
-    Guest { who, pass, .. }: &Guest,
-    line: &Line,
+    Candidate { who, pass, .. }: &Candidate,
+    connection: &Connection,
 ) -> io::Result<Result<Member, Refusal>> {
-    let hello = line
-        .hear(Writers::Unnamed(who.id.pid), |other| not_its_line(agent, tenancy, who.id.pid, other))
+    let hello = connection
+        .receive(Writers::Unnamed(who.id.pid), |other| foreign_frame(agent, tenancy, who.id.pid, other))
         .await?;
     let known = match Request::decode(&hello) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
@@ -191,17 +197,18 @@ async fn greet(
     }
     point("attach: answer");
     let descriptors = tenancy.regions.descriptors().map(|fd| fd.as_raw_fd());
-    line.say(Reply::Welcome { slot, generation: tenancy.generation }, &descriptors)?;
+    connection.send(Reply::Welcome { slot, generation: tenancy.generation }, &descriptors)?;
     point("attach: welcome sent");
     Ok(Ok(Member { seat, id }))
 }
 
-/// Answers requests until the process hangs up. What others write to its line is not heard: they have stolen it, or were
-/// given it.
-async fn serve(agent: &Agent, tenancy: &Tenancy, line: &Line, member: Member) -> io::Result<()> {
+/// Serves requests until the process disconnects. Frames that other processes write to its connection are ignored:
+/// they stole the descriptor, or were given it.
+async fn serve(agent: &Agent, tenancy: &Tenancy, connection: &Connection, member: Member) -> io::Result<()> {
     let its = member.id.pid;
     loop {
-        let request = line.hear(Writers::Only(its), |other| not_its_line(agent, tenancy, its, other)).await?;
+        let request =
+            connection.receive(Writers::Only(its), |other| foreign_frame(agent, tenancy, its, other)).await?;
         let reply = match Request::decode(&request) {
             Ok(Request::Credit { device, want }) => credit(tenancy, member, device, want).await,
             Ok(Request::Export { device, key, units }) => tenancy.export(member, device, key, units),
@@ -210,16 +217,16 @@ async fn serve(agent: &Agent, tenancy: &Tenancy, line: &Line, member: Member) ->
             Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
         point("credit: answer");
-        line.say(reply, &[])?;
+        connection.send(reply, &[])?;
     }
 }
 
-/// Grants what can be granted. Where a sibling has just ended that still holds memory, a refusal waits for that, a little
-/// at a time: how long in all is for who asks to say.
+/// Grants credit if possible. While an exiting process still holds memory, a refusal is delayed by at most
+/// [`RETRY_AFTER`] and the client retries; it decides on the total time.
 async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Units) -> Reply {
-    let deadline = Instant::now() + A_LITTLE;
+    let deadline = Instant::now() + RETRY_AFTER;
     loop {
-        // Both before the books are asked, so that whoever leaves meanwhile is counted.
+        // Both before the request: a process that leaves meanwhile is counted.
         let (left, departing) = (tenancy.left.notified(), tenancy.is_any_exiting());
         let reply = tenancy.credit(member, device, want);
         if reply != Reply::Exhausted || !departing {
@@ -231,7 +238,7 @@ async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Uni
     }
 }
 
-/// Who connected; nobody if it has ended or lives where we cannot see it.
+/// Process that connected; `None` if it has ended or its pid namespace is not visible.
 fn peer(stream: &UnixStream) -> Option<Arc<Process>> {
     Process::peer(stream.as_fd(), peer_pid(stream)?).ok().map(Arc::new)
 }

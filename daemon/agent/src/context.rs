@@ -1,4 +1,4 @@
-//! What a context costs on each GPU: measured once per driver and model, remembered, assumed where it
+//! Cost of a context on each GPU: measured once for each driver version and model, stored, and assumed where it
 //! cannot be measured.
 
 use std::collections::BTreeMap;
@@ -17,35 +17,35 @@ use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::clock::now_unix_ms;
 
-/// How long the daemon's start may wait for measurements; later ones are applied when they come.
+/// Longest time that the start waits for measurements; later ones are applied when they arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What was measured, by model.
+/// File of measured costs, by model.
 const FILE: &str = "contexts.json";
-/// Written by releases that charged every tenant of a model what a process of one was seen to take. Nothing in it can be
+/// File of releases that charged every tenant of a model what one process was seen to take. Its content cannot be
 /// trusted.
 const DISTRUSTED: &str = "contexts-seen.json";
 
-/// What is known.
+/// Known costs of contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contexts {
-    /// By GPU, where measured.
+    /// Measured costs, by GPU.
     pub(crate) costs: BTreeMap<GpuUuid, Measurement>,
-    /// Elsewhere.
+    /// Cost where none is measured.
     pub(crate) assumed: Bytes,
-    /// What could not be measured and why.
+    /// Reasons for failed measurements.
     pub(crate) notes: Vec<String>,
 }
 
-/// What a context costs, and when that was measured.
+/// Cost of a context, with the time of its measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Kept")]
 pub(crate) struct Measurement {
     pub(crate) cost: Bytes,
-    /// Unix time in milliseconds; 0 where an earlier release measured it.
+    /// Unix time in milliseconds; 0 for measurements of an earlier release.
     pub(crate) unix_ms: u64,
 }
 
-/// As it is on disk, where earlier releases kept the cost alone.
+/// Format on disk; earlier releases stored the cost alone.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Kept {
@@ -62,30 +62,31 @@ impl From<Kept> for Measurement {
     }
 }
 
-/// A measurement: the GPUs of one model, and what came out.
+/// Result for one model.
 type Measured = (Model, Result<Bytes, InventoryError>);
 
-/// Measurements that were not there in time.
+/// Measurements that were not ready in time.
 pub struct Outstanding {
     results: mpsc::Receiver<Measured>,
     models: BTreeMap<Model, Vec<GpuFacts>>,
 }
 
-/// Driver version and product name: what the cost depends on.
+/// Driver version and product name, on which the cost depends.
 type Model = String;
 
 impl Contexts {
-    /// Everything assumed.
+    /// Assumes this cost for every GPU.
     pub const fn assumed(assumed: Bytes) -> Self {
         Self { costs: BTreeMap::new(), assumed, notes: Vec::new() }
     }
 
-    /// What a context costs on a GPU, as measured by the daemon itself or assumed: nothing that tenants show enters here.
+    /// Cost of a context on a GPU, measured by the daemon itself or assumed; values that tenants influence do not
+    /// enter.
     pub(crate) fn cost(&self, gpu: GpuUuid) -> Bytes {
         self.costs.get(&gpu).map_or(self.assumed, |measured| measured.cost)
     }
 
-    /// When that was measured, in Unix milliseconds; nothing where it is assumed.
+    /// Time of the measurement in Unix milliseconds; `None` where the cost is assumed.
     pub(crate) fn measured_at(&self, gpu: GpuUuid) -> Option<u64> {
         self.costs.get(&gpu).map(|measured| measured.unix_ms)
     }
@@ -94,7 +95,7 @@ impl Contexts {
         parts.iter().map(|part| (*part, self.cost(part.gpu))).collect()
     }
 
-    /// Looks up what was measured before, measures the rest, and waits a little for it. Blocks.
+    /// Reads stored measurements, measures the rest and waits up to [`PATIENCE`]. Blocks.
     pub fn measure(driver: &Arc<dyn Driver>, state: &Path, assumed: Bytes) -> (Self, Outstanding) {
         let mut contexts = Self::assumed(assumed);
         let version = driver.facts().map(|facts| facts.driver_version).unwrap_or_default();
@@ -110,7 +111,7 @@ impl Contexts {
             }
         }
         models.retain(|model, _| !known.contains_key(model));
-        let mut outstanding = Outstanding { results: begin(driver, &models), models };
+        let mut outstanding = Outstanding { results: start_measuring(driver, &models), models };
         let deadline = Instant::now() + PATIENCE;
         while let Some(measured) = outstanding.next(deadline) {
             contexts.take(measured, state);
@@ -123,7 +124,7 @@ impl Contexts {
         (contexts, outstanding)
     }
 
-    /// Takes note of a measurement and keeps it.
+    /// Takes in a measurement and stores it.
     pub(crate) fn take(&mut self, (model, gpus, measured): Arrived, state: &Path) {
         match measured {
             Ok(cost) => {
@@ -139,11 +140,11 @@ impl Contexts {
     }
 }
 
-/// A measurement with the GPUs that it holds for.
+/// A measurement with the GPUs that it applies to.
 pub(crate) type Arrived = (Model, Vec<GpuFacts>, Result<Bytes, InventoryError>);
 
 impl Outstanding {
-    /// The next measurement, or nothing at the deadline or when none is left.
+    /// Next measurement; `None` at the deadline or when none is left.
     pub(crate) fn next(&mut self, deadline: Instant) -> Option<Arrived> {
         let patience = deadline.saturating_duration_since(Instant::now());
         let (model, measured) = self.results.recv_timeout(patience).ok()?;
@@ -151,14 +152,17 @@ impl Outstanding {
         Some((model, gpus, measured))
     }
 
-    /// Whether anything is still to come.
+    /// Returns true if no measurement is outstanding.
     pub(crate) fn is_empty(&self) -> bool {
         self.models.is_empty()
     }
 }
 
-/// One after the other, so that no measurement sees another's context.
-fn begin(driver: &Arc<dyn Driver>, models: &BTreeMap<Model, Vec<GpuFacts>>) -> mpsc::Receiver<Measured> {
+/// Measures models one after the other, so that no measurement sees another's context.
+fn start_measuring(
+    driver: &Arc<dyn Driver>,
+    models: &BTreeMap<Model, Vec<GpuFacts>>,
+) -> mpsc::Receiver<Measured> {
     let (tell, told) = mpsc::channel();
     let driver = Arc::clone(driver);
     let first = |(model, gpus): (&Model, &Vec<GpuFacts>)| Some((model.clone(), gpus.first()?.clone()));
@@ -173,13 +177,13 @@ fn begin(driver: &Arc<dyn Driver>, models: &BTreeMap<Model, Vec<GpuFacts>>) -> m
     told
 }
 
-/// A file that cannot be read holds nothing: everything in it can be measured again.
+/// Reads stored measurements. An unreadable file counts as empty: everything in it can be measured again.
 fn read(state: &Path, file: &str) -> BTreeMap<Model, Measurement> {
     let text = fs::read(state.join(file)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Removes what an earlier release learned from tenants.
+/// Removes the file of an earlier release.
 fn drop_distrusted(state: &Path) {
     let learned = read(state, DISTRUSTED);
     match fs::remove_file(state.join(DISTRUSTED)) {
@@ -192,7 +196,7 @@ fn drop_distrusted(state: &Path) {
     }
 }
 
-/// Drops what was measured, so that the next start measures it again; returns of which models.
+/// Removes stored measurements so that the next start repeats them; returns their models.
 ///
 /// # Errors
 /// The file system's.
@@ -216,11 +220,11 @@ mod tests {
     use tranche_inventory::scripted::{ScriptedDriver, v100};
 
     #[test]
-    fn what_was_measured_before_is_not_measured_again() {
+    fn stored_measurement_is_not_repeated() {
         let state = tempfile::tempdir().unwrap();
         let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0), v100(1)]));
         let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
-        // As an earlier release kept it.
+        // The format of an earlier release.
         let kept = serde_json::to_vec(&BTreeMap::from([(model.clone(), Bytes::mib(308))])).unwrap();
         fs::write(state.path().join(FILE), kept).unwrap();
         let (contexts, outstanding) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn reserve_learned_by_earlier_release_is_dropped() {
+    fn untrusted_reserves_file_is_removed() {
         let state = tempfile::tempdir().unwrap();
         let driver: Arc<dyn Driver> = Arc::new(ScriptedDriver::new(vec![v100(0)]));
         let model = format!("{} {}", driver.facts().unwrap().driver_version, v100(0).name);
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_assumed_and_said() {
+    fn failed_measurement_is_assumed_and_noted() {
         let state = tempfile::tempdir().unwrap();
         let gpu = v100(0);
         let cause = "no luck".to_string();

@@ -1,6 +1,6 @@
-//! Jobs on this node: the desk that keeps them, with the daemon's slices and processes under its hands.
+//! Jobs on this node: connects the job controller with the daemon's slices and processes.
 
-mod door;
+mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,22 +22,22 @@ use crate::agent::{Agent, Core};
 use crate::failure::Failure;
 use crate::process::{Process, has_ended};
 
-pub(crate) use door::JobsDoor;
+pub(crate) use service::JobsService;
 
-/// What leads a process to its slice.
+/// Variable that leads a process to its slice.
 const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 
-/// The desk of this node.
+/// Job controller of this node.
 pub(crate) type NodeDesk = Desk<Hands>;
 
-/// The node, as far as the desk needs it.
+/// Operations on the node that the job controller needs.
 pub(crate) struct Hands {
     agent: Arc<Agent>,
-    /// GPU time that slices had used when that was looked at, and since when it is so much.
+    /// GPU time that slices had used, with the time since which it has not changed.
     used: Mutex<BTreeMap<SliceName, (Duration, Instant)>>,
 }
 
-/// Takes over what an earlier daemon kept of jobs.
+/// Takes over the jobs of an earlier daemon.
 pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>, OpenError> {
     let hands = Hands { agent: Arc::clone(agent), used: Mutex::default() };
     let launcher =
@@ -46,7 +46,7 @@ pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>
     Ok(Arc::new(desk.keeping(ended)))
 }
 
-/// Lets jobs go on, at once where room has appeared for them. Never returns.
+/// Runs the job controller, at once whenever capacity may have appeared. Never returns.
 pub(crate) async fn run(agent: Arc<Agent>, desk: Arc<NodeDesk>) {
     let mut room = agent.room.subscribe();
     let looking = async {
@@ -57,7 +57,7 @@ pub(crate) async fn run(agent: Arc<Agent>, desk: Arc<NodeDesk>) {
     tokio::join!(Arc::clone(&desk).run(), looking);
 }
 
-/// It is installed with the library that tenants preload.
+/// Path of the job runner, which is installed beside the preloaded library.
 pub(crate) fn job_runner_beside(shim: &Path) -> PathBuf {
     shim.with_file_name("tranche-shepherd")
 }
@@ -68,7 +68,7 @@ fn owner(core: &Core, slice: &JobSlice) -> Option<u32> {
     (found.job == Some(slice.member)).then_some(found.owner_uid)
 }
 
-/// Why a member cannot have its slice.
+/// Reason why a slice's name is not available to a member.
 fn taken(core: &Core, slice: &JobSlice) -> String {
     let name = &slice.name;
     match core.slice(name).ok().filter(|found| found.job != Some(slice.member)) {
@@ -122,7 +122,7 @@ impl Site for Hands {
             return Err(Failure::NoShim(shim.display().to_string()).to_string());
         }
         let mut core = self.agent.core();
-        // Somebody may have deleted it meanwhile, and somebody else made another of that name.
+        // The slice may have been deleted meanwhile, and another created under its name.
         let name = owner(&core, slice).map(|_| &slice.name).ok_or_else(|| taken(&core, slice))?;
         let entered = self.agent.admit(&mut core, name, process).map_err(|failure| failure.to_string())?;
         drop(core);
@@ -139,7 +139,7 @@ impl Site for Hands {
     async fn close(&self, slice: &JobSlice) {
         let name = &slice.name;
         self.used.lock().expect("nothing panics while it holds this").remove(name);
-        // It has no end before everybody in it has one, however long the driver takes over that.
+        // Repeated until all processes have ended, however long the driver takes to release their memory.
         loop {
             let owner = owner(&self.agent.core(), slice);
             let Some(owner) = owner else { return };
@@ -160,7 +160,7 @@ impl Site for Hands {
             {
                 return;
             }
-            // We may be out of descriptors: that is not its end.
+            // Probably out of descriptors, which is not the process's end.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -1,7 +1,8 @@
-//! The daemon's figures, for whoever scrapes them.
+//! Metrics for Prometheus.
 //!
-//! Law: a scrape holds the core only to copy what it holds of slices; drivers, regions and `/proc` are asked after that.
-//! Labels are few: GPUs, slices that are there, projects, kinds of faults; whom a slice is for is said once, in its info.
+//! Invariant: a scrape holds the core's lock only to copy the list of slices; the driver, regions and `/proc` are
+//! read afterwards. Labels are few: GPUs, live slices, projects and kinds of faults; the pod or job of a slice
+//! appears only in its info metric.
 
 mod gpus;
 mod health;
@@ -20,17 +21,17 @@ use crate::counters::RequestOutcome;
 use crate::jobs::NodeDesk;
 use crate::tenancy::Tenancy;
 
-/// A daemon whose rounds of compute are so late hangs.
+/// Lateness of the scheduling loop from which the daemon counts as hanging.
 const LATE: Duration = Duration::from_secs(20);
-/// A daemon whose driver has not answered for so long can make no slice that works.
+/// Age of the driver's last answer from which no working slice can be created.
 const WAITS: Duration = Duration::from_secs(15);
-/// A daemon that looked at its GPUs so long ago hangs, or its driver does.
+/// Age of the last sample from which the daemon or its driver counts as hanging.
 const BLIND: Duration = Duration::from_secs(120);
 
-/// The daemon, as it is asked about itself.
+/// Source of the daemon's metrics and health.
 pub(crate) struct Published {
     pub(crate) agent: Arc<Agent>,
-    /// Nothing where what is kept of jobs cannot be read.
+    /// `None` where the stored jobs cannot be read.
     pub(crate) desk: Option<Arc<NodeDesk>>,
 }
 
@@ -65,7 +66,7 @@ impl Figures for Published {
         Ok(())
     }
 
-    /// A driver that hangs would hang for the next daemon as well.
+    /// Not a failure of liveness: a restarted daemon would hang in the same driver.
     fn remark(&self) -> Option<String> {
         let blind = self.agent.counters.last_sample();
         (blind > WAITS).then(|| silence(blind))
@@ -87,13 +88,13 @@ fn silence(blind: Duration) -> String {
     )
 }
 
-/// What the core holds, as of one instant.
+/// Copy of the core's state at one instant.
 struct Copied {
     slices: Vec<(Slice, Arc<Tenancy>)>,
     gpus: Vec<gpus::Promised>,
     stranded: usize,
     waiting: usize,
-    /// When the request that waits longest began to.
+    /// Start of the longest wait.
     waiting_since: Option<Instant>,
     notes: usize,
 }
@@ -158,7 +159,7 @@ fn label(name: &'static str, value: impl ToString) -> Labels {
     vec![(name, value.to_string())]
 }
 
-/// With one label more.
+/// Adds a label.
 fn and(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
     labels.push((name, value.to_string()));
     labels

@@ -1,8 +1,8 @@
-//! The operators' own way to the daemon: a socket that only its own user can open, answered on threads that no other
-//! user's connections and calls run on.
+//! Server for operators: a socket that only the daemon's own user can open, served by threads that no other user's
+//! connections and calls run on.
 //!
-//! Law: whatever other users do at the daemon's sockets, an operator's call waits for the kernel's scheduler and for the
-//! node's state, and for nothing else.
+//! Invariant: whatever other users do at the daemon's sockets, an operator's call waits only for the kernel's
+//! scheduler and for the lock of the node's state.
 
 use std::io;
 use std::os::unix::net::UnixListener as BlockingListener;
@@ -14,22 +14,22 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::agent::Agent;
-use crate::guest;
-use crate::jobs::JobsDoor;
+use crate::jobs::JobsService;
+use crate::peer;
 use crate::serve::{GRACE, routes, server};
 
-/// One that waits for the node's state, and one beside it.
+/// One thread may wait for the node's state while the other serves.
 const THREADS: usize = 2;
 
-/// The server's thread; the server ends with the sender of `stopping`, and the thread is waited for when this is dropped.
+/// Thread of the server. The server stops with the sender of `stopping`; dropping this waits for the thread.
 #[derive(Debug)]
 pub(crate) struct Operators(Option<JoinHandle<()>>);
 
 impl Operators {
-    /// Answers at `listener` until `stopping` says to stop.
+    /// Serves at `listener` until `stopping` changes.
     pub(crate) fn start(
         agent: &Arc<Agent>,
-        jobs: JobsDoor,
+        jobs: JobsService,
         listener: BlockingListener,
         stopping: watch::Receiver<bool>,
     ) -> io::Result<Self> {
@@ -59,11 +59,11 @@ impl Drop for Operators {
 
 async fn answer(
     agent: Arc<Agent>,
-    jobs: JobsDoor,
+    jobs: JobsService,
     listener: BlockingListener,
     stopping: watch::Receiver<bool>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let calls = guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(listener)?);
+    let calls = peer::incoming(Arc::clone(&agent.gate), UnixListener::from_std(listener)?);
     let (mut ending, mut deadline) = (stopping.clone(), stopping);
     let stopped = async move { drop(ending.wait_for(|stop| *stop).await) };
     let server = server().add_routes(routes(&agent, jobs)).serve_with_incoming_shutdown(calls, stopped);

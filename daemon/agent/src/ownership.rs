@@ -1,9 +1,10 @@
-//! Whose the daemon's files are: root's main process becomes a system user, which owns what is in the daemon's directories.
+//! Ownership of the daemon's files: root's main process becomes a system user, which owns the content of the daemon's
+//! directories.
 //!
-//! The directories themselves stay root's and sticky, and the user may make entries there. So what root keeps in them (locks,
-//! the sockets that systemd listens at, the libraries and folders that containers mount) cannot be replaced by a main process
-//! that was taken over. What an earlier release left is handed over once; a file of root's says that it was. What is followed
-//! as root is taken back at every start.
+//! The directories themselves stay root's and sticky, and the user may create entries in them. A compromised main
+//! process thus cannot replace what root keeps there: locks, sockets of systemd, libraries and folders that
+//! containers mount. Files of an earlier release are handed over once, and a file of root's records that. Paths that
+//! root follows are taken back at every start.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -17,18 +18,18 @@ use tranche_privileged::{ATTACH, Account, MOUNTS};
 use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::sockets::{Layout, Reach};
 
-/// The user where none is configured.
+/// The system user if none is configured.
 pub(crate) const USUAL: &str = "tranched";
-/// Says that what an earlier release left was handed over, and to which user.
+/// File that records the user to whom files of an earlier release were handed over.
 const MARKER: &str = "handed-over";
 /// Entries of the directories that stay root's.
 const ROOTS: [&str; 9] =
     ["lock", "tranche.lock", MARKER, "tranched.sock", "jobs.sock", "attest.sock", "slice", "lib", MOUNTS];
 
-/// The user that the main process is to become; nothing where it stays who it is.
+/// The user that the main process becomes; `None` where it keeps its user.
 ///
 /// # Errors
-/// The configuration names one that does not exist.
+/// The configured user does not exist.
 pub(crate) fn account(
     wanted: Option<&str>,
     layout: &Layout,
@@ -49,13 +50,13 @@ pub(crate) fn account(
             "there is no user {name}, which `user` names: make it with `useradd --system {name}`"
         )),
         None => {
-            // Shown with all other notes, and in the log with them.
+            // The missing user is reported as a note, which is also logged.
             Ok(None)
         }
     }
 }
 
-/// What is noted where the usual user does not exist.
+/// Note for a node without the usual user.
 pub(crate) fn fallback() -> String {
     format!(
         "there is no user {USUAL}: what others send is read as uid 0, without capabilities, but it owns root's files; make \
@@ -63,7 +64,7 @@ pub(crate) fn fallback() -> String {
     )
 }
 
-/// Groups that may open GPUs where not everybody may.
+/// Groups that may open GPUs where other users may not.
 fn device_groups(devices: &Path) -> Result<Vec<u32>, String> {
     let mut groups = Vec::new();
     for entry in fs::read_dir(devices).into_iter().flatten().flatten() {
@@ -86,10 +87,10 @@ fn device_groups(devices: &Path) -> Result<Vec<u32>, String> {
     Ok(groups)
 }
 
-/// Hands the directories over to the user. The caller is root and holds their locks.
+/// Hands a directory's content over to the user. The caller is root and holds the directory's lock.
 ///
 /// # Errors
-/// A directory is not root's, or the file system's.
+/// The directory is not root's; otherwise the file system's.
 pub(crate) fn hand_over(directory: &Path, mode: u32, account: &Account) -> io::Result<()> {
     let marker = directory.join(MARKER);
     if !is_handed_over(&marker, account)? {
@@ -105,8 +106,8 @@ pub(crate) fn hand_over(directory: &Path, mode: u32, account: &Account) -> io::R
     share(directory, mode, account)
 }
 
-/// The marker is of group root: if the directory has been handed back since, as systemd does for an earlier release, it is
-/// not.
+/// Checks the marker. Its group must be root: if the directory was handed back since, as systemd does for an earlier
+/// release, the group differs.
 fn is_handed_over(marker: &Path, account: &Account) -> io::Result<bool> {
     match fs::symlink_metadata(marker) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -125,7 +126,7 @@ fn is_handed_over(marker: &Path, account: &Account) -> io::Result<bool> {
     }
 }
 
-/// Lets the user make entries in a directory of root's, and change none of others.
+/// Lets the user create entries in a directory of root's, without changing those of others.
 fn share(directory: &Path, mode: u32, account: &Account) -> io::Result<()> {
     let is = fs::symlink_metadata(directory)?;
     if !is.is_dir() || is.uid() != 0 {
@@ -140,8 +141,8 @@ fn share(directory: &Path, mode: u32, account: &Account) -> io::Result<()> {
     Ok(())
 }
 
-/// Until now only root could make entries there. All the same, nothing is handed over that has another name elsewhere. A
-/// directory comes after what is in it: one that is the user's has been handed over with all that.
+/// Hands over one entry. Only root could create entries so far, yet files with several links are skipped. A directory
+/// follows its content, so one that is the user's is complete.
 fn hand_over_entry(path: &Path, account: &Account) -> io::Result<()> {
     let is = fs::symlink_metadata(path)?;
     if is.is_dir() && is.uid() == 0 {
@@ -159,8 +160,8 @@ fn is_alone(file: &Metadata) -> bool {
     file.is_dir() || file.nlink() == 1
 }
 
-/// Takes the directory that container runtimes read back from the user, who could write there in an earlier release: what is
-/// that user's is removed, as its documents were. Slices get theirs anew.
+/// Takes the directory that container runtimes read back from the user of an earlier release, who could write there.
+/// The user's files are removed, as its documents were; slices get new ones.
 ///
 /// # Errors
 /// The file system's.
@@ -180,8 +181,8 @@ pub(crate) fn take_back_documents(directory: &Path, account: &Account) -> io::Re
     Ok(())
 }
 
-/// Makes the folder of the folders that containers mount, or takes it back with these from the user of an earlier release.
-/// They stay where they are: running containers have them mounted, and find the next socket there.
+/// Creates the directory of the folders that containers mount, or takes it back from the user of an earlier release.
+/// The folders keep their inodes, since running containers have them mounted and find the next socket there.
 ///
 /// # Errors
 /// The file system's.
@@ -200,8 +201,8 @@ pub(crate) fn take_back_mounts(mounts: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory of this process's user, or lets that user own the one that is there. Anything else of that name is removed.
-/// From then on no process of another user changes what is in it.
+/// Creates a directory owned by this process's user, or takes over the one that exists. Anything else of that name is
+/// removed. Afterwards no process of another user can change its content.
 ///
 /// # Errors
 /// The file system's.
@@ -221,7 +222,8 @@ pub(crate) fn take_back(directory: &Path, mode: u32) -> io::Result<()> {
     directory.set_permissions(Permissions::from_mode(mode))
 }
 
-/// Without CAP_DAC_OVERRIDE root removes nothing from directories of others: these are taken back first.
+/// Removes a directory tree. Root without CAP_DAC_OVERRIDE cannot remove entries of other users' directories, so
+/// these are taken over first.
 fn remove(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.is_dir() {
         return fs::remove_file(path);
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_an_earlier_release_are_handed_over_once() {
+    fn earlier_files_are_handed_over_once() {
         if !is_root() {
             return;
         }
@@ -292,7 +294,7 @@ mod tests {
         let state = directory.path().join("state.json");
         fs::write(&state, "x").unwrap();
         hand_over(directory.path(), 0o1770, &account()).unwrap();
-        // As systemd does it for a unit of root's, and then for one of the group.
+        // Handed back as systemd does for a unit of root's, then for one with the group.
         for group in [0, 2] {
             for path in [state.clone(), directory.path().join(MARKER), directory.path().to_owned()] {
                 chown(path, Some(0), Some(group)).unwrap();
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_containers_mount_are_taken_back_in_place() {
+    fn mounted_folders_are_taken_back_in_place() {
         if !is_root() {
             return;
         }
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_documents_is_taken_back_without_what_the_user_wrote() {
+    fn documents_directory_is_taken_back_without_user_files() {
         if !is_root() {
             return;
         }
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn group_of_gpu_devices_is_kept_where_others_may_not_open_them() {
+    fn device_group_is_kept_for_restricted_gpus() {
         let devices = tempfile::tempdir().unwrap();
         let make = |name: &str, mode| {
             let path = devices.path().join(name);

@@ -1,6 +1,6 @@
-//! The boundary inside the daemon: a main process without capabilities, and the privileged helper beside it.
+//! Privilege boundary of the daemon: a main process without capabilities, and the privileged helper beside it.
 //!
-//! A daemon that serves one user has no helper, and does by itself what that user may.
+//! A daemon that serves one user has no helper; it makes the same calls with that user's rights.
 
 use std::fs::File;
 use std::io;
@@ -24,21 +24,21 @@ use tranche_privileged::{Account, Bounds, Containers, DropError, Helper, HelperE
 use crate::containers::Described;
 use crate::sockets::Layout;
 
-/// Of this process: what may be done belongs to a process as a whole.
+/// State of this process: capabilities belong to a process as a whole.
 static SEPARATED: OnceLock<Separated> = OnceLock::new();
 
 #[derive(Debug)]
 struct Separated {
     helper: Helper,
-    /// `/proc` is mounted so that processes of others are not seen.
+    /// True if `/proc` is mounted such that other users' processes are hidden.
     hides_processes: bool,
-    /// Only processes of slices may open GPUs.
+    /// True if only processes of slices may open GPUs.
     keeps_gpus: bool,
-    /// The end of the helper is not the end of the daemon any more.
+    /// Set once the end of the helper no longer ends the daemon.
     ends: AtomicBool,
 }
 
-/// Why the daemon could not be separated from its privileges.
+/// Failure to drop the daemon's privileges.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub(crate) enum SeparationError {
@@ -58,29 +58,30 @@ pub(crate) enum SeparationError {
     Drop(#[from] DropError),
 }
 
-/// Makes sure that this process may open GPUs, which a rule of the daemon before may keep it from: it takes the rule over, or
-/// takes it back where GPUs are no longer kept to slices. For root, before the driver is opened.
+/// Ensures that this process may open GPUs, which the rule of an earlier daemon may forbid: takes the rule over, or
+/// removes it where GPUs are no longer restricted to slices. Runs as root, before the driver is opened.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// The kernel's.
 pub(crate) fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), SeparationError> {
     let admitted = match keeps_gpus {
         true => tranche_privileged::join_standing_rule(runtime),
         false => tranche_privileged::open_gpus(runtime),
     };
     match admitted {
-        // The kernel shows no rules to a process that may make none: where one is wanted, the helper will say what it takes.
+        // Without the right to make rules, the kernel shows none; if one is wanted, the helper reports the missing
+        // capability.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         admitted => admitted.map_err(SeparationError::StandingRule),
     }
 }
 
-/// Starts the privileged helper with what root's start found out about the node, and drops every capability of this thread, and
-/// so of all that it starts later: to be called before any other thread is started, and after everything that needs root. The
-/// caller holds the runtime directory's lock.
+/// Starts the privileged helper with what root found out about the node, and drops all capabilities of this thread
+/// and so of every thread that it starts. Must be called before other threads exist and after everything that needs
+/// root. The caller holds the lock of the runtime directory.
 ///
 /// # Errors
-/// If there can be no helper, or the kernel refuses.
+/// The helper cannot be started, or the kernel refuses.
 pub(crate) fn separate(
     layout: &Layout,
     job_runner: PathBuf,
@@ -116,7 +117,7 @@ pub(crate) fn separate(
     watching.map(drop).map_err(SeparationError::Helper)
 }
 
-/// Without its helper the daemon could neither make slices nor end them: it ends, and is started again.
+/// Ends the daemon when its helper ends, as it could neither create nor delete slices. The supervisor restarts it.
 fn watch(mut child: Child) {
     let status = child.wait();
     if SEPARATED.get().is_some_and(|separated| separated.ends.load(Ordering::Acquire)) {
@@ -127,7 +128,7 @@ fn watch(mut child: Child) {
     std::process::exit(1);
 }
 
-/// Lets the helper end with the daemon.
+/// Lets the helper end together with the daemon.
 pub(crate) fn end() {
     if let Some(separated) = SEPARATED.get() {
         separated.ends.store(true, Ordering::Release);
@@ -139,7 +140,7 @@ fn helper() -> Option<&'static Helper> {
     SEPARATED.get().map(|separated| &separated.helper)
 }
 
-/// A descriptor that names a region through a mount that is read-only.
+/// Opens a region through a read-only mount.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
@@ -150,7 +151,7 @@ pub(crate) fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Listens in the folder that containers of a slice mount, by the slice's directory.
+/// Listens in the folder that containers of a slice mount; `slice` is the slice's directory.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
@@ -161,7 +162,7 @@ pub(crate) fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<Unix
     }
 }
 
-/// Writes a slice's document for containers, by the slice's directory and a mask of GPUs.
+/// Writes a slice's document for containers; `slice` is the slice's directory, and GPUs are given as a mask.
 ///
 /// # Errors
 /// The file system's, or the helper's.
@@ -177,7 +178,7 @@ pub(crate) fn write_document(
     }
 }
 
-/// Removes a slice's document for containers, by the slice's directory.
+/// Removes a slice's document for containers; `slice` is the slice's directory.
 ///
 /// # Errors
 /// The file system's, or the helper's.
@@ -188,7 +189,7 @@ pub(crate) fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()
     }
 }
 
-/// Removes documents and folders of slices that are no more.
+/// Removes documents and folders of slices that no longer exist.
 ///
 /// # Errors
 /// The file system's, or the helper's.
@@ -199,7 +200,7 @@ pub(crate) fn sweep(own: &Containers) -> io::Result<()> {
     }
 }
 
-/// Sends a signal to the process that a pidfd names: by the daemon's own right where it has one.
+/// Signals the process of a pidfd, with the daemon's own rights where they suffice.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
@@ -212,10 +213,10 @@ pub(crate) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> 
     }
 }
 
-/// Whether processes of any user can be asked for what they map.
+/// Succeeds if the mappings of any user's process can be read.
 ///
 /// # Errors
-/// If a capability is missing, or the kernel does not show which there are.
+/// A missing capability, or `/proc` does not show the capabilities.
 pub(crate) fn sees_mappings() -> io::Result<()> {
     let status = match helper() {
         Some(helper) => helper_status(helper),
@@ -229,10 +230,10 @@ pub(crate) fn sees_mappings() -> io::Result<()> {
     }
 }
 
-/// The daemon's memory of that inode number, open for reading and writing, from the process that a pidfd names.
+/// Opens, for reading and writing, the daemon's memory with that inode number through a process that maps it.
 ///
 /// # Errors
-/// `NotFound` if that process does not map it; the kernel's, or the helper's.
+/// `NotFound` if the process does not map it; otherwise the kernel's, or the helper's.
 pub(crate) fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<File> {
     let named = match helper() {
         Some(helper) => helper.memory(process, inode)?,
@@ -241,7 +242,7 @@ pub(crate) fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<F
     File::options().read(true).write(true).open(format!("/proc/self/fd/{}", named.as_raw_fd()))
 }
 
-/// A file of `/proc/PID` to read.
+/// Opens a file of `/proc/PID` for reading.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
@@ -253,12 +254,12 @@ pub(crate) fn process_file(pid: u32, file: ProcessFile) -> io::Result<File> {
     }
 }
 
-/// The helper of a daemon that keeps GPUs to slices.
+/// The helper, if the daemon restricts GPUs to slices.
 fn keeper_of_gpus() -> Option<&'static Helper> {
     SEPARATED.get().filter(|separated| separated.keeps_gpus).map(|separated| &separated.helper)
 }
 
-/// From here on only processes of slices may open GPUs, where that is configured.
+/// Restricts opening GPUs to processes of slices from now on, where configured.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
@@ -269,7 +270,7 @@ pub(crate) fn keep_gpus() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a process of a slice open GPUs, where not every process may.
+/// Permits a process of a slice to open GPUs, where that is restricted.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
@@ -277,17 +278,17 @@ pub(crate) fn admit(process: BorrowedFd<'_>, generation: u64) -> io::Result<()> 
     Ok(keeper_of_gpus().map_or(Ok(()), |helper| helper.admit(process, generation))?)
 }
 
-/// Lets no process of a slice open GPUs any more, where not every process may.
+/// Revokes the permission of a slice's processes to open GPUs, where that is restricted.
 pub(crate) fn dismiss_slice(generation: u64) {
     if let Some(Err(error)) = keeper_of_gpus().map(|helper| helper.dismiss_slice(generation)) {
         tracing::error!(%error, generation, "what is left of a slice that has ended may still open GPUs");
     }
 }
 
-/// What the threads of this process and its helper hold, by the kernel's word: what one of them holds, the process can do.
+/// Capabilities of this process and its helper, from `/proc`. A capability of one thread counts for its process.
 ///
 /// # Errors
-/// If `/proc` cannot be read.
+/// `/proc` cannot be read.
 pub(crate) fn held() -> ProcResult<DaemonView> {
     let own = statuses(&Process::myself()?)?;
     let helper = match helper() {
@@ -301,13 +302,13 @@ pub(crate) fn held() -> ProcResult<DaemonView> {
 fn statuses(process: &Process) -> ProcResult<Vec<Status>> {
     let mut statuses = Vec::new();
     for task in process.tasks()? {
-        // One that ends meanwhile holds nothing.
+        // A thread that ends meanwhile holds nothing.
         statuses.extend(task?.status().ok());
     }
     Ok(statuses)
 }
 
-/// The helper has one thread.
+/// Status of the helper, which has one thread.
 fn helper_status(helper: &Helper) -> ProcResult<Status> {
     procfs::FromRead::from_read(process_file(helper.pid(), ProcessFile::Status)?)
 }
@@ -323,7 +324,7 @@ fn privileges_of(statuses: &[Status]) -> PrivilegesView {
     }
 }
 
-/// Those whose bits are set, in the kernel's order.
+/// Capabilities whose bits are set, in ascending order of bits.
 fn named(mask: u64) -> Vec<Capability> {
     let mut powers: Vec<_> = caps::all().into_iter().filter(|power| mask & power.bitmask() != 0).collect();
     powers.sort_by_key(Capability::index);
@@ -342,7 +343,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_unit_bounds_the_daemon_to_what_it_keeps() {
+    fn unit_bounds_the_capabilities_that_are_kept() {
         let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/tranched.service");
         let unit = std::fs::read_to_string(unit).unwrap();
         let lines = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_gives_the_daemon_what_it_keeps_and_needs_at_start() {
+    fn chart_grants_kept_and_start_capabilities() {
         let read = |file| {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deviceplugin").join(file);
             std::fs::read_to_string(path).unwrap()
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_named_with_what_it_is_for() {
+    fn held_capabilities_are_listed_with_their_purpose() {
         let bits = Capability::CAP_KILL.bitmask() | Capability::CAP_CHOWN.bitmask();
         let held: Vec<_> = named(bits).into_iter().map(explained).collect();
         assert_eq!((held[0].name.as_str(), &held[0].reason), ("CAP_CHOWN", &None), "it has no use for it");

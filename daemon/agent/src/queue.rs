@@ -1,7 +1,7 @@
-//! Requests that wait for room, oldest first.
+//! Admission queue: requests that wait for capacity, oldest first.
 //!
-//! Whoever has waited longest is served first among those that fit; one that does not fit yet does not keep
-//! a smaller one behind it from running, nor does it reserve anything.
+//! The oldest request that fits is served first; one that does not fit yet neither delays a smaller one behind it nor
+//! reserves anything.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use tranche_domain::node::Node;
 use tranche_domain::request::SliceRequest;
 use tranche_domain::view::WaitingView;
 
-/// Those who wait.
+/// The waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     next: u64,
     waiting: Vec<Waiting>,
 }
 
-/// A place in the queue.
+/// Identity of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
@@ -25,13 +25,13 @@ pub(crate) struct Ticket(u64);
 struct Waiting {
     ticket: Ticket,
     request: SliceRequest,
-    /// For people, who may set their clocks.
+    /// Wall-clock time for display; it may jump.
     since_unix_ms: u64,
     since: Instant,
     caller: Waiter,
 }
 
-/// Who waits.
+/// Client of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) uid: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Waiter {
 }
 
 impl Queue {
-    /// Queues a request at the end.
+    /// Appends a request.
     pub(crate) fn join(&mut self, request: SliceRequest, caller: Waiter, now_unix_ms: u64) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
@@ -53,33 +53,33 @@ impl Queue {
         ticket
     }
 
-    /// Takes a request out, served or not.
+    /// Removes a request, served or not.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         self.waiting.retain(|waiting| waiting.ticket != ticket);
     }
 
-    /// How many requests of a user wait.
+    /// Number of a user's waiting requests.
     pub(crate) fn count_of(&self, uid: u32) -> usize {
         self.waiting.iter().filter(|waiting| waiting.caller.uid == uid).count()
     }
 
-    /// Whether it is this one's turn: nobody older fits now.
+    /// Returns true if no older request fits now.
     pub(crate) fn is_first_to_fit(&self, ticket: Ticket, node: &Node) -> bool {
         let mut older = self.waiting.iter().take_while(|waiting| waiting.ticket != ticket);
         !older.any(|waiting| node.check(&waiting.request).is_ok())
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Since when the one has waited that waits longest.
+    /// Start of the longest wait.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.waiting.first().map(|waiting| waiting.since)
     }
 
-    /// What there is to see.
+    /// Waiting requests, for display.
     pub(crate) fn view(&self, node: &Node) -> Vec<WaitingView> {
         let reason = |request: &SliceRequest| match node.check(request) {
             Ok(()) => "about to be placed".into(),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_fits_is_first_and_a_large_one_blocks_nobody() {
+    fn oldest_fitting_request_is_first() {
         let uuid = GpuUuid::from_bytes([1; 16]);
         let gpu = Gpu { index: 0, uuid, island: 0, capacity: Bytes::mib(1000), obstacle: None };
         let mut node = Node::new(vec![gpu]);

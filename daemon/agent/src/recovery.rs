@@ -1,7 +1,7 @@
-//! After a restart: the slices, regions and processes that an earlier daemon left are taken over as they are.
+//! Recovery after a restart: takes over slices, regions and processes of an earlier daemon.
 //!
-//! The state file says what was promised, the regions say who was there. A process counts as the one that
-//! was seated only if its pid still has the start time that it had then.
+//! The state file holds the terms of slices, the regions their attached processes. A process is the one that attached
+//! only if its pid still has the recorded start time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,7 +29,7 @@ use crate::state_store::{self, Found};
 use crate::tenancy::Tenancy;
 use crate::version::OtherAbi;
 
-/// Takes over everything that is there. What cannot be taken over is noted, and never stops the daemon.
+/// Takes over all slices. Those that cannot be taken over are noted, and do not stop the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     let state = match state_store::load(&agent.layout.state)? {
         Found::Whole(state) => state,
@@ -49,18 +49,18 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     for name in leftovers(agent)? {
         adopt_leftover(agent, &name);
     }
-    tell(agent);
+    write_documents(agent);
     point("recovery: done");
     agent.save();
     Ok(())
 }
 
-/// Tells containers of every slice anew, as what they need of the node may have changed, and of nothing else.
-fn tell(agent: &Agent) {
+/// Rewrites every slice's document for containers, because facts of the node may have changed, and removes others.
+fn write_documents(agent: &Agent) {
     let mut core = agent.core();
     let slices: Vec<Slice> = core.node.slices().values().filter(|slice| !slice.ephemeral).cloned().collect();
     for slice in &slices {
-        agent.tell(&mut core, slice);
+        agent.write_document(&mut core, slice);
     }
     drop(core);
     let served: BTreeSet<&SliceName> = slices.iter().map(|slice| &slice.name).collect();
@@ -78,11 +78,11 @@ fn unreadable(agent: &Agent, note: String, state: State) -> State {
 
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     let name = saved.slice.name.clone();
-    match come(agent, &saved) {
+    match serve_saved(agent, &saved) {
         Ok(tenancy) => {
-            // Everybody is seated before the door opens: who knocks meanwhile has a seat already, and would be
-            // given another and an empty account.
-            repopulate(agent, &tenancy, &saved.roots);
+            // All processes are taken over before the sockets open: one that connects meanwhile would be given
+            // another slot with an empty account.
+            take_over_processes(agent, &tenancy, &saved.roots);
             agent.core().has_come(&name);
             point("recovery: seated");
             if let Err(failure) = agent.listen(&tenancy, saved.slice.ephemeral) {
@@ -99,8 +99,8 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     }
 }
 
-/// One that cannot be served is kept as it was.
-fn come(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
+/// Serves a saved slice; one that cannot be served is kept in the state unchanged.
+fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
     let mut core = agent.core();
     let opened = open_again(agent, &mut core, saved);
     if opened.is_err() {
@@ -130,15 +130,15 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
         }
     };
     let opened = again().and_then(|regions| agent.open(core, slice, regions));
-    // What programs of another version hold stays promised to their slice.
+    // Memory that processes of another ABI version hold stays committed to their slice.
     if !matches!(opened, Ok(_) | Err(Failure::OtherVersion { .. })) {
         let _ = core.node.delete(&slice.name);
     }
     opened
 }
 
-/// Finds the slice's roots and processes again.
-fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
+/// Takes over the slice's roots and attached processes.
+fn take_over_processes(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
     let roots: Vec<_> = roots.filter(|root| tenancy.enter(root).is_ok()).collect();
     let listed = Listed::on(agent, &tenancy.gpus);
@@ -155,7 +155,7 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     let processes = seated.len();
     let handles = roots.iter().chain(seated.iter().filter_map(|(_, _, handle)| handle.as_ref()));
     for process in handles {
-        admit_again(tenancy, process);
+        readmit_to_gpus(tenancy, process);
     }
     let living: Vec<_> =
         seated.iter().filter(|(.., handle)| handle.is_some()).map(|(_, id, _)| id.pid.to_string()).collect();
@@ -167,7 +167,7 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
             living.join(", ")
         ));
     }
-    // Watched only when all are there: the first to end must not seem to be the last.
+    // Watched only when all have been added: the end of the first must not look like the end of the last.
     for root in roots {
         reaper::watch_root(agent, tenancy, root);
     }
@@ -180,18 +180,18 @@ fn repopulate(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
     agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&tenancy.name));
 }
 
-/// A process that cannot be admitted keeps the descriptors that it has.
-fn admit_again(tenancy: &Tenancy, process: &Process) {
+/// Permits a process to open GPUs again; on failure it keeps the descriptors that it has.
+fn readmit_to_gpus(tenancy: &Tenancy, process: &Process) {
     if let Err(error) = process.admit_to_gpus(tenancy.generation) {
         tracing::warn!(slice = %tenancy.name, pid = %process.id.pid, %error, "it cannot open GPUs any more");
     }
 }
 
-/// What the driver says that processes hold, and what contexts were measured to cost.
+/// The driver's list of processes on each GPU, and the measured cost of a context there.
 struct Listed(BTreeMap<GpuUuid, (BTreeMap<HostPid, Option<Bytes>>, Bytes)>);
 
 impl Listed {
-    /// GPUs that do not answer are left out.
+    /// Queries these GPUs; one that does not answer is left out.
     fn on(agent: &Agent, gpus: &[GpuUuid]) -> Self {
         let of_gpu = |gpu: &GpuUuid| {
             let processes = agent.driver.processes(*gpu).ok()?;
@@ -201,13 +201,13 @@ impl Listed {
         Self(gpus.iter().filter_map(of_gpu).collect())
     }
 
-    /// What the driver says that a process holds of a GPU; nothing where it does not tell.
+    /// Memory of a GPU that the driver lists for a process; zero where it does not tell.
     fn holds(&self, gpu: GpuUuid, pid: HostPid) -> Bytes {
         let held = self.0.get(&gpu).and_then(|(held, _)| held.get(&pid).copied().flatten());
         held.unwrap_or_default()
     }
 
-    /// The most that a process can be using of a GPU; nothing if the driver does not tell.
+    /// Upper bound of a process's use of a GPU; `None` if the driver does not tell.
     fn most(&self, tenancy: &Tenancy, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
         let (held, measured) = self.0.get(&gpu)?;
         let holds = held.get(&pid).copied().unwrap_or(Some(Bytes::ZERO))?;
@@ -216,7 +216,7 @@ impl Listed {
     }
 }
 
-/// Directories of slices that the state does not know, as when it had to be set aside.
+/// Slice directories that the state lacks, as after an unreadable state file.
 fn leftovers(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
     let core = agent.core();
     let known: BTreeSet<&SliceName> =
@@ -224,14 +224,14 @@ fn leftovers(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
     Ok(directories(agent)?.into_iter().filter(|name| !known.contains(name)).collect())
 }
 
-/// Directories of slices.
+/// Slice directories by name.
 fn directories(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
     let entries = fs::read_dir(agent.layout.slices())?.collect::<io::Result<Vec<_>>>()?;
     Ok(entries.iter().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect())
 }
 
-/// While processes live in it, a slice without a promise is still a slice: their memory is in use, so it is
-/// promised to them again, until the last of them ends. Without any, its directory is rubbish.
+/// Adopts a slice that the state lacks while processes live in it: their memory is in use, so it is committed again
+/// until the last of them ends. Without processes, removes its directory.
 fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let directory = agent.layout.slice(name);
     if let Some(others) = OtherAbi::in_directory(&directory) {
@@ -263,7 +263,7 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     take_over(agent, SavedSlice { slice, generation, roots: members });
 }
 
-/// The slice that its control region describes.
+/// Reconstructs a slice's terms from its control region.
 fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) -> Option<Slice> {
     let control = regions.control().reader();
     let part = |index| {

@@ -29,14 +29,14 @@ use crate::configuration::Configured;
 use crate::containers::Described;
 use crate::context::{Contexts, Outstanding};
 use crate::faults::FaultMonitor;
-use crate::jobs::{self, JobsDoor};
+use crate::jobs::{self, JobsService};
 use crate::metrics::Published;
 use crate::operators::Operators;
-use crate::service::Door;
+use crate::service::NodeService;
 use crate::sockets::{Layout, Reach};
 use crate::usage_guard::UsageGuard;
 use crate::worker::Worker;
-use crate::{faults, guest, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
+use crate::{faults, peer, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
 
 /// How long calls in progress may take to end once the daemon was told to.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -174,7 +174,7 @@ pub async fn serve(
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
     let watching = tokio::spawn(audit::run(Arc::clone(&agent)));
     let calls =
-        guest::arriving(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
+        peer::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let (jobs, working) = begin_jobs(&agent, ended_jobs);
     let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
@@ -224,14 +224,14 @@ pub(crate) fn server() -> Server {
 }
 
 /// Everything that can be called.
-pub(crate) fn routes(agent: &Arc<Agent>, jobs: JobsDoor) -> Routes {
-    let node = NodeServer::new(Door(Arc::clone(agent))).max_decoding_message_size(LONGEST_MESSAGE);
+pub(crate) fn routes(agent: &Arc<Agent>, jobs: JobsService) -> Routes {
+    let node = NodeServer::new(NodeService(Arc::clone(agent))).max_decoding_message_size(LONGEST_MESSAGE);
     Routes::new(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB)).add_service(node)
 }
 
 fn answer_operators(
     agent: &Arc<Agent>,
-    jobs: JobsDoor,
+    jobs: JobsService,
     stopping: tokio::sync::watch::Receiver<bool>,
 ) -> Result<Operators, StartError> {
     let listener = agent.layout.open_operators_door().map_err(|error| StartError::Operators(error.into()))?;
@@ -239,13 +239,13 @@ fn answer_operators(
 }
 
 /// Jobs go on. A node on which they cannot is one for everything else.
-fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsDoor, Option<JoinHandle<()>>) {
+fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<JoinHandle<()>>) {
     let desk = jobs::open(agent, ended).map_err(|error| error.to_string());
     if let Err(error) = &desk {
         agent.note(format!("this node takes no jobs: {error}"));
     }
     let working = desk.as_ref().ok().map(|desk| tokio::spawn(jobs::run(Arc::clone(agent), Arc::clone(desk))));
-    (JobsDoor { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
+    (JobsService { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
 }
 
 async fn tell(metrics: Listener, published: Published) {

@@ -36,7 +36,7 @@ mod following;
 mod gpus;
 
 /// The service `tranche.v1.Node`.
-pub(crate) struct Door(pub(crate) Arc<Agent>);
+pub(crate) struct NodeService(pub(crate) Arc<Agent>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -44,7 +44,7 @@ type Answer<T> = Result<Response<T>, Status>;
 const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[tonic::async_trait]
-impl Node for Door {
+impl Node for NodeService {
     async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Answer<v1::NodeView> {
         let agent = Arc::clone(&self.0);
         let view = tokio::task::spawn_blocking(move || snapshot::node(&agent)).await;
@@ -206,7 +206,7 @@ impl Node for Door {
     }
 }
 
-impl Door {
+impl NodeService {
     /// What is refused is an event.
     fn told<T>(&self, caller: &Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &answer {

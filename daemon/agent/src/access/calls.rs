@@ -1,6 +1,7 @@
-//! Calls in progress and streams that are followed: how many each user has, and how many of them are worked on at once.
+//! Limits on concurrent calls and followed streams, for each user and in total.
 //!
-//! Law: operators need no place. Users who may only look wait for each other, and no other user waits for them.
+//! Invariant: operators need no permit. Calls of read-only users wait for each other, and no other user's call waits
+//! for theirs.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,33 +20,38 @@ use super::places::Busy;
 use super::{Caller, Gate};
 use crate::failure::Failure;
 
-/// Calls of users who may only look that are worked on at a time, of all of them together.
-const STRANGERS_AT_WORK: usize = 4;
+/// Calls of read-only users that run concurrently, in total.
+const MAX_READ_ONLY_CALLS: usize = 4;
 
-/// What is counted: its name, what a user can do who has too many, and how many there may be.
+/// Limits of one resource, with its name and a remedy for error messages.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     what: &'static str,
     remedy: &'static str,
-    /// For each user who may only look.
-    stranger: usize,
-    /// For all of them together.
-    strangers: usize,
-    /// For each member, beside the requests that may wait for room.
+    /// Limit for each read-only user.
+    read_only: usize,
+    /// Limit for all read-only users together.
+    read_only_total: usize,
+    /// Limit for each member, in addition to the requests that may wait for capacity.
     member: usize,
 }
 
 const CALLS: Rule = Rule {
     what: "calls in progress",
     remedy: "wait for one of them",
-    stranger: 16,
-    strangers: 256,
+    read_only: 16,
+    read_only_total: 256,
     member: 64,
 };
-const FOLLOWERS: Rule =
-    Rule { what: "streams that are followed", remedy: "end one", stranger: 8, strangers: 64, member: 64 };
+const FOLLOWERS: Rule = Rule {
+    what: "streams that are followed",
+    remedy: "end one",
+    read_only: 8,
+    read_only_total: 64,
+    member: 64,
+};
 
-/// How many of a rule's things each user has.
+/// Number of a resource's units that each user holds.
 #[derive(Debug)]
 struct Counted {
     rule: Rule,
@@ -55,15 +61,15 @@ struct Counted {
 #[derive(Debug, Default)]
 struct Counts {
     users: BTreeMap<u32, usize>,
-    strangers: usize,
+    read_only_total: usize,
 }
 
-/// One of them, given up when dropped.
+/// One unit, released when dropped.
 #[derive(Debug)]
 struct Held {
     counted: Arc<Counted>,
     uid: u32,
-    stranger: bool,
+    read_only: bool,
 }
 
 impl Counted {
@@ -75,33 +81,33 @@ impl Counted {
         self.counts.lock().expect("nothing panics while it counts")
     }
 
-    /// One more; `more` is what members may have beyond the rule.
+    /// Acquires a unit; `more` raises the limit of members.
     fn take(self: &Arc<Self>, uid: u32, standing: Standing, more: usize) -> Result<Held, Failure> {
-        let Rule { what, remedy, stranger, strangers, member } = self.rule;
+        let Rule { what, remedy, read_only, read_only_total, member } = self.rule;
         let mut counts = self.counts();
         let has = counts.users.get(&uid).copied().unwrap_or_default();
         let most = match standing {
             Standing::Operator => usize::MAX,
             Standing::Member => member.saturating_add(more),
-            Standing::Stranger => stranger,
+            Standing::Stranger => read_only,
         };
-        let is_stranger = standing == Standing::Stranger;
+        let is_read_only = standing == Standing::Stranger;
         if has >= most {
             return Err(Failure::TooMany { uid, most, what, remedy });
         }
-        if is_stranger && counts.strangers >= strangers {
-            return Err(Failure::TooManyTogether { most: strangers, what });
+        if is_read_only && counts.read_only_total >= read_only_total {
+            return Err(Failure::TooManyTogether { most: read_only_total, what });
         }
         *counts.users.entry(uid).or_default() += 1;
-        counts.strangers += usize::from(is_stranger);
-        Ok(Held { counted: Arc::clone(self), uid, stranger: is_stranger })
+        counts.read_only_total += usize::from(is_read_only);
+        Ok(Held { counted: Arc::clone(self), uid, read_only: is_read_only })
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut counts = self.counted.counts();
-        counts.strangers -= usize::from(self.stranger);
+        counts.read_only_total -= usize::from(self.read_only);
         if let Some(has) = counts.users.get_mut(&self.uid) {
             *has -= 1;
             if *has == 0 {
@@ -111,7 +117,7 @@ impl Drop for Held {
     }
 }
 
-/// Everything that is counted of calls.
+/// Counters of calls and streams.
 #[derive(Debug)]
 pub(super) struct Budgets {
     calls: Arc<Counted>,
@@ -124,12 +130,12 @@ impl Default for Budgets {
         Self {
             calls: Counted::by(CALLS),
             followers: Counted::by(FOLLOWERS),
-            at_work: Arc::new(Semaphore::new(STRANGERS_AT_WORK)),
+            at_work: Arc::new(Semaphore::new(MAX_READ_ONLY_CALLS)),
         }
     }
 }
 
-/// A call that is worked on, until it is dropped.
+/// A running call, until dropped.
 #[derive(Debug)]
 pub(crate) struct Call {
     _held: Held,
@@ -137,7 +143,7 @@ pub(crate) struct Call {
     _at_work: Option<OwnedSemaphorePermit>,
 }
 
-/// A stream that is followed, until it is dropped.
+/// A followed stream, until dropped.
 #[derive(Debug)]
 pub(crate) struct Follower {
     _held: Held,
@@ -145,7 +151,7 @@ pub(crate) struct Follower {
 }
 
 impl Gate {
-    /// Begins a call as soon as it may be worked on.
+    /// Acquires a unit for a call, and waits until it may run.
     async fn begin(&self, caller: &Caller) -> Result<Call, Failure> {
         let (uid, standing) = (caller.uid, caller.standing);
         let held = self.budgets.calls.take(uid, standing, self.limits().waiting)?;
@@ -157,14 +163,14 @@ impl Gate {
         Ok(Call { _held: held, _busy: busy, _at_work: at_work })
     }
 
-    /// Lets a user follow one more stream.
+    /// Acquires a unit for a stream.
     pub(crate) fn follow(&self, caller: &Caller) -> Result<Follower, Failure> {
         let held = self.budgets.followers.take(caller.uid, caller.standing, 0)?;
         Ok(Follower { _held: held, _busy: caller.activity.begin() })
     }
 }
 
-/// Holds calls to their budgets, before they reach a service.
+/// Layer that applies the limits before a call reaches its service.
 #[derive(Clone, Debug)]
 pub(crate) struct Budgeted(pub(crate) Arc<Gate>);
 
@@ -176,7 +182,7 @@ impl<S> Layer<S> for Budgeted {
     }
 }
 
-/// A service behind budgets.
+/// A service behind the limits.
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetedService<S> {
     gate: Arc<Gate>,
@@ -200,7 +206,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Answer {
         let fresh = self.inner.clone();
-        // The one that is ready is called.
+        // The clone is not ready; the ready service takes this call.
         let mut ready = std::mem::replace(&mut self.inner, fresh);
         let gate = Arc::clone(&self.gate);
         Box::pin(async move {
@@ -221,11 +227,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_who_may_only_look_has_few_calls_and_root_any() {
+    fn read_only_user_has_few_calls() {
         let calls = Counted::by(CALLS);
         let take = |uid, standing| calls.take(uid, standing, 0);
         let mine: Vec<_> = (0..100).filter_map(|_| take(7, Standing::Stranger).ok()).collect();
-        assert_eq!(mine.len(), CALLS.stranger);
+        assert_eq!(mine.len(), CALLS.read_only);
         let refused = take(7, Standing::Stranger).unwrap_err().to_string();
         assert!(refused.contains("uid 7 has 16 calls in progress"), "{refused}");
         let root: Vec<_> = (0..1000).filter_map(|_| take(0, Standing::Operator).ok()).collect();
@@ -235,20 +241,20 @@ mod tests {
     }
 
     #[test]
-    fn many_users_together_leave_members_their_calls() {
+    fn read_only_users_leave_members_their_calls() {
         let calls = Counted::by(CALLS);
         let many: Vec<_> = (1000..2000)
             .flat_map(|uid| (0..4).map(move |_| uid))
             .filter_map(|uid| calls.take(uid, Standing::Stranger, 0).ok())
             .collect();
-        assert_eq!(many.len(), CALLS.strangers);
+        assert_eq!(many.len(), CALLS.read_only_total);
         let refused = calls.take(7, Standing::Stranger, 0).unwrap_err().to_string();
         assert!(refused.contains("256 calls in progress"), "{refused}");
         assert!(calls.take(7, Standing::Member, 0).is_ok());
     }
 
     #[test]
-    fn member_has_calls_beside_those_that_wait() {
+    fn members_have_calls_beside_waiting_ones() {
         let calls = Counted::by(CALLS);
         let mine: Vec<_> = (0..1000).filter_map(|_| calls.take(7, Standing::Member, 128).ok()).collect();
         assert_eq!(mine.len(), CALLS.member + 128);

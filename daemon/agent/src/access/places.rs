@@ -1,7 +1,7 @@
-//! Connections to the gRPC socket: how many each user has, and which of them makes room for another.
+//! Limits on connections to the gRPC socket: each user's number, and the connection that is evicted for another.
 //!
-//! Law: a user who holds connections and does nothing with them keeps no other user out, and costs the daemon no more
-//! than a few of them.
+//! Invariant: a user who holds idle connections keeps no other user out, and costs the daemon a bounded number of
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tranche_domain::access::Standing;
 
-/// Connections that all users who may only look have together: with subordinate uids one person can be many, and what
-/// they take must not be missing for members.
-pub(super) const STRANGERS_CONNECTIONS: usize = 256;
-/// Connections of each of them.
-pub(super) const STRANGER_CONNECTIONS: usize = 32;
-/// Connections that each of them may open in a burst, and the time after which one more may be opened.
+/// Connections of all read-only users together: with subordinate uids one person can be many users, and their
+/// connections must not exhaust those of members.
+pub(super) const MAX_READ_ONLY_CONNECTIONS: usize = 256;
+/// Connections of each read-only user.
+pub(super) const MAX_CONNECTIONS_PER_READ_ONLY_USER: usize = 32;
+/// Connections that a read-only user may open in a burst, and the time that earns another one.
 const BURST: u32 = 64;
 const REFILL: Duration = Duration::from_millis(10);
-/// Users whose pace is known; more than that share one.
+/// Users with a rate limit of their own; any further ones share one.
 const MOST_PACES: usize = 4096;
 
-/// Calls in progress on a connection, and when the last one ended.
+/// Calls in progress on a connection, and the end of the last one.
 #[derive(Debug)]
 pub(crate) struct Activity {
     calls: AtomicUsize,
@@ -42,7 +42,7 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// A call, until what is returned is dropped.
+    /// Marks a call as in progress until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
         self.calls.fetch_add(1, Ordering::Relaxed);
         Busy(Arc::clone(self))
@@ -70,7 +70,7 @@ impl Drop for Busy {
     }
 }
 
-/// Every connection that has been let in.
+/// All admitted connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     since: Instant,
@@ -88,7 +88,7 @@ struct Held {
     next: u64,
     connections: BTreeMap<u64, Connection>,
     users: BTreeMap<u32, usize>,
-    strangers: usize,
+    read_only: usize,
     paces: BTreeMap<u32, Pace>,
 }
 
@@ -100,7 +100,7 @@ struct Connection {
     evict: oneshot::Sender<()>,
 }
 
-/// How many connections a user may open at once now.
+/// Token bucket for the connections of a user.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     left: u32,
@@ -117,19 +117,19 @@ impl Pace {
     }
 }
 
-/// One connection's place, given up when dropped.
+/// Permit of one connection, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Arc<Connections>,
     id: u64,
 }
 
-/// A connection that is let in.
+/// An admitted connection.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) place: Place,
     pub(super) activity: Arc<Activity>,
-    /// Resolves when the place is given to another connection.
+    /// Resolves when the permit is given to another connection.
     pub(super) evicted: oneshot::Receiver<()>,
 }
 
@@ -138,22 +138,23 @@ impl Connections {
         self.held.lock().expect("nothing panics while it counts")
     }
 
-    /// Whether a user may open one more connection now. Costs next to nothing, and comes before all else.
+    /// Takes a token of the user's bucket; returns false if there is none. Cheap, and precedes any other work for the
+    /// connection.
     pub(super) fn is_within_pace(&self, uid: u32, standing: Standing) -> bool {
         standing != Standing::Stranger || self.held().is_within_pace(uid, self.since.elapsed())
     }
 
-    /// Lets a connection in. Where a user who may only look has as many as they may, the one of theirs that has been idle
-    /// for longest makes room; where all such users together have, one of the user who has most.
+    /// Admits a connection. A read-only user at the limit loses the connection that has been idle longest; if all of
+    /// them together are at the limit, the user with the most connections does.
     pub(super) fn admit(self: &Arc<Self>, uid: u32, standing: Standing, most: usize) -> Option<Admitted> {
         let mut held = self.held();
         let has = held.users.get(&uid).copied().unwrap_or_default();
         let made_room = match standing {
             Standing::Operator => true,
             Standing::Member => has < most,
-            Standing::Stranger if has >= most.min(STRANGER_CONNECTIONS) => held.evict_idle(uid),
-            Standing::Stranger if held.strangers >= STRANGERS_CONNECTIONS => {
-                held.largest_stranger().is_some_and(|largest| held.evict_idle(largest))
+            Standing::Stranger if has >= most.min(MAX_CONNECTIONS_PER_READ_ONLY_USER) => held.evict_idle(uid),
+            Standing::Stranger if held.read_only >= MAX_READ_ONLY_CONNECTIONS => {
+                held.largest_read_only_user().is_some_and(|largest| held.evict_idle(largest))
             }
             Standing::Stranger => true,
         };
@@ -165,7 +166,7 @@ impl Connections {
         held.next += 1;
         held.connections.insert(id, Connection { uid, standing, activity: Arc::clone(&activity), evict });
         *held.users.entry(uid).or_default() += 1;
-        held.strangers += usize::from(standing == Standing::Stranger);
+        held.read_only += usize::from(standing == Standing::Stranger);
         Some(Admitted { place: Place { connections: Arc::clone(self), id }, activity, evicted })
     }
 }
@@ -187,13 +188,13 @@ impl Held {
         left.is_some()
     }
 
-    /// The user who may only look and has most connections.
-    fn largest_stranger(&self) -> Option<u32> {
-        let strangers = self.connections.values().filter(|one| one.standing == Standing::Stranger);
-        strangers.map(|one| one.uid).max_by_key(|uid| self.users.get(uid))
+    /// Read-only user with the most connections.
+    fn largest_read_only_user(&self) -> Option<u32> {
+        let read_only = self.connections.values().filter(|one| one.standing == Standing::Stranger);
+        read_only.map(|one| one.uid).max_by_key(|uid| self.users.get(uid))
     }
 
-    /// Closes the connection of a user that has been idle for longest; whether there was one.
+    /// Evicts the connection of a user that has been idle longest; returns false if all are busy.
     fn evict_idle(&mut self, uid: u32) -> bool {
         let idle = self.connections.iter().filter(|(_, one)| one.uid == uid && one.activity.is_idle());
         let longest = idle.min_by_key(|(_, one)| one.activity.last.load(Ordering::Relaxed));
@@ -206,7 +207,7 @@ impl Held {
 
     fn remove(&mut self, id: u64) -> Option<Connection> {
         let connection = self.connections.remove(&id)?;
-        self.strangers -= usize::from(connection.standing == Standing::Stranger);
+        self.read_only -= usize::from(connection.standing == Standing::Stranger);
         if let Some(has) = self.users.get_mut(&connection.uid) {
             *has -= 1;
             if *has == 0 {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn member_has_its_connections_and_gets_them_back() {
+    fn member_connections_are_bounded_and_released() {
         let connections = Arc::default();
         let members = fill(&connections, 7, Standing::Member, 50);
         assert_eq!(members.len(), MOST);
@@ -254,29 +255,29 @@ mod tests {
         let connections = Arc::default();
         let mut silent = fill(&connections, 7, Standing::Stranger, 500);
         assert_eq!(silent.len(), 500, "each is let in");
-        assert_eq!(open(&mut silent), STRANGER_CONNECTIONS);
+        assert_eq!(open(&mut silent), MAX_CONNECTIONS_PER_READ_ONLY_USER);
         assert!(silent[499].evicted.try_recv().is_err(), "the last is open");
     }
 
     #[test]
     fn connection_with_a_call_is_never_evicted() {
         let connections = Arc::default();
-        let mut calling = fill(&connections, 7, Standing::Stranger, STRANGER_CONNECTIONS);
+        let mut calling = fill(&connections, 7, Standing::Stranger, MAX_CONNECTIONS_PER_READ_ONLY_USER);
         let busy: Vec<_> = calling.iter().map(|one| one.activity.begin()).collect();
         assert!(connections.admit(7, Standing::Stranger, MOST).is_none());
-        assert_eq!(open(&mut calling), STRANGER_CONNECTIONS);
+        assert_eq!(open(&mut calling), MAX_CONNECTIONS_PER_READ_ONLY_USER);
         drop(busy);
         assert!(connections.admit(7, Standing::Stranger, MOST).is_some());
-        assert_eq!(open(&mut calling), STRANGER_CONNECTIONS - 1);
+        assert_eq!(open(&mut calling), MAX_CONNECTIONS_PER_READ_ONLY_USER - 1);
     }
 
     #[test]
-    fn full_strangers_make_room_at_the_largest_cost() {
+    fn full_read_only_limit_evicts_from_the_largest_user() {
         let connections = Arc::default();
         let mut one = fill(&connections, 7, Standing::Stranger, 1);
         let mut many: Vec<_> =
             (1000..1100).flat_map(|uid| fill(&connections, uid, Standing::Stranger, 50)).collect();
-        assert_eq!(open(&mut many) + open(&mut one), STRANGERS_CONNECTIONS);
+        assert_eq!(open(&mut many) + open(&mut one), MAX_READ_ONLY_CONNECTIONS);
         assert!(connections.admit(8, Standing::Stranger, MOST).is_some(), "a newcomer is let in");
         assert_eq!(open(&mut one), 1, "and the user with a single connection keeps it");
         assert!(connections.admit(9, Standing::Member, MOST).is_some());

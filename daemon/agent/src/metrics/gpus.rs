@@ -1,4 +1,4 @@
-//! Figures of each GPU: what is promised of it, what the driver says, what all slices used.
+//! Metrics of GPUs: commitments, the driver's figures, and the use by all slices.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::{Copied, and, label};
 use crate::agent::{Agent, Core};
 use crate::gpu_probe;
 
-/// What is promised of a GPU.
+/// Commitments of a GPU.
 pub(super) struct Promised {
     gpu: GpuUuid,
     memory: Bytes,
@@ -35,7 +35,7 @@ impl Promised {
     }
 }
 
-/// What the driver said last; nothing of a GPU that never answered.
+/// The driver's last figures; empty for a GPU that never answered.
 struct Seen<'a> {
     facts: &'a GpuFacts,
     last: gpu_probe::GpuStatus,
@@ -79,7 +79,7 @@ fn info(facts: &GpuFacts) -> Labels {
     and(and(labels, "model", &facts.name), "pci_bus_id", &facts.pci_bus_id)
 }
 
-/// A row for each GPU of which something is known.
+/// One row for each GPU with a value.
 fn rows<V>(seen: &[Seen<'_>], value: impl Fn(&Seen<'_>) -> Option<V>) -> Vec<(Labels, V)> {
     seen.iter().filter_map(|gpu| Some((gpu.labels(), value(gpu)?))).collect()
 }
@@ -115,7 +115,7 @@ fn compute(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>)
     page.gauges("tranche_gpu_utilization_ratio", "Utilisation by anybody, as the driver says", busy)
 }
 
-/// Parts of a GPU's time, in which 1 is all of it.
+/// Share of a GPU's time, from 0 to 1.
 pub(super) fn share(permille: Permille) -> f64 {
     f64::from(permille.get()) / 1000.0
 }

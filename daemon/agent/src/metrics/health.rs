@@ -1,4 +1,4 @@
-//! Figures of the daemon itself.
+//! Metrics of the daemon itself.
 
 use std::fmt;
 use std::time::UNIX_EPOCH;
@@ -35,12 +35,12 @@ pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
         "Events by their kinds, and by their slices where they are about one",
         events,
     )?;
-    // What cannot be read is left out: a figure that is not there is no lie.
-    Process::myself().map_or(Ok(()), |process| ourselves(&process, page))
+    // Values that cannot be read are omitted.
+    Process::myself().map_or(Ok(()), |process| process_metrics(&process, page))
 }
 
-/// Under the names that every exporter has for itself.
-fn ourselves(process: &Process, page: &mut Page<'_>) -> fmt::Result {
+/// Process metrics under the customary names.
+fn process_metrics(process: &Process, page: &mut Page<'_>) -> fmt::Result {
     let one = |value: Option<u64>| value.map(|value| (Labels::new(), value));
     let stat = process.stat().ok();
     let memory = stat.as_ref().map(|stat| stat.rss * procfs::page_size());

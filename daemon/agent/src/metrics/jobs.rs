@@ -1,4 +1,4 @@
-//! Figures of projects and their jobs.
+//! Metrics of projects and their jobs.
 
 use std::fmt;
 

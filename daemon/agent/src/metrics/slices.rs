@@ -1,4 +1,4 @@
-//! Figures of each slice that is there: what it may have, what it has, and what it was denied.
+//! Metrics of live slices: terms, use and refusals.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::compute::Shown;
 use crate::snapshot;
 use crate::tenancy::Tenancy;
 
-/// A slice as it is now.
+/// A slice at the time of the scrape.
 struct Seen<'a> {
     slice: &'a Slice,
     tier: String,
@@ -28,7 +28,7 @@ struct Seen<'a> {
     turned_away: u64,
 }
 
-/// Its part of one GPU.
+/// The slice's part of one GPU.
 struct Device {
     gpu: GpuUuid,
     cap: Bytes,
@@ -37,7 +37,7 @@ struct Device {
     busy: Duration,
 }
 
-/// What a slice may be doing, as its label says it.
+/// Compute states with their label values.
 const STATES: [(&str, ComputeState); 6] = [
     ("running", ComputeState::Running),
     ("no_work", ComputeState::NoWork),

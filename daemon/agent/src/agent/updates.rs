@@ -1,4 +1,4 @@
-//! How slices change while they are lived in, and who enters them.
+//! Changes to live slices: terms, labels, context reserves, and new root processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 
-use super::telling::{changed, labelled};
+use super::notices::{changed, labelled};
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::context::{self, Measurement};
@@ -25,7 +25,7 @@ use crate::sockets::FilesError;
 use crate::tenancy::Tenancy;
 
 impl Agent {
-    /// Changes a slice's size where it is.
+    /// Changes the terms of a slice on its GPUs.
     pub(crate) fn resize(&self, name: &SliceName, resize: Resize, caller: &Caller) -> Result<(), Failure> {
         let mut core = self.core();
         for verb in verbs(resize) {
@@ -60,7 +60,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Says whom a slice is for.
+    /// Sets the pod that a slice belongs to.
     pub(crate) fn label(
         &self,
         name: &SliceName,
@@ -82,8 +82,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Keeps what a shrunk slice still holds from being promised to others, be it by its own word or by what the driver
-    /// was last seen to hold for it; says whether it is over its cap by its own word.
+    /// Keeps memory committed that a shrunk slice still holds, by its own report or by the driver's last figures.
+    /// Returns true if it is over its cap by its own report.
     pub(crate) fn note_excess(&self, tenancy: &Tenancy) -> bool {
         let over = tenancy.trim();
         let mut core = self.core();
@@ -100,15 +100,15 @@ impl Agent {
         over.iter().any(|(_, excess)| *excess > Bytes::ZERO)
     }
 
-    /// Sets what contexts cost on GPUs, where that became known after the start.
+    /// Sets costs of contexts that were measured after the start.
     pub(crate) fn set_contexts(&self, costs: BTreeMap<GpuUuid, Measurement>) {
         let mut core = self.core();
         core.contexts.costs.extend(costs);
         self.publish_contexts(&core);
     }
 
-    /// Publishes what contexts cost each slice, by what its own processes were seen to take, and notes where that is
-    /// more than was measured.
+    /// Publishes each slice's context reserves, which depend on samples of its own processes, and notes reserves
+    /// above the measured cost.
     pub(crate) fn review_reserves(&self) {
         let mut core = self.core();
         let Core { node, live, contexts, notes, .. } = &mut *core;
@@ -124,8 +124,8 @@ impl Agent {
         }
     }
 
-    /// Forgets what slices' processes showed that contexts take, and what was measured: that is measured again at the next
-    /// start and stays in force until then. Returns the slices and the models.
+    /// Discards the context costs that samples showed, and the measured ones, which stay in force until the next
+    /// start repeats the measurement. Returns the slices and the models concerned.
     pub(crate) fn forget_reserves(&self, actor: Actor) -> Result<(Vec<SliceName>, Vec<String>), Failure> {
         let path = &self.layout.state;
         let failed = |cause| FilesError::Io { doing: "forget measurements in", path: path.clone(), cause };
@@ -152,7 +152,7 @@ impl Agent {
         }
     }
 
-    /// Makes the caller a root of a slice.
+    /// Makes the client's process a root of a slice.
     pub(crate) fn enter(self: &Arc<Self>, name: &SliceName, caller: &Caller) -> Result<Slice, Failure> {
         let id = caller.process()?;
         let mut core = self.core();
@@ -183,7 +183,7 @@ impl Agent {
     }
 }
 
-/// Beginning of the notes on what the contexts of a slice cost.
+/// Prefix of the notes on a slice's context reserves.
 pub(crate) fn about_contexts(name: &SliceName) -> String {
     format!("contexts of slice {name} ")
 }
@@ -196,7 +196,7 @@ fn told_reserve(about: &str, (device, reserve, measured): &(DeviceSlot, Bytes, B
     )
 }
 
-/// What somebody does who asks for a change: one of them, or both.
+/// Permissions that a change needs.
 fn verbs(resize: Resize) -> impl Iterator<Item = Verb> {
     let freezes = resize.frozen.is_some();
     let resizes = Resize { frozen: None, ..resize } != Resize::default();

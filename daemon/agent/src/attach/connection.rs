@@ -1,7 +1,8 @@
-//! The line of one process to its slice: frames on a socket, and whose they are by the kernel's word.
+//! Connection of one process to its slice: frames on a socket, each with the sender's identity from the kernel.
 //!
-//! A descriptor can be passed on or stolen, so who connected is not always who speaks. The kernel says with each piece who
-//! wrote it (`SCM_CREDENTIALS`, unix(7)) and never glues together what different processes wrote.
+//! A descriptor can be passed on or stolen, so the sender of a frame need not be the process that connected. The
+//! kernel attaches the sender to each part (`SCM_CREDENTIALS`, unix(7)) and never merges parts of different
+//! processes.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,19 +20,19 @@ use tranche_shm::message::{FRAME_BYTES, Frame, Reply};
 
 use crate::sys;
 
-/// Who is heard.
+/// Senders whose frames are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writers {
-    /// Everybody.
+    /// All senders.
     Any,
-    /// This process, and whoever wrote before the kernel was asked to say who it is.
+    /// This process, and senders of parts that were written before SO_PASSCRED was set, which are unknown.
     Unnamed(HostPid),
     /// This process.
     Only(HostPid),
 }
 
 impl Writers {
-    /// Whether what this process wrote is heard; nothing if the kernel does not say who it was.
+    /// Returns true if a part of this sender is accepted; `None` is an unknown sender.
     fn include(self, writer: Option<HostPid>) -> bool {
         match self {
             Self::Any => true,
@@ -41,26 +42,27 @@ impl Writers {
     }
 }
 
-/// The connection of one process.
-pub(super) struct Line(AsyncFd<UnixStream>);
+/// Connection of one process.
+pub(super) struct Connection(AsyncFd<UnixStream>);
 
-impl Line {
+impl Connection {
     pub(super) fn to(stream: UnixStream) -> io::Result<Self> {
         setsockopt(&stream, sockopt::PassCred, &true)?;
         sys::watch(stream).map(Self)
     }
 
-    /// The next frame of those who are heard. What others write is dropped, and who they are is told.
-    pub(super) async fn hear(&self, of: Writers, others: impl Fn(HostPid)) -> io::Result<Frame> {
+    /// Receives the next frame of accepted senders. Parts of other senders are dropped, and each sender is passed to
+    /// `others`.
+    pub(super) async fn receive(&self, of: Writers, others: impl Fn(HostPid)) -> io::Result<Frame> {
         let mut frame = [0; FRAME_BYTES];
         let mut got = 0;
         while got < FRAME_BYTES {
-            // Whoever says more than can be heard shall not keep others from being.
+            // Yields to other tasks, so that a continuous writer cannot starve other connections.
             consume_budget().await;
-            // Most have said it before we ask, and then nothing has to be waited for.
-            let (count, writer) = match self.hear_part(&mut frame[got..]) {
+            // Usually the frame has arrived already, and there is no need to wait.
+            let (count, writer) = match self.receive_part(&mut frame[got..]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.0.async_io(Interest::READABLE, |_| self.hear_part(&mut frame[got..])).await?
+                    self.0.async_io(Interest::READABLE, |_| self.receive_part(&mut frame[got..])).await?
                 }
                 part => part?,
             };
@@ -73,26 +75,26 @@ impl Line {
         Ok(frame)
     }
 
-    fn hear_part(&self, rest: &mut [u8]) -> io::Result<(usize, Option<HostPid>)> {
-        // There is room for nothing but the writer's name: descriptors that come with it are closed by the kernel.
+    fn receive_part(&self, rest: &mut [u8]) -> io::Result<(usize, Option<HostPid>)> {
+        // Room for the credentials alone: the kernel closes descriptors that arrive with them.
         let mut room = cmsg_space!(UnixCredentials);
         let mut parts = [IoSliceMut::new(rest)];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let heard = recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut room), flags)?;
-        if heard.bytes == 0 {
+        let received = recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut room), flags)?;
+        if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // Nothing is said where the message was cut short: that is nobody's word.
-        let named = heard.cmsgs().into_iter().flatten().find_map(|message| match message {
+        // Truncated control data carries no credentials, so the sender is unknown.
+        let named = received.cmsgs().into_iter().flatten().find_map(|message| match message {
             ControlMessageOwned::ScmCredentials(writer) => u32::try_from(writer.pid()).ok(),
             _ => None,
         });
-        Ok((heard.bytes, named.filter(|pid| *pid != 0).map(HostPid::new)))
+        Ok((received.bytes, named.filter(|pid| *pid != 0).map(HostPid::new)))
     }
 
-    /// Says it at once, with the descriptors. Who asks one thing at a time and hears the answer always has room for the
-    /// next; nobody waits for anybody else.
-    pub(super) fn say(&self, reply: Reply, descriptors: &[RawFd]) -> io::Result<()> {
+    /// Sends a reply with descriptors, without blocking: a client has at most one request in flight, so the socket
+    /// has room.
+    pub(super) fn send(&self, reply: Reply, descriptors: &[RawFd]) -> io::Result<()> {
         let frame = reply.encode();
         let rights = [ControlMessage::ScmRights(descriptors)];
         let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
@@ -117,34 +119,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_write_to_a_line_is_dropped_and_they_are_named() {
+    async fn frames_of_other_processes_are_dropped_and_reported() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let line = Line::to(ours).unwrap();
+        let line = Connection::to(ours).unwrap();
         let somebody = HostPid::new(1);
         theirs.write_all(&[7; FRAME_BYTES]).unwrap();
         drop(theirs);
         let told = AtomicBool::new(false);
-        let heard = line.hear(Writers::Only(somebody), |who| told.store(who == me(), Relaxed)).await;
-        assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let received = line.receive(Writers::Only(somebody), |who| told.store(who == me(), Relaxed)).await;
+        assert_eq!(received.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(told.load(Relaxed));
     }
 
     #[tokio::test]
-    async fn the_owner_is_heard_and_who_wrote_before_the_kernel_was_asked_who_it_is() {
+    async fn unknown_early_sender_is_accepted_from_the_owner() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(&[7; FRAME_BYTES]).unwrap();
-        let line = Line::to(ours).unwrap();
+        let line = Connection::to(ours).unwrap();
         let nobody = |who| panic!("{who} is not heard");
-        assert_eq!(line.hear(Writers::Unnamed(me()), nobody).await.unwrap(), [7; FRAME_BYTES]);
+        assert_eq!(line.receive(Writers::Unnamed(me()), nobody).await.unwrap(), [7; FRAME_BYTES]);
         theirs.write_all(&[8; FRAME_BYTES]).unwrap();
-        assert_eq!(line.hear(Writers::Only(me()), nobody).await.unwrap(), [8; FRAME_BYTES]);
+        assert_eq!(line.receive(Writers::Only(me()), nobody).await.unwrap(), [8; FRAME_BYTES]);
     }
 
     #[tokio::test]
-    async fn whoever_writes_more_than_can_be_heard_keeps_nobody_else_from_being() {
+    async fn continuous_writer_does_not_starve_others() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let line = Line::to(ours).unwrap();
-        // More than one task may hear in a row, and no more than the socket holds.
+        let line = Connection::to(ours).unwrap();
+        // More than one task may receive in a row, and less than the socket buffer holds.
         let frames = 200;
         (0..frames).for_each(|_| theirs.write_all(&[7; FRAME_BYTES]).unwrap());
         drop(theirs);
@@ -154,7 +156,7 @@ mod tests {
         let count = |_| {
             dropped.fetch_add(1, Relaxed);
         };
-        assert!(line.hear(Writers::Only(HostPid::new(1)), count).await.is_err());
+        assert!(line.receive(Writers::Only(HostPid::new(1)), count).await.is_err());
         assert_eq!(dropped.load(Relaxed), frames);
         assert!(another.await.unwrap() < frames, "another task came when all was heard");
     }

@@ -1,4 +1,4 @@
-//! Which GPUs take no further slices, because an operator said so.
+//! Cordons: GPUs that an operator closed to further slices.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use crate::clock::now_unix_ms;
 use crate::failure::Failure;
 
 impl Agent {
-    /// Keeps further slices off GPUs.
+    /// Closes GPUs to further slices.
     pub(crate) fn cordon(
         &self,
         gpus: &[GpuSelector],
@@ -32,7 +32,7 @@ impl Agent {
         Ok(done)
     }
 
-    /// Lets slices on GPUs again.
+    /// Opens GPUs to slices again.
     pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Result<Vec<Cordoned>, Failure> {
         let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
         let who = user(caller.uid);
@@ -81,7 +81,7 @@ fn cordon(by_uid: u32, since_unix_ms: u64, reason: Option<Reason>) -> Cordon {
     Cordon { by_uid, since_unix_ms, reason, told: visible(&told) }
 }
 
-/// A user by name, where they have one, and number.
+/// User name, if there is one, and uid.
 pub(super) fn user(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => format!("{} (uid {uid})", user.name),
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cordon_says_who_since_when_and_why() {
+    fn cordon_shows_user_time_and_reason() {
         let told = cordon(0, 1_767_323_090_007, Some("fan is loud".parse().unwrap())).told;
         assert_eq!(told, "cordoned by root (uid 0) since 2026-01-02T03:04:50Z: fan is loud");
         let told = cordon(54321, 0, None).told;

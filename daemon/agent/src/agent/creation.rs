@@ -1,4 +1,4 @@
-//! How slices come into being, are served and leave nothing behind.
+//! Creation of slices, and removal of their files.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::Slice;
 use tranche_shm::crash::point;
 
-use super::changing::about_contexts;
-use super::telling::created;
+use super::notices::created;
+use super::updates::about_contexts;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
 use crate::attach::{self, Way};
@@ -25,11 +25,11 @@ use crate::privileges;
 use crate::regions::{self, Regions};
 use crate::tenancy::Tenancy;
 
-/// How long an ephemeral slice waits for whoever made it to enter.
+/// Time within which the creator of an ephemeral slice has to enter it.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Agent {
-    /// Makes a slice, or leaves everything as it was.
+    /// Creates a slice; on failure nothing has changed.
     pub(crate) fn create(
         self: &Arc<Self>,
         request: &SliceRequest,
@@ -42,7 +42,7 @@ impl Agent {
         self.make(&mut core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None }, actor)
     }
 
-    /// Makes a slice for a member of a job, which others have permitted.
+    /// Creates a slice for a member of a job, which the job's quota has authorized.
     pub(crate) fn create_for(
         self: &Arc<Self>,
         request: &SliceRequest,
@@ -89,20 +89,20 @@ impl Agent {
         point("create: listening");
         core.save(&self.layout)?;
         point("create: recorded");
-        self.tell(core, slice);
+        self.write_document(core, slice);
         point("create: told");
         Ok(())
     }
 
-    /// Tells containers of a slice. One that they cannot be told of is a slice all the same, and it is said why.
-    pub(crate) fn tell(&self, core: &mut Core, slice: &Slice) {
+    /// Writes a slice's document for containers. A failure is noted, and the slice is served without it.
+    pub(crate) fn write_document(&self, core: &mut Core, slice: &Slice) {
         if let Err(note) = self.containers.write(slice) {
             tracing::warn!("{note}");
             core.notes.push(note);
         }
     }
 
-    /// Brings a slice into being over its regions; nobody can join it yet.
+    /// Creates a slice's runtime over its regions, without sockets.
     pub(crate) fn open(
         &self,
         core: &mut Core,
@@ -123,7 +123,7 @@ impl Agent {
         self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
         self.counters.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);
-        // What is sealed has no need to be watched.
+        // Sealed memory needs no guard.
         let guard = self.usage_guard.as_ref().filter(|_| !usage.is_symlink());
         if let Some(Err(error)) = guard.map(|guard| guard.watch(&tenancy, &usage)) {
             tracing::warn!(slice = %slice.name, %error, "its usage file is looked at only once a second");
@@ -132,8 +132,8 @@ impl Agent {
         Ok(tenancy)
     }
 
-    /// Opens a slice's sockets: whoever belongs there can join. Containers come to slices that stay, and come back to
-    /// those where they were.
+    /// Opens a slice's sockets. The one for containers exists for persistent slices, and for slices that a container
+    /// used before.
     pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>, ephemeral: bool) -> Result<(), Failure> {
         let mut ways = vec![(Way::Descent, self.layout.open_attach(&tenancy.name)?)];
         if !ephemeral || tenancy.container().is_some() {
@@ -144,7 +144,7 @@ impl Agent {
             .map_err(|cause| Failure::regions(&tenancy.name, cause))
     }
 
-    /// Makes as if a slice had never been.
+    /// Undoes the creation of a slice, or removes one that ended.
     pub(super) fn forget(&self, core: &mut Core, name: &SliceName) {
         self.governor.leave(name);
         if let Some(tenancy) = core.live.remove(name) {
@@ -160,7 +160,7 @@ impl Agent {
         self.remove_files(name);
     }
 
-    /// Removes what is on disk of a slice, for containers as well.
+    /// Removes a slice's files, including those for containers.
     pub(crate) fn remove_files(&self, name: &SliceName) {
         let path = self.layout.slice(name);
         match fs::remove_dir_all(&path) {

@@ -1,4 +1,4 @@
-//! How GPUs are emptied: who is there goes of their own accord, or is ended where an operator said so.
+//! Draining of GPUs: waits until processes end, or deletes slices where the operator requested it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::view::RemainingView;
 
 use super::Agent;
-use super::cordoning::user;
+use super::cordon::user;
 use crate::access::Caller;
 use crate::failure::Failure;
 
-/// Time between two looks at who is there.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long the driver may take to say who uses a GPU.
+/// Longest wait for the driver's list of processes.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long the driver may take to notice that those who were ended are gone.
+/// Longest wait for the driver to drop processes after their slices were deleted.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
-/// How GPUs are to be emptied.
+/// Parameters of a drain.
 #[derive(Clone, Debug)]
 pub(crate) struct Drain {
-    /// Cordoned already.
+    /// The GPUs, which have been cordoned.
     pub(crate) gpus: Vec<Cordoned>,
-    /// How long everybody may take to go of their own accord; without it, for ever.
+    /// Time for processes to end by themselves; `None` for no limit.
     pub(crate) patience: Option<Duration>,
-    /// How long after SIGTERM slices are deleted; without it, nobody is ended.
+    /// Time between SIGTERM and the deletion of slices; `None` to delete nothing.
     pub(crate) grace: Option<Duration>,
 }
 
-/// How far a drain is.
+/// Progress of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) remaining: Vec<RemainingView>,
     pub(crate) deleted: Vec<SliceName>,
 }
 
-/// What was done so far about those who are there, and until when they have time.
+/// Step of a drain, with its deadline.
 enum Stage {
     Waiting(Option<Instant>),
     Asked(Instant),
@@ -58,7 +58,7 @@ impl Stage {
 }
 
 impl Agent {
-    /// Waits until nobody is left on the GPUs, telling who is; dropped, it leaves everybody alone.
+    /// Waits until no process is left on the GPUs, sending each change. Dropping the future stops the drain.
     pub(crate) async fn drain(
         self: &Arc<Self>,
         drain: &Drain,
@@ -66,14 +66,14 @@ impl Agent {
         tell: &Sender<Result<Progress, Failure>>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
-        // Patience without bounds may be longer than the clock goes.
+        // An unlimited time may overflow the clock.
         let mut stage = Stage::Waiting(drain.patience.and_then(|patience| begun.checked_add(patience)));
         let (mut told, mut deleted) = (None, Vec::new());
         loop {
             let remaining = self.remaining(&drain.gpus).await?;
             let progress = Progress { remaining, deleted: deleted.clone() };
             if told.as_ref() != Some(&progress) {
-                // Nobody who listens: then this is dropped at the next await.
+                // Without a receiver, this future is dropped at the next await.
                 let _ = tell.send(Ok(progress.clone())).await;
             }
             if progress.remaining.is_empty() {
@@ -95,7 +95,7 @@ impl Agent {
         }
     }
 
-    /// Somebody may have uncordoned them meanwhile: then nothing is promised of them.
+    /// Completes the drain, unless a GPU was uncordoned meanwhile: then slices may be placed there again.
     fn drained(&self, drain: &Drain, caller: &Caller) -> Result<(), Failure> {
         let core = self.core();
         let open = drain.gpus.iter().find(|gpu| !core.node.cordons().contains_key(&gpu.uuid));
@@ -139,7 +139,7 @@ impl Agent {
     }
 }
 
-/// Asks the driver: this may block.
+/// Queries the driver, and so may block.
 fn who_is_there(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     let named = |slice, pids| RemainingView { gpu_index: gpu.index, gpu_uuid: gpu.uuid, slice, pids };
     let core = agent.core();
@@ -152,7 +152,7 @@ fn who_is_there(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     drop(core);
     let insiders: BTreeSet<HostPid> =
         agent.tenancies().iter().flat_map(|tenancy| tenancy.occupants().pids()).collect();
-    // A GPU that does not answer is used by nobody.
+    // A GPU that does not answer counts as unused.
     let processes = agent.driver.processes(gpu.uuid).unwrap_or_default();
     let strangers = processes.into_iter().map(|process| process.pid);
     let strangers: Vec<_> = strangers.filter(|pid| !insiders.contains(pid)).collect();

@@ -1,4 +1,4 @@
-//! The service `tranche.v1.Jobs`: messages in, domain values through, statuses out. Nothing is decided here.
+//! The service `tranche.v1.Jobs`: converts between messages, domain values and statuses; decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use crate::agent::Agent;
 use crate::failure::Failure;
 use crate::service::caller;
 
-/// How often it is looked whether a job has printed more.
+/// Pause between two checks for more output of a job.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The service.
+/// Implementation of the service.
 #[derive(Clone)]
-pub(crate) struct JobsDoor {
+pub(crate) struct JobsService {
     pub(crate) gate: Arc<Gate>,
     pub(crate) agent: Arc<Agent>,
-    /// Nothing, and why, where what is kept of jobs cannot be read.
+    /// The reason, where the stored jobs cannot be read.
     pub(crate) desk: Result<Arc<NodeDesk>, String>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl Jobs for JobsDoor {
+impl Jobs for JobsService {
     async fn list_projects(&self, _: Request<v1::ListProjectsRequest>) -> Answer<v1::ListProjectsResponse> {
         let projects = self.with(|desk| Ok(desk.projects())).await?;
         Ok(Response::new(v1::ListProjectsResponse {
@@ -129,12 +129,12 @@ impl Jobs for JobsDoor {
         let (project, name) = names(&project, &name)?;
         let lines = last_lines.map(|lines| LogFrom::LastLines(usize::try_from(lines).unwrap_or(usize::MAX)));
         let wanted = Wanted { project, name, member, follow, asker };
-        // What is wrong with the request is told at once.
+        // An invalid request fails at once.
         let first = self.part(&wanted, lines.unwrap_or(LogFrom::Byte(0))).await?;
         let (tell, told) = mpsc::channel(4);
-        let door = self.clone();
+        let service = self.clone();
         tokio::spawn(async move {
-            door.send_parts(&wanted, first, &tell).await;
+            service.send_parts(&wanted, first, &tell).await;
             drop(follower);
         });
         Ok(Response::new(ReceiverStream::new(told)))
@@ -156,7 +156,7 @@ impl Jobs for JobsDoor {
     }
 }
 
-/// What somebody wants to read.
+/// Parameters of a log request.
 #[derive(Clone, Debug)]
 struct Wanted {
     project: ProjectName,
@@ -166,8 +166,8 @@ struct Wanted {
     asker: Asker,
 }
 
-impl JobsDoor {
-    /// Asks the desk, where that may wait for a disk.
+impl JobsService {
+    /// Runs an operation of the job controller on a thread that may block.
     async fn with<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&NodeDesk) -> Result<T, DeskError> + Send + 'static,
@@ -176,7 +176,7 @@ impl JobsDoor {
         Ok(tokio::task::spawn_blocking(move || ask(&desk)).await??)
     }
 
-    /// Enters in the history what a caller changed.
+    /// Records a client's change in the history.
     fn changed(&self, kind: Kind, caller: &Caller, what: impl std::fmt::Display) {
         self.agent.events.record(Happening::new(kind, what).asked_by(caller.actor()));
     }
@@ -211,7 +211,7 @@ impl JobsDoor {
         self.with(move |desk| desk.log(&project, &name, member, from, asker)).await
     }
 
-    /// Sends a log until its end, or until nobody listens any more.
+    /// Sends a log until its end, or until the receiver is dropped.
     async fn send_parts(
         &self,
         wanted: &Wanted,
@@ -235,7 +235,7 @@ impl JobsDoor {
             }
             part = match self.part(wanted, LogFrom::Byte(next)).await {
                 Ok(part) => part,
-                // A job that was deleted has printed its last.
+                // The job was deleted and prints no more.
                 Err(Failure::Jobs(DeskError::Job(_))) => return,
                 Err(failure) => return drop(tell.send(Err(failure.into())).await),
             };

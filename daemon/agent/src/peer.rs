@@ -1,4 +1,4 @@
-//! A connection to the gRPC socket, with who is at its other end.
+//! A connection to the gRPC socket, with the identity of its peer.
 
 use std::io;
 use std::pin::Pin;
@@ -14,23 +14,23 @@ use tonic::transport::server::Connected;
 
 use crate::access::{Caller, Gate, Place};
 
-/// How long until it is tried again to let somebody in, when descriptors are short.
+/// Pause before the next accept when file descriptors are short.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that may be on their way from the socket to the server.
-const ON_THEIR_WAY: usize = 16;
+/// Accepted connections that may wait for the server.
+const MAX_PENDING: usize = 16;
 
-/// The connection. Its place among its user's goes with it.
+/// The connection; dropping it frees its permit.
 #[derive(Debug)]
-pub(crate) struct Guest {
+pub(crate) struct PeerConnection {
     stream: UnixStream,
     caller: Caller,
-    /// Resolves when the place is given to another connection.
+    /// Resolves when the permit is given to another connection.
     evicted: oneshot::Receiver<()>,
     _place: Place,
 }
 
-impl Guest {
+impl PeerConnection {
     pub(crate) const fn new(
         stream: UnixStream,
         caller: Caller,
@@ -45,26 +45,29 @@ impl Guest {
     }
 }
 
-/// Those who knock, as far as the gate lets them in, until nobody listens to that any more.
-pub(crate) fn arriving(gate: Arc<Gate>, listener: UnixListener) -> ReceiverStream<io::Result<Guest>> {
-    let (tell, told) = mpsc::channel(ON_THEIR_WAY);
+/// Stream of admitted connections; ends when its receiver is dropped.
+pub(crate) fn incoming(
+    gate: Arc<Gate>,
+    listener: UnixListener,
+) -> ReceiverStream<io::Result<PeerConnection>> {
+    let (tell, told) = mpsc::channel(MAX_PENDING);
     tokio::spawn(async move {
         while let Ok(place) = tell.reserve().await {
-            let guest = tokio::select! {
-                guest = next(&gate, &listener) => guest,
+            let connection = tokio::select! {
+                connection = next(&gate, &listener) => connection,
                 () = tell.closed() => return,
             };
-            place.send(Ok(guest));
+            place.send(Ok(connection));
         }
     });
     ReceiverStream::new(told)
 }
 
-async fn next(gate: &Gate, listener: &UnixListener) -> Guest {
+async fn next(gate: &Gate, listener: &UnixListener) -> PeerConnection {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => match gate.admit(stream) {
-                Some(guest) => return guest,
+                Some(connection) => return connection,
                 None => continue,
             },
             Err(error) => {
@@ -75,7 +78,7 @@ async fn next(gate: &Gate, listener: &UnixListener) -> Guest {
     }
 }
 
-impl Connected for Guest {
+impl Connected for PeerConnection {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
@@ -83,7 +86,7 @@ impl Connected for Guest {
     }
 }
 
-impl AsyncRead for Guest {
+impl AsyncRead for PeerConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -97,7 +100,7 @@ impl AsyncRead for Guest {
     }
 }
 
-impl AsyncWrite for Guest {
+impl AsyncWrite for PeerConnection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         self.stream().poll_write(context, from)
     }

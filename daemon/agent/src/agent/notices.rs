@@ -1,16 +1,16 @@
-//! What is told of slices when they begin and change.
+//! Events for new and changed slices.
 
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::request::Resize;
 use tranche_domain::slice::Slice;
 
-/// A slice was made.
+/// Event for a new slice.
 pub(super) fn created(slice: &Slice) -> Happening {
     let evidence = format!("{} for user {}: {}", slice.share, slice.owner_uid, size(slice));
     Happening::new(Kind::SliceCreated, evidence).of(&slice.name)
 }
 
-/// A slice was changed.
+/// Events for the changed terms of a slice.
 pub(super) fn changed(resize: &Resize, slice: &Slice) -> Vec<Happening> {
     let tell = |kind, evidence| Happening::new(kind, evidence).of(&slice.name);
     let frozen = resize.frozen.map(|frozen| match frozen {
@@ -22,7 +22,7 @@ pub(super) fn changed(resize: &Resize, slice: &Slice) -> Vec<Happening> {
     frozen.into_iter().chain(resized).collect()
 }
 
-/// A slice is for somebody else.
+/// Event for a changed label.
 pub(super) fn labelled(slice: &Slice) -> Happening {
     let pod = slice.pod.as_ref().map_or("nobody in particular".into(), |pod| format!("pod {pod}"));
     Happening::new(Kind::SliceLabelled, format!("it is for {pod}")).of(&slice.name)

@@ -1,4 +1,4 @@
-//! How slices end: when told, with their last process, or when nobody came.
+//! Deletion of slices: on request, with their last process, or when none entered in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::clock::monotonic_ms;
 use crate::failure::Failure;
 use crate::tenancy::Tenancy;
 
-/// How long killed processes may take to go before a forced deletion answers.
+/// Longest wait for killed processes in a forced deletion.
 const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How far a deletion is.
+/// First step of a deletion.
 enum Begun {
-    /// Whoever is in it has to go first.
+    /// Processes have to end first.
     Serving(Arc<Tenancy>),
-    /// It was not served, and is gone with those who were killed for it.
+    /// The slice was not being served and is gone; these processes were killed.
     Over(Vec<HostPid>),
 }
 
 impl Agent {
-    /// Ends a slice; with force by killing those who use it.
+    /// Deletes a slice, if the client may; with `force` kills its processes.
     pub(crate) async fn delete(
         self: &Arc<Self>,
         name: &SliceName,
@@ -39,7 +39,7 @@ impl Agent {
         self.end(name, force, caller.actor()).await
     }
 
-    /// Ends a slice as its user, or whoever may, wants it.
+    /// Deletes a slice without further authorization.
     pub(crate) async fn end(
         self: &Arc<Self>,
         name: &SliceName,
@@ -66,13 +66,13 @@ impl Agent {
             if tokio::time::Instant::now() >= deadline {
                 return Err(Failure::Unkillable { name: name.clone(), pids: pids(&tenancy) });
             }
-            // Bounded, so that nobody's departure can be missed between the look and the wait.
+            // Bounded: a process may leave between the check and the wait.
             let _ = tokio::time::timeout(Duration::from_millis(20), tenancy.left.notified()).await;
         }
         Ok(killed)
     }
 
-    /// From here on the slice lets nobody in.
+    /// Ends the slice, so that no process is admitted any more.
     fn begin_deletion(&self, name: &SliceName, force: bool, actor: &Actor) -> Result<Begun, Failure> {
         let mut core = self.core();
         if core.is_stranded(name) {
@@ -89,7 +89,7 @@ impl Agent {
         Ok(Begun::Serving(tenancy))
     }
 
-    /// Removes a slice whose time is over; says whether it is gone.
+    /// Removes a slice whose time is over; returns true if it is gone.
     pub(crate) fn end_if_over(&self, tenancy: &Arc<Tenancy>) -> bool {
         let mut core = self.core();
         let name = &tenancy.name;
