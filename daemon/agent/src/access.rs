@@ -1,7 +1,7 @@
 //! Authorization: identity of clients from the kernel, their permissions, and their quotas of the daemon's resources.
 
 mod calls;
-mod places;
+mod connections;
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -19,10 +19,10 @@ use crate::process::{self, Process};
 use crate::sockets::Reach;
 use crate::sys;
 use calls::Budgets;
-use places::{Activity, Admitted, Connections};
+use connections::{Activity, Admitted, Connections};
 
 pub(crate) use calls::{Budgeted, Follower};
-pub(crate) use places::Place;
+pub(crate) use connections::Place;
 
 /// Permissions and quotas of users other than root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The command line of `tranched`, and its way from there to a running daemon.
+//! Command line of `tranched`, and the start of the daemon.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -51,18 +51,18 @@ pub struct Options {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// The kernel's answer would be the same, later and in fewer words.
+/// Checked here, because the kernel's error would be later and less specific.
 const ONLY_SLICES_OF_A_USER: &str = "the configuration's `only_slices` closes the GPUs of the whole node, which is root's to do: \
                                      run tranched as root, or set it to false";
 
-/// Where root's daemon has its sockets if nobody says otherwise.
+/// Default runtime directory of root's daemon.
 const NODE_RUNTIME: &str = "/run/tranche";
-/// Where container runtimes look for CDI documents that last until the machine stops.
+/// Directory of CDI documents that last until the machine stops.
 const NODE_CDI: &str = "/var/run/cdi";
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is signalled to stop.
 pub fn main() -> ExitCode {
-    fail_loudly();
+    abort_on_panic();
     match Options::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => {
@@ -72,9 +72,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// From now on a panic in any thread or task ends the daemon, once it has said what and where: a daemon without one of its
-/// loops would look alive and sample, schedule or admit no more. The supervisor starts another, which takes over.
-fn fail_loudly() {
+/// Makes a panic in any thread or task end the daemon, after it was logged: a daemon without one of its loops would
+/// look alive without sampling, scheduling or admitting. The supervisor starts another one, which takes over.
+fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
@@ -87,7 +87,7 @@ fn fail_loudly() {
 
 impl Options {
     fn run(self) -> Result<(), Failed> {
-        // Whoever started us may not want to hear some signals; we do, and all of our threads.
+        // The parent process may have blocked signals that this process and its threads need.
         SigSet::empty().thread_set_mask()?;
         let (check, open_gpus) = (self.check, self.open_gpus);
         let source = self.source();
@@ -122,7 +122,7 @@ impl Options {
     }
 }
 
-/// What the configuration leaves to the daemon.
+/// Settings that the configuration leaves to the daemon.
 struct Chosen {
     layout: Layout,
     shim: PathBuf,
@@ -139,7 +139,7 @@ impl Chosen {
         Ok(Self { layout, shim, documents, account })
     }
 
-    /// The configuration as it is in force.
+    /// The configuration with the daemon's choices.
     fn shown(&self, config: &Config) -> Config {
         let documents = self.documents.as_ref().map_or("off".into(), |told| told.directory.clone());
         Config {
@@ -154,8 +154,8 @@ impl Chosen {
     }
 }
 
-/// In this order: everything that needs root's powers or may block comes first, then the powers go, and only
-/// then are other threads started that would have kept them.
+/// Order: first everything that needs root's privileges or may block, then the privileges are dropped, and only then
+/// other threads are started, which would have kept them.
 fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Failed> {
     let Chosen { layout, shim, documents, account } = chosen;
     let _locks = layout.lock()?;
@@ -182,7 +182,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     }
     layout.furnish()?;
     let metrics = open_metrics(config, &layout)?;
-    // By threads and processes of its own, which thus have no more than we.
+    // Measures in threads and child processes, which have no more privileges than this one.
     let (mut contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     if let (None, None, true) = (&account, &config.user, is_usual(&layout)) {
         contexts.notes.push(ownership::fallback());
@@ -206,14 +206,14 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
         outstanding: Some(outstanding),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async { serve(settings, door, told_to_stop()?).await.map_err(Failed::from) })?;
-    // A look at a GPU that hangs must not keep us from ending.
+    runtime.block_on(async { serve(settings, door, stop_signal()?).await.map_err(Failed::from) })?;
+    // A hanging query of a GPU must not keep the daemon from ending.
     runtime.shutdown_background();
     privileges::end();
     Ok(())
 }
 
-/// What the main process needs as its user, while this is root.
+/// Hands over, as root, the files that the main process needs as its user.
 fn hand_over(layout: &Layout, account: &Account) -> Result<(), Failed> {
     let failed = |directory: &Path| {
         let (directory, name) = (directory.display().to_string(), account.name.clone());
@@ -225,7 +225,7 @@ fn hand_over(layout: &Layout, account: &Account) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The GPUs that are to be divided, and no others.
+/// Opens the driver, limited to the configured GPUs.
 fn open_driver(config: &Config) -> Result<Box<dyn Driver>, Failed> {
     let all = tranche_inventory::open(config.nvml_library.as_deref());
     match &config.gpus {
@@ -235,8 +235,8 @@ fn open_driver(config: &Config) -> Result<Box<dyn Driver>, Failed> {
     }
 }
 
-/// SIGTERM or SIGINT.
-fn told_to_stop() -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
+/// Resolves on SIGTERM or SIGINT.
+fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
@@ -244,7 +244,7 @@ fn told_to_stop() -> std::io::Result<impl Future<Output = ()> + Send + 'static> 
     })
 }
 
-/// Begins to log; what is given back changes what is logged.
+/// Starts logging; the result changes the filter.
 fn start_logging(filter: &str) -> Result<SetLog, Failed> {
     use std::io::IsTerminal;
     let colours = std::io::stderr().is_terminal();
@@ -255,31 +255,31 @@ fn start_logging(filter: &str) -> Result<SetLog, Failed> {
     Ok(Box::new(move |filter| handle.reload(check_log(filter)?).map_err(|error| error.to_string())))
 }
 
-/// What containers are told: by default only by the daemon of a whole node that has its files at the usual place, as
-/// others are there besides it.
+/// Documents for containers. By default only the node's daemon at its default directory writes them, since other
+/// daemons may run beside it.
 fn documents(config: &Config, layout: &Layout) -> Result<Option<Documents>, Failed> {
     Ok(config.documents(is_usual(layout).then_some(Path::new(NODE_CDI)))?)
 }
 
-/// Whether it is the daemon of a whole node at the usual place.
+/// Returns true for the node's daemon at its default directory.
 fn is_usual(layout: &Layout) -> bool {
     layout.reach == Reach::Node && layout.runtime == Path::new(NODE_RUNTIME)
 }
 
-/// The gRPC socket that was handed to us, with the modes that it has, or one of our own.
+/// The gRPC socket: the supervisor's, with its modes, or a new one.
 fn open_door(layout: &Layout) -> Result<UnixListener, Failed> {
     let handed = supervisor::door(&layout.door());
     let failed = |cause| format!("cannot take over the socket that was handed to us: {cause}");
     Ok(handed.map_err(failed)?.map_or_else(|| layout.open_door(), Ok)?)
 }
 
-/// Where metrics are served: beside the gRPC socket, if nobody says otherwise.
+/// Address of metrics; by default a socket beside the gRPC socket.
 fn metrics(config: &Config, layout: &Layout) -> Address {
     let usual = || Address::Unix(layout.runtime.join("metrics.sock"));
     config.metrics.clone().unwrap_or_else(usual)
 }
 
-/// For whoever may use the gRPC socket, where it is a socket as well: on a node everybody may look.
+/// Opens the metrics address. As a socket it has the modes of the gRPC socket: on a node every user may read.
 fn open_metrics(config: &Config, layout: &Layout) -> Result<Option<Listener>, Failed> {
     let listener = Listener::open(&metrics(config, layout))?;
     if let Some(Address::Unix(path)) = listener.as_ref().map(Listener::address) {
@@ -309,7 +309,7 @@ fn below(variable: &str, path: &str) -> Option<PathBuf> {
     base.is_absolute().then(|| base.join(path))
 }
 
-/// Clients and tenants elsewhere get these paths, so they must not depend on where we were started.
+/// Makes a path absolute: clients and tenants with other working directories receive it.
 fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(path)
 }
@@ -329,11 +329,11 @@ mod tests {
 
     const CHILD: &str = "TRANCHE_TEST_PANICS";
 
-    /// In a child: this test itself, told to panic in a task of a runtime, as the daemon's loops are.
+    /// Runs this test in a child process, where a task of a runtime panics as one of the daemon's loops might.
     #[test]
-    fn panic_in_a_task_ends_the_daemon_with_its_place() {
+    fn panic_in_a_task_ends_the_daemon() {
         if std::env::var_os(CHILD).is_some() {
-            fail_loudly();
+            abort_on_panic();
             let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
             runtime.block_on(async {
                 let _ = tokio::spawn(async { panic!("a tenant's word") }).await;

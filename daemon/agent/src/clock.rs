@@ -1,14 +1,14 @@
-//! The daemon's clocks.
+//! Clocks of the daemon.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Time of day in milliseconds since 1970, which may be set; 0 before.
+/// Wall-clock time in milliseconds since 1970, which may jump; 0 before 1970.
 pub(crate) fn now_unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// CLOCK_MONOTONIC in nanoseconds, which is never set.
+/// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
     now.ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The configuration file: few keys, each with its default beside it, and no others.
+//! The configuration file: few keys, each with its default; unknown keys are errors.
 
 mod gpus;
 mod only_slices;
@@ -25,81 +25,79 @@ pub use tranche_jobs::Retention;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// What can be configured. Options on the command line win over the file.
+/// All configuration keys. Command-line options take precedence over the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Config {
     /// Directory of sockets and regions. Default: `/run/tranche` for root, else `$XDG_RUNTIME_DIR/tranche`.
     pub runtime_dir: Option<PathBuf>,
-    /// Directory of what survives a restart. Default: `/var/lib/tranche` for root, else
-    /// `$XDG_STATE_HOME/tranche` or `~/.local/state/tranche`.
+    /// Directory of persistent state. Default: `/var/lib/tranche` for root, else `$XDG_STATE_HOME/tranche` or
+    /// `~/.local/state/tranche`.
     pub state_dir: Option<PathBuf>,
-    /// Which GPUs are divided: `all`, or a list of indices and UUIDs. The others are left alone: no slice is put
-    /// there, and programs on them are neither watched nor bound. Default: `all`.
+    /// GPUs to divide: `all`, or a list of indices and UUIDs. Slices are not placed on other GPUs, whose programs are
+    /// neither watched nor limited. Default: `all`.
     pub gpus: Gpus,
-    /// NVML's library. Default: the system's `libnvidia-ml.so.1`.
+    /// Path of the NVML library. Default: the system's `libnvidia-ml.so.1`.
     pub nvml_library: Option<PathBuf>,
-    /// The library that tenants preload. Default: `../lib/tranche/libtranche_preload.so` beside the
-    /// daemon's own directory.
+    /// Library that tenants preload. Default: `../lib/tranche/libtranche_preload.so`, relative to the directory of
+    /// the daemon.
     pub shim: Option<PathBuf>,
-    /// Group whose members may make slices and change their own; everybody else may look, and root may do anything.
-    /// Default: none, so that root alone has slices. Without meaning for a daemon that serves one user.
+    /// Group whose members may create slices and change their own; other users have read access, and root may do
+    /// everything. Default: none, so only root may create slices. Ignored by a daemon that serves one user.
     pub socket_group: Option<String>,
-    /// System user that root's daemon reads everything as that others send. Default: `tranched` with the default
-    /// `runtime_dir`, where there is that user; else the daemon stays uid 0, without capabilities.
+    /// System user as which root's daemon parses what others send. Default: `tranched` with the default
+    /// `runtime_dir`, if that user exists; else the daemon stays uid 0, without capabilities.
     pub user: Option<String>,
-    /// How many connections to the gRPC socket a user other than root may have at a time. Default: 256.
+    /// Concurrent connections to the gRPC socket of each user other than root. Default: 256.
     pub connections_per_user: usize,
-    /// How many requests of a user other than root may wait for room at a time. Default: 128.
+    /// Concurrently waiting requests of each user other than root. Default: 128.
     pub waiting_per_user: usize,
-    /// How many slices a user other than root may have at a time. Default: 64.
+    /// Slices of each user other than root. Default: 64.
     pub slices_per_user: usize,
-    /// Charged for a context, in MiB, where its cost cannot be measured. Default: 512, more than any
-    /// model costs that was measured so far.
+    /// Charge for a context, in MiB, where its cost cannot be measured. Default: 512, more than the cost of any model
+    /// measured so far.
     pub context_reserve_mib: u64,
-    /// What is done about a slice that stays over its cap after a shrink: `report` shows it and refuses new
-    /// memory, `kill` also kills its largest process, one after the other, until it is within. Default:
-    /// `report`.
+    /// Policy for a slice that stays over its cap after a shrink: `report` shows it and refuses new memory, `kill`
+    /// also kills its largest process, repeatedly, until it is within. Default: `report`.
     pub over_cap: OverCapPolicy,
-    /// With `over_cap = "kill"`: for how many seconds a slice may be over its cap. Default: 60.
+    /// With `over_cap = "kill"`: seconds for which a slice may be over its cap. Default: 60.
     pub over_cap_grace_s: u64,
-    /// What is done about processes of slices that hold more than they are charged for, run while they are to wait, go
-    /// without the library or overwrite what they are charged by: `report` shows them in `tranche smi` and `tranche
-    /// events`, `kill` also kills those who are known to do so. Default: `report`.
+    /// Policy for processes of slices that hold more than they are charged for, compute while their launches should
+    /// wait, run without the shim or overwrite the accounting: `report` shows them in `tranche smi` and `tranche
+    /// events`, `kill` also kills processes known to do so. Default: `report`.
     pub violations: ViolationsPolicy,
-    /// With `violations = "kill"`: for how many seconds somebody may go on after it was found out. Default: 10.
+    /// With `violations = "kill"`: seconds between the finding and the kill. Default: 10.
     pub violations_grace_s: u64,
-    /// What is done about processes that are in no slice and use a GPU that slices are on: `report` shows them, `refuse`
-    /// also puts no slice on a GPU as long as one uses it. Nobody kills them. Default: `report`.
+    /// Policy for processes outside slices that use a GPU with slices: `report` shows them, `refuse` also keeps
+    /// slices off a GPU while such a process uses it. They are never killed. Default: `report`.
     pub foreigners: Foreigners,
-    /// Whether the kernel lets only processes of slices open the GPUs: `true`, or a list of cgroups that may besides
-    /// slices, which with `true` is `/system.slice/nvidia-persistenced.service` alone. Takes root's daemon, all of the
-    /// node's `gpus`, cgroups of version 2 and Linux 5.12. Default: `false`.
+    /// Restriction of opening GPUs to processes of slices: `true`, or a list of cgroups that may as well, which with
+    /// `true` is `/system.slice/nvidia-persistenced.service` alone. Requires root's daemon, all of the node's `gpus`,
+    /// cgroup version 2 and Linux 5.12. Default: `false`.
     pub only_slices: OnlySlices,
-    /// For how many seconds a GPU is to have answered, needed no reset and reported nothing until its faults are
-    /// over. Default: 60.
+    /// Seconds for which a GPU has to answer, need no reset and report nothing until its faults are over. Default:
+    /// 60.
     pub fault_quiet_s: u64,
-    /// How many jobs of a project are kept that have ended, with what they printed; those that ended first are forgotten.
-    /// Default: 500.
+    /// Ended jobs of each project that are kept with their output; the oldest are deleted first. Default: 500.
     pub ended_jobs_kept: usize,
-    /// For how many days of the machine being on. Default: 30.
+    /// Days, of the machine being on, for which ended jobs are kept. Default: 30.
     pub ended_jobs_days: u32,
-    /// Whether asynchronous copies and fills count as compute: `uncounted` lets them pass, `counted` holds them back
-    /// and charges them as it does launches. Default: `uncounted`.
+    /// Treatment of asynchronous copies and fills: `uncounted` lets them pass the launch gate, `counted` delays and
+    /// charges them as launches. Default: `uncounted`.
     pub transfers: Transfers,
-    /// Where container runtimes look for CDI documents, one of which is written for each slice that stays; or `off`.
-    /// Default: `/var/run/cdi` for root's daemon with the default `runtime_dir`, else `off`.
+    /// Directory in which container runtimes look for CDI documents, one of which is written for each persistent
+    /// slice; or `off`. Default: `/var/run/cdi` for root's daemon with the default `runtime_dir`, else `off`.
     pub cdi_dir: Option<PathBuf>,
-    /// The CDI document that describes the node's GPUs. Default: what NVIDIA's tools wrote in `/var/run/cdi` or
-    /// `/etc/cdi`, else what is found without one.
+    /// CDI document that describes the node's GPUs. Default: the one that NVIDIA's tools wrote in `/var/run/cdi` or
+    /// `/etc/cdi`, else the daemon's own discovery.
     pub cdi_node: Option<PathBuf>,
-    /// Whether the shim is also preloaded in containers, by an `/etc/ld.so.preload` of their own: for images that have a
-    /// driver where nobody expects it. Default: `false`, it stands in the driver's place alone.
+    /// Preloads the shim in containers as well, through their `/etc/ld.so.preload`: for images with a driver at an
+    /// unusual path. Default: `false`, the shim only replaces the driver's libraries.
     pub cdi_preload: bool,
-    /// Where metrics, liveness and readiness are served: an address with a port such as `127.0.0.1:9464`, the absolute
-    /// path of a socket, or `off`. Default: `metrics.sock` in the `runtime_dir`.
+    /// Address of metrics, liveness and readiness: an address with a port such as `127.0.0.1:9464`, the absolute path
+    /// of a socket, or `off`. Default: `metrics.sock` in the `runtime_dir`.
     pub metrics: Option<Address>,
-    /// What is logged, as `tracing` filters are written. Default: `info`.
+    /// Log filter, in the syntax of `tracing`. Default: `info`.
     pub log: String,
 }
 
@@ -137,22 +135,21 @@ impl Default for Config {
     }
 }
 
-/// A directory for CDI documents that depends on where the daemon was started.
+/// The directory for CDI documents is relative, so it depends on the working directory.
 #[derive(Debug, thiserror::Error)]
 #[error("the configuration's `cdi_dir` is {0:?}: it takes an absolute path, or \"off\"")]
 pub struct RelativeDirectory(PathBuf);
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// If it cannot be read or understood, or has a key that is not known: a misspelt limit must not pass
-    /// for one.
+    /// The file cannot be read or parsed, or has an unknown key: a misspelt limit must not go unnoticed.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         tranche_config::read(path, &Keys::of::<Self>())
     }
 
-    /// Reads the content of a file; `path` is what messages call it.
+    /// Parses the content of a file; error messages name it `path`.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -160,7 +157,7 @@ impl Config {
         tranche_config::parse(text, path, &Keys::of::<Self>())
     }
 
-    /// The keys whose values change without a restart.
+    /// Keys that change without a restart.
     pub const LIVE: [&str; 7] = [
         "connections_per_user",
         "fault_quiet_s",
@@ -171,7 +168,7 @@ impl Config {
         "waiting_per_user",
     ];
 
-    /// Takes the values of those keys from another configuration.
+    /// Copies the values of [`Config::LIVE`] from another configuration.
     pub(crate) fn take_live(&mut self, new: &Self) {
         let old = self.clone();
         *self = Self {
@@ -198,16 +195,16 @@ impl Config {
         };
     }
 
-    /// Every key with its value.
+    /// All keys with their values.
     pub(crate) fn entries(&self) -> serde_json::Map<String, serde_json::Value> {
         match serde_json::to_value(self) {
             Ok(serde_json::Value::Object(entries)) => entries,
-            // A path that is no text cannot come from a file, which is text.
+            // Paths from a file are always text, so this cannot fail for them.
             _ => serde_json::Map::new(),
         }
     }
 
-    /// What is wrong with what it says, besides how it says it.
+    /// Errors in values that are valid TOML of the right types.
     pub(crate) fn faults(&self) -> Vec<String> {
         let log = check_log(&self.log).err();
         let documents = self.documents(None).err().map(|error| error.to_string());
@@ -220,7 +217,7 @@ impl Config {
         [log, documents, group, only_slices].into_iter().flatten().collect()
     }
 
-    /// What users may take.
+    /// Quotas of users.
     pub(crate) const fn limits(&self) -> Limits {
         Limits {
             connections: self.connections_per_user,
@@ -229,16 +226,16 @@ impl Config {
         }
     }
 
-    /// Who may have slices besides root.
+    /// Users other than root that may create slices.
     ///
     /// # Errors
-    /// If there is no such group.
+    /// The group does not exist.
     pub(crate) fn access(&self) -> Result<Access, String> {
         let group = self.socket_group.as_deref().map(group).transpose()?;
         Ok(Access { group, limits: self.limits() })
     }
 
-    /// What is done about a slice that stays over its cap.
+    /// Policy for slices that stay over their caps.
     pub const fn over_cap(&self) -> OverCap {
         match self.over_cap {
             OverCapPolicy::Report => OverCap::Report,
@@ -246,7 +243,7 @@ impl Config {
         }
     }
 
-    /// What is done about processes that break the rules.
+    /// Policy for processes that violate their slice's limits.
     pub const fn violations(&self) -> Violations {
         match self.violations {
             ViolationsPolicy::Report => Violations::Report,
@@ -256,15 +253,15 @@ impl Config {
         }
     }
 
-    /// Which jobs are kept that have ended.
+    /// Retention of ended jobs.
     pub const fn ended_jobs(&self) -> Retention {
         Retention { most: self.ended_jobs_kept, age: DAY.saturating_mul(self.ended_jobs_days) }
     }
 
-    /// What containers are told, and where; nothing where that is off.
+    /// Documents for containers and their directory; `None` if that is off.
     ///
     /// # Errors
-    /// A directory that depends on where the daemon was started.
+    /// The directory is relative.
     pub fn documents(&self, by_default: Option<&Path>) -> Result<Option<Documents>, RelativeDirectory> {
         let directory = match self.cdi_dir.as_deref() {
             Some(off) if off == Path::new("off") => None,
@@ -281,13 +278,13 @@ impl Config {
         }))
     }
 
-    /// Charged for a context where its cost cannot be measured.
+    /// Charge for a context whose cost cannot be measured.
     pub const fn context_reserve(&self) -> Bytes {
         Bytes::mib(self.context_reserve_mib)
     }
 }
 
-/// Understands what is to be logged, or says why not.
+/// Parses a log filter; the error is a sentence.
 pub(crate) fn check_log(filter: &str) -> Result<tracing_subscriber::EnvFilter, String> {
     tracing_subscriber::EnvFilter::try_new(filter)
         .map_err(|error| format!("`log` is not a filter: {error}; try `info`"))

@@ -1,4 +1,4 @@
-//! The configuration in force: each key, its value, where it came from, and what of it changes without a restart.
+//! The configuration in force: each key with its value and source, and the reload of keys that need no restart.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,30 +10,30 @@ use tranche_domain::daemon::SettingView;
 
 use crate::config::Config;
 
-/// Where the configuration is looked for if none is named; there need not be one.
+/// Default path of the configuration file, which need not exist.
 const DEFAULT_FILE: &str = "/etc/tranche/tranched.toml";
-/// Where a value comes from that nobody gave.
+/// Source of values that were not given.
 const BY_DEFAULT: &str = "default";
 
-/// Where a configuration comes from: a file, and the command line over it.
+/// Sources of a configuration: a file, and the command line, which takes precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// The file that was named.
+    /// Path of the file, if one was given.
     pub file: Option<PathBuf>,
-    /// As the option of the same name says; so are the others.
+    /// Value of the option `--runtime-dir`.
     pub runtime_dir: Option<PathBuf>,
-    /// See above.
+    /// Value of the option `--state-dir`.
     pub state_dir: Option<PathBuf>,
-    /// See above.
+    /// Value of the option `--nvml-library`.
     pub nvml_library: Option<PathBuf>,
-    /// See above.
+    /// Value of the option `--shim`.
     pub shim: Option<PathBuf>,
 }
 
-/// A configuration, and where each of its values came from that is no default.
+/// A configuration, with the source of each value that is not a default.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// What it says.
+    /// The values.
     pub config: Config,
     origins: BTreeMap<String, String>,
 }
@@ -44,10 +44,10 @@ impl Source {
         self.file.as_deref().or(default.exists().then_some(default))
     }
 
-    /// Reads it, with everything that is wrong: in the file, and with what it says.
+    /// Reads the configuration along with all errors in its values.
     ///
     /// # Errors
-    /// If the file cannot be read, or nothing in it can be understood.
+    /// The file cannot be read or parsed.
     pub fn survey(&self) -> Result<(Reading, Vec<String>), FileError> {
         let mut reading = Reading::default();
         let mut faults = Vec::new();
@@ -62,10 +62,10 @@ impl Source {
         Ok((reading, faults))
     }
 
-    /// Reads it, if nothing is wrong with it.
+    /// Reads the configuration if it has no errors.
     ///
     /// # Errors
-    /// With everything that is wrong.
+    /// All errors.
     pub fn read(&self) -> Result<Reading, FileError> {
         match self.survey()? {
             (reading, faults) if faults.is_empty() => Ok(reading),
@@ -90,8 +90,7 @@ impl Source {
 }
 
 impl Reading {
-    /// Each key, its value and where it came from. `shown` has the values in force where the configuration leaves them to
-    /// the daemon.
+    /// All keys with their values and sources. `shown` supplies the daemon's choices for keys that were left to it.
     pub fn settings(&self, shown: &Config) -> Vec<SettingView> {
         let setting = |(key, value): (String, serde_json::Value)| SettingView {
             origin: self.origins.get(&key).cloned().unwrap_or_else(|| BY_DEFAULT.into()),
@@ -103,10 +102,10 @@ impl Reading {
     }
 }
 
-/// Gives the log another filter, or says what is wrong with it.
+/// Function that replaces the log filter; the error is a sentence.
 pub type SetLog = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// The configuration of a running daemon.
+/// The configuration of a running daemon, which can be reloaded.
 pub struct Configured {
     source: Source,
     set_log: SetLog,
@@ -114,18 +113,18 @@ pub struct Configured {
 }
 
 struct InForce {
-    /// As it was read, with what changed since without a restart.
+    /// As read, with the live keys of later reloads.
     reading: Reading,
-    /// With what the daemon chose.
+    /// The same with the daemon's choices.
     shown: Config,
 }
 
-/// What came of reading the configuration again.
+/// Outcome of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reloaded {
-    /// The keys whose new values are in force.
+    /// Keys whose new values are in force.
     pub(crate) applied: Vec<String>,
-    /// Those whose new values are not, until the daemon is started again.
+    /// Keys whose new values take effect after a restart.
     pub(crate) needs_restart: Vec<String>,
 }
 
@@ -136,7 +135,7 @@ impl fmt::Debug for Configured {
 }
 
 impl Configured {
-    /// As the daemon was started: `shown` is the reading with what the daemon chose.
+    /// State at the start; `shown` is the reading with the daemon's choices.
     pub fn new(source: Source, reading: Reading, shown: Config, set_log: SetLog) -> Self {
         Self { source, set_log, in_force: Mutex::new(InForce { reading, shown }) }
     }
@@ -150,7 +149,7 @@ impl Configured {
         in_force.reading.settings(&in_force.shown)
     }
 
-    /// Reads the configuration again and hands what can be changed to `apply`; what is wrong changes nothing.
+    /// Reads the configuration again and passes it to `apply`. On an error nothing changes.
     pub(crate) fn reload(&self, apply: impl FnOnce(&Config)) -> Result<Reloaded, String> {
         let mut in_force = self.in_force();
         let new = self.source.read().map_err(|error| error.to_string())?;
@@ -181,7 +180,7 @@ fn differing(before: &Config, after: &Config) -> Vec<String> {
     after.into_iter().filter(|(key, value)| before.get(key) != Some(value)).map(|(key, _)| key).collect()
 }
 
-/// A configuration as a file would say it, each line with where its value came from.
+/// Formats a configuration as a file, each line with its source.
 pub(crate) fn print(settings: &[SettingView]) -> String {
     settings.iter().map(|setting| format!("{setting}\n")).collect()
 }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_shown_with_where_it_came_from() {
+    fn each_value_is_shown_with_its_source() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "# mine\nover_cap = 'kill'\n").unwrap();
         let (configured, _) = configured(file.path());
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_applies_what_it_can_and_names_what_it_cannot() {
+    fn reload_applies_live_keys_and_names_others() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (configured, log) = configured(file.path());
         fs::write(&file, "log = 'debug'\nslices_per_user = 3\ncontext_reserve_mib = 9").unwrap();
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_changes_nothing_and_everything_that_is_wrong_is_said() {
+    fn invalid_file_changes_nothing_and_lists_all_errors() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (configured, log) = configured(file.path());
         fs::write(&file, "log = 'a=b=c'\nslices_per_user = -1\nover_cpa = 'kill'\ncdi_dir = 'x'").unwrap();

@@ -1,9 +1,10 @@
-//! Slices for containers: a CDI document for each, in a directory that container runtimes read, and a folder with its socket.
+//! Slices in containers: a CDI document for each persistent slice, in a directory that container runtimes read, and a
+//! folder with its attach socket.
 //!
-//! A slice that ends with its last process has no document: a container comes later, and needs one that stays.
+//! Ephemeral slices have no document, since they end before a container could use them.
 //!
-//! What a document says of the node is found out at the start, with the powers that the daemon was started with, and is the
-//! same until the next start. Documents and folders are written by the privileged helper where there is one.
+//! The node is described once at the start, with the privileges of that time. Documents and folders are written by
+//! the privileged helper where there is one.
 
 mod discovery;
 pub(crate) mod identity;
@@ -29,20 +30,20 @@ use crate::sockets::{self, FilesError, Layout, Locks};
 
 use libraries::Libraries;
 
-/// What is written where.
+/// Parameters of the documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Documents {
-    /// The directory.
+    /// Directory of the documents.
     pub directory: PathBuf,
-    /// What describes the node's GPUs, if it is not to be looked for.
+    /// Document that describes the node's GPUs; `None` to search for one.
     pub node: Option<PathBuf>,
-    /// Whether the shim is preloaded in containers, besides standing in the driver's place.
+    /// Preloads the shim in containers, in addition to replacing the driver's libraries.
     pub preload: bool,
-    /// Whether containers get the shim with whole GPUs, too, as it is what lets them open those.
+    /// Gives containers the shim with whole GPUs as well, because it obtains the permission to open them.
     pub with_whole: bool,
 }
 
-/// The node, as documents describe it.
+/// Description of the node for documents.
 #[derive(Debug)]
 pub struct Described {
     pub(crate) directory: PathBuf,
@@ -51,11 +52,11 @@ pub struct Described {
 }
 
 impl Documents {
-    /// Makes the directory, which others use as well, and takes what is ours in it for this daemon alone.
+    /// Creates the directory, which others use as well, and locks this daemon's part of it.
     ///
     /// # Errors
-    /// Another daemon has it. A directory that cannot be made or written is no error yet: it is said of each slice whose
-    /// document is missing for that.
+    /// Another daemon holds the lock. Failure to create or write the directory is no error here: it is noted for each
+    /// slice whose document is missing.
     pub fn occupy(&self) -> Result<Option<Locks>, FilesError> {
         match sockets::share(&self.directory) {
             Ok(locks) => Ok(Some(locks)),
@@ -64,7 +65,8 @@ impl Documents {
         }
     }
 
-    /// Finds out what containers need, and installs the libraries for them, with the powers of this process.
+    /// Discovers what containers need, and installs the shim's libraries for them, with the privileges of this
+    /// process.
     pub(crate) fn describe(
         self,
         driver: &dyn Driver,
@@ -112,7 +114,7 @@ impl Documents {
 }
 
 impl Described {
-    /// What the helper is started with.
+    /// Description that the helper is started with.
     pub(crate) fn description(&self) -> Option<&Description> {
         self.description.as_ref().ok()
     }
@@ -122,11 +124,11 @@ impl Described {
     }
 }
 
-/// The documents and folders of this node's slices.
+/// Documents and folders of this node's slices.
 #[derive(Debug)]
 pub(crate) struct Containers {
     layout: Layout,
-    /// Nothing where there are no documents.
+    /// `None` if documents are off.
     described: Option<Described>,
     /// Writes where there is no helper.
     writer: Writer,
@@ -141,7 +143,7 @@ impl Containers {
         Self { layout: layout.clone(), described, writer }
     }
 
-    /// What was noticed when the node was described.
+    /// Notes from the description of the node.
     pub(crate) fn notes(&self) -> Vec<String> {
         let described = self.described.iter();
         let failed = |described: &Described| {
@@ -151,7 +153,7 @@ impl Containers {
         described.flat_map(|described| described.notes.iter().cloned().chain(failed(described))).collect()
     }
 
-    /// Listens in the folder that a slice's containers mount, which stays while daemons come and go.
+    /// Listens in the folder that a slice's containers mount, which outlives the daemon.
     ///
     /// # Errors
     /// See [`FilesError`].
@@ -160,10 +162,10 @@ impl Containers {
         listener.map_err(|cause| FilesError::Io { doing: "listen at", path: self.layout.mount(name), cause })
     }
 
-    /// Writes a slice's document, unless it is there as it should be or there are none.
+    /// Writes a slice's document, unless it is up to date or documents are off.
     ///
     /// # Errors
-    /// Why it cannot be used in containers, in words. An older document is gone then.
+    /// The reason why containers cannot use the slice, as a sentence. An older document has been removed.
     pub(crate) fn write(&self, slice: &Slice) -> Result<(), String> {
         let Some(described) = self.described.as_ref().filter(|_| !slice.ephemeral) else { return Ok(()) };
         let written = self.try_write(described, slice);
@@ -194,7 +196,7 @@ impl Containers {
         let mask = named.iter().fold(0, |mask, (place, _)| mask | 1 << place);
         let gpus: Vec<Gpu> = named.into_iter().map(|(_, gpu)| *gpu).collect();
         let with_shim = !matches!(slice.share, Share::Whole(_));
-        // The helper answers in numbers; here the reason has words.
+        // The helper replies with numbers; here the reason is available as text.
         let composed = description.document(&slice.name, &gpus, &self.layout.mount(&slice.name), with_shim);
         composed.map_err(|bad| bad.to_string())?;
         let written = self.directory(&slice.name).and_then(|directory| {
@@ -203,21 +205,21 @@ impl Containers {
         written.map_err(|cause| format!("cannot write {}: {cause}", described.path(&slice.name).display()))
     }
 
-    /// Removes documents and folders of slices that are no more.
+    /// Removes documents and folders of slices that no longer exist.
     pub(crate) fn sweep(&self) {
         if let Err(error) = privileges::sweep(&self.writer) {
             tracing::warn!(%error, "cannot remove what containers had of slices that are no more");
         }
     }
 
-    /// The slice's own directory, by which the helper knows the slice.
+    /// The slice's directory, by which the helper identifies the slice.
     fn directory(&self, name: &SliceName) -> io::Result<File> {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         File::options().read(true).custom_flags(flags).open(self.layout.slice(name))
     }
 }
 
-/// The beginning of what is noted of a slice without a document.
+/// Prefix of the note on a slice without a document.
 pub(crate) fn unusable(name: &SliceName) -> String {
     format!("slice {name} cannot be used in containers:")
 }

@@ -95,7 +95,7 @@ impl Contexts {
         parts.iter().map(|part| (*part, self.cost(part.gpu))).collect()
     }
 
-    /// Reads stored measurements, measures the rest and waits up to [`PATIENCE`]. Blocks.
+    /// Reads stored measurements, measures the rest and waits up to `PATIENCE`. Blocks.
     pub fn measure(driver: &Arc<dyn Driver>, state: &Path, assumed: Bytes) -> (Self, Outstanding) {
         let mut contexts = Self::assumed(assumed);
         let version = driver.facts().map(|facts| facts.driver_version).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Everything a caller can be told, and under which code.
+//! Errors of requests, with their gRPC status codes.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tranche_jobs::DeskError;
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
 
-/// Why a call failed.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_in_use_names_its_processes() {
+    fn slice_in_use_names_its_processes() {
         let pids = vec![HostPid::new(7), HostPid::new(8)];
         let status = Status::from(Failure::InUse { name: "a".parse().unwrap(), pids });
         assert_eq!(status.code(), Code::FailedPrecondition);

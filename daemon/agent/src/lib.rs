@@ -16,7 +16,6 @@ mod attach;
 mod audit;
 pub mod cli;
 mod clock;
-mod clocks;
 mod compute;
 mod config;
 mod configuration;
@@ -31,6 +30,7 @@ mod jobs;
 mod metrics;
 mod obstacles;
 mod operators;
+mod other_abi;
 mod overhead;
 mod ownership;
 mod peer;
@@ -54,8 +54,8 @@ mod supervisor;
 #[allow(unsafe_code)]
 mod sys;
 mod tenancy;
+mod time_namespace;
 mod usage_guard;
-mod version;
 mod watchdog;
 mod worker;
 

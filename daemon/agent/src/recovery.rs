@@ -21,13 +21,13 @@ use tranche_shm::crash::point;
 use crate::agent::{Agent, Core};
 use crate::clock::now_unix_ms;
 use crate::failure::Failure;
+use crate::other_abi::OtherAbi;
 use crate::process::{self, Process};
 use crate::reaper;
 use crate::regions::Regions;
 use crate::state::{SavedSlice, State};
 use crate::state_store::{self, Found};
 use crate::tenancy::Tenancy;
-use crate::version::OtherAbi;
 
 /// Takes over all slices. Those that cannot be taken over are noted, and do not stop the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! From settings to a daemon that answers, and back to nothing.
+//! Start, operation and end of the daemon.
 
 use std::future::Future;
 use std::io;
@@ -38,60 +38,60 @@ use crate::usage_guard::UsageGuard;
 use crate::worker::Worker;
 use crate::{faults, peer, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
 
-/// How long calls in progress may take to end once the daemon was told to.
+/// Time granted to calls in progress when the daemon ends.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// Calls at a time on one connection.
+/// Concurrent calls on one connection.
 const MOST_CALLS: u32 = 64;
-/// What a call may have in headers, in bytes; ours have a few hundred.
+/// Largest headers of a call, in bytes; the clients send a few hundred.
 const MOST_HEADERS: u32 = 16 << 10;
-/// How often a silent connection is asked whether its peer is there, and how long that may take to answer.
+/// Interval of keep-alive pings on a silent connection, and the longest wait for the reply.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
-/// The longest message that is taken, in bytes: the longest request that makes sense has names of sixteen GPUs and of a pod.
+/// Largest message, in bytes: the largest sensible request names sixteen GPUs and a pod.
 const LONGEST_MESSAGE: usize = 16 << 10;
-/// And the longest with a job: its command and its environment.
+/// Largest message with a job, in bytes: its command and its environment.
 const LONGEST_JOB: usize = 1 << 20;
-/// Room for a thousand processes: with fewer, the operator is told.
+/// Descriptors for a thousand processes; with a lower limit a note is recorded.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
-/// All that a daemon is made of.
+/// Parts and settings of a daemon.
 pub struct Settings {
-    /// Where its files are. The caller holds the locks.
+    /// Paths of the daemon's files, whose locks the caller holds.
     pub layout: Layout,
-    /// Who may have slices.
+    /// Users that may create slices, and quotas.
     pub access: Access,
-    /// How it was configured, and how it is told to read that again; without it, it cannot be.
+    /// The configuration, for display and reloads; without it, reloads fail.
     pub configured: Option<Configured>,
-    /// The library that tenants preload.
+    /// Library that tenants preload.
     pub shim: PathBuf,
-    /// The senses.
+    /// Access to the GPUs.
     pub driver: Arc<dyn Driver>,
-    /// What contexts cost, as far as known.
+    /// Costs of contexts known so far.
     pub contexts: Contexts,
-    /// Whether usage regions are sealed memory where the daemon would find that again. Otherwise they are files, which a
-    /// tenant can make take more than they are for.
+    /// Uses sealed memory for usage regions where the next daemon could find it. Otherwise they are files, which a
+    /// tenant can extend.
     pub seals_regions: bool,
-    /// What is done about slices that stay over their caps.
+    /// Policy for slices that stay over their caps.
     pub over_cap: OverCap,
-    /// What is done about processes that hold or run more than they say.
+    /// Policy for processes that hold or compute more than they report.
     pub violations: Violations,
-    /// What is done about processes that are in no slice.
+    /// Policy for foreign processes.
     pub foreigners: Foreigners,
-    /// How long a GPU is to have been well until its faults are over.
+    /// Time for which a GPU has to be healthy until its faults are over.
     pub fault_quiet: Duration,
-    /// Which jobs are kept that have ended.
+    /// Retention of ended jobs.
     pub ended_jobs: Retention,
-    /// What copies and fills are to compute.
+    /// Treatment of copies and fills.
     pub transfers: Transfers,
-    /// The node as documents for containers describe it; nothing where there are none.
+    /// Description of the node for documents for containers; `None` for no documents.
     pub described: Option<Described>,
-    /// Where metrics are served, if anywhere.
+    /// Listener for metrics; `None` to serve none.
     pub metrics: Option<Listener>,
-    /// What is still being measured.
+    /// Measurements that are still running.
     pub outstanding: Option<Outstanding>,
 }
 
-/// Why the daemon does not run.
+/// Failure to start or run the daemon.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum StartError {
@@ -117,11 +117,11 @@ pub enum StartError {
     Server(#[from] tonic::transport::Error),
 }
 
-/// Takes over what is there, answers at `door` until `stop`, and leaves slices and regions as they are for
-/// the next daemon.
+/// Takes over existing slices, serves at `door` until `stop` resolves, and leaves slices and regions for the next
+/// daemon.
 ///
 /// # Errors
-/// See [`StartError`]. Slices that cannot be taken over are noted and do not keep the daemon from starting.
+/// See [`StartError`]. Slices that cannot be taken over are noted and do not prevent the start.
 pub async fn serve(
     settings: Settings,
     door: BlockingListener,
@@ -199,7 +199,7 @@ pub async fn serve(
         ended = server => ended?,
         () = async { let _ = stopping.wait_for(|stop| *stop).await; tokio::time::sleep(GRACE).await } => {}
     }
-    // Its calls in progress had the same time to end.
+    // Its calls in progress have had the same time to end.
     let _ = tokio::task::spawn_blocking(move || drop(operators)).await;
     working.iter().for_each(JoinHandle::abort);
     sampling.abort();
@@ -214,7 +214,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// How every server of the daemon deals with connections. Peers that do not answer for a while are let go.
+/// Connection settings of all the daemon's servers. Unresponsive peers are disconnected.
 pub(crate) fn server() -> Server {
     Server::builder()
         .max_concurrent_streams(MOST_CALLS)
@@ -223,7 +223,7 @@ pub(crate) fn server() -> Server {
         .http2_keepalive_timeout(Some(PONG_WITHIN))
 }
 
-/// Everything that can be called.
+/// All gRPC services.
 pub(crate) fn routes(agent: &Arc<Agent>, jobs: JobsService) -> Routes {
     let node = NodeServer::new(NodeService(Arc::clone(agent))).max_decoding_message_size(LONGEST_MESSAGE);
     Routes::new(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB)).add_service(node)
@@ -238,7 +238,7 @@ fn answer_operators(
     Operators::start(agent, jobs, listener, stopping).map_err(|error| StartError::Operators(error.into()))
 }
 
-/// Jobs go on. A node on which they cannot is one for everything else.
+/// Starts the job controller. A failure affects jobs only.
 fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<JoinHandle<()>>) {
     let desk = jobs::open(agent, ended).map_err(|error| error.to_string());
     if let Err(error) = &desk {
@@ -254,7 +254,7 @@ async fn tell(metrics: Listener, published: Published) {
     }
 }
 
-/// SIGHUP says, as is usual, that the configuration is to be read again.
+/// Reloads the configuration on SIGHUP, as is customary.
 fn reload_on_hangup(agent: &Arc<Agent>) -> io::Result<Option<JoinHandle<()>>> {
     if agent.configured.is_none() {
         return Ok(None);
@@ -263,17 +263,17 @@ fn reload_on_hangup(agent: &Arc<Agent>) -> io::Result<Option<JoinHandle<()>>> {
     Ok(Some(tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             let agent = Arc::clone(&agent);
-            // What came of it is in the log.
+            // The outcome has been logged.
             let _ = tokio::task::spawn_blocking(move || agent.reload(None).map(drop)).await;
         }
     })))
 }
 
-/// Whether usage regions can be sealed memory here.
+/// Returns true if usage regions can be sealed memory here.
 fn can_seal(agent: &Agent) -> bool {
     match sealed::can_be_found() {
         Ok(()) => true,
-        // A user's own daemon has no say over other processes, and its tenants are that user.
+        // A user's own daemon cannot inspect other processes, and its tenants are that user.
         Err(_) if agent.layout.reach == Reach::User => false,
         Err(error) => {
             agent.note(format!(
@@ -285,7 +285,8 @@ fn can_seal(agent: &Agent) -> bool {
     }
 }
 
-/// Each process of a slice takes a few descriptors, and a slice may have thousands: as many as we may have.
+/// Raises RLIMIT_NOFILE to its hard limit: each attached process takes a few descriptors, and a slice may have
+/// thousands.
 fn allow_descriptors(agent: &Agent) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| {
@@ -304,7 +305,7 @@ fn allow_descriptors(agent: &Agent) {
     }
 }
 
-/// Applies measurements that were not there when the daemon started.
+/// Applies measurements that finish after the start.
 fn take_late(agent: &Agent, mut outstanding: Outstanding) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while let Some(arrived) = outstanding.next(deadline) {
@@ -318,7 +319,7 @@ fn take_late(agent: &Agent, mut outstanding: Outstanding) {
     }
 }
 
-/// Says that calls are answered from now on: in the log, and to whoever started us.
+/// Reports in the log and to the supervisor that calls are served.
 fn ready(agent: &Agent) {
     let (gpus, slices) = (agent.gpus.len(), agent.core().node.slices().len());
     tracing::info!(socket = %agent.layout.door().display(), gpus, slices, "ready");

@@ -1,4 +1,4 @@
-//! The gRPC door: messages in, domain values through, statuses out. Nothing is decided here.
+//! The service `tranche.v1.Node`: converts between messages, domain values and statuses; decides nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,17 +30,17 @@ use crate::privileges;
 use crate::process;
 use crate::queue::{Ticket, Waiter};
 use crate::snapshot;
-use following::Wanted;
+use event_stream::Wanted;
 
-mod following;
+mod event_stream;
 mod gpus;
 
-/// The service `tranche.v1.Node`.
+/// Implementation of the service.
 pub(crate) struct NodeService(pub(crate) Arc<Agent>);
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The longest a request may wait for room: a day.
+/// Longest wait for capacity in milliseconds: a day.
 const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[tonic::async_trait]
@@ -130,7 +130,7 @@ impl Node for NodeService {
         let v1::FollowEventsRequest { since_seq, slice, follow } = request.into_inner();
         let slice = slice.map(|text| name(&text)).transpose()?;
         let wanted = Wanted { since: since_seq, slice, follow };
-        Ok(Response::new(following::events(&self.0, wanted, follower)))
+        Ok(Response::new(event_stream::events(&self.0, wanted, follower)))
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
@@ -207,7 +207,7 @@ impl Node for NodeService {
 }
 
 impl NodeService {
-    /// What is refused is an event.
+    /// Records refusals as events.
     fn told<T>(&self, caller: &Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &answer {
             let told = Happening::new(Kind::Refused, format!("user {}: {failure}", caller.uid));
@@ -229,7 +229,7 @@ impl NodeService {
     }
 }
 
-/// Who calls, as the gate saw them come in.
+/// Client of a request, as identified when its connection was admitted.
 pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, Failure> {
     request.extensions().get::<Caller>().cloned().ok_or(Failure::CallerUnknown)
 }
@@ -238,8 +238,8 @@ fn name(text: &str) -> Result<SliceName, Status> {
     text.parse().map_err(|bad| BadMessage::Name(bad).into())
 }
 
-/// Creates at once, or waits for room. A client that goes away drops this future, and with it its place in
-/// the queue.
+/// Creates a slice at once, or waits for capacity. A client that disconnects drops this future and its entry in the
+/// queue.
 async fn create(
     agent: &Arc<Agent>,
     wanted: &SliceRequest,
@@ -256,7 +256,7 @@ async fn create(
     tracing::info!(share = %wanted.share, %pid, %refusal, "waits for room");
     let mut last = refusal;
     loop {
-        // Looked at only after subscribing: room that appears in between is not missed.
+        // Checked after subscribing, so capacity that appears in between is not missed.
         if place.is_first_to_fit() {
             match agent.create(wanted, caller) {
                 Err(Failure::Refused(refusal)) if refusal.may_pass() => last = refusal,
@@ -274,7 +274,7 @@ async fn create(
     }
 }
 
-/// A place in the queue, given up when dropped.
+/// Entry in the admission queue, removed when dropped.
 struct InLine<'a> {
     agent: &'a Agent,
     ticket: Ticket,

@@ -1,7 +1,6 @@
-//! The service supervisor, as systemd is one: it listens at our socket before we are there and while we are not, it is
-//! told when calls are answered, and it ends a daemon that gets nothing done.
+//! Interface to the service supervisor, such as systemd: socket activation, readiness and watchdog messages.
 //!
-//! Without one, all of this does nothing.
+//! Without a supervisor, all functions do nothing.
 
 use std::env;
 use std::ffi::OsStr;
@@ -15,15 +14,15 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// The first descriptor that is handed over.
+/// First descriptor of socket activation.
 const FIRST: RawFd = 3;
 
-/// The socket at `path`, if the supervisor listens there for us.
+/// The listening socket at `path`, if the supervisor passed one.
 ///
 /// # Errors
-/// If it hands over something that is no such socket.
+/// A descriptor that was passed is no such socket.
 pub(crate) fn door(path: &Path) -> io::Result<Option<UnixListener>> {
-    for number in handed_over(variable) {
+    for number in passed_descriptors(variable) {
         let listener = sys::inherited_listener(number)?;
         let address = listener.local_addr()?;
         if address.as_pathname() == Some(path) {
@@ -35,23 +34,23 @@ pub(crate) fn door(path: &Path) -> io::Result<Option<UnixListener>> {
     Ok(None)
 }
 
-/// Calls are answered from now on.
+/// Reports that calls are served.
 pub(crate) fn ready(slices: usize, gpus: usize) {
     tell(&format!("READY=1\nSTATUS=serves {gpus} GPU(s), {slices} slice(s) taken over"));
 }
 
-/// We end because we were told to.
+/// Reports that the daemon is ending on request.
 pub(crate) fn stopping() {
     tell("STOPPING=1\nSTATUS=stops; slices and their processes stay as they are");
 }
 
-/// We get things done.
+/// Sends a watchdog message.
 pub(crate) fn alive() {
     tell("WATCHDOG=1");
 }
 
-/// How long we may be silent until the supervisor takes us for stuck; nothing where it does not care.
-pub(crate) fn patience() -> Option<Duration> {
+/// Watchdog timeout of the supervisor; `None` if it has none.
+pub(crate) fn watchdog_timeout() -> Option<Duration> {
     patience_by(variable)
 }
 
@@ -61,12 +60,12 @@ fn variable(name: &str) -> Option<String> {
 
 fn patience_by(variable: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let ours = variable("WATCHDOG_PID").is_none_or(|pid| is_ours(&pid));
-    let patience: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
-    (ours && patience > 0).then_some(Duration::from_micros(patience))
+    let watchdog_timeout: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
+    (ours && watchdog_timeout > 0).then_some(Duration::from_micros(watchdog_timeout))
 }
 
-/// Children have these variables from us, and are not meant.
-fn handed_over(variable: impl Fn(&str) -> Option<String>) -> std::ops::Range<RawFd> {
+/// Descriptors passed to this process. Child processes inherit the variables, so the pid in them is checked.
+fn passed_descriptors(variable: impl Fn(&str) -> Option<String>) -> std::ops::Range<RawFd> {
     let ours = variable("LISTEN_PID").is_some_and(|pid| is_ours(&pid));
     let count = variable("LISTEN_FDS").and_then(|count| count.parse::<u16>().ok());
     let count = count.filter(|_| ours).unwrap_or_default();
@@ -86,7 +85,7 @@ fn tell(words: &str) {
     }
 }
 
-/// The supervisor's socket: a path, or with a leading `@` a name without one.
+/// Address of the supervisor's socket: a path, or with a leading `@` an abstract name.
 fn address(socket: &OsStr) -> io::Result<SocketAddr> {
     match socket.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
@@ -104,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_handed_to_this_process_is_taken() {
+    fn descriptors_of_another_process_are_ignored() {
         let me = std::process::id().to_string();
-        let count = |pairs: &[(&'static str, &str)]| handed_over(said(pairs)).len();
+        let count = |pairs: &[(&'static str, &str)]| passed_descriptors(said(pairs)).len();
         assert_eq!(count(&[("LISTEN_PID", &me), ("LISTEN_FDS", "2")]), 2);
         assert_eq!(count(&[("LISTEN_PID", "1"), ("LISTEN_FDS", "2")]), 0);
         assert_eq!(count(&[("LISTEN_FDS", "2")]), 0);
@@ -115,21 +114,21 @@ mod tests {
     }
 
     #[test]
-    fn the_patience_meant_for_another_process_is_not_ours() {
+    fn watchdog_timeout_of_another_process_is_ignored() {
         let me = std::process::id().to_string();
-        let patience = |pairs: &[(&'static str, &str)]| patience_by(said(pairs));
-        assert_eq!(patience(&[("WATCHDOG_USEC", "1500000")]), Some(Duration::from_millis(1500)));
+        let watchdog_timeout = |pairs: &[(&'static str, &str)]| patience_by(said(pairs));
+        assert_eq!(watchdog_timeout(&[("WATCHDOG_USEC", "1500000")]), Some(Duration::from_millis(1500)));
         assert_eq!(
-            patience(&[("WATCHDOG_USEC", "2"), ("WATCHDOG_PID", &me)]),
+            watchdog_timeout(&[("WATCHDOG_USEC", "2"), ("WATCHDOG_PID", &me)]),
             Some(Duration::from_micros(2))
         );
-        assert_eq!(patience(&[("WATCHDOG_USEC", "2"), ("WATCHDOG_PID", "1")]), None);
-        assert_eq!(patience(&[("WATCHDOG_USEC", "0")]), None);
-        assert_eq!(patience(&[("WATCHDOG_USEC", "soon")]), None);
+        assert_eq!(watchdog_timeout(&[("WATCHDOG_USEC", "2"), ("WATCHDOG_PID", "1")]), None);
+        assert_eq!(watchdog_timeout(&[("WATCHDOG_USEC", "0")]), None);
+        assert_eq!(watchdog_timeout(&[("WATCHDOG_USEC", "soon")]), None);
     }
 
     #[test]
-    fn a_socket_has_a_path_or_a_name() {
+    fn socket_address_is_a_path_or_abstract_name() {
         assert_eq!(address(OsStr::new("@x")).unwrap().as_abstract_name(), Some(&b"x"[..]));
         assert_eq!(address(OsStr::new("/run/x")).unwrap().as_pathname(), Some(Path::new("/run/x")));
     }

@@ -1,10 +1,11 @@
-//! Says that the daemon is alive as long as it gets things done, so that one that is stuck is ended and started again.
+//! Watchdog: reports to the supervisor that the daemon is alive while its loops make progress, so that a stuck daemon
+//! is restarted.
 //!
-//! What must go on: calls are answered, and for that the core is free; tenants are let in; GPU time is handed out. Each
-//! of these is asked to do next to nothing, and as soon as one has not come to it, nothing is said any more.
+//! Checked are the loop that serves calls, including the core's lock, the threads that admit tenants, and the
+//! scheduling loop. Each is asked to run a trivial task; if one has not done so, no further report is sent.
 //!
-//! The driver is not asked. A daemon that is started because a driver hangs would hang in the same call, and this one
-//! still governs.
+//! The driver is not checked. A daemon restarted because of a hanging driver would hang in the same call, while this
+//! one still schedules.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,96 +18,96 @@ use tokio::runtime::Handle;
 use crate::agent::Agent;
 use crate::supervisor;
 
-/// How often the supervisor hears of us in the time that it is patient: one word may be lost or late.
+/// Reports in each watchdog timeout: one may be lost or late.
 const WORDS: u32 = 3;
 
-/// Begins to speak, where the supervisor wants to hear it. `calls` is where calls are answered.
+/// Starts the watchdog if the supervisor has one. `calls` is the runtime that serves calls.
 ///
 /// # Errors
-/// If there can be no thread for it.
+/// The thread cannot be started.
 pub(crate) fn start(agent: &Arc<Agent>, calls: Handle) -> io::Result<()> {
-    let Some(patience) = supervisor::patience() else { return Ok(()) };
+    let Some(patience) = supervisor::watchdog_timeout() else { return Ok(()) };
     let agent = Arc::downgrade(agent);
     thread::Builder::new().name("watchdog".into()).spawn(move || watch(&agent, calls, patience)).map(drop)
 }
 
-/// Until the daemon ends.
+/// Runs until the daemon ends.
 fn watch(agent: &Weak<Agent>, calls: Handle, patience: Duration) {
-    let round = Round::new(calls);
+    let round = Checks::new(calls);
     while let Some(agent) = agent.upgrade() {
-        round.ask(&agent);
+        round.start_check(&agent);
         drop(agent);
         thread::sleep(patience / WORDS);
-        match round.silent() {
+        match round.stuck() {
             None => supervisor::alive(),
-            Some(who) => tracing::error!("{who} has not got on for {:?}", patience / WORDS),
+            Some(name) => tracing::error!("{name} has not got on for {:?}", patience / WORDS),
         }
     }
 }
 
-/// Everybody who is asked.
-struct Round {
-    calls: Question,
-    tenants: Question,
-    compute: Question,
+/// The checked loops.
+struct Checks {
+    calls: Check,
+    tenants: Check,
+    compute: Check,
     answering: Handle,
 }
 
-impl Round {
+impl Checks {
     fn new(answering: Handle) -> Self {
         Self {
-            calls: Question::to("what answers calls"),
-            tenants: Question::to("what lets tenants in"),
-            compute: Question::to("what hands out GPU time"),
+            calls: Check::to("what answers calls"),
+            tenants: Check::to("what lets tenants in"),
+            compute: Check::to("what hands out GPU time"),
             answering,
         }
     }
 
-    /// Asks everybody who has answered the last question.
-    fn ask(&self, agent: &Arc<Agent>) {
-        if let Some(answer) = self.calls.ask() {
+    /// Sends a check to each loop that has completed the last one.
+    fn start_check(&self, agent: &Arc<Agent>) {
+        if let Some(answer) = self.calls.start_check() {
             let agent = Arc::clone(agent);
             self.answering.spawn(async move {
                 drop(agent.core());
                 answer.give();
             });
         }
-        if let Some(answer) = self.tenants.ask() {
+        if let Some(answer) = self.tenants.start_check() {
             agent.worker.spawn(async move { answer.give() });
         }
-        if let Some(answer) = self.compute.ask() {
+        if let Some(answer) = self.compute.start_check() {
             agent.governor.answer_next_time(answer);
         }
     }
 
-    /// Whoever has not answered.
-    fn silent(&self) -> Option<&'static str> {
+    /// A loop that has not completed its check.
+    fn stuck(&self) -> Option<&'static str> {
         [&self.calls, &self.tenants, &self.compute]
             .into_iter()
-            .find(|asked| asked.is_open())
-            .map(|asked| asked.who)
+            .find(|check| check.is_open())
+            .map(|check| check.name)
     }
 }
 
-/// What somebody was asked, if anything.
-struct Question {
-    who: &'static str,
+/// State of a loop's check.
+struct Check {
+    name: &'static str,
     open: Arc<AtomicBool>,
 }
 
-/// To be given by whoever gets that far.
+/// Completes a check when the loop reaches it.
 #[derive(Debug)]
 pub(crate) struct Answer(Arc<AtomicBool>);
 
-impl Question {
-    fn to(who: &'static str) -> Self {
-        Self { who, open: Arc::default() }
+impl Check {
+    fn to(name: &'static str) -> Self {
+        Self { name, open: Arc::default() }
     }
 
-    /// Nothing if the last one is still open: whoever is stuck is not asked more.
-    fn ask(&self) -> Option<Answer> {
-        let asked = !self.open.swap(true, Ordering::AcqRel);
-        asked.then(|| Answer(Arc::clone(&self.open)))
+    /// Starts a check; `None` while the last one is pending.
+    fn start_check(&self) -> Option<Answer> {
+        let check = !self.open.swap(true, Ordering::AcqRel);
+        check.then(|| Answer(Arc::clone(&self.open)))
     }
 
     fn is_open(&self) -> bool {
@@ -115,7 +116,7 @@ impl Question {
 }
 
 impl Answer {
-    /// Whoever was asked goes on.
+    /// Marks the check as completed.
     pub(crate) fn give(self) {
         self.0.store(false, Ordering::Release);
     }
@@ -126,25 +127,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_not_answered_is_silent_and_not_asked_again() {
-        let question = Question::to("somebody");
+    fn pending_check_is_reported_and_not_repeated() {
+        let question = Check::to("somebody");
         assert!(!question.is_open());
-        let answer = question.ask().unwrap();
-        assert!(question.is_open() && question.ask().is_none());
+        let answer = question.start_check().unwrap();
+        assert!(question.is_open() && question.start_check().is_none());
         answer.give();
-        assert!(!question.is_open() && question.ask().is_some());
+        assert!(!question.is_open() && question.start_check().is_some());
     }
 
     #[test]
-    fn one_that_is_stuck_is_named() {
+    fn stuck_loop_is_named() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let round = Round::new(runtime.handle().clone());
-        assert_eq!(round.silent(), None);
-        let answers = [&round.calls, &round.tenants, &round.compute].map(|question| question.ask().unwrap());
+        let round = Checks::new(runtime.handle().clone());
+        assert_eq!(round.stuck(), None);
+        let answers =
+            [&round.calls, &round.tenants, &round.compute].map(|question| question.start_check().unwrap());
         let [calls, tenants, _stuck] = answers;
         tenants.give();
-        assert_eq!(round.silent(), Some("what answers calls"));
+        assert_eq!(round.stuck(), Some("what answers calls"));
         calls.give();
-        assert_eq!(round.silent(), Some("what hands out GPU time"));
+        assert_eq!(round.stuck(), Some("what hands out GPU time"));
     }
 }

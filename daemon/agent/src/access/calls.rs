@@ -16,7 +16,7 @@ use tonic::codegen::http::{Request, Response};
 use tower::{Layer, Service};
 use tranche_domain::access::Standing;
 
-use super::places::Busy;
+use super::connections::Busy;
 use super::{Caller, Gate};
 use crate::failure::Failure;
 

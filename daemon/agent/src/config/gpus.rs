@@ -1,16 +1,16 @@
-//! Which GPUs are divided, as a file says it.
+//! Configuration value: GPUs to divide.
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuSelector;
 
-/// Which GPUs are divided.
+/// GPUs to divide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum Gpus {
-    /// All of the node's.
+    /// All GPUs of the node.
     #[default]
     All,
-    /// These, at least one.
+    /// These GPUs, at least one.
     These(Vec<GpuSelector>),
 }
 

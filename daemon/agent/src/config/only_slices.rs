@@ -1,20 +1,20 @@
-//! Which processes may open the GPUs, as a file says it.
+//! Configuration value: processes that may open the GPUs.
 
 use std::path::{Component, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The daemon of NVIDIA's that keeps the driver loaded, where it is a service.
+/// Cgroup of NVIDIA's persistence daemon, where it runs as a service.
 const PERSISTENCED: &str = "/system.slice/nvidia-persistenced.service";
 
-/// Which processes the kernel lets open the GPUs.
+/// Processes that the kernel permits to open the GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum OnlySlices {
-    /// Any, as far as modes of files and other cgroups allow.
+    /// Any process, subject to file modes and other cgroups.
     #[default]
     No,
-    /// Those of slices, of the daemon, and in these cgroups.
+    /// Processes of slices, of the daemon, and in these cgroups.
     Besides(Vec<PathBuf>),
 }
 
@@ -29,7 +29,7 @@ enum Written {
 }
 
 impl OnlySlices {
-    /// Paths in the hierarchy, without their first slash; nothing where every process may.
+    /// Additional cgroups without their first slash; `None` where every process may open GPUs.
     pub(crate) fn besides(&self) -> Option<Vec<PathBuf>> {
         let below = |path: &PathBuf| path.strip_prefix("/").unwrap_or(path).to_owned();
         match self {

@@ -1,57 +1,57 @@
-//! Values that are one of a few words, and what they stand for.
+//! Configuration values that are one of a few words, and their meanings.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What can be done about a slice that stays over its cap.
+/// Policy for a slice that stays over its cap, as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverCapPolicy {
-    /// It is shown and gets nothing new.
+    /// Show it and refuse new memory.
     Report,
-    /// Its processes are killed until it is within.
+    /// Also kill its processes until it is within.
     Kill,
 }
 
-/// What can be done about processes that break the rules.
+/// Policy for processes that violate their slice's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ViolationsPolicy {
-    /// They are shown.
+    /// Show them.
     Report,
-    /// They are killed, too.
+    /// Also kill them.
     Kill,
 }
 
-/// What can be done about processes that use a GPU outside any slice.
+/// Policy for processes that use a GPU outside any slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Foreigners {
-    /// They are shown.
+    /// Show them.
     Report,
-    /// Their GPU takes no slices, too.
+    /// Also keep slices off the GPU.
     Refuse,
 }
 
-/// What asynchronous copies and fills are to a slice's compute.
+/// Treatment of asynchronous copies and fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transfers {
-    /// They pass, and nobody is charged for them.
+    /// Neither delayed nor charged.
     Uncounted,
-    /// They wait and are charged as launches are.
+    /// Delayed and charged like launches.
     Counted,
 }
 
-/// What is done about a slice that stays over its cap.
+/// Policy for a slice that stays over its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverCap {
-    /// It is shown and gets nothing new.
+    /// Show it and refuse new memory.
     Report,
-    /// Its processes are killed, the largest first, until it is within.
+    /// Also kill its processes, the largest first, until it is within.
     Kill {
-        /// How long it may be over its cap.
+        /// Time for which it may be over its cap.
         grace: Duration,
     },
 }

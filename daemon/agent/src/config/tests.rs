@@ -6,7 +6,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
 }
 
 #[test]
-fn an_empty_file_is_the_defaults() {
+fn empty_file_yields_the_defaults() {
     assert_eq!(parse("").unwrap(), Config::default());
     let config = parse("context_reserve_mib = 300\nshim = '/x.so'\nover_cap = 'kill'").unwrap();
     assert_eq!(config.context_reserve(), Bytes::mib(300));
@@ -18,7 +18,7 @@ fn an_empty_file_is_the_defaults() {
 }
 
 #[test]
-fn gpus_are_all_or_some_by_index_or_uuid_and_shown_as_they_are_written() {
+fn gpus_parse_and_print_unchanged() {
     let uuid = "GPU-00000000-0000-0000-0000-000000000003";
     let config = parse(&format!("gpus = [0, '{uuid}', '2']")).unwrap();
     let named = ["0", uuid, "2"].map(|name| name.parse().unwrap());
@@ -38,7 +38,7 @@ fn gpus_are_all_or_some_by_index_or_uuid_and_shown_as_they_are_written() {
 }
 
 #[test]
-fn what_is_live_is_taken_over_and_nothing_else() {
+fn only_live_keys_are_copied() {
     let all_other = Config {
         runtime_dir: Some("/r".into()),
         state_dir: Some("/s".into()),
@@ -78,7 +78,7 @@ fn what_is_live_is_taken_over_and_nothing_else() {
 }
 
 #[test]
-fn who_breaks_the_rules_is_shown_and_killed_only_where_it_says_so() {
+fn violations_are_reported_unless_kill_is_configured() {
     assert_eq!(parse("").unwrap().violations(), Violations::Report);
     let config = parse("violations = 'kill'\nforeigners = 'refuse'").unwrap();
     assert_eq!(config.violations(), Violations::Kill { grace: Duration::from_secs(10) });
@@ -88,7 +88,7 @@ fn who_breaks_the_rules_is_shown_and_killed_only_where_it_says_so() {
 }
 
 #[test]
-fn only_slices_takes_a_word_or_cgroups_beneath_the_root() {
+fn only_slices_is_a_boolean_or_a_list() {
     assert_eq!(parse("only_slices = false").unwrap().only_slices.besides(), None);
     let usual: Vec<PathBuf> = vec!["system.slice/nvidia-persistenced.service".into()];
     assert_eq!(parse("only_slices = true").unwrap().only_slices.besides(), Some(usual));
@@ -105,7 +105,7 @@ fn only_slices_takes_a_word_or_cgroups_beneath_the_root() {
 }
 
 #[test]
-fn a_key_that_is_not_known_is_refused_with_the_nearest() {
+fn unknown_key_is_refused_with_the_nearest() {
     let refused = parse("context_reserve_mb = 300").unwrap_err().to_string();
     assert!(refused.contains("`context_reserve_mb` (did you mean `context_reserve_mib`?)"), "{refused}");
     let refused = parse("[quux]\na = 1").unwrap_err().to_string();
@@ -113,7 +113,7 @@ fn a_key_that_is_not_known_is_refused_with_the_nearest() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_place() {
+fn invalid_value_is_refused_with_its_position() {
     let refused = parse("log = 3").unwrap_err().to_string();
     assert!(refused.contains("t.toml") && refused.contains("line 1"), "{refused}");
     let refused = parse("transfers = 'metered'").unwrap_err().to_string();
@@ -123,7 +123,7 @@ fn nonsense_is_refused_with_its_place() {
 }
 
 #[test]
-fn containers_are_told_where_it_says_and_else_where_it_is_usual() {
+fn documents_use_the_configured_or_default_directory() {
     let usual = Path::new("/var/run/cdi");
     let directory = |text: &str, usual| {
         let documents = parse(text).unwrap().documents(usual).unwrap();

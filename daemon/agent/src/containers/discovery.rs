@@ -1,4 +1,4 @@
-//! What containers on this node need for a GPU, whoever knows it: a file that NVIDIA's tool wrote, or else we look.
+//! Discovery of what containers on this node need for a GPU: from a file of NVIDIA's tools, or by inspection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -11,19 +11,19 @@ use nix::unistd::geteuid;
 use tranche_cdi::{Found, FoundLibrary, Governed, Gpu, NodeSpec, Source};
 use tranche_inventory::{GpuFacts, NodeFacts};
 
-/// Where NVIDIA's tools write, in the order in which container runtimes prefer what they find.
+/// Directories of NVIDIA's tools, in the order of precedence of container runtimes.
 const HOMES: [&str; 2] = ["/var/run/cdi", "/etc/cdi"];
 /// Device files that programs need for any GPU.
 const COMMON_NODES: [&str; 4] =
     ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
-/// What people expect beside the libraries.
+/// Programs that are expected beside the libraries.
 const PROGRAMS: [&str; 2] = ["/usr/bin/nvidia-smi", "/usr/bin/nvidia-debugdump"];
-/// Where a container finds the machine's `/proc` on a simulated node, for the simulated driver to see through pid
+/// Path of the machine's `/proc` in containers on a simulated node, so that the simulated driver can see through pid
 /// namespaces as a real one does.
 const SIMULATED_PROC: &str = "/run/simgpu/proc";
 
-/// Finds who knows: the file that is named, if one is, else the first usable one that NVIDIA's tools wrote, else us.
-/// Files that are not usable are said in the notes.
+/// Selects the source: the configured file if there is one, else the first usable file of NVIDIA's tools, else
+/// inspection. Unusable files are noted.
 pub(crate) fn discover(
     named: Option<&Path>,
     node: &NodeFacts,
@@ -66,7 +66,7 @@ pub(crate) fn discover(
     if node.simulated { simulated(libraries) } else { Ok(real(libraries, gpus)) }
 }
 
-/// Reads a file, and tries it: every GPU and the libraries that the shim stands in for must be there, also on disk.
+/// Reads and validates a file: every GPU and the libraries that the shim replaces must be listed and exist on disk.
 fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
     let bytes = read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let node = NodeSpec::parse(&file.display().to_string(), &bytes).map_err(|bad| bad.to_string())?;
@@ -86,7 +86,7 @@ fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
     Ok(Source::Described(node))
 }
 
-/// The content of a file that root or this daemon's user has written: root's container runtimes follow it.
+/// Content of a file written by root or this daemon's user: root's container runtimes trust it.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     if !is_trusted(&file.metadata()?) {
@@ -103,20 +103,20 @@ fn is_trusted(file: &Metadata) -> bool {
     [0, geteuid().as_raw()].contains(&file.uid()) && !is_shared
 }
 
-/// Whether the machine has a file there. The daemon may be in a container itself, which has others at the same paths, and
-/// container runtimes mount the machine's: that is where its first process is.
+/// Returns true if the file exists on the machine. The daemon may itself run in a container with other files at these
+/// paths, while container runtimes mount the machine's: those that pid 1 sees.
 fn is_on_the_node(path: &Path) -> bool {
     const MACHINE: &str = "/proc/1/root";
     let inside = path.strip_prefix("/").unwrap_or(path);
     match fs::symlink_metadata(Path::new(MACHINE).join(inside)) {
         Ok(_) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        // Who may not look there is no container of root's.
+        // Only root may look there. Without permission, the daemon's own view of the path decides.
         Err(_) => path.exists(),
     }
 }
 
-/// What might be a document, in the order of its names.
+/// Possible documents in a folder, in the order of their names.
 fn documents(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let known =
@@ -127,13 +127,12 @@ fn documents(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| known(path) && !ours(path)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Whether people would expect a file to describe this node.
+/// Returns true if the file name suggests a description of this node.
 fn is_nvidias(file: &Path) -> bool {
     file.file_stem().is_some_and(|stem| stem.to_string_lossy().starts_with("nvidia"))
 }
 
-/// The file of the NVML that this process has loaded. The loader knew where to look, and the driver's other libraries
-/// are where it found this one.
+/// Path of the NVML library that this process has loaded; the driver's other libraries are in the same folder.
 fn mapped_nvml() -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
@@ -141,8 +140,8 @@ fn mapped_nvml() -> Option<PathBuf> {
     Some(nvml.next()?.trim_end_matches(" (deleted)").into())
 }
 
-/// The driver's libraries in a folder, each with all the names that it has there: those of the driver's version. Where
-/// none has a version, as the simulated ones, the two that the shim stands in for.
+/// The driver's libraries in a folder, each with all its names there: those of the driver's version, or without
+/// versions, as on a simulated node, the two that the shim replaces.
 fn libraries(folder: &Path, version: &str) -> Vec<FoundLibrary> {
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -177,8 +176,8 @@ fn real(libraries: Vec<FoundLibrary>, gpus: &[GpuFacts]) -> Source {
     Source::Found { rest, nodes }
 }
 
-/// The number of a GPU's device file. The driver says it by bus id; its own order is the same as NVML's where it does
-/// not.
+/// Minor number of a GPU's device file, from the driver by bus id; where it does not tell, NVML's index, which has
+/// the same order.
 fn minor(gpu: &GpuFacts) -> u32 {
     let told = || {
         let address = gpu.pci_bus_id.to_lowercase();
@@ -194,9 +193,9 @@ fn device_minor(information: &str) -> Option<u32> {
     line.trim().parse().ok()
 }
 
-/// The simulator has no device files; its programs find the node by a variable.
+/// Source for the simulator, which has no device files; its programs find the node through a variable.
 fn simulated(libraries: Vec<FoundLibrary>) -> Result<Source, String> {
-    /// See the simulator's own documentation.
+    /// Defined by the simulator.
     const NODE: &str = "SIMGPU_NODE";
     let node = env::var(NODE)
         .map_err(|_| format!("the GPUs are simulated, and {NODE} does not say where they are"))?;
@@ -214,7 +213,7 @@ mod tests {
 
     const VERSION: &str = "550.163.01";
 
-    /// A folder as a driver's package leaves it, with a library of an older one.
+    /// A folder as a driver's package leaves it, with a library of an older version.
     fn installed() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in ["libcuda.so", "libnvidia-ml.so", "libnvidia-ptxjitcompiler.so"] {
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_drivers_libraries_are_those_of_its_version_by_all_their_names() {
+    fn driver_libraries_have_its_version_and_all_names() {
         let folder = installed();
         let found = libraries(folder.path(), VERSION);
         let cuda = format!("libcuda.so.{VERSION}");
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_without_versions_are_the_two_that_matter() {
+    fn unversioned_libraries_are_the_replaced_ones() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["libcuda.so.1", "libnvidia-ml.so.1", "libz.so.1"] {
             fs::write(folder.path().join(name), "").unwrap();
@@ -254,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_looked_for_where_the_machine_has_it() {
+    fn file_is_searched_in_the_machines_root() {
         let folder = installed();
         assert!(is_on_the_node(&folder.path().join("libcuda.so")) && is_on_the_node(folder.path()));
         assert!(!is_on_the_node(&folder.path().join("libcuda.so.9")));
     }
 
     #[test]
-    fn a_gpus_device_file_is_the_one_that_the_driver_says() {
+    fn device_minor_comes_from_the_driver() {
         assert_eq!(
             device_minor("Model: \t\t V100\nIRQ:   \t\t 1\nDevice Minor: \t 5\nBlacklisted:\t No\n"),
             Some(5)
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_names_what_is_gone_is_not_believed() {
+    fn file_naming_missing_paths_is_rejected() {
         let folder = installed();
         let file = folder.path().join("nvidia.yaml");
         let library = |name: &str| {

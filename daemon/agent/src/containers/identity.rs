@@ -1,4 +1,4 @@
-//! Which container a process is in, as the kernel knows it: by its cgroup, which a tenant cannot choose.
+//! Identity of a process's container: its cgroup, which a tenant cannot choose.
 
 use std::fmt;
 use std::fs;
@@ -11,26 +11,26 @@ use tranche_privileged::ProcessFile;
 use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::process;
 
-/// A container, by the path of its cgroup. What is made beneath that belongs to it as well: its programs may have
-/// cgroups of their own there.
+/// A container, by the path of its cgroup. Cgroups beneath it belong to it as well, since its programs may create
+/// some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Container(String);
 
-/// The hierarchies of version 1 that tell containers apart, best first. Version 2 is asked before them.
+/// Hierarchies of version 1 that distinguish containers, in order of preference; version 2 precedes them.
 const HIERARCHIES: [&str; 6] = ["devices", "memory", "pids", "freezer", "cpu", "name=systemd"];
-/// How many hexadecimal digits a container's id has: every runtime takes 256 random bits.
+/// Hexadecimal digits of a container's id: every runtime uses 256 random bits.
 const ID_DIGITS: usize = 64;
 
 impl Container {
-    /// The container of a process; nothing where it is in none that can be told from the rest of the machine.
+    /// The container of a process; `None` if its cgroup does not distinguish it from the rest of the machine.
     ///
-    /// The pid may be another process's in the next moment: look afterwards whether the one that was meant still lives.
+    /// The pid may be reused at any time: the caller has to check afterwards that the intended process is alive.
     pub(crate) fn of(pid: HostPid) -> Option<Self> {
         Self::parse(&process::text(pid, ProcessFile::Cgroup).ok()?)
     }
 
-    /// From the content of `/proc/PID/cgroup`: lines of a number, controllers and a path, with colons between. Where
-    /// both versions are mounted, the container may be in either of them alone.
+    /// Parses `/proc/PID/cgroup`: lines of number, controllers and path, separated by colons. Where both versions are
+    /// mounted, the container may be in either.
     fn parse(text: &str) -> Option<Self> {
         let entries = || {
             text.lines().filter_map(|line| {
@@ -44,33 +44,33 @@ impl Container {
         });
         let mut paths = unified.chain(others).map(|(_, path)| path).filter(|path| is_below_the_root(path));
         let first = paths.next()?;
-        // A path that names a container is better than one that only tells a part of the machine from the rest.
+        // A path with a container id is preferred to one that only distinguishes a part of the machine.
         let named = std::iter::once(first).chain(paths).find_map(|path| up_to(path, holds_id));
-        // A service is what systemd keeps together; what is beneath it is its own.
+        // Otherwise a systemd service, including all cgroups beneath it, counts as one container.
         let named = named.or_else(|| up_to(first, |part| part.ends_with(".service")));
         Some(Self(named.unwrap_or(first).to_owned()))
     }
 }
 
-/// Without the cgroup that a process was moved into for its slice, and what is beneath that.
+/// Removes the cgroup into which a process was moved for its slice, and everything beneath it.
 fn without_leaf(path: &str) -> &str {
     up_to(path, tranche_privileged::is_leaf)
         .and_then(|leaf| leaf.rsplit_once('/'))
         .map_or(path, |(above, _)| above)
 }
 
-/// Whether a path is somewhere at all. The path of a process outside our own part of the hierarchy begins with `/..`.
+/// Returns true for a path below the root. Paths outside the reader's part of the hierarchy begin with `/..`.
 fn is_below_the_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').any(|part| !["", ".."].contains(&part))
 }
 
-/// As far as the outermost part that is such: what is beneath it, its tenants may have made.
+/// Cuts a path after its outermost matching component: tenants may have created those beneath.
 fn up_to(path: &str, is_such: impl Fn(&str) -> bool) -> Option<&str> {
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
     ends.map(|end| &path[..end]).find(|start| is_such(start.rsplit('/').next().unwrap_or_default()))
 }
 
-/// Whether a name has an id in it: `libpod-ID.scope`, `cri-containerd-ID.scope`, `ID`.
+/// Returns true if a name contains an id: `libpod-ID.scope`, `cri-containerd-ID.scope`, `ID`.
 fn holds_id(name: &str) -> bool {
     name.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| word.len() == ID_DIGITS && word.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f')))
@@ -82,15 +82,15 @@ impl fmt::Display for Container {
     }
 }
 
-/// Where the container is written down that a slice belongs to at the moment, beside the slice's regions.
+/// File beside the slice's regions that holds the container to which the slice is bound.
 pub(crate) const FILE: &str = "container";
 
-/// What the last daemon, or this one, wrote down.
+/// Reads the container that this or the last daemon wrote.
 pub(crate) fn read(directory: &Path) -> Option<Container> {
     fs::read_to_string(directory.join(FILE)).ok().filter(|text| !text.is_empty()).map(Container)
 }
 
-/// Writes it down, so that the next daemon knows it.
+/// Writes the container for the next daemon.
 pub(crate) fn write(directory: &Path, container: &Container) -> io::Result<()> {
     replace(&directory.join(FILE), container.0.as_bytes(), PRIVATE, Survives::ProcessDeath)
 }
@@ -109,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_known_in_every_layout() {
-        // Version 2, by podman and by a kubelet, with systemd and without.
+    fn container_is_identified_in_every_layout() {
+        // Version 2, by podman and by a kubelet, with and without systemd.
         is(
             &format!("0::/machine.slice/libpod-{A}.scope/container\n"),
             &format!("/machine.slice/libpod-{A}.scope"),
@@ -124,14 +124,14 @@ mod tests {
         is(&format!("{v1}0::/\n"), &format!("/docker/{A}"));
         is(&format!("{v1}0::/system.slice/docker.service\n"), &format!("/docker/{A}"));
         is(&format!("4:cpu,cpuacct:/docker/{A}\n"), &format!("/docker/{A}"));
-        // From inside a container of our own.
+        // Seen from inside a container.
         is(&format!("0::/../cri-containerd-{A}.scope\n"), &format!("/../cri-containerd-{A}.scope"));
-        // Without ids, such as those of LXC: as exact as it gets.
+        // Without ids, as with LXC: only the path distinguishes it.
         is("0::/lxc.payload.web/init.scope\n", "/lxc.payload.web/init.scope");
     }
 
     #[test]
-    fn a_service_is_one_container_with_all_that_it_makes() {
+    fn service_counts_as_one_container() {
         is("0::/system.slice/train.service\n", "/system.slice/train.service");
         is("0::/system.slice/train.service/workers/3\n", "/system.slice/train.service");
         is("1:name=systemd:/system.slice/train.service/.control\n0::/\n", "/system.slice/train.service");
@@ -139,7 +139,7 @@ mod tests {
             "0::/machine.slice/systemd-nspawn@web.service/payload/system.slice/x.service\n",
             "/machine.slice/systemd-nspawn@web.service",
         );
-        // A container that a service runs is the container.
+        // A container that a service runs counts by its id.
         is(
             &format!("0::/system.slice/web.service/libpod-{A}\n"),
             &format!("/system.slice/web.service/libpod-{A}"),
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn leaf_of_a_slice_is_no_container_of_its_own() {
+    fn slice_leaf_is_not_a_container() {
         is("0::/lxc.payload.web/init.scope/tranche_012abcd.7\n", "/lxc.payload.web/init.scope");
         is(&format!("0::/tranche_012abcd.7\n5:devices:/docker/{A}\n"), &format!("/docker/{A}"));
         assert_eq!(Container::parse("0::/tranche_012abcd.7\n"), None);
     }
 
     #[test]
-    fn the_machine_itself_is_no_container() {
+    fn root_cgroup_is_not_a_container() {
         for text in [
             "",
             "0::/\n",
@@ -170,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_that_nobody_chose_for_this_is_not_asked() {
+    fn other_hierarchies_are_ignored() {
         assert_eq!(Container::parse("9:name=mine:/whatever\n8:perf_event:/x\n0::/\n"), None);
     }
 
     #[test]
-    fn what_is_written_down_is_read() {
+    fn written_container_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), None);
         for name in ["/a", "/b"] {

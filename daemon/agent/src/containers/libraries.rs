@@ -1,8 +1,8 @@
-//! The shim's files as containers get them: under names that say what is in them, and never changed afterwards.
+//! Copies of the shim's libraries for containers, under names derived from their content, and never modified.
 //!
-//! A program maps the library that it was started with. Whoever wrote into that file, as an installer may into the
-//! one that it brought, would change code that runs; so containers get copies of our own. A newer version is another
-//! file, put in place in one step; the older one stays mapped wherever it is, also when its name is gone.
+//! A program maps the library that it was started with. An installer may overwrite its own file in place and so
+//! change code that runs; containers therefore receive separate copies. A newer version is another file, put in place
+//! atomically; the older one stays mapped where it is used, even after it has been unlinked.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,18 +17,18 @@ use tranche_cdi::Preload;
 use crate::atomic_file::{PUBLIC, Survives, replace};
 use crate::ownership;
 
-/// Where they are.
+/// Paths of the copies.
 #[derive(Clone, Debug)]
 pub(crate) struct Libraries {
     folder: PathBuf,
     pub(crate) libcuda: PathBuf,
     pub(crate) libnvml: PathBuf,
     pub(crate) preload: PathBuf,
-    /// Names the last of them.
+    /// `ld.so.preload` file that names the preloaded one.
     pub(crate) preload_list: PathBuf,
 }
 
-/// What could not be installed, from where, and why.
+/// Failure to install a library.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot install {} for containers in {}: {cause}; install Tranche's libraries whole, or set `shim` in the \
@@ -42,7 +42,7 @@ pub(crate) struct NotInstalled {
 }
 
 impl Libraries {
-    /// Copies the libraries that were installed with `shim`, the one to preload, unless they are there already.
+    /// Copies the libraries installed beside `shim`, which is the one to preload, unless they exist already.
     pub(crate) fn install(shim: &Path, folder: &Path) -> Result<Self, NotInstalled> {
         ownership::take_back(folder, 0o755).map_err(|cause| NotInstalled {
             origin: shim.to_owned(),
@@ -65,7 +65,7 @@ impl Libraries {
         })
     }
 
-    /// Removes what earlier versions left. Running containers keep what they have mounted.
+    /// Removes copies of earlier versions. Running containers keep what they have mounted.
     pub(crate) fn remove_others(&self) -> io::Result<()> {
         let ours = [&self.libcuda, &self.libnvml, &self.preload, &self.preload_list];
         let ours: BTreeSet<OsString> =
@@ -80,8 +80,8 @@ impl Libraries {
     }
 }
 
-/// A file with this content, under a name that has the content's digest in it. A file of that name with other content
-/// was damaged, and gives way to a new one, as one of another user does; the old one is not written.
+/// Creates a file with this content and its digest in the name. An existing file with other content or of another
+/// user is replaced by a new one, never written.
 fn keep(content: &[u8], folder: &Path, stem: &str, extension: &str) -> io::Result<PathBuf> {
     let path =
         folder.join(format!("{stem}-{}-{:016x}{extension}", env!("CARGO_PKG_VERSION"), digest(content)));
@@ -93,7 +93,7 @@ fn keep(content: &[u8], folder: &Path, stem: &str, extension: &str) -> io::Resul
     Ok(path)
 }
 
-/// FNV-1a: it tells versions apart. That a file holds what it should is seen by comparing all of it.
+/// FNV-1a, to distinguish versions; equality of a file is established by comparing all of it.
 fn digest(content: &[u8]) -> u64 {
     let mix = |digest: u64, byte: &u8| (digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     content.iter().fold(0xcbf2_9ce4_8422_2325, mix)
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_another_file_and_the_old_one_is_not_touched() {
+    fn newer_version_is_a_separate_file() {
         let folder = tempfile::tempdir().unwrap();
         let (source, lib) = (folder.path().join("staged"), folder.path().join("lib"));
         let first = Libraries::install(&staged(&source, "one"), &lib).unwrap();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_copy_gives_way_to_a_new_file() {
+    fn damaged_copy_is_replaced_by_a_new_file() {
         let folder = tempfile::tempdir().unwrap();
         let shim = staged(folder.path(), "one");
         let lib = folder.path().join("lib");

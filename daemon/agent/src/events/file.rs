@@ -1,7 +1,7 @@
-//! The copy of the history on the disk: a line of JSON for each event, in two files of bounded size.
+//! Copy of the event history on disk: one line of JSON for each event, in two files of bounded size.
 //!
-//! A thread of its own writes it, so that a slow disk delays nobody. What it cannot write is lost to the file and to
-//! nobody else; the thread says so once, until it can write again.
+//! A thread of its own writes it, so that a slow disk delays no other work. Events that cannot be written are missing
+//! from the file only; the failure is reported once, until writing succeeds again.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -17,16 +17,16 @@ use tranche_shm::crash::point;
 
 const FILE: &str = "events.jsonl";
 const OLD_FILE: &str = "events.jsonl.1";
-/// At which length a file is put aside and another begun.
+/// Length in bytes at which the file is rotated.
 const FULL: u64 = 1 << 20;
-/// The longest line that is read: longer than any that is written.
+/// Longest line that is read, in bytes; longer than any that is written.
 const LONGEST_LINE: u64 = 8192;
-/// How many events may wait to be written.
+/// Capacity of the queue of events to write.
 const WAITING: usize = 1024;
-/// How long what is left to write may take at the end.
+/// Time granted to the remaining writes when the copy is closed.
 const LAST_WORK: Duration = Duration::from_secs(1);
 
-/// The copy, as the daemon holds it; dropped, it is written to its end.
+/// Handle of the copy; dropping it writes the remaining events.
 #[derive(Debug)]
 pub(super) struct Copy {
     lines: Option<SyncSender<String>>,
@@ -34,7 +34,7 @@ pub(super) struct Copy {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What is wrong with the file.
+/// Failure of the file, and if it has been reported.
 #[derive(Debug, Default)]
 struct Trouble {
     news: Option<String>,
@@ -42,7 +42,7 @@ struct Trouble {
 }
 
 impl Copy {
-    /// The copy in a directory, and the events that are in it. What cannot be read is passed over.
+    /// Opens the copy in a directory, and reads its events. Unreadable parts are skipped.
     pub(super) fn open(directory: &Path) -> (Self, Vec<Event>) {
         let earlier = [OLD_FILE, FILE].map(|name| read(&directory.join(name))).concat();
         let trouble = Arc::<Mutex<Trouble>>::default();
@@ -65,7 +65,7 @@ impl Copy {
         (copy, earlier)
     }
 
-    /// Has an event written, some time.
+    /// Queues an event for writing; drops it if the queue is full.
     pub(super) fn write(&self, event: &Event) {
         let Some(lines) = &self.lines else { return };
         let Ok(mut line) = serde_json::to_string(event) else { return };
@@ -78,12 +78,12 @@ impl Copy {
         }
     }
 
-    /// What went wrong, if that has not been said yet.
+    /// The failure, unless it has been reported already.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.lock().ok()?.news.take()
     }
 
-    /// Writes what is left to write, unless that takes long: a disk that hangs must not keep us from ending.
+    /// Writes the remaining events, for a limited time: a hanging disk must not keep the daemon from ending.
     pub(super) fn close(&mut self) {
         drop(self.lines.take());
         let (Some(writer), deadline) = (self.writer.take(), Instant::now() + LAST_WORK) else { return };
@@ -122,7 +122,7 @@ fn write_all(lines: &Receiver<String>, writer: &mut Writer, trouble: &Mutex<Trou
     }
 }
 
-/// The end of the file.
+/// Writer at the end of the file.
 #[derive(Debug)]
 struct Writer {
     directory: PathBuf,
@@ -135,7 +135,7 @@ impl Writer {
             Some(file) => file,
             None => self.open()?,
         };
-        // In one piece. A line that is written in part is ended by the next to open the file.
+        // In one call. A partial line is completed by a newline when the file is next opened.
         file.write_all(line.as_bytes())?;
         point("history: written");
         if file.stream_position()? < FULL {
@@ -148,7 +148,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Behind what is there, on a line of its own.
+    /// Opens the file for appending, after completing a partial line.
     fn open(&self) -> io::Result<File> {
         let mut options = File::options();
         let path = self.directory.join(FILE);
@@ -168,8 +168,7 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// The events in a file. Lines that are none, such as one that was being written when the power failed, are passed
-/// over, and so is a file that cannot be read.
+/// Events in a file. Invalid lines, such as a partial one after a power cut, are skipped, as is an unreadable file.
 fn read(path: &Path) -> Vec<Event> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let mut lines = BufReader::new(file.take(2 * FULL));
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_do_not_grow_for_ever_and_hold_the_newest() {
+    fn files_are_bounded_and_hold_the_newest() {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), 0..40_000);
         let length = |name: &str| fs::metadata(directory.path().join(name)).unwrap().len();
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_at_any_byte_the_rest_is_read_and_the_next_is_written() {
+    fn torn_file_is_read_and_continued() {
         let whole = tempfile::tempdir().unwrap();
         write(whole.path(), 0..3);
         let text = fs::read(whole.path().join(FILE)).unwrap();
@@ -246,7 +245,7 @@ mod tests {
             let torn = tempfile::tempdir().unwrap();
             fs::write(torn.path().join(FILE), &text[..length]).unwrap();
             let complete = text[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
-            // A line that lacks nothing but its end is whole.
+            // A line that lacks only its newline is complete.
             let whole_but_for_its_end = u64::from(text[length] == b'\n');
             write(torn.path(), 9..10);
             let expected: Vec<u64> = (0..complete + whole_but_for_its_end).chain([9]).collect();

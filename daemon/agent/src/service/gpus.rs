@@ -1,4 +1,4 @@
-//! What operators do with GPUs, as far as it is words: names in, streams out.
+//! Requests of operators for GPUs: conversion of selectors, and the stream of a drain.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tranche_rpc::{BadMessage, v1};
 use crate::access::Caller;
 use crate::agent::{Agent, Drain, Progress};
 
-/// How much may be on its way to somebody who drains.
+/// Progress messages that may be buffered for a client.
 const ON_ITS_WAY: usize = 4;
 
 pub(super) fn named(gpus: &[String]) -> Result<Vec<GpuSelector>, Status> {
@@ -32,7 +32,7 @@ pub(super) fn shown(gpus: Vec<Cordoned>) -> Result<Response<v1::CordonsView>, St
 
 pub(super) type Told = Pin<Box<dyn Stream<Item = Result<v1::DrainProgress, Status>> + Send>>;
 
-/// Drains GPUs for as long as somebody listens.
+/// Drains GPUs until the client disconnects.
 pub(super) fn drain(agent: &Arc<Agent>, drain: Drain, caller: Caller) -> Told {
     let (tell, told) = mpsc::channel(ON_ITS_WAY);
     let agent = Arc::clone(agent);

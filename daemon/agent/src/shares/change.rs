@@ -1,4 +1,4 @@
-//! The changes of what is shared, as they are written down, and what is when they are read back.
+//! Changes of shared memory in their persistent form, and their replay.
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::sharing::{DeviceIndex, Sharing};
@@ -8,8 +8,8 @@ use tranche_domain::units::Bytes;
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Change {
-    /// Written down before the charge is taken over. `turn` is how the exporter's word stands afterwards; nothing where
-    /// it is known that it was taken over.
+    /// Written before the charge is handed over. `turn` is the exporter's turn bit afterwards; `None` if the charge
+    /// is known to have been handed over.
     Export {
         seat: u16,
         key: u64,
@@ -46,29 +46,29 @@ impl Change {
     }
 }
 
-/// What the driver took beyond reserves, last as it was known.
+/// What the driver took beyond the charge of each slot and device, last value.
 pub(crate) type Beyond = Vec<(Seat, DeviceIndex, Bytes)>;
 
-/// An export that may never have taken effect.
+/// An export that may not have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubtful {
     pub(crate) seat: Seat,
     pub(crate) key: u64,
     pub(crate) device: DeviceIndex,
-    /// How the exporter's word stands if it did.
+    /// The exporter's turn bit if it did.
     pub(crate) turn: bool,
 }
 
-/// What is read back beside what is shared.
+/// Result of a replay besides the shares.
 #[derive(Debug, Default)]
 pub(crate) struct Legacy {
     pub(crate) beyond: Beyond,
-    /// The last change, if it leaves anything in doubt. Whoever wrote another after it had either taken the charge
-    /// over or wrote just that it had not.
+    /// The last change, if it is in doubt. A later change shows that the charge was handed over, or records that it
+    /// was not.
     pub(crate) doubtful: Option<Doubtful>,
 }
 
-/// What becomes of it when a change is read back.
+/// Applies one change during a replay.
 pub(crate) fn replay(sharing: &mut Sharing, legacy: &mut Legacy, change: Change) {
     let Legacy { beyond, doubtful } = legacy;
     *doubtful = change.doubtful();
@@ -87,8 +87,8 @@ pub(crate) fn replay(sharing: &mut Sharing, legacy: &mut Legacy, change: Change)
     }
 }
 
-/// What there is, as changes from nothing. A name that stands for two things is opened, by those who hold the
-/// first, before it stands for the second.
+/// Changes that produce the current state from nothing. Where a key was reused, the holders of its first share open
+/// that before the key is exported again.
 pub(crate) fn whole(sharing: &Sharing, beyond: &Beyond) -> Vec<Change> {
     let mut changes = Vec::new();
     for (key, shared) in sharing.iter() {

@@ -14,9 +14,9 @@ use tranche_shm::message::Refusal;
 
 use super::{Books, Tenancy, slot};
 use crate::attach::Way;
-use crate::clocks;
 use crate::containers::identity::Container;
 use crate::process::Process;
+use crate::time_namespace;
 
 /// Proof that a process belongs to the slice, with its container if it came through the container's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Tenancy {
 
     /// Updates by how many nanoseconds a process's clock is ahead of the daemon's, and returns it.
     pub(super) fn set_clock(&self, seat: Seat, pid: HostPid) -> i64 {
-        let ahead_ns = clocks::ahead_ns(pid);
+        let ahead_ns = time_namespace::ahead_ns(pid);
         let mut shifted = self.shifted.write().unwrap_or_else(PoisonError::into_inner);
         match ahead_ns {
             0 => shifted.remove(&seat),

@@ -1,4 +1,4 @@
-//! Events as a stream: those that are kept, then each as it happens.
+//! Streams of events: retained ones, then new ones as they occur.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use tranche_rpc::v1;
 use crate::access::Follower;
 use crate::agent::Agent;
 
-/// How many events may be on their way to somebody who follows. Whoever is slower than that is waited for by nobody.
+/// Events that may be buffered for a follower; a slower one delays only its own stream.
 const ON_THEIR_WAY: usize = 64;
 
-/// What is to be told.
+/// Selection of events.
 pub(super) struct Wanted {
-    /// Events after that number.
+    /// Events with greater numbers.
     pub(super) since: u64,
-    /// Of this slice alone.
+    /// Events of this slice only.
     pub(super) slice: Option<SliceName>,
-    /// Also those to come, until the daemon ends.
+    /// Continue with new events until the daemon ends.
     pub(super) follow: bool,
 }
 
 type Told = Result<v1::Event, Status>;
 
-/// The events that are wanted, for as long as they are followed.
+/// Stream of the selected events.
 pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted, follower: Follower) -> ReceiverStream<Told> {
     let (tell, told) = mpsc::channel(ON_THEIR_WAY);
     let agent = Arc::clone(agent);
@@ -44,7 +44,7 @@ async fn tell_all(agent: &Agent, wanted: Wanted, tell: &Sender<Told>) {
     let Wanted { since: mut last, slice, follow } = wanted;
     let mut changes = agent.events.subscribe();
     loop {
-        // Before the look: what happens after it is another turn.
+        // Read before the events: later ones change the value again.
         let goes_on = changes.borrow_and_update().is_some();
         for event in agent.events.after(last) {
             last = event.seq;

@@ -1,5 +1,5 @@
-//! Clocks of processes: a time namespace shifts CLOCK_MONOTONIC for the processes in it, and times that they write are of
-//! that clock. The kernel tells by how much.
+//! Clock offsets of processes: a time namespace shifts CLOCK_MONOTONIC for its processes, and so the times that they
+//! write.
 
 use std::io::Read;
 use std::sync::LazyLock;
@@ -9,12 +9,12 @@ use tranche_privileged::ProcessFile;
 
 use crate::privileges;
 
-/// The longest file that is read: it has two lines.
+/// Longest content that is read, in bytes; the file has two lines.
 const LONGEST: u64 = 4096;
 
-/// By how many nanoseconds the clock of a process is ahead of the daemon's. Zero for one that has ended, and where the kernel
-/// knows no time namespaces. The kernel's file is of the namespace in which the children of the process are to be, which
-/// is its own except between `unshare(2)` and its next program.
+/// Nanoseconds by which a process's CLOCK_MONOTONIC is ahead of the daemon's. Zero for a process that has ended, and
+/// on kernels without time namespaces. The kernel's file describes the namespace for the process's children, which is
+/// its own except between `unshare(2)` and the next `execve(2)`.
 pub(crate) fn ahead_ns(pid: HostPid) -> i64 {
     static OWN: LazyLock<i64> = LazyLock::new(|| offset_of(std::process::id()));
     offset_of(pid.get()).saturating_sub(*OWN)
@@ -27,7 +27,7 @@ fn offset_of(pid: u32) -> i64 {
     read.ok().and_then(|_| monotonic_offset(&text)).unwrap_or_default()
 }
 
-/// The offset of CLOCK_MONOTONIC, from a line of the clock's name or number, seconds and nanoseconds.
+/// Offset of CLOCK_MONOTONIC in nanoseconds, from a line with the clock's name or number, seconds and nanoseconds.
 fn monotonic_offset(text: &str) -> Option<i64> {
     let line = text.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     let line = line.into_iter().find(|words| matches!(words.first(), Some(&("monotonic" | "1"))))?;
@@ -40,10 +40,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offset_is_that_of_the_monotonic_clock_in_either_direction() {
+    fn offset_of_the_monotonic_clock_may_be_negative() {
         let offset = |line: &str| monotonic_offset(&format!("{line}\nboottime          7         0\n"));
         assert_eq!(offset("monotonic        1000         5"), Some(1_000_000_000_005));
-        // Nanoseconds are counted up from whole seconds.
+        // Nanoseconds count up from whole seconds.
         assert_eq!(offset("monotonic          -3 500000000"), Some(-2_500_000_000));
         assert_eq!(offset("1 2 3"), Some(2_000_000_003));
         for odd in ["", "monotonic", "monotonic x 0", "monotonic 1"] {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_the_daemons_clock() {
+    fn own_clock_has_no_offset() {
         assert_eq!(ahead_ns(HostPid::new(std::process::id())), 0);
         assert_eq!(ahead_ns(HostPid::new(u32::MAX)), offset_of(std::process::id()).saturating_neg());
     }
