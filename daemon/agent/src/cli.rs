@@ -341,7 +341,7 @@ mod tests {
             std::thread::spawn(|| panic!("another")).join().unwrap_err();
             std::process::exit(0);
         }
-        let test = "cli::tests::panic_in_a_task_ends_the_daemon_with_its_place";
+        let test = "cli::tests::panic_in_a_task_ends_the_daemon";
         let mut child = Command::new(std::env::current_exe().unwrap());
         let ended = child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");

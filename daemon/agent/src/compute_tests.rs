@@ -91,7 +91,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_slice_alone_is_open_and_governed_and_the_daemon_shows_that_it_lives() {
+fn lone_slice_is_open_and_heartbeat_advances() {
     let place = Place::new();
     let (_, tenancy) = place.slice("a", 500);
     let _running = place.governor.start().unwrap();
@@ -102,7 +102,7 @@ fn a_slice_alone_is_open_and_governed_and_the_daemon_shows_that_it_lives() {
 }
 
 #[test]
-fn a_slice_is_told_what_transfers_are_and_told_otherwise_by_the_next_daemon() {
+fn transfers_mode_is_published_by_each_daemon() {
     let place = Place::new();
     let (slice, tenancy) = place.slice("a", 500);
     let word = tenancy.regions.control().reader().transfers_word();
@@ -113,7 +113,7 @@ fn a_slice_is_told_what_transfers_are_and_told_otherwise_by_the_next_daemon() {
 }
 
 #[test]
-fn a_frozen_slice_is_closed_until_it_is_thawed() {
+fn frozen_slice_is_closed_until_thawed() {
     let place = Place::new();
     let (slice, tenancy) = place.slice("a", 500);
     let _running = place.governor.start().unwrap();
@@ -128,7 +128,7 @@ fn a_frozen_slice_is_closed_until_it_is_thawed() {
 }
 
 #[test]
-fn whoever_waits_and_rings_gets_its_turn_though_the_holder_never_says_a_word() {
+fn signalling_waiter_gets_the_gpu_of_a_silent_holder() {
     let place = Place::new();
     let (_, holder) = place.slice("holder", 500);
     let (_, other) = place.slice("other", 500);
@@ -141,7 +141,7 @@ fn whoever_waits_and_rings_gets_its_turn_though_the_holder_never_says_a_word() {
 }
 
 #[test]
-fn what_a_slice_used_is_shown_to_it_and_to_us() {
+fn use_is_published_and_reported() {
     let place = Place::new();
     let (slice, tenancy) = place.slice("a", 500);
     let _running = place.governor.start().unwrap();
@@ -155,7 +155,7 @@ fn what_a_slice_used_is_shown_to_it_and_to_us() {
     assert!(place.governor.show(&slice.name).is_none());
 }
 
-/// What the thread that governs has used of a processor so far.
+/// Processor time that the scheduling thread has used.
 fn processor_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let governs = |task: &std::path::PathBuf| {
@@ -169,7 +169,7 @@ fn processor_time() -> Duration {
 }
 
 #[test]
-fn sixty_four_idle_slices_with_four_processes_each_cost_less_than_a_hundredth_of_a_processor() {
+fn idle_slices_cost_under_a_hundredth_of_a_processor() {
     let place = Place::new();
     for number in 0..64 {
         let (_, tenancy) = place.slice(&format!("s{number}"), 10);
@@ -192,7 +192,7 @@ fn sixty_four_idle_slices_with_four_processes_each_cost_less_than_a_hundredth_of
 }
 
 #[test]
-fn a_slice_that_rings_without_end_is_not_heard_for_a_while() {
+fn continuously_signalling_slice_is_muted() {
     let place = Place::new();
     let (_, tenancy) = place.slice("a", 500);
     let wakeups = Wakeups::new().unwrap();

@@ -1,4 +1,4 @@
-//! The program itself, on a node without a driver.
+//! The program `tranched`, on a node without a driver.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
@@ -22,7 +22,7 @@ fn tranched(place: &std::path::Path) -> Command {
     command
 }
 
-/// Starts it and waits until it says that it is ready; returns what it said until then.
+/// Starts the daemon and waits until it is ready; returns its output until then.
 fn start(place: &std::path::Path) -> (Child, String) {
     wait_until_ready(tranched(place).spawn().unwrap())
 }
@@ -33,7 +33,7 @@ fn wait_until_ready(mut child: Child) -> (Child, String) {
     while !said.contains("ready socket=") {
         assert_ne!(log.read_line(&mut said).unwrap(), 0, "it ended: {said}");
     }
-    // What it says later must go somewhere.
+    // Later output must be drained, or the daemon would block.
     std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     (child, said)
 }
@@ -55,7 +55,7 @@ fn terminate(mut child: Child) {
 }
 
 #[test]
-fn it_starts_without_a_gpu_and_says_why_there_is_none() {
+fn start_without_a_gpu_names_the_reason() {
     let place = tempfile::tempdir().unwrap();
     let (child, said) = start(place.path());
     assert!(said.contains("no NVIDIA driver") && said.contains("/nonexistent/"), "{said}");
@@ -65,7 +65,7 @@ fn it_starts_without_a_gpu_and_says_why_there_is_none() {
 }
 
 #[test]
-fn it_hears_that_it_is_to_end_whatever_signals_it_was_started_without() {
+fn stop_signal_works_despite_blocked_signals() {
     let place = tempfile::tempdir().unwrap();
     let blocked: SigSet = [Signal::SIGTERM].into_iter().collect();
     blocked.thread_block().unwrap();
@@ -74,7 +74,7 @@ fn it_hears_that_it_is_to_end_whatever_signals_it_was_started_without() {
 }
 
 #[test]
-fn a_second_daemon_in_the_same_place_is_refused_with_the_firsts_pid() {
+fn second_daemon_is_refused_with_the_first_pid() {
     let place = tempfile::tempdir().unwrap();
     let (child, _) = start(place.path());
     let refused = error(&tranched(place.path()).output().unwrap());
@@ -83,7 +83,7 @@ fn a_second_daemon_in_the_same_place_is_refused_with_the_firsts_pid() {
 }
 
 #[test]
-fn a_killed_daemon_leaves_nothing_in_the_way_of_the_next() {
+fn killed_daemon_does_not_block_the_next() {
     let place = tempfile::tempdir().unwrap();
     let (mut child, _) = start(place.path());
     child.kill().unwrap();
@@ -93,7 +93,7 @@ fn a_killed_daemon_leaves_nothing_in_the_way_of_the_next() {
 }
 
 #[test]
-fn a_misspelt_key_is_refused_before_anything_is_touched() {
+fn misspelt_key_is_refused_without_side_effects() {
     let place = tempfile::tempdir().unwrap();
     let config = place.path().join("c.toml");
     std::fs::write(&config, "runtime_dri = '/x'").unwrap();
@@ -114,7 +114,7 @@ fn a_misspelt_key_is_refused_before_anything_is_touched() {
     assert!(!place.path().join("run").exists(), "a check touches nothing");
 }
 
-/// A supervisor's end of what it is told.
+/// The supervisor's end of the notification socket.
 fn listen_for_words(place: &std::path::Path) -> (UnixDatagram, std::path::PathBuf) {
     let path = place.join("notify");
     let hears = UnixDatagram::bind(&path).unwrap();
@@ -129,7 +129,7 @@ fn hear(supervisor: &UnixDatagram) -> String {
 }
 
 #[test]
-fn the_supervisor_hears_when_it_serves_that_it_lives_and_when_it_stops() {
+fn supervisor_receives_ready_watchdog_and_stopping() {
     let place = tempfile::tempdir().unwrap();
     let (supervisor, path) = listen_for_words(place.path());
     let mut command = tranched(place.path());
@@ -145,7 +145,7 @@ fn the_supervisor_hears_when_it_serves_that_it_lives_and_when_it_stops() {
 }
 
 #[test]
-fn a_socket_that_is_handed_over_is_served_and_outlives_the_daemon() {
+fn passed_socket_is_served_and_outlives_the_daemon() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("run/tranched.sock");
     std::fs::create_dir(place.path().join("run")).unwrap();
@@ -157,7 +157,7 @@ fn a_socket_that_is_handed_over_is_served_and_outlives_the_daemon() {
         command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 0</dev/null"]);
         command.arg(daemon.get_program()).args(daemon.get_args());
         command.stdin(OwnedFd::from(socket.try_clone().unwrap())).stderr(Stdio::piped());
-        // Whoever calls before it is there waits, and is not turned away.
+        // A client that connects before the daemon runs waits in the backlog.
         let mut early = UnixStream::connect(&path).unwrap();
         let (child, _) = wait_until_ready(command.spawn().unwrap());
         early.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -174,7 +174,7 @@ fn a_socket_that_is_handed_over_is_served_and_outlives_the_daemon() {
 }
 
 #[test]
-fn something_that_is_no_listening_socket_is_refused_in_words() {
+fn passed_descriptor_must_be_a_listening_socket() {
     let place = tempfile::tempdir().unwrap();
     let daemon = tranched(place.path());
     let mut command = Command::new("sh");
@@ -183,11 +183,11 @@ fn something_that_is_no_listening_socket_is_refused_in_words() {
     assert!(refused.contains("the socket that was handed to us"), "{refused}");
 }
 
-/// What the threads of a process have in a line of their status, which must be the same in all.
+/// A status line of a process's threads, which must be the same for all.
 fn of_all_threads(pid: u32, line: &str) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let value = |task: std::io::Result<std::fs::DirEntry>| {
-        // Threads end while they are listed; of those nothing can be said any more.
+        // Threads may end while they are listed, and have no status then.
         let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
         let found = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(":\t"));
         Some(found.unwrap_or_else(|| panic!("no {line} in {status}")).to_owned())
@@ -209,7 +209,7 @@ fn is_root() -> bool {
     root
 }
 
-/// The one child of a daemon that serves.
+/// The only child of a running daemon.
 fn helper_of(daemon: &Child) -> u32 {
     let pid = daemon.id();
     let children = || {
@@ -238,7 +238,7 @@ fn wait_for_end(pid: u32) {
 }
 
 #[test]
-fn main_process_of_root_holds_no_capability() {
+fn roots_main_process_holds_no_capability() {
     if !is_root() {
         return;
     }
@@ -258,7 +258,7 @@ fn main_process_of_root_holds_no_capability() {
 }
 
 #[test]
-fn privileged_helper_holds_the_documented_capabilities_alone() {
+fn helper_holds_the_documented_capabilities_only() {
     if !is_root() {
         return;
     }
@@ -283,7 +283,7 @@ fn privileged_helper_holds_the_documented_capabilities_alone() {
 }
 
 #[test]
-fn daemon_ends_when_its_helper_does_and_the_other_way_round() {
+fn daemon_and_helper_end_together() {
     if !is_root() {
         return;
     }
@@ -306,7 +306,7 @@ fn daemon_ends_when_its_helper_does_and_the_other_way_round() {
 }
 
 #[test]
-fn helper_that_stands_still_is_ended_by_the_next_daemon() {
+fn stopped_helper_is_ended_by_the_next_daemon() {
     if !is_root() {
         return;
     }
@@ -324,7 +324,7 @@ fn helper_that_stands_still_is_ended_by_the_next_daemon() {
     terminate(other);
 }
 
-/// A directory that any user gets into.
+/// A directory that any user can enter.
 fn open_place() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let place = tempfile::tempdir().unwrap();
@@ -333,7 +333,7 @@ fn open_place() -> tempfile::TempDir {
 }
 
 #[test]
-fn main_process_of_root_becomes_the_configured_user() {
+fn roots_main_process_becomes_the_configured_user() {
     if !is_root() {
         return;
     }

@@ -1,16 +1,16 @@
-//! The daemon from outside: real sockets, real processes, a scripted driver.
+//! The daemon through its sockets: real processes, scripted driver.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
 mod common;
+#[path = "node/isolation.rs"]
+mod isolation;
 #[path = "node/jobs.rs"]
 mod jobs;
 #[path = "node/memory.rs"]
 mod memory;
 #[path = "node/pods.rs"]
 mod pods;
-#[path = "node/strangers.rs"]
-mod strangers;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1;
 use tranche_shm::control::DEPARTURE_PATIENCE_NS;
 
-/// Not a test: the other end of the tests that need a tenant.
+/// Not a test: the child process of tests that need a tenant.
 #[test]
 fn plays_the_tenant_when_told() {
     common::play_tenant();
@@ -38,7 +38,7 @@ fn one_gpu() -> ScriptedDriver {
 }
 
 #[test]
-fn half_a_v100_is_placed_entered_shown_and_deleted() {
+fn half_gpu_slice_completes_its_life_cycle() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let slice = daemon.calls.create(fraction("a", 500)).unwrap();
@@ -67,7 +67,7 @@ fn half_a_v100_is_placed_entered_shown_and_deleted() {
 }
 
 #[test]
-fn bad_requests_say_what_is_wrong() {
+fn invalid_requests_name_the_error() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 700)).unwrap();
@@ -96,7 +96,7 @@ fn bad_requests_say_what_is_wrong() {
 }
 
 #[test]
-fn only_descendants_of_a_root_are_let_in_and_a_process_keeps_its_seat() {
+fn only_descendants_of_a_root_may_attach() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -114,7 +114,7 @@ fn only_descendants_of_a_root_are_let_in_and_a_process_keeps_its_seat() {
 }
 
 #[test]
-fn processes_of_a_slice_share_its_cap_and_not_a_byte_more() {
+fn processes_of_a_slice_share_its_cap() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -133,7 +133,7 @@ fn processes_of_a_slice_share_its_cap_and_not_a_byte_more() {
 }
 
 #[test]
-fn whoever_asks_for_what_a_dying_sibling_holds_gets_it_or_is_told_when_it_is_in_vain() {
+fn request_waits_for_memory_of_an_exiting_process() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -153,7 +153,7 @@ fn whoever_asks_for_what_a_dying_sibling_holds_gets_it_or_is_told_when_it_is_in_
     let in_vain = heir.tell("alloc 1");
     assert!(in_vain.starts_with("out of memory"), "the driver lists it still: {in_vain}");
     assert!(asked.elapsed() >= Duration::from_nanos(DEPARTURE_PATIENCE_NS), "hasty: {:?}", asked.elapsed());
-    // Who is listed for longer than usual, is waited for by nobody any more.
+    // A process that stays listed beyond the usual time no longer delays requests.
     std::thread::sleep(Duration::from_secs(3).saturating_sub(killed.elapsed()));
     while heir.tell("alloc 1") != "out of memory" {
         assert!(killed.elapsed() < PATIENCE, "it is waited for still");
@@ -164,7 +164,7 @@ fn whoever_asks_for_what_a_dying_sibling_holds_gets_it_or_is_told_when_it_is_in_
 }
 
 #[test]
-fn whoever_comes_has_credit_for_a_context_and_the_first_allocations_as_far_as_there_is_some() {
+fn new_process_receives_credit_in_advance() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -181,7 +181,7 @@ fn whoever_comes_has_credit_for_a_context_and_the_first_allocations_as_far_as_th
 }
 
 #[test]
-fn what_a_killed_process_held_is_back_once_the_driver_has_let_go_of_it() {
+fn killed_process_is_reclaimed_after_the_driver_releases_it() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -197,7 +197,7 @@ fn what_a_killed_process_held_is_back_once_the_driver_has_let_go_of_it() {
     let held = calls.snapshot().slices.remove(0).devices.remove(0).used_bytes;
     assert_eq!(held >> 20, 16000, "the driver still lists it");
     driver.end_process(pid);
-    // The heir's request waits for the departure instead of being refused.
+    // The next process's request waits for the exiting one instead of being refused.
     let asked = Instant::now();
     assert_eq!(heir.tell("alloc 16255"), "ok");
     assert!(asked.elapsed() < PATIENCE);
@@ -205,7 +205,7 @@ fn what_a_killed_process_held_is_back_once_the_driver_has_let_go_of_it() {
 }
 
 #[test]
-fn a_process_that_was_never_on_a_gpu_is_reclaimed_at_once() {
+fn process_without_a_gpu_is_reclaimed_at_once() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -222,7 +222,7 @@ fn a_process_that_was_never_on_a_gpu_is_reclaimed_at_once() {
 }
 
 #[test]
-fn an_ephemeral_slice_ends_with_its_last_process() {
+fn ephemeral_slice_ends_with_its_last_process() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(v1::CreateSliceRequest { ephemeral: true, ..fraction("a", 500) }).unwrap();
@@ -235,7 +235,7 @@ fn an_ephemeral_slice_ends_with_its_last_process() {
 }
 
 #[test]
-fn a_forced_deletion_kills_and_says_whom() {
+fn forced_deletion_reports_killed_processes() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -249,7 +249,7 @@ fn a_forced_deletion_kills_and_says_whom() {
     assert!(!place.runtime().join("slices/a").exists());
 }
 
-/// A process other than this test that is a root of slice `a`, and may be killed as one.
+/// A root process of slice `a` other than this test, which can be killed.
 fn enters(place: &Place) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "enters_when_told", "--nocapture"]).stdout(Stdio::null());
@@ -266,7 +266,7 @@ fn enters_when_told() {
 }
 
 #[test]
-fn a_shrink_below_use_refuses_new_memory_until_use_has_fallen() {
+fn shrink_below_use_refuses_new_memory() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
@@ -299,7 +299,7 @@ fn a_shrink_below_use_refuses_new_memory_until_use_has_fallen() {
 }
 
 #[test]
-fn a_request_waits_for_room_and_leaves_the_queue_with_its_client() {
+fn waiting_request_leaves_the_queue_with_its_client() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     let socket = place.runtime().join("tranched.sock");
@@ -322,7 +322,7 @@ fn a_request_waits_for_room_and_leaves_the_queue_with_its_client() {
 }
 
 #[test]
-fn a_restarted_daemon_finds_slices_processes_and_memory_again() {
+fn restarted_daemon_restores_slices_processes_and_memory() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
@@ -351,7 +351,7 @@ fn a_restarted_daemon_finds_slices_processes_and_memory_again() {
 }
 
 #[test]
-fn a_state_that_is_corrupt_with_its_copy_is_set_aside_and_living_processes_keep_their_slice() {
+fn corrupt_state_and_copy_keep_slices_of_live_processes() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
@@ -377,7 +377,7 @@ fn a_state_that_is_corrupt_with_its_copy_is_set_aside_and_living_processes_keep_
 }
 
 #[test]
-fn a_corrupt_state_is_replaced_by_its_copy_and_nothing_is_lost() {
+fn corrupt_state_is_replaced_by_its_copy() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("idle", 100)).unwrap();
@@ -393,7 +393,7 @@ fn a_corrupt_state_is_replaced_by_its_copy_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_slice_whose_gpu_is_gone_is_kept_until_it_is_back() {
+fn slice_of_a_missing_gpu_is_kept() {
     let place = Place::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
     let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction("a", 500) };
@@ -415,7 +415,7 @@ fn a_slice_whose_gpu_is_gone_is_kept_until_it_is_back() {
 }
 
 #[test]
-fn what_others_do_on_a_gpu_is_shown_and_lost_gpus_take_no_slices() {
+fn foreign_processes_are_shown_and_lost_gpus_closed() {
     let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
     let calls = &mut place.start(&driver).calls;
     driver.set_process(v100(0).uuid, me(), Bytes::mib(77));
@@ -431,7 +431,7 @@ fn what_others_do_on_a_gpu_is_shown_and_lost_gpus_take_no_slices() {
 }
 
 #[test]
-fn a_fault_is_shown_until_its_gpu_has_been_well_for_a_while() {
+fn fault_is_shown_until_its_gpu_stays_healthy() {
     let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
     let calls = &mut place.start(&driver).calls;
     let fault = GpuFault { gpu: Some(v100(1).uuid), xid: Xid::new(48) };
@@ -445,7 +445,7 @@ fn a_fault_is_shown_until_its_gpu_has_been_well_for_a_while() {
 }
 
 #[test]
-fn a_fault_of_nobody_knows_which_gpu_is_of_those_that_do_not_answer() {
+fn fault_without_gpu_concerns_unresponsive_gpus() {
     let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
     let calls = &mut place.start(&driver).calls;
     driver.lose(v100(1).uuid);
@@ -457,7 +457,7 @@ fn a_fault_of_nobody_knows_which_gpu_is_of_those_that_do_not_answer() {
 }
 
 #[test]
-fn tenants_cannot_write_their_limits_nor_hurt_the_daemon() {
+fn tenants_cannot_write_limits_or_stop_the_daemon() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     let slice = calls.create(fraction("a", 500)).unwrap();
@@ -469,7 +469,7 @@ fn tenants_cannot_write_their_limits_nor_hurt_the_daemon() {
     } else {
         println!("SKIP: no read-only mounts here: {}", slice.tier_reason);
     }
-    // A user's own daemon has a file, which the tests of regions truncate.
+    // A user's own daemon uses a file, whose truncation the tests of regions cover.
     if nix::unistd::geteuid().is_root() {
         assert_ne!(tenant.tell("truncate-usage"), "ok");
         assert_eq!(calls.snapshot().notes, Vec::<String>::new());
@@ -479,7 +479,7 @@ fn tenants_cannot_write_their_limits_nor_hurt_the_daemon() {
 }
 
 #[test]
-fn sockets_and_regions_have_the_permissions_they_need() {
+fn sockets_and_regions_have_required_permissions() {
     let (place, driver) = (Place::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();

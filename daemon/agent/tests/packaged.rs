@@ -1,4 +1,4 @@
-//! The configuration that packages bring.
+//! The configuration file in packages.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, Path::new("tranched.toml")).map_err(|error| error.to_string())
 }
 
-/// The lines that set something, with those that are commented out.
+/// Lines with settings, including commented-out ones.
 fn settings() -> impl Iterator<Item = &'static str> {
     let uncommented = PACKAGED.lines().map(|line| line.strip_prefix("# ").unwrap_or(line));
     uncommented.filter(|line| {
@@ -21,15 +21,15 @@ fn settings() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn what_is_in_force_is_the_group_alone() {
+fn only_the_group_is_set() {
     let group = Some("tranche".to_owned());
     assert_eq!(parse(PACKAGED).unwrap(), Config { socket_group: group, ..Config::default() });
 }
 
 #[test]
-fn what_is_commented_out_is_the_default() {
+fn commented_out_values_are_the_defaults() {
     let all = parse(&settings().collect::<Vec<_>>().join("\n")).unwrap();
-    // These depend on who runs the daemon, and on what is found.
+    // These depend on the user that runs the daemon, and on what it discovers.
     let default = Config {
         runtime_dir: all.runtime_dir.clone(),
         state_dir: all.state_dir.clone(),

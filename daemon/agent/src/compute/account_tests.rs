@@ -54,7 +54,7 @@ fn busy_ms(seen: &Observed) -> u64 {
 }
 
 #[test]
-fn a_program_that_waits_for_its_work_is_charged_by_its_own_stamps() {
+fn synchronizing_process_is_charged_as_it_reports() {
     let (page, mut account) = (Page::new(), account());
     look(&mut account, 100, &[&page]);
     page.begin(101, 1, 1);
@@ -69,7 +69,7 @@ fn a_program_that_waits_for_its_work_is_charged_by_its_own_stamps() {
 }
 
 #[test]
-fn a_program_that_never_learns_that_its_work_is_done_is_not_charged_for_idleness() {
+fn unaware_process_is_not_charged_for_idleness() {
     let (page, mut account) = (Page::new(), account());
     look(&mut account, 100, &[&page]);
     page.begin(100, 1, 3);
@@ -82,7 +82,7 @@ fn a_program_that_never_learns_that_its_work_is_done_is_not_charged_for_idleness
 }
 
 #[test]
-fn what_was_done_at_the_last_look_is_not_charged_again_when_the_program_learns_of_it() {
+fn finished_work_is_not_charged_on_late_notice() {
     let (page, mut account) = (Page::new(), account());
     look(&mut account, 100, &[&page]);
     page.begin(100, 1, 3);
@@ -97,7 +97,7 @@ fn what_was_done_at_the_last_look_is_not_charged_again_when_the_program_learns_o
 }
 
 #[test]
-fn processes_that_are_busy_at_the_same_time_are_busy_once() {
+fn concurrently_busy_processes_count_once() {
     let (pages, mut account) = ([Page::new(), Page::new(), Page::new()], account());
     let pages: Vec<&Page> = pages.iter().collect();
     look(&mut account, 100, &pages);
@@ -108,7 +108,7 @@ fn processes_that_are_busy_at_the_same_time_are_busy_once() {
 }
 
 #[test]
-fn what_was_before_the_first_look_is_not_charged_again() {
+fn use_before_the_first_look_is_not_charged() {
     let (page, mut account) = (Page::new(), account());
     page.learn(5000);
     page.begin(50, 1, 9);
@@ -123,7 +123,7 @@ fn what_was_before_the_first_look_is_not_charged_again() {
 }
 
 #[test]
-fn a_process_in_another_s_place_begins_with_nothing() {
+fn process_in_a_reused_slot_starts_at_zero() {
     let (page, mut account) = (Page::new(), account());
     page.learn(5000);
     look(&mut account, 100, &[&page]);
@@ -136,7 +136,7 @@ fn a_process_in_another_s_place_begins_with_nothing() {
 }
 
 #[test]
-fn each_mark_submitted_and_each_mark_reached_is_progress() {
+fn submitted_and_reached_markers_are_progress() {
     let (page, mut account) = (Page::new(), account());
     let mut seen = vec![look(&mut account, 1, &[&page]).progress];
     for sequence in 1..=3 {
@@ -151,7 +151,7 @@ fn each_mark_submitted_and_each_mark_reached_is_progress() {
 }
 
 #[test]
-fn a_launch_is_not_taken_for_longer_than_its_process_ever_stood_still() {
+fn launch_estimate_is_bounded_by_the_longest_stall() {
     let (page, mut account) = (Page::new(), account());
     look(&mut account, 100, &[&page]);
     page.record().tally(Tally::KernelNs).store(MS, Relaxed);
@@ -172,7 +172,7 @@ fn a_launch_is_not_taken_for_longer_than_its_process_ever_stood_still() {
 }
 
 #[test]
-fn gpus_are_told_in_sorted_order() {
+fn gpus_are_reported_in_sorted_order() {
     let gpus = [GpuUuid::from_bytes([9; 16]), GpuUuid::from_bytes([1; 16])];
     let (page, mut account) = (Page::new(), Account::new(&gpus));
     look(&mut account, 100, &[&page]);
@@ -183,7 +183,7 @@ fn gpus_are_told_in_sorted_order() {
 
 proptest! {
     #[test]
-    fn hostile_records_never_panic_and_never_charge_more_than_the_time(
+    fn hostile_records_never_exceed_elapsed_time(
         rounds in prop::collection::vec((0u64..5000, prop::collection::vec(any::<(usize, u64)>(), 0..40)), 1..20),
     ) {
         let (pages, mut account) = ([Page::new(), Page::new()], account());
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn what_never_ends_is_not_taken_to_be_the_longer_the_longer_it_runs() {
+fn endless_launch_estimate_is_bounded() {
     let (page, mut account) = (Page::new(), account());
     look(&mut account, 100, &[&page]);
     page.begin(100, 1, 1);

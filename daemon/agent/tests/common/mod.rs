@@ -30,10 +30,10 @@ use tranche_shm::message::{FRAME_BYTES, Reply, Request, ShareKey};
 use tranche_shm::usage::{self, Counter, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
-/// How long anything may take that should happen at once.
+/// Longest wait for things that should happen at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a GPU is to have been well here until its faults are over.
+/// Time for which a GPU has to be healthy until its faults are over, in these tests.
 pub(crate) const FAULT_QUIET: Duration = Duration::from_secs(2);
 
 /// Directories of a daemon, which outlive it.
@@ -56,7 +56,7 @@ impl Place {
         self.directory.path().join("state")
     }
 
-    /// The usage region of a slice: a file, or the memory that its link names by inode number, which a daemon of this
+    /// The usage region of a slice: a file, or the memory whose inode number its link holds, which the daemon in this
     /// process has open.
     pub(crate) fn usage(&self, slice: &str) -> PathBuf {
         let path = self.runtime().join("slices").join(slice).join("usage");
@@ -73,12 +73,12 @@ impl Place {
         self.directory.path().join("shim.so")
     }
 
-    /// Starts a daemon here.
+    /// Starts a daemon in these directories.
     pub(crate) fn start(&self, driver: &ScriptedDriver) -> Daemon {
         self.start_with(driver, OverCap::Report)
     }
 
-    /// Starts a daemon here that deals so with slices over their caps.
+    /// Starts a daemon with this policy for slices over their caps.
     pub(crate) fn start_with(&self, driver: &ScriptedDriver, over_cap: OverCap) -> Daemon {
         let layout = Layout { runtime: self.runtime(), state: self.state(), reach: Reach::of_this_process() };
         let locks = layout.occupy().unwrap();
@@ -138,7 +138,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Calls of one client, one after the other.
+/// Sequential calls of one client.
 pub(crate) struct Calls {
     runtime: tokio::runtime::Runtime,
     client: NodeClient<Channel>,
@@ -157,7 +157,7 @@ impl Calls {
         }
     }
 
-    /// Drops the connection; no call works afterwards.
+    /// Drops the connection; later calls fail.
     fn hang_up(&mut self) {
         self.runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     }
@@ -166,11 +166,11 @@ impl Calls {
         self.runtime.block_on(self.client.create_slice(request)).map(tonic::Response::into_inner)
     }
 
-    /// Sends a request and goes away after a while without waiting for the answer.
+    /// Sends a request and disconnects after a while without waiting for the reply.
     pub(crate) fn create_and_give_up(&mut self, request: v1::CreateSliceRequest, after: Duration) {
         let call = self.client.create_slice(request);
         self.runtime.block_on(async { tokio::time::timeout(after, call).await }).unwrap_err();
-        // Lets the connection tell the daemon.
+        // Lets the connection notify the daemon.
         self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(50)).await });
     }
 
@@ -206,7 +206,7 @@ impl Calls {
         self.runtime.block_on(self.client.snapshot(v1::SnapshotRequest {})).unwrap().into_inner()
     }
 
-    /// Looks until the node is as expected.
+    /// Polls until the node is as expected.
     pub(crate) fn wait_until(
         &mut self,
         what: &str,
@@ -224,7 +224,7 @@ impl Calls {
     }
 }
 
-/// A request for a fraction under a name.
+/// A request for a fraction of a GPU under a name.
 pub(crate) fn fraction(name: &str, permille: u32) -> v1::CreateSliceRequest {
     let kind = Some(v1::share::Kind::FractionPermille(permille));
     v1::CreateSliceRequest {
@@ -240,18 +240,18 @@ pub(crate) fn expect_code(answer: Result<impl std::fmt::Debug, Status>, code: Co
     status.message().to_string()
 }
 
-/// A process of a slice: this test program again, told to play the tenant.
+/// A process of a slice: this test program, started in the role of a tenant.
 pub(crate) struct Tenant {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-/// Where the child finds its slice.
+/// Variable with the path of the slice's socket.
 const SOCKET: &str = "TRANCHE_TEST_TENANT_SOCKET";
 
 impl Tenant {
-    /// Starts a child of this process; it attaches when told.
+    /// Starts a child process, which attaches when ordered to.
     pub(crate) fn spawn(socket: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "plays_the_tenant_when_told", "--nocapture", "--test-threads=1"]);
@@ -265,7 +265,7 @@ impl Tenant {
         self.child.id()
     }
 
-    /// Tells it something and returns its answer.
+    /// Sends an order and returns the answer.
     pub(crate) fn tell(&mut self, order: &str) -> String {
         writeln!(self.input, "{order}").unwrap();
         loop {
@@ -345,16 +345,17 @@ pub(crate) fn play_tenant() {
     std::process::exit(0);
 }
 
-/// The slice of a socket that lies in its folder.
+/// Name of the slice from the path of its socket.
 fn slice_of(socket: &std::ffi::OsStr) -> &str {
     Path::new(socket).parent().and_then(Path::file_name).and_then(std::ffi::OsStr::to_str).unwrap()
 }
 
-/// So many processes, each with a seat and 2 MiB, which do something until they are killed with their parent.
+/// Many processes, each with a slot and 2 MiB, that act until they are killed with their parent.
 fn crowd(socket: &Path, count: usize, then: fn(&mut Attached, u64)) -> String {
     let (mut done, tell) = UnixStream::pair().unwrap();
     for number in 0..count {
-        // SAFETY: this process has no other thread that does anything: the test harness waits for this one.
+        // SAFETY: the test harness's other thread only waits for this one, so the fork copies no lock that another
+        // thread holds.
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Parent { .. } => {}
             nix::unistd::ForkResult::Child => {
@@ -372,7 +373,7 @@ fn crowd(socket: &Path, count: usize, then: fn(&mut Attached, u64)) -> String {
     format!("{}", answers.iter().filter(|answer| **answer == 1).count())
 }
 
-/// Exports 4 KiB again and again; every second one is kept as long as there is something to export.
+/// Exports 4 KiB repeatedly; every second export is kept until exports fail.
 fn export_for_ever(seat: &mut Attached, number: u64) {
     let units = Units::within(4096);
     for turn in 0.. {
@@ -396,7 +397,7 @@ struct Attached {
 const DEVICE: usize = 0;
 
 impl Attached {
-    /// `known` is the slot that this program had before, if it had one.
+    /// `known` is the slot that this process had before, if it had one.
     fn attach(socket: &Path, known: Option<Slot>) -> Result<Self, String> {
         let mut stream = UnixStream::connect(socket).map_err(|error| format!("no connection: {error}"))?;
         stream.write_all(&Request::hello(known).encode()).unwrap();
@@ -441,14 +442,14 @@ impl Attached {
         "ok".into()
     }
 
-    /// Allocates as the shim does, which shows that something was charged.
+    /// Allocates as the shim does, which changes the charge counter.
     fn take(&mut self, mib: u64) -> String {
         let usage = Usage::attach(self.usage).unwrap();
         usage.counter(self.slot, Counter::Charges).fetch_add(1, Relaxed);
         self.alloc(mib)
     }
 
-    /// How long so many messages took to be answered, in microseconds: the median, the 99th of a hundred, the longest.
+    /// Round-trip times of messages in microseconds: median, 99th percentile, maximum.
     fn trips(&mut self, count: usize) -> String {
         let mut took: Vec<u128> = (0..count)
             .map(|_| {
@@ -479,7 +480,7 @@ impl Attached {
         "ok".into()
     }
 
-    /// Credit in hand, in MiB.
+    /// Unused credit in MiB.
     fn unused(&self) -> String {
         let word = Usage::attach(self.usage).unwrap().credit(self.slot, Self::device());
         (word.load().unused().bytes() >> 20).to_string()
@@ -490,7 +491,7 @@ impl Attached {
         format!("{} {}", control.cap_bytes(Self::device()) >> 20, control.over_cap(Self::device()))
     }
 
-    /// Tries to get at the limits.
+    /// Tries to write the limits.
     fn write_control(&self) -> String {
         let path = format!("/proc/self/fd/{}", self.control_fd.as_raw_fd());
         match std::fs::File::options().write(true).open(path) {
@@ -517,14 +518,14 @@ fn become_user(uid: u32) -> String {
     "ok".into()
 }
 
-/// A thread that connects to a socket again and again, says nothing, and hangs up as late as it can.
+/// A thread that connects to a socket repeatedly, sends nothing, and disconnects as late as it can.
 struct Flood {
     enough: Arc<AtomicBool>,
     thread: JoinHandle<(u32, VecDeque<UnixStream>)>,
 }
 
 impl Flood {
-    /// Connections that it keeps.
+    /// Connections that it keeps open.
     const KEPT: usize = 400;
 
     fn begin(socket: PathBuf) -> Self {
@@ -533,7 +534,7 @@ impl Flood {
         let thread = std::thread::spawn(move || {
             let (mut tried, mut kept) = (0, VecDeque::new());
             let begun = Instant::now();
-            // Long enough to be one, however little its victims have to do.
+            // Long enough to hold many, however little work each causes.
             while !told.load(Relaxed) || begun.elapsed() < Duration::from_millis(500) {
                 tried += 1;
                 kept.extend(UnixStream::connect(&socket));
@@ -546,7 +547,7 @@ impl Flood {
         Self { enough, thread }
     }
 
-    /// How often it connected, and how many of its connections are still open after a while.
+    /// Number of connections made, and of those still open after a while.
     fn end(self) -> String {
         self.enough.store(true, Relaxed);
         let (tried, kept) = self.thread.join().unwrap();
@@ -555,7 +556,7 @@ impl Flood {
             let mut stream: &UnixStream = stream;
             matches!(stream.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
         };
-        // Less than those who belong there may be silent.
+        // Less than the time for which a process that belongs to the slice may be silent.
         let deadline = Instant::now() + Duration::from_secs(3);
         loop {
             let open = kept.iter().filter(is_open).count();
@@ -575,7 +576,8 @@ fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
     let mut descriptors = Vec::new();
     for control in message.cmsgs().unwrap() {
         if let ControlMessageOwned::ScmRights(fds) = control {
-            // SAFETY: the kernel has just put these descriptors into this process; nobody else owns them.
+            // SAFETY: the kernel has just created these descriptors in this process, so they are open and have no
+            // other owner.
             descriptors.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
@@ -584,8 +586,8 @@ fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
 }
 
 fn map(fd: &OwnedFd, words: usize, access: i32) -> &'static [AtomicU64] {
-    // SAFETY: a fresh shared mapping at an address of the kernel's choice, never unmapped; tests map files
-    // of at least that length. Atomics may change under us.
+    // SAFETY: a new shared mapping at an address of the kernel's choice, never unmapped, of a file that is at least
+    // that long; the words are accessed as atomics only, and others may change them.
     unsafe {
         let start = libc::mmap(std::ptr::null_mut(), words * 8, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
         assert_ne!(start, libc::MAP_FAILED);
@@ -593,7 +595,7 @@ fn map(fd: &OwnedFd, words: usize, access: i32) -> &'static [AtomicU64] {
     }
 }
 
-/// The pid of this process, which tests make a root.
+/// Pid of this process, which tests make a root.
 pub(crate) fn me() -> HostPid {
     HostPid::new(std::process::id())
 }

@@ -1,4 +1,4 @@
-//! The slices of jobs: a member's own, and others that have its name. Nobody is started here: there is no shepherd.
+//! Slices of jobs: a member's own, and others with its name. No job runner is started here.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,10 +13,10 @@ use tranche_rpc::v1::{self, jobs_client::JobsClient};
 use crate::common::{PATIENCE, Place, expect_code, fraction};
 use crate::one_gpu;
 
-/// The slice of the first job there is.
+/// Name of the first job's slice.
 const SLICE: &str = "a.eval.0";
 
-/// Project `a`, and who hands its jobs in.
+/// Project `a`, and the user that submits its jobs.
 struct Jobs {
     runtime: tokio::runtime::Runtime,
     client: JobsClient<Channel>,
@@ -46,7 +46,7 @@ impl Jobs {
         self.runtime.block_on(self.client.submit_job(job)).unwrap();
     }
 
-    /// Waits until the only job says why it does not start.
+    /// Waits until the only job states why it does not start.
     fn says(&mut self, what: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -61,7 +61,7 @@ impl Jobs {
     }
 }
 
-/// Changes what is kept of the only slice.
+/// Edits the stored state of the only slice.
 fn change_kept(place: &Place, change: impl FnOnce(&mut Value)) {
     let path = place.state().join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -74,7 +74,7 @@ fn make_a_jobs(kept: &mut Value) {
 }
 
 #[test]
-fn somebodys_slice_that_has_a_jobs_name_stays_and_the_job_says_what_to_do() {
+fn user_slice_with_a_job_name_is_kept() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction(SLICE, 500)).unwrap();
@@ -90,7 +90,7 @@ fn somebodys_slice_that_has_a_jobs_name_stays_and_the_job_says_what_to_do() {
 }
 
 #[test]
-fn what_is_left_of_a_jobs_slice_without_its_gpu_is_not_in_its_way_for_ever() {
+fn stranded_job_slice_does_not_block_its_job() {
     let place = Place::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
     let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction(SLICE, 100) };
@@ -108,7 +108,7 @@ fn what_is_left_of_a_jobs_slice_without_its_gpu_is_not_in_its_way_for_ever() {
 }
 
 #[test]
-fn a_jobs_slice_cannot_be_made_larger_by_whoever_may_change_slices() {
+fn job_slice_cannot_be_resized_by_users() {
     let (place, driver) = (Place::new(), one_gpu());
     place.start(&driver).calls.create(fraction(SLICE, 100)).unwrap();
     change_kept(&place, make_a_jobs);
@@ -125,7 +125,7 @@ fn a_jobs_slice_cannot_be_made_larger_by_whoever_may_change_slices() {
 }
 
 #[test]
-fn whoever_lives_in_a_slice_without_its_gpu_is_in_the_way_of_its_deletion_and_killed_by_a_forced_one() {
+fn forced_deletion_of_a_stranded_slice_kills_its_processes() {
     let place = Place::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
     let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction("a", 100) };

@@ -1,4 +1,4 @@
-//! What is charged to a slice as a whole, what is learnt about contexts, and what comes of a shrink.
+//! Charges of a slice as a whole, observed context costs, and shrinks.
 
 use std::os::unix::fs::FileExt;
 
@@ -13,7 +13,7 @@ fn used_mib(view: &v1::NodeView) -> u64 {
     device(view).used_bytes >> 20
 }
 
-/// A slice of half a GPU that this process is a root of, with processes in it.
+/// A slice of half a GPU with this process as a root, and attached processes.
 fn populated<const N: usize>(place: &Place, daemon: &mut common::Daemon) -> [Tenant; N] {
     daemon.calls.create(fraction("a", 500)).unwrap();
     let socket = daemon.calls.enter("a").unwrap().socket_path;
@@ -26,7 +26,7 @@ fn populated<const N: usize>(place: &Place, daemon: &mut common::Daemon) -> [Ten
 }
 
 #[test]
-fn what_two_processes_share_is_charged_once_until_the_last_is_gone_whoever_exported_it() {
+fn shared_memory_is_charged_once_until_the_last_holder_ends() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut exporter, mut importer] = populated(&place, &mut daemon);
@@ -50,7 +50,7 @@ fn what_two_processes_share_is_charged_once_until_the_last_is_gone_whoever_expor
 }
 
 #[test]
-fn a_restarted_daemon_knows_what_is_shared_and_by_whom() {
+fn restarted_daemon_restores_shares() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut exporter, mut importer] = populated(&place, &mut daemon);
@@ -69,7 +69,7 @@ fn a_restarted_daemon_knows_what_is_shared_and_by_whom() {
 }
 
 #[test]
-fn where_the_notes_are_lost_what_was_shared_stays_charged_until_everybody_is_gone() {
+fn lost_journal_keeps_shares_charged_until_all_end() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut exporter, mut importer] = populated(&place, &mut daemon);
@@ -87,7 +87,7 @@ fn where_the_notes_are_lost_what_was_shared_stays_charged_until_everybody_is_gon
 }
 
 #[test]
-fn what_the_driver_takes_beyond_a_charge_is_charged_when_the_process_stands_still() {
+fn driver_overhead_of_an_idle_process_is_charged() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut one, mut other] = populated(&place, &mut daemon);
@@ -99,7 +99,7 @@ fn what_the_driver_takes_beyond_a_charge_is_charged_when_the_process_stands_stil
     assert_eq!(view.slices[0].processes.len(), 2);
     assert_eq!(other.tell("alloc 15806"), "out of memory");
     assert_eq!(other.tell("alloc 15805"), "ok");
-    // What is over by the driver's own doing follows the rules of a shrink.
+    // Excess that the driver caused follows the rules of a shrink.
     driver.set_process(gpu, HostPid::new(one.pid()), Bytes::mib(500));
     daemon.calls.wait_until("over its cap", |view| device(view).over_cap_bytes >> 20 == 50);
     assert_eq!(other.tell("free 100"), "ok");
@@ -110,13 +110,13 @@ fn what_the_driver_takes_beyond_a_charge_is_charged_when_the_process_stands_stil
 }
 
 #[test]
-fn a_process_that_says_it_holds_what_nobody_granted_is_shown_with_what_it_was_granted() {
+fn reported_use_beyond_the_grant_is_capped() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut liar, mut other] = populated(&place, &mut daemon);
     assert_eq!((liar.tell("alloc 100"), other.tell("alloc 100")), ("ok".into(), "ok".into()));
     let usage = fs::File::options().write(true).open(place.usage("a")).unwrap();
-    // The credit word of the first seat on the first device: all granted, all used, 16 TiB.
+    // The credit word of the first slot on the first device: 16 TiB granted and used.
     usage.write_all_at(&u64::MAX.to_ne_bytes(), 144 * 8).unwrap();
     let view = daemon.calls.snapshot();
     assert!(used_mib(&view) <= device(&view).cap_bytes >> 20, "{} MiB", used_mib(&view));
@@ -124,7 +124,7 @@ fn a_process_that_says_it_holds_what_nobody_granted_is_shown_with_what_it_was_gr
 }
 
 #[test]
-fn a_slice_shrunk_below_its_use_is_shown_and_gets_nothing_and_nobody_is_killed() {
+fn slice_shrunk_below_its_use_is_not_killed() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut tenant] = populated(&place, &mut daemon);
@@ -142,7 +142,7 @@ fn a_slice_shrunk_below_its_use_is_shown_and_gets_nothing_and_nobody_is_killed()
 }
 
 #[test]
-fn where_the_policy_is_to_kill_the_largest_process_goes_after_the_grace_and_no_other() {
+fn kill_policy_ends_the_largest_process_after_grace() {
     let (place, driver) = (Place::new(), one_gpu());
     let grace = Duration::from_millis(300);
     let mut daemon = place.start_with(&driver, OverCap::Kill { grace });
@@ -159,9 +159,9 @@ fn where_the_policy_is_to_kill_the_largest_process_goes_after_the_grace_and_no_o
     assert_eq!(small.tell("alloc 1"), "ok", "whoever fits is left alone");
 }
 
-/// Each of them takes the credit that the one before does not use, and all of them end at once.
+/// Each one takes the credit that the one before does not use, and all of them end at once.
 #[test]
-fn a_thousand_processes_attach_get_memory_and_are_reclaimed_without_delay() {
+fn thousand_processes_attach_and_are_reclaimed_promptly() {
     const CROWD: u64 = 1000;
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);

@@ -1,4 +1,4 @@
-//! Whom a slice is for: told when it is known, shown, kept, and nobody else's business.
+//! Labels of slices with pods: set later, shown, persistent.
 
 use tonic::Code;
 use tranche_rpc::v1;
@@ -12,7 +12,7 @@ fn pod(name: &str) -> v1::PodContainer {
 }
 
 #[test]
-fn a_slices_pod_is_learnt_later_shown_and_kept_over_a_restart() {
+fn pod_label_is_shown_and_persistent() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let known = v1::CreateSliceRequest { pod: Some(pod("early")), ..fraction("early", 100) };
@@ -30,7 +30,7 @@ fn a_slices_pod_is_learnt_later_shown_and_kept_over_a_restart() {
 }
 
 #[test]
-fn a_pod_that_kubernetes_could_not_have_is_refused_and_changes_nothing() {
+fn invalid_pod_label_is_refused_without_changes() {
     let (place, driver) = (Place::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 100)).unwrap();

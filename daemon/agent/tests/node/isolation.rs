@@ -1,4 +1,4 @@
-//! What strangers can do at the daemon's sockets, and tenants with their files: nothing that others feel.
+//! Isolation from other users at the daemon's sockets, and from tenants with their files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use tranche_inventory::scripted::v100;
 use super::common::{Calls, Daemon, Place, Tenant, fraction};
 use super::one_gpu;
 
-/// A place that other users can reach, with slice `a` in it that nobody has entered.
+/// Directories that other users can reach, with slice `a` that no process has entered.
 fn shared() -> (Place, Daemon) {
     let place = Place::new();
     let mut daemon = place.start(&one_gpu());
@@ -20,7 +20,7 @@ fn shared() -> (Place, Daemon) {
     (place, daemon)
 }
 
-/// A process that does not belong to the slice, of another user if that is possible.
+/// A process that does not belong to the slice, of another user if possible.
 fn stranger(socket: &Path) -> Tenant {
     let mut stranger = Tenant::spawn(&socket.display().to_string());
     if nix::unistd::geteuid().is_root() {
@@ -31,7 +31,7 @@ fn stranger(socket: &Path) -> Tenant {
     stranger
 }
 
-/// How often it connected, and how many of its last connections are still open.
+/// Number of connections made, and of the last ones still open.
 fn flooded(stranger: &mut Tenant) -> (u32, u32) {
     let answer = stranger.tell("flooded");
     let (tried, open) = answer.split_once(' ').unwrap();
@@ -39,7 +39,7 @@ fn flooded(stranger: &mut Tenant) -> (u32, u32) {
 }
 
 #[test]
-fn a_flood_of_registrations_by_a_stranger_keeps_nobody_out() {
+fn foreign_registrations_do_not_block_members() {
     let (place, _daemon) = shared();
     let (door, socket) =
         (place.runtime().join("tranched.sock"), place.runtime().join("slices/a/attach.sock"));
@@ -57,7 +57,7 @@ fn a_flood_of_registrations_by_a_stranger_keeps_nobody_out() {
 }
 
 #[test]
-fn crowd_that_exports_delays_no_neighbour() {
+fn exporting_processes_do_not_delay_other_slices() {
     let place = Place::new();
     let mut daemon = place.start(&one_gpu());
     let door = place.runtime().join("tranched.sock");
@@ -76,12 +76,12 @@ fn crowd_that_exports_delays_no_neighbour() {
         "round trips in us (median, 99 of 100, longest): alone {alone}; beside 300 that export {beside}"
     );
     let median: u128 = beside.split(' ').next().unwrap().parse().unwrap();
-    // Before each slice had a thread, a trip waited for a message of each of the 300: 800 ms.
+    // Before each slice had a thread, a round trip waited for a message of each of the 300: 800 ms.
     assert!(median < 50_000, "{beside}");
 }
 
 #[test]
-fn a_flood_of_calls_by_a_user_who_may_only_look_keeps_root_out_of_nothing() {
+fn calls_of_a_read_only_user_do_not_block_root() {
     if !nix::unistd::geteuid().is_root() {
         println!("SKIP: a daemon of one user's own has no strangers");
         return;
@@ -99,7 +99,7 @@ fn a_flood_of_calls_by_a_user_who_may_only_look_keeps_root_out_of_nothing() {
     assert!(open <= 32, "{open} of {tried} connections of a stranger are still open");
 }
 
-/// Whether usage regions are sealed memory here.
+/// Returns true if usage regions are sealed memory here.
 fn seals() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -109,7 +109,7 @@ fn seals() -> bool {
 }
 
 #[test]
-fn usage_region_cannot_be_made_longer_by_its_tenant() {
+fn usage_region_cannot_be_extended_by_its_tenant() {
     if !seals() {
         return;
     }
@@ -126,7 +126,7 @@ fn usage_region_cannot_be_made_longer_by_its_tenant() {
 }
 
 #[test]
-fn usage_region_survives_its_daemon_in_the_processes_that_map_it() {
+fn mapped_usage_region_survives_its_daemon() {
     if !seals() {
         return;
     }
@@ -138,7 +138,7 @@ fn usage_region_survives_its_daemon_in_the_processes_that_map_it() {
     assert_eq!([&mut one, &mut other].map(|tenant| tenant.tell("attach")), ["slot 0", "slot 1"]);
     assert_eq!((one.tell("alloc 100"), other.tell("alloc 50")), ("ok".into(), "ok".into()));
     drop(daemon);
-    // The first that is looked at has ended; the region is found with the other.
+    // The first process that is searched has ended; the region is found in the other one.
     one.kill();
     let mut daemon = place.start(&driver);
     daemon
@@ -148,9 +148,9 @@ fn usage_region_survives_its_daemon_in_the_processes_that_map_it() {
     assert_eq!((other.tell("alloc 2"), daemon.calls.snapshot().notes), ("ok".into(), Vec::<String>::new()));
 }
 
-/// What a process said itself went with its mapping, and what it holds of the GPU did not.
+/// The process's own reports are lost with its mapping; its memory on the GPU is not.
 #[test]
-fn dead_process_without_books_stays_charged_by_the_drivers_word() {
+fn ended_process_without_accounting_stays_charged() {
     if !seals() {
         return;
     }
