@@ -114,7 +114,7 @@ async fn reject(refusal: Refusal, stream: UnixStream) {
         .await
         .is_ok_and(|received| received.is_ok())
     {
-        let _ = connection.send(Reply::Refused(refusal), &[]); // or they are gone
+        let _ = connection.send(Reply::Refused(refusal), &[]); // fails if the peer has disconnected
     }
 }
 
@@ -122,14 +122,14 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, candidate: Candidate
     let Ok(connection) = Connection::to(stream) else { return };
     match timeout(HELLO_TIMEOUT, greet(&agent, &tenancy, &candidate, &connection)).await {
         Ok(Ok(Ok(member))) => {
-            let _ = serve(&agent, &tenancy, &connection, member).await; // it hung up; its end is the reaper's business
+            let _ = serve(&agent, &tenancy, &connection, member).await; // disconnected; the reaper handles its end
         }
         Ok(Ok(Err(refusal))) => {
             agent.counters.rejected(&tenancy.name);
             agent.events.record(rejection(&tenancy, Some(candidate.who.id.pid), refusal));
             let _ = connection.send(Reply::Refused(refusal), &[]);
         }
-        Ok(Err(_)) | Err(_) => {} // it went, or said nothing
+        Ok(Err(_)) | Err(_) => {} // disconnected, or sent no hello in time
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) async fn resample(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> 
             agent.note_excess(tenancy);
         }
     });
-    let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // or it is seen later
+    let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // the regular audit covers a timeout
     doubtful.into_iter().filter(|tenancy| tenancy.doubtful_for().is_some()).collect()
 }
 

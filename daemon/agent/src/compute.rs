@@ -143,8 +143,8 @@ impl Governor {
         self.state().rounds.mistrust(now(), whom);
     }
 
-    /// Takes in the share of time in which the driver saw a slice's processes compute; `None` if the driver cannot
-    /// tell.
+    /// Takes in the share of time in which the driver saw a slice's processes compute; `None` if the driver
+    /// has no figure.
     pub(crate) fn confirm(&self, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.state().rounds.confirm(now(), name, gpu, busy);
     }

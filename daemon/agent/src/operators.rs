@@ -52,7 +52,7 @@ impl Operators {
 impl Drop for Operators {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            let _ = thread.join(); // what panicked there has been reported
+            let _ = thread.join(); // a panic has been reported by its hook
         }
     }
 }
@@ -70,7 +70,7 @@ async fn answer(
     tokio::select! {
         ended = server => Ok(ended?),
         () = async {
-            let _ = deadline.wait_for(|stop| *stop).await; // or there is no sender any more
+            let _ = deadline.wait_for(|stop| *stop).await; // an error means that the sender is gone
             tokio::time::sleep(GRACE).await;
         } => Ok(()),
     }

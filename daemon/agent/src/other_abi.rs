@@ -94,7 +94,7 @@ impl Agent {
         core.stranded.retain(|saved| saved.slice.name != *name);
         // The notes about why it was not served.
         core.notes.retain(|note| !note.starts_with(&format!("slice {name} ")));
-        let _ = core.node.delete(name); // or it had nothing of a GPU that is here
+        let _ = core.node.delete(name); // fails if it had no part of a present GPU
         self.remove_files(name);
         self.room_appeared();
         core.save(&self.layout)?;

@@ -249,7 +249,7 @@ impl Regions {
 
     /// Returns true if a tenant overwrote the header of the usage region since the last call.
     pub(crate) fn was_head_spoilt(&self) -> bool {
-        let _ = self.usage(); // looks
+        let _ = self.usage(); // checks the header
         self.head_spoilt.swap(false, Relaxed)
     }
 

@@ -44,7 +44,7 @@ impl Shares {
         let open = || {
             let mut file = File::options().append(true).create(true).open(&path)?;
             if text.last().is_some_and(|byte| *byte != b'\n') {
-                file.write_all(b"\n")?; // or the half line would spoil the next one
+                file.write_all(b"\n")?; // separates a partial line from the next one
             }
             io::Result::Ok(file)
         };

@@ -44,7 +44,7 @@ impl Worker {
         let work = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            let _ = runtime.block_on(stopped); // or the sender is gone
+            let _ = runtime.block_on(stopped); // an error means that the sender is gone
             runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         })?;
         Ok(Self { work, stop: Some(stop), thread: Some(thread) })
@@ -65,7 +65,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.signal_stop();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // what panicked there has been reported
+            let _ = thread.join(); // a panic has been reported by its hook
         }
     }
 }

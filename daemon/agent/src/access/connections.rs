@@ -201,7 +201,7 @@ impl Held {
         let Some(connection) = longest.map(|(id, _)| *id).and_then(|id| self.remove(id)) else {
             return false;
         };
-        let _ = connection.evict.send(()); // or it has just ended
+        let _ = connection.evict.send(()); // fails if it has just ended
         true
     }
 

@@ -83,7 +83,7 @@ impl Agent {
         if !users.is_empty() && !force {
             return Err(Failure::InUse { name: name.clone(), pids: users });
         }
-        let _ = tenancy.ended_by.set(actor.clone()); // or another asked for it before
+        let _ = tenancy.ended_by.set(actor.clone()); // fails if an earlier request set it
         tenancy.end();
         point("delete: ending");
         Ok(Begun::Serving(tenancy))
