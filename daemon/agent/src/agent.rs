@@ -42,10 +42,10 @@ use crate::gpu_probe::GpuProbe;
 use crate::overhead::LastCharges;
 use crate::queue::Queue;
 use crate::reaper::Listings;
+use crate::slice_runtime::SliceRuntime;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::state_store;
-use crate::tenancy::Tenancy;
 use crate::usage_guard::UsageGuard;
 use crate::worker::Workers;
 
@@ -91,7 +91,7 @@ pub(crate) struct Agent {
 /// State that changes under one lock.
 pub(crate) struct Core {
     pub(crate) node: Node,
-    pub(crate) live: BTreeMap<SliceName, Arc<Tenancy>>,
+    pub(crate) live: BTreeMap<SliceName, Arc<SliceRuntime>>,
     /// Slices whose GPU is missing; kept in the state until it returns.
     pub(crate) stranded: Vec<SavedSlice>,
     /// Slices of an earlier daemon that are not taken over completely yet; meanwhile they stay unchanged in the state
@@ -176,7 +176,7 @@ impl Agent {
     }
 
     /// Runtimes of the slices being served.
-    pub(crate) fn tenancies(&self) -> Vec<Arc<Tenancy>> {
+    pub(crate) fn runtimes(&self) -> Vec<Arc<SliceRuntime>> {
         self.core().live.values().cloned().collect()
     }
 
@@ -280,9 +280,9 @@ impl Core {
         let is_coming = |name: &SliceName| self.coming.iter().any(|saved| saved.slice.name == *name);
         let here = self.node.slices().iter().filter(|(name, _)| !is_coming(name));
         let served = here.filter_map(|(name, slice)| {
-            let tenancy = self.live.get(name)?;
-            let roots = tenancy.occupants().roots.into_iter().collect();
-            Some(SavedSlice { slice: slice.clone(), generation: tenancy.generation, roots })
+            let runtime = self.live.get(name)?;
+            let roots = runtime.occupants().roots.into_iter().collect();
+            Some(SavedSlice { slice: slice.clone(), generation: runtime.generation, roots })
         });
         let slices = served.chain(self.stranded.iter().chain(&self.coming).cloned()).collect();
         let state = State::new(self.generation, slices).with_cordons(self.node.cordons().clone());

@@ -24,8 +24,8 @@ use tranche_shm::{ABI, DeviceSlot, Slot};
 use crate::agent::Agent;
 use crate::process::Process;
 use crate::reaper;
+use crate::slice_runtime::{Joined, Member, Pass, SliceRuntime};
 use crate::sys;
-use crate::tenancy::{Joined, Member, Pass, Tenancy};
 use connection::{Connection, Writers};
 use limits::{ConnectionCounts, Permit};
 
@@ -50,31 +50,31 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 /// Serves one of a slice's sockets until the slice ends.
 pub(crate) fn listen(
     agent: &Arc<Agent>,
-    tenancy: &Arc<Tenancy>,
+    runtime: &Arc<SliceRuntime>,
     way: Way,
     listener: UnixListener,
 ) -> io::Result<()> {
-    let here = tenancy.worker.work().enter();
+    let here = runtime.worker.work().enter();
     let listener = sys::watch(listener)?;
     drop(here);
     // Weak: a strong reference in the task would keep the slice alive that is to end it.
-    let (agent, weak) = (Arc::clone(agent), Arc::downgrade(tenancy));
-    let task = tenancy.worker.work().spawn(async move {
+    let (agent, weak) = (Arc::clone(agent), Arc::downgrade(runtime));
+    let task = runtime.worker.work().spawn(async move {
         let (mut connections, mut rejections, counts) =
             (JoinSet::new(), JoinSet::new(), ConnectionCounts::default());
         loop {
             match listener.async_io(Interest::READABLE, UnixListener::accept).await {
                 Ok((stream, _)) => {
-                    let Some(tenancy) = weak.upgrade() else { return };
-                    match authenticate(&tenancy, way, &stream) {
+                    let Some(runtime) = weak.upgrade() else { return };
+                    match authenticate(&runtime, way, &stream) {
                         Ok((who, pass)) if connections.len() < limits::most_connections() => {
                             let Some(permit) = counts.permit(who.id) else { continue };
                             let candidate = Candidate { who, pass, _permit: permit };
-                            connections.spawn(converse(Arc::clone(&agent), tenancy, candidate, stream));
+                            connections.spawn(converse(Arc::clone(&agent), runtime, candidate, stream));
                         }
                         Err(refusal) if rejections.len() < MOST_STRANGERS => {
-                            agent.counters.rejected(&tenancy.name);
-                            agent.events.record(rejection(&tenancy, peer_pid(&stream), refusal));
+                            agent.counters.rejected(&runtime.name);
+                            agent.events.record(rejection(&runtime, peer_pid(&stream), refusal));
                             rejections.spawn(reject(refusal, stream));
                             // Lets attached processes be served between two connections.
                             yield_now().await;
@@ -88,7 +88,7 @@ pub(crate) fn listen(
             while connections.try_join_next().is_some() || rejections.try_join_next().is_some() {}
         }
     });
-    tenancy.add_listener(task.abort_handle());
+    runtime.add_listener(task.abort_handle());
     Ok(())
 }
 
@@ -101,9 +101,13 @@ struct Candidate {
 
 /// Authenticates the peer through the kernel and checks that it belongs to the slice, before reading anything from
 /// it, so that rejected processes stay cheap.
-fn authenticate(tenancy: &Tenancy, way: Way, stream: &UnixStream) -> Result<(Arc<Process>, Pass), Refusal> {
+fn authenticate(
+    runtime: &SliceRuntime,
+    way: Way,
+    stream: &UnixStream,
+) -> Result<(Arc<Process>, Pass), Refusal> {
     let who = peer(stream).ok_or(Refusal::NotAMember)?;
-    let pass = tenancy.admit(&who, way)?;
+    let pass = runtime.admit(&who, way)?;
     Ok((who, pass))
 }
 
@@ -118,15 +122,15 @@ async fn reject(refusal: Refusal, stream: UnixStream) {
     }
 }
 
-async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, candidate: Candidate, stream: UnixStream) {
+async fn converse(agent: Arc<Agent>, runtime: Arc<SliceRuntime>, candidate: Candidate, stream: UnixStream) {
     let Ok(connection) = Connection::to(stream) else { return };
-    match timeout(HELLO_TIMEOUT, greet(&agent, &tenancy, &candidate, &connection)).await {
+    match timeout(HELLO_TIMEOUT, greet(&agent, &runtime, &candidate, &connection)).await {
         Ok(Ok(Ok(member))) => {
-            let _ = serve(&agent, &tenancy, &connection, member).await; // disconnected; the reaper handles its end
+            let _ = serve(&agent, &runtime, &connection, member).await; // disconnected; the reaper handles its end
         }
         Ok(Ok(Err(refusal))) => {
-            agent.counters.rejected(&tenancy.name);
-            agent.events.record(rejection(&tenancy, Some(candidate.who.id.pid), refusal));
+            agent.counters.rejected(&runtime.name);
+            agent.events.record(rejection(&runtime, Some(candidate.who.id.pid), refusal));
             let _ = connection.send(Reply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // disconnected, or sent no hello in time
@@ -134,7 +138,7 @@ async fn converse(agent: Arc<Agent>, tenancy: Arc<Tenancy>, candidate: Candidate
 }
 
 /// Event for a rejected process.
-fn rejection(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happening {
+fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: Refusal) -> Happening {
     let why = match refusal {
         Refusal::Abi => {
             "its library speaks a version of shared memory that this daemon does not serve; start it with this release's"
@@ -146,7 +150,7 @@ fn rejection(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happe
     };
     let told =
         Happening::new(Kind::Refused, format!("a process wanted to join the slice and may not: {why}"));
-    let told = told.of(&tenancy.name);
+    let told = told.of(&runtime.name);
     match who {
         Some(pid) => told.by(pid),
         None => told,
@@ -154,28 +158,28 @@ fn rejection(tenancy: &Tenancy, who: Option<HostPid>, refusal: Refusal) -> Happe
 }
 
 /// Event for a process that wrote to another one's connection.
-fn foreign_frame(agent: &Agent, tenancy: &Tenancy, its: HostPid, other: HostPid) {
+fn foreign_frame(agent: &Agent, runtime: &SliceRuntime, its: HostPid, other: HostPid) {
     let told =
         format!("a process wrote to the connection of process {its}: what it asked there is not answered");
-    agent.events.record(Happening::new(Kind::Refused, told).of(&tenancy.name).by(other));
+    agent.events.record(Happening::new(Kind::Refused, told).of(&runtime.name).by(other));
 }
 
 /// Receives the hello and replies; the outer error is the connection's, the inner one the daemon's.
 async fn greet(
     agent: &Arc<Agent>,
-    tenancy: &Arc<Tenancy>,
+    runtime: &Arc<SliceRuntime>,
     Candidate { who, pass, .. }: &Candidate,
     connection: &Connection,
 ) -> io::Result<Result<Member, Refusal>> {
     let hello = connection
-        .receive(Writers::Unnamed(who.id.pid), |other| foreign_frame(agent, tenancy, who.id.pid, other))
+        .receive(Writers::Unnamed(who.id.pid), |other| foreign_frame(agent, runtime, who.id.pid, other))
         .await?;
     let known = match Request::decode(&hello) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
         Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
         _ => return Ok(Err(Refusal::Malformed)),
     };
-    let joined = match tenancy.join(who, pass) {
+    let joined = match runtime.join(who, pass) {
         Ok(joined) => joined,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -183,37 +187,42 @@ async fn greet(
     let slot = Slot::new(seat.0.into()).expect("seats are only made from the indices of slots");
     match joined {
         Joined::New(seat) => {
-            tracing::info!(slice = %tenancy.name, pid = %who.id.pid, seat = seat.0, "attached");
-            if let Err(error) = who.admit_to_gpus(tenancy.generation) {
-                tracing::warn!(slice = %tenancy.name, pid = %who.id.pid, %error, "it cannot open GPUs");
+            tracing::info!(slice = %runtime.name, pid = %who.id.pid, seat = seat.0, "attached");
+            if let Err(error) = who.admit_to_gpus(runtime.generation) {
+                tracing::warn!(slice = %runtime.name, pid = %who.id.pid, %error, "it cannot open GPUs");
             }
-            reaper::watch_member(agent, tenancy, seat, who.id, Some(Arc::clone(who)));
-            tenancy.advance(Member { seat, id });
+            reaper::watch_member(agent, runtime, seat, who.id, Some(Arc::clone(who)));
+            runtime.advance(Member { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
-            reaper::reset_after_exec(agent, tenancy, seat, who.id.pid).await;
+            reaper::reset_after_exec(agent, runtime, seat, who.id.pid).await;
         }
         Joined::Again(_) => {}
     }
     point("attach: answer");
-    let descriptors = tenancy.regions.descriptors().map(|fd| fd.as_raw_fd());
-    connection.send(Reply::Welcome { slot, generation: tenancy.generation }, &descriptors)?;
+    let descriptors = runtime.regions.descriptors().map(|fd| fd.as_raw_fd());
+    connection.send(Reply::Welcome { slot, generation: runtime.generation }, &descriptors)?;
     point("attach: welcome sent");
     Ok(Ok(Member { seat, id }))
 }
 
 /// Serves requests until the process disconnects. Frames that other processes write to its connection are ignored:
 /// they stole the descriptor, or were given it.
-async fn serve(agent: &Agent, tenancy: &Tenancy, connection: &Connection, member: Member) -> io::Result<()> {
+async fn serve(
+    agent: &Agent,
+    runtime: &SliceRuntime,
+    connection: &Connection,
+    member: Member,
+) -> io::Result<()> {
     let its = member.id.pid;
     loop {
         let request =
-            connection.receive(Writers::Only(its), |other| foreign_frame(agent, tenancy, its, other)).await?;
+            connection.receive(Writers::Only(its), |other| foreign_frame(agent, runtime, its, other)).await?;
         let reply = match Request::decode(&request) {
-            Ok(Request::Credit { device, want }) => credit(tenancy, member, device, want).await,
-            Ok(Request::Export { device, key, units }) => tenancy.export(member, device, key, units),
-            Ok(Request::Import { key }) => tenancy.import(member, key),
-            Ok(Request::Drop { key }) => tenancy.drop_share(member, key),
+            Ok(Request::Credit { device, want }) => credit(runtime, member, device, want).await,
+            Ok(Request::Export { device, key, units }) => runtime.export(member, device, key, units),
+            Ok(Request::Import { key }) => runtime.import(member, key),
+            Ok(Request::Drop { key }) => runtime.drop_share(member, key),
             Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
         };
         point("credit: answer");
@@ -223,12 +232,12 @@ async fn serve(agent: &Agent, tenancy: &Tenancy, connection: &Connection, member
 
 /// Grants credit if possible. While an exiting process still holds memory, a refusal is delayed by at most
 /// [`RETRY_AFTER`] and the client retries; it decides on the total time.
-async fn credit(tenancy: &Tenancy, member: Member, device: DeviceSlot, want: Units) -> Reply {
+async fn credit(runtime: &SliceRuntime, member: Member, device: DeviceSlot, want: Units) -> Reply {
     let deadline = Instant::now() + RETRY_AFTER;
     loop {
         // Both before the request: a process that leaves meanwhile is counted.
-        let (left, departing) = (tenancy.left.notified(), tenancy.is_any_exiting());
-        let reply = tenancy.credit(member, device, want);
+        let (left, departing) = (runtime.left.notified(), runtime.is_any_exiting());
+        let reply = runtime.credit(member, device, want);
         if reply != Reply::Exhausted || !departing {
             return reply;
         }

@@ -18,7 +18,7 @@ use tranche_domain::truth::{CALM, Finding, Truth, Violations};
 
 use crate::agent::Agent;
 use crate::process::Process;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 use attribution::Attribution;
 use observation::Since;
 
@@ -85,21 +85,22 @@ const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
 
 /// Resamples the slices that began to hold more than they report a moment ago, and returns those that still do.
 /// Memory that a shrunken slice freed becomes available to others as soon as the driver shows it.
-pub(crate) async fn resample(agent: &Arc<Agent>, tenancies: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
-    let is_new = |tenancy: &&Arc<Tenancy>| tenancy.doubtful_for().is_some_and(|time| time < RESAMPLE_WINDOW);
-    let doubtful: Vec<_> = tenancies.iter().filter(is_new).cloned().collect();
+pub(crate) async fn resample(agent: &Arc<Agent>, runtimes: &[Arc<SliceRuntime>]) -> Vec<Arc<SliceRuntime>> {
+    let is_new =
+        |runtime: &&Arc<SliceRuntime>| runtime.doubtful_for().is_some_and(|time| time < RESAMPLE_WINDOW);
+    let doubtful: Vec<_> = runtimes.iter().filter(is_new).cloned().collect();
     if doubtful.is_empty() {
         return doubtful;
     }
     let (agent, resampled) = (Arc::clone(agent), doubtful.clone());
     let audited = tokio::task::spawn_blocking(move || {
-        for tenancy in &resampled {
-            observation::resample(&agent, tenancy);
-            agent.note_excess(tenancy);
+        for runtime in &resampled {
+            observation::resample(&agent, runtime);
+            agent.note_excess(runtime);
         }
     });
     let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // the regular audit covers a timeout
-    doubtful.into_iter().filter(|tenancy| tenancy.doubtful_for().is_some()).collect()
+    doubtful.into_iter().filter(|runtime| runtime.doubtful_for().is_some()).collect()
 }
 
 /// Audits periodically until the daemon ends.
@@ -152,12 +153,12 @@ fn charge(agent: &Agent, finding: &Finding) {
     if finding.subject.kind != Kind::UnderReported {
         return;
     }
-    let Some(tenancy) = agent.core().live.get(slice).cloned() else { return };
-    let device = tenancy.devices().find(|(_, of)| *of == gpu).map(|(device, _)| device);
-    if let (Some(device), Some(seat)) = (device, tenancy.seat_of(who))
-        && tenancy.charge_beyond(seat, device, finding.excess)
+    let Some(runtime) = agent.core().live.get(slice).cloned() else { return };
+    let device = runtime.devices().find(|(_, of)| *of == gpu).map(|(device, _)| device);
+    if let (Some(device), Some(seat)) = (device, runtime.seat_of(who))
+        && runtime.charge_beyond(seat, device, finding.excess)
     {
-        agent.note_excess(&tenancy);
+        agent.note_excess(&runtime);
     }
 }
 
@@ -182,15 +183,15 @@ fn kill(agent: &Agent, condemned: &[Finding]) {
 /// runner of a job's slice is spared, because it reports the outcome of the job.
 fn end(agent: &Agent, name: &SliceName, last: &Finding) {
     let core = agent.core();
-    let (Some(tenancy), Ok(slice)) = (core.live.get(name).cloned(), core.node.slice(name)) else { return };
+    let (Some(runtime), Ok(slice)) = (core.live.get(name).cloned(), core.node.slice(name)) else { return };
     let is_job = slice.job.is_some();
     drop(core);
-    let roots = tenancy.occupants().roots;
+    let roots = runtime.occupants().roots;
     let spared = |id: &ProcessId| is_job && roots.contains(id);
     // Processes started meanwhile are found by the next pass.
     let mut killed = BTreeSet::new();
     for _ in 0..KILL_PASSES {
-        let its = Attribution::of(&agent.tenancies()).all_of(&tenancy);
+        let its = Attribution::of(&agent.runtimes()).all_of(&runtime);
         let left: Vec<_> = its.into_iter().filter(|id| !spared(id) && !killed.contains(id)).collect();
         if left.is_empty() {
             break;

@@ -26,7 +26,7 @@ use tranche_domain::units::Permille;
 
 use crate::clock::monotonic_ns;
 use crate::config::Transfers;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 use crate::watchdog::Answer;
 use handle::SliceHandle;
 use used::Used;
@@ -80,7 +80,7 @@ impl State {
     fn depart(&mut self, name: &SliceName) {
         let Some(handle) = self.rounds.site(name) else { return };
         let busy = self.rounds.busy(name).unwrap_or_default();
-        self.used.end(name, &handle.tenancy.gpus, &busy);
+        self.used.end(name, &handle.runtime.gpus, &busy);
     }
 }
 
@@ -115,17 +115,17 @@ impl Governor {
     }
 
     /// Schedules a slice, replacing one of the same name.
-    pub(crate) fn admit(&self, slice: &Slice, tenancy: &Arc<Tenancy>) -> io::Result<()> {
-        tenancy.regions.control().set_transfers(self.transfers == Transfers::Counted);
+    pub(crate) fn admit(&self, slice: &Slice, runtime: &Arc<SliceRuntime>) -> io::Result<()> {
+        runtime.regions.control().set_transfers(self.transfers == Transfers::Counted);
         let mut state = self.state();
         let number = state.next_number.take();
-        self.wakeups.add(tenancy.regions.bell(), number)?;
-        let handle = SliceHandle::new(Arc::clone(tenancy), number, Arc::clone(&self.wakeups));
+        self.wakeups.add(runtime.regions.bell(), number)?;
+        let handle = SliceHandle::new(Arc::clone(runtime), number, Arc::clone(&self.wakeups));
         state.depart(&slice.name);
         state.used.begin(&slice.name);
-        let before = state.rounds.admit(now(), slice.name.clone(), terms(slice), &tenancy.gpus, handle);
+        let before = state.rounds.admit(now(), slice.name.clone(), terms(slice), &runtime.gpus, handle);
         if let Some(before) = before {
-            self.wakeups.remove(before.tenancy.regions.bell());
+            self.wakeups.remove(before.runtime.regions.bell());
         }
         drop(state);
         self.wake();
@@ -164,7 +164,7 @@ impl Governor {
         let mut state = self.state();
         state.depart(name);
         if let Some(handle) = state.rounds.leave(now(), name) {
-            self.wakeups.remove(handle.tenancy.regions.bell());
+            self.wakeups.remove(handle.runtime.regions.bell());
         }
         drop(state);
         self.wake();
@@ -193,7 +193,7 @@ impl Governor {
             let over = |window| arbiter.used(now, name, *gpu, window);
             (over(Window::Second), over(Window::Minute))
         };
-        let gpus = &state.rounds.site(name)?.tenancy.gpus;
+        let gpus = &state.rounds.site(name)?.runtime.gpus;
         let busy = state.rounds.busy(name)?;
         let busy = gpus.iter().zip(busy);
         let busy = busy.map(|(gpu, busy)| state.used.before(name, *gpu) + Duration::from_nanos(busy.get()));
@@ -211,7 +211,7 @@ impl Governor {
     pub(crate) fn total(&self, gpu: GpuUuid) -> Duration {
         let state = self.state();
         let of = |name: &SliceName| {
-            let at = state.rounds.site(name)?.tenancy.gpus.iter().position(|own| *own == gpu)?;
+            let at = state.rounds.site(name)?.runtime.gpus.iter().position(|own| *own == gpu)?;
             state.rounds.busy(name)?.get(at).copied()
         };
         let now: Duration =

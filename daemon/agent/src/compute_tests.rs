@@ -32,19 +32,19 @@ impl Place {
     }
 
     /// A slice with one process in it.
-    fn slice(&self, name: &str, permille: u32) -> (Slice, Arc<Tenancy>) {
+    fn slice(&self, name: &str, permille: u32) -> (Slice, Arc<SliceRuntime>) {
         let directory = self.directory.path().join(name);
         std::fs::create_dir(&directory).unwrap();
         let part = Part { gpu: GPU, cap: Bytes::mib(100) };
         let slice = slice(name, permille, part);
         let regions = Regions::create(&directory, 1, 1, false).unwrap();
         let thread = Workers::default().start(&slice.name).unwrap();
-        let tenancy =
-            Tenancy::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], 0);
-        let tenancy = Arc::new(tenancy);
-        tenancy.regions.control().occupy(seat(), Identity { pid: 7, start_time: 7, inner_pid: 7 });
-        self.governor.admit(&slice, &tenancy).unwrap();
-        (slice, tenancy)
+        let runtime =
+            SliceRuntime::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], 0);
+        let runtime = Arc::new(runtime);
+        runtime.regions.control().occupy(seat(), Identity { pid: 7, start_time: 7, inner_pid: 7 });
+        self.governor.admit(&slice, &runtime).unwrap();
+        (slice, runtime)
     }
 }
 
@@ -70,13 +70,13 @@ fn seat() -> Slot {
     Slot::new(0).unwrap()
 }
 
-fn lease(tenancy: &Tenancy) -> Lease {
-    tenancy.regions.control().reader().lease()
+fn lease(runtime: &SliceRuntime) -> Lease {
+    runtime.regions.control().reader().lease()
 }
 
 /// One launch of that length is outstanding from now on.
-fn launch(tenancy: &Tenancy, sequence: u32, estimate_us: u32) {
-    let record = tenancy.regions.compute().record(seat());
+fn launch(runtime: &SliceRuntime, sequence: u32, estimate_us: u32) {
+    let record = runtime.regions.compute().record(seat());
     let device = DeviceSlot::new(0).unwrap();
     record.busy_since_ns(device).store(monotonic_ns(), Relaxed);
     record.marks().submit(Mark { sequence, device, estimate_us });
@@ -93,10 +93,10 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
 #[test]
 fn lone_slice_is_open_and_heartbeat_advances() {
     let place = Place::new();
-    let (_, tenancy) = place.slice("a", 500);
+    let (_, runtime) = place.slice("a", 500);
     let _running = place.governor.start().unwrap();
-    eventually("it may launch", || lease(&tenancy).governed && lease(&tenancy).open);
-    let control = tenancy.regions.control().reader();
+    eventually("it may launch", || lease(&runtime).governed && lease(&runtime).open);
+    let control = runtime.regions.control().reader();
     let before = control.heartbeat_ns();
     eventually("the heart beats", || control.heartbeat_ns() > before + 2 * HEARTBEAT.get());
 }
@@ -104,10 +104,10 @@ fn lone_slice_is_open_and_heartbeat_advances() {
 #[test]
 fn transfers_mode_is_published_by_each_daemon() {
     let place = Place::new();
-    let (slice, tenancy) = place.slice("a", 500);
-    let word = tenancy.regions.control().reader().transfers_word();
+    let (slice, runtime) = place.slice("a", 500);
+    let word = runtime.regions.control().reader().transfers_word();
     for (transfers, said) in [(Transfers::Counted, 1), (Transfers::Uncounted, 0)] {
-        Governor::new(transfers).unwrap().admit(&slice, &tenancy).unwrap();
+        Governor::new(transfers).unwrap().admit(&slice, &runtime).unwrap();
         assert_eq!(word.load(Relaxed), said);
     }
 }
@@ -115,16 +115,16 @@ fn transfers_mode_is_published_by_each_daemon() {
 #[test]
 fn frozen_slice_is_closed_until_thawed() {
     let place = Place::new();
-    let (slice, tenancy) = place.slice("a", 500);
+    let (slice, runtime) = place.slice("a", 500);
     let _running = place.governor.start().unwrap();
-    eventually("it may launch", || lease(&tenancy).open);
+    eventually("it may launch", || lease(&runtime).open);
     place.governor.change(&Slice { frozen: true, ..slice.clone() });
-    eventually("it is frozen", || lease(&tenancy).frozen && !lease(&tenancy).open);
-    tenancy.regions.compute().record(seat()).tally(Tally::Waiting).store(1, Relaxed);
-    tenancy.regions.bell().write(1).unwrap();
+    eventually("it is frozen", || lease(&runtime).frozen && !lease(&runtime).open);
+    runtime.regions.compute().record(seat()).tally(Tally::Waiting).store(1, Relaxed);
+    runtime.regions.bell().write(1).unwrap();
     eventually("it is said", || place.governor.show(&slice.name).unwrap().why == Some(Why::Frozen));
     place.governor.change(&slice);
-    eventually("it is thawed", || !lease(&tenancy).frozen && lease(&tenancy).open);
+    eventually("it is thawed", || !lease(&runtime).frozen && lease(&runtime).open);
 }
 
 #[test]
@@ -143,12 +143,12 @@ fn signalling_waiter_gets_the_gpu_of_a_silent_holder() {
 #[test]
 fn use_is_published_and_reported() {
     let place = Place::new();
-    let (slice, tenancy) = place.slice("a", 500);
+    let (slice, runtime) = place.slice("a", 500);
     let _running = place.governor.start().unwrap();
-    launch(&tenancy, 1, 60_000_000);
-    tenancy.regions.bell().write(1).unwrap();
+    launch(&runtime, 1, 60_000_000);
+    runtime.regions.bell().write(1).unwrap();
     let device = DeviceSlot::new(0).unwrap();
-    eventually("its programs see it", || tenancy.regions.control().reader().utilization(device).0 > 90);
+    eventually("its programs see it", || runtime.regions.control().reader().utilization(device).0 > 90);
     let shown = place.governor.show(&slice.name).unwrap();
     assert!(shown.used[0].0.get() > 900, "{shown:?}");
     place.governor.leave(&slice.name);
@@ -172,10 +172,10 @@ fn processor_time() -> Duration {
 fn idle_slices_cost_under_a_hundredth_of_a_processor() {
     let place = Place::new();
     for number in 0..64 {
-        let (_, tenancy) = place.slice(&format!("s{number}"), 10);
+        let (_, runtime) = place.slice(&format!("s{number}"), 10);
         for pid in 1..4 {
             let identity = Identity { pid, start_time: 7, inner_pid: pid };
-            tenancy.regions.control().occupy(Slot::new(pid as usize).unwrap(), identity);
+            runtime.regions.control().occupy(Slot::new(pid as usize).unwrap(), identity);
         }
     }
     let governor = Arc::clone(&place.governor);
@@ -194,12 +194,12 @@ fn idle_slices_cost_under_a_hundredth_of_a_processor() {
 #[test]
 fn continuously_signalling_slice_is_muted() {
     let place = Place::new();
-    let (_, tenancy) = place.slice("a", 500);
+    let (_, runtime) = place.slice("a", 500);
     let wakeups = Wakeups::new().unwrap();
     let number = Number::FIRST;
-    wakeups.add(tenancy.regions.bell(), number).unwrap();
-    let gpus = tenancy.gpus.clone();
-    let mut member = Member::new(SliceHandle::new(tenancy, number, Arc::new(wakeups)), &gpus);
+    wakeups.add(runtime.regions.bell(), number).unwrap();
+    let gpus = runtime.gpus.clone();
+    let mut member = Member::new(SliceHandle::new(runtime, number, Arc::new(wakeups)), &gpus);
     let at = |us: u64| Instant::from_nanos(1_000_000_000 + us * 1000);
     for _ in 0..256 {
         member.count_wakeup(at(0));

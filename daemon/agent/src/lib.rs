@@ -46,6 +46,7 @@ mod sealed;
 mod serve;
 mod service;
 mod shares;
+mod slice_runtime;
 mod snapshot;
 mod sockets;
 mod state;
@@ -53,7 +54,6 @@ mod state_store;
 mod supervisor;
 #[allow(unsafe_code)]
 mod sys;
-mod tenancy;
 mod time_namespace;
 mod usage_guard;
 mod watchdog;

@@ -19,7 +19,7 @@ use tranche_exposition::{Figures, Labels, Page};
 use crate::agent::Agent;
 use crate::counters::RequestOutcome;
 use crate::jobs::NodeDesk;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// Lateness of the scheduling loop from which the daemon counts as hanging.
 const LATE: Duration = Duration::from_secs(20);
@@ -90,7 +90,7 @@ fn silence(blind: Duration) -> String {
 
 /// Copy of the core's state at one instant.
 struct Copied {
-    slices: Vec<(Slice, Arc<Tenancy>)>,
+    slices: Vec<(Slice, Arc<SliceRuntime>)>,
     gpus: Vec<gpus::Promised>,
     stranded: usize,
     waiting: usize,

@@ -14,11 +14,11 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
 use crate::agent::Agent;
-use crate::tenancy::{Still, Tenancy};
+use crate::slice_runtime::{SliceRuntime, Still};
 
 /// A process of a slice on one GPU, with its charges before the driver was queried.
 struct Unchanged {
-    tenancy: Arc<Tenancy>,
+    runtime: Arc<SliceRuntime>,
     seat: Seat,
     device: DeviceSlot,
     before: Still,
@@ -27,7 +27,7 @@ struct Unchanged {
 impl Unchanged {
     /// The process's charges, or `None` if they have changed since.
     fn still(&self) -> Option<Still> {
-        Some(self.tenancy.still(self.seat, self.device)).filter(|now| *now == self.before)
+        Some(self.runtime.still(self.seat, self.device)).filter(|now| *now == self.before)
     }
 }
 
@@ -39,16 +39,16 @@ pub(crate) fn reconcile(agent: &Agent) {
     let mut last = agent.last_charges.lock().expect("nothing panics while it holds the last look");
     let mut now = LastCharges::new();
     let mut candidates: BTreeMap<GpuUuid, BTreeMap<HostPid, Unchanged>> = BTreeMap::new();
-    for tenancy in agent.tenancies() {
-        for (seat, member) in tenancy.occupants().members {
-            for (device, gpu) in tenancy.devices() {
-                let before = tenancy.still(seat, device);
-                let who = (tenancy.generation, member.pid, device);
+    for runtime in agent.runtimes() {
+        for (seat, member) in runtime.occupants().members {
+            for (device, gpu) in runtime.devices() {
+                let before = runtime.still(seat, device);
+                let who = (runtime.generation, member.pid, device);
                 now.insert(who, before);
                 if last.get(&who) != Some(&before) {
                     continue;
                 }
-                let process = Unchanged { tenancy: Arc::clone(&tenancy), seat, device, before };
+                let process = Unchanged { runtime: Arc::clone(&runtime), seat, device, before };
                 candidates.entry(gpu).or_default().insert(member.pid, process);
             }
         }
@@ -64,7 +64,7 @@ pub(crate) fn reconcile(agent: &Agent) {
         }
         for unlisted in processes.into_values() {
             if unlisted.still().is_some_and(|still| still.used == Bytes::ZERO) {
-                unlisted.tenancy.forgive(unlisted.seat, unlisted.device);
+                unlisted.runtime.forgive(unlisted.seat, unlisted.device);
             }
         }
     }
@@ -74,18 +74,18 @@ pub(crate) fn reconcile(agent: &Agent) {
 fn reconcile_process(agent: &Agent, pid: HostPid, process: &Unchanged, taken: Bytes) {
     let Some(still) = process.still() else { return };
     let beyond = taken.saturating_sub(still.used);
-    if process.tenancy.shares(process.seat) {
+    if process.runtime.shares(process.seat) {
         return;
     }
     // Also with nothing beyond: a process that is charged the slice's context reserve and takes it shows that the
     // reserve is needed.
     let unused = still.used.saturating_sub(taken);
-    process.tenancy.saw_contexts(process.device, still.context.saturating_sub(unused), beyond);
-    if beyond > Bytes::ZERO && process.tenancy.true_up(process.seat, process.device, beyond) {
+    process.runtime.saw_contexts(process.device, still.context.saturating_sub(unused), beyond);
+    if beyond > Bytes::ZERO && process.runtime.true_up(process.seat, process.device, beyond) {
         tracing::info!(
-            slice = %process.tenancy.name, %pid, %beyond, %taken,
+            slice = %process.runtime.name, %pid, %beyond, %taken,
             "the driver took more than was charged; the slice is charged for it"
         );
-        agent.note_excess(&process.tenancy);
+        agent.note_excess(&process.runtime);
     }
 }

@@ -11,7 +11,7 @@ use tranche_shm::crash::point;
 
 use crate::agent::Agent;
 use crate::process::Process;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// Upper bound for the time that the driver usually lists a process that has ended or executed another program.
 pub(crate) const LISTED_AT_MOST: Duration = Duration::from_secs(3);
@@ -26,34 +26,34 @@ const QUERY_PERIOD: Duration = Duration::from_millis(1);
 /// Releases a process's slot when it has ended. Without a handle it has ended already.
 pub(crate) fn watch_member(
     agent: &Arc<Agent>,
-    tenancy: &Arc<Tenancy>,
+    runtime: &Arc<SliceRuntime>,
     seat: Seat,
     id: ProcessId,
     handle: Option<Arc<Process>>,
 ) {
-    let (work, agent, tenancy) = (tenancy.worker.work(), Arc::clone(agent), Arc::clone(tenancy));
+    let (work, agent, runtime) = (runtime.worker.work(), Arc::clone(agent), Arc::clone(runtime));
     work.spawn(async move {
         if let Some(process) = handle {
             wait_for_end(&process).await;
         }
-        tenancy.mark_exiting(id);
+        runtime.mark_exiting(id);
         point("reap: ended");
-        tenancy.abandon_work(seat);
+        runtime.abandon_work(seat);
         agent.governor.wake();
         let ended = Instant::now();
-        if wait_until_unlisted(&agent, &tenancy, id.pid).await == Listed::Still {
-            wait_while_listed(&agent, &tenancy, id).await;
+        if wait_until_unlisted(&agent, &runtime, id.pid).await == Listed::Still {
+            wait_while_listed(&agent, &runtime, id).await;
         }
         point("reap: free");
-        let was_over = tenancy.is_over();
-        let freed = tenancy.release_slot(seat, id);
+        let was_over = runtime.is_over();
+        let freed = runtime.release_slot(seat, id);
         let after_us = ended.elapsed().as_micros();
-        tracing::info!(slice = %tenancy.name, pid = %id.pid, %freed, after_us, "reclaimed");
+        tracing::info!(slice = %runtime.name, pid = %id.pid, %freed, after_us, "reclaimed");
         // Reclaiming memory beyond the slice may wait for the disk.
-        if was_over || tenancy.is_deserted() {
+        if was_over || runtime.is_deserted() {
             tokio::task::spawn_blocking(move || {
-                agent.note_excess(&tenancy);
-                agent.end_if_over(&tenancy);
+                agent.note_excess(&runtime);
+                agent.end_if_over(&runtime);
             });
         }
     });
@@ -61,8 +61,8 @@ pub(crate) fn watch_member(
 
 /// Waits while the driver lists a process that has ended: its memory is not free, whatever the reason, and must not
 /// be promised to others. If the pid has been reused, the listing no longer counts.
-async fn wait_while_listed(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId) {
-    let (pid, name) = (id.pid, &tenancy.name);
+async fn wait_while_listed(agent: &Arc<Agent>, runtime: &SliceRuntime, id: ProcessId) {
+    let (pid, name) = (id.pid, &runtime.name);
     let note = format!(
         "process {pid} of slice {name} has ended, but the driver still lists it: its memory stays charged until the \
          driver lets go of it; end what the process left running, if anything"
@@ -71,7 +71,7 @@ async fn wait_while_listed(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId)
     let (recorder, text) = (Arc::clone(agent), note.clone());
     let _ = tokio::task::spawn_blocking(move || recorder.note(text)).await;
     let is_reused = || Process::open(pid).is_ok_and(|now| now.id != id);
-    while query(agent, &tenancy.gpus, pid).await == Listed::Still && !is_reused() {
+    while query(agent, &runtime.gpus, pid).await == Listed::Still && !is_reused() {
         tokio::time::sleep(LONG_PAUSE).await;
     }
     let recorder = Arc::clone(agent);
@@ -80,22 +80,22 @@ async fn wait_while_listed(agent: &Arc<Agent>, tenancy: &Tenancy, id: ProcessId)
 
 /// Empties the account of a process that reports having executed another program, if the driver no longer lists it.
 /// While the driver lists it or fails to answer, it may still hold what it was charged for.
-pub(crate) async fn reset_after_exec(agent: &Agent, tenancy: &Tenancy, seat: Seat, pid: HostPid) {
-    if wait_until_unlisted(agent, tenancy, pid).await == Listed::No {
-        let freed = tenancy.reset_account(seat);
-        tracing::info!(slice = %tenancy.name, %pid, %freed, "became another program");
+pub(crate) async fn reset_after_exec(agent: &Agent, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
+    if wait_until_unlisted(agent, runtime, pid).await == Listed::No {
+        let freed = runtime.reset_account(seat);
+        tracing::info!(slice = %runtime.name, %pid, %freed, "became another program");
     }
 }
 
 /// Removes a root process from its slice when it has ended.
-pub(crate) fn watch_root(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, root: Arc<Process>) {
-    let (work, agent, tenancy) = (tenancy.worker.work(), Arc::clone(agent), Arc::clone(tenancy));
+pub(crate) fn watch_root(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, root: Arc<Process>) {
+    let (work, agent, runtime) = (runtime.worker.work(), Arc::clone(agent), Arc::clone(runtime));
     work.spawn(async move {
         wait_for_end(&root).await;
-        tenancy.remove_root(root.id);
-        tenancy.left.notify_waiters();
+        runtime.remove_root(root.id);
+        runtime.left.notify_waiters();
         tokio::task::spawn_blocking(move || {
-            if !agent.end_if_over(&tenancy) {
+            if !agent.end_if_over(&runtime) {
                 agent.save();
             }
         });
@@ -124,11 +124,11 @@ enum Listed {
 }
 
 /// Queries until the process is no longer listed, or [`LISTED_AT_MOST`] has passed.
-async fn wait_until_unlisted(agent: &Agent, tenancy: &Tenancy, pid: HostPid) -> Listed {
+async fn wait_until_unlisted(agent: &Agent, runtime: &SliceRuntime, pid: HostPid) -> Listed {
     let deadline = Instant::now() + LISTED_AT_MOST;
     let mut pause = FIRST_PAUSE;
     loop {
-        match query(agent, &tenancy.gpus, pid).await {
+        match query(agent, &runtime.gpus, pid).await {
             Listed::Still if Instant::now() < deadline => tokio::time::sleep(pause).await,
             answer => return answer,
         }

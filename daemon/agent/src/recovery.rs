@@ -25,9 +25,9 @@ use crate::other_abi::OtherAbi;
 use crate::process::{self, Process};
 use crate::reaper;
 use crate::regions::Regions;
+use crate::slice_runtime::SliceRuntime;
 use crate::state::{SavedSlice, State};
 use crate::state_store::{self, Found};
-use crate::tenancy::Tenancy;
 
 /// Takes over all slices. Those that cannot be taken over are noted, and do not stop the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
@@ -79,13 +79,13 @@ fn unreadable(agent: &Agent, note: String, state: State) -> State {
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     let name = saved.slice.name.clone();
     match serve_saved(agent, &saved) {
-        Ok(tenancy) => {
+        Ok(runtime) => {
             // All processes are taken over before the sockets open: one that connects meanwhile would be given
             // another slot with an empty account.
-            take_over_processes(agent, &tenancy, &saved.roots);
+            take_over_processes(agent, &runtime, &saved.roots);
             agent.core().has_come(&name);
             point("recovery: seated");
-            if let Err(failure) = agent.listen(&tenancy, saved.slice.ephemeral) {
+            if let Err(failure) = agent.listen(&runtime, saved.slice.ephemeral) {
                 agent.note(format!("slice {name} goes on, but nobody can join it: {failure}"));
             }
         }
@@ -100,7 +100,7 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
 }
 
 /// Serves a saved slice; one that cannot be served is kept in the state unchanged.
-fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
+fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntime>, Failure> {
     let mut core = agent.core();
     let opened = open_again(agent, &mut core, saved);
     if opened.is_err() {
@@ -110,7 +110,7 @@ fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<Tenancy>, F
     opened
 }
 
-fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<Tenancy>, Failure> {
+fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<SliceRuntime>, Failure> {
     let slice = &saved.slice;
     core.node.adopt(slice.clone())?;
     let again = || {
@@ -138,16 +138,16 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
 }
 
 /// Takes over the slice's roots and attached processes.
-fn take_over_processes(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[ProcessId]) {
+fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &[ProcessId]) {
     let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
-    let roots: Vec<_> = roots.filter(|root| tenancy.enter(root).is_ok()).collect();
-    let listed = Listed::on(agent, &tenancy.gpus);
-    let seated = tenancy.regions.seated().into_iter().map(|(seat, id)| {
+    let roots: Vec<_> = roots.filter(|root| runtime.enter(root).is_ok()).collect();
+    let listed = Listed::on(agent, &runtime.gpus);
+    let seated = runtime.regions.seated().into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
-        if tenancy.regions.were_lost() {
-            tenancy.restore_use(seat, |gpu| listed.holds(gpu, id.pid));
+        if runtime.regions.were_lost() {
+            runtime.restore_use(seat, |gpu| listed.holds(gpu, id.pid));
         }
-        tenancy.take_over(seat, id, handle.as_ref(), |gpu| listed.most(tenancy, gpu, id.pid));
+        runtime.take_over(seat, id, handle.as_ref(), |gpu| listed.most(runtime, gpu, id.pid));
         (seat, id, handle)
     });
     let seated: Vec<_> = seated.collect();
@@ -155,35 +155,35 @@ fn take_over_processes(agent: &Arc<Agent>, tenancy: &Arc<Tenancy>, roots: &[Proc
     let processes = seated.len();
     let handles = roots.iter().chain(seated.iter().filter_map(|(_, _, handle)| handle.as_ref()));
     for process in handles {
-        readmit_to_gpus(tenancy, process);
+        readmit_to_gpus(runtime, process);
     }
     let living: Vec<_> =
         seated.iter().filter(|(.., handle)| handle.is_some()).map(|(_, id, _)| id.pid.to_string()).collect();
-    if tenancy.regions.were_lost() && !living.is_empty() {
+    if runtime.regions.were_lost() && !living.is_empty() {
         agent.note(format!(
             "slice {}: none of its processes maps its books any more: they are charged what the driver says that they hold, \
              and have to be started again to get more: {}",
-            tenancy.name,
+            runtime.name,
             living.join(", ")
         ));
     }
     // Watched only when all have been added: the end of the first must not look like the end of the last.
     for root in roots {
-        reaper::watch_root(agent, tenancy, root);
+        reaper::watch_root(agent, runtime, root);
     }
     for (seat, id, handle) in seated {
-        reaper::watch_member(agent, tenancy, seat, id, handle);
+        reaper::watch_member(agent, runtime, seat, id, handle);
     }
-    tenancy.restore_common();
-    agent.note_excess(tenancy);
+    runtime.restore_common();
+    agent.note_excess(runtime);
     let told = format!("it goes on with {processes} processes");
-    agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&tenancy.name));
+    agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&runtime.name));
 }
 
 /// Permits a process to open GPUs again; on failure it keeps the descriptors that it has.
-fn readmit_to_gpus(tenancy: &Tenancy, process: &Process) {
-    if let Err(error) = process.admit_to_gpus(tenancy.generation) {
-        tracing::warn!(slice = %tenancy.name, pid = %process.id.pid, %error, "it cannot open GPUs any more");
+fn readmit_to_gpus(runtime: &SliceRuntime, process: &Process) {
+    if let Err(error) = process.admit_to_gpus(runtime.generation) {
+        tracing::warn!(slice = %runtime.name, pid = %process.id.pid, %error, "it cannot open GPUs any more");
     }
 }
 
@@ -208,11 +208,11 @@ impl Listed {
     }
 
     /// Upper bound of a process's use of a GPU; `None` if the driver does not tell.
-    fn most(&self, tenancy: &Tenancy, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
+    fn most(&self, runtime: &SliceRuntime, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
         let (held, measured) = self.0.get(&gpu)?;
         let holds = held.get(&pid).copied().unwrap_or(Some(Bytes::ZERO))?;
-        let (device, _) = tenancy.devices().find(|(_, of)| *of == gpu)?;
-        Some(holds.saturating_add(tenancy.most_charged(device, *measured)))
+        let (device, _) = runtime.devices().find(|(_, of)| *of == gpu)?;
+        Some(holds.saturating_add(runtime.most_charged(device, *measured)))
     }
 }
 

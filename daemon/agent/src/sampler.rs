@@ -15,7 +15,7 @@ use crate::audit;
 use crate::config::OverCap;
 use crate::obstacles;
 use crate::overhead;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 use crate::usage_guard;
 
 /// Period of samples.
@@ -35,7 +35,7 @@ pub(crate) async fn run(agent: Arc<Agent>) {
         tokio::select! {
             _ = sampling.tick() => {
                 over = check_slices(&agent, &over);
-                resampled = audit::resample(&agent, &agent.tenancies()).await;
+                resampled = audit::resample(&agent, &agent.runtimes()).await;
                 since = sample(&agent, since).await;
             }
             _ = cap_checks.tick(), if !over.is_empty() || !resampled.is_empty() => {
@@ -48,35 +48,39 @@ pub(crate) async fn run(agent: Arc<Agent>) {
 }
 
 /// Checks that do not query the driver; returns the slices over their caps.
-fn check_slices(agent: &Arc<Agent>, over: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
-    let tenancies = agent.tenancies();
-    for tenancy in &tenancies {
-        if tenancy.regions.were_damaged() {
-            usage_guard::report_truncated(agent, &tenancy.name);
+fn check_slices(agent: &Arc<Agent>, over: &[Arc<SliceRuntime>]) -> Vec<Arc<SliceRuntime>> {
+    let runtimes = agent.runtimes();
+    for runtime in &runtimes {
+        if runtime.regions.were_damaged() {
+            usage_guard::report_truncated(agent, &runtime.name);
         }
-        usage_guard::restore_length(agent, tenancy);
-        agent.end_if_over(tenancy);
+        usage_guard::restore_length(agent, runtime);
+        agent.end_if_over(runtime);
     }
-    check_caps(agent, &tenancies, over)
+    check_caps(agent, &runtimes, over)
 }
 
 /// Checks these slices; returns those over their caps, and records an event for each that went over or came back
 /// within.
-fn check_caps(agent: &Agent, tenancies: &[Arc<Tenancy>], before: &[Arc<Tenancy>]) -> Vec<Arc<Tenancy>> {
-    let is_over = |tenancy: &&Arc<Tenancy>| {
-        let over = agent.note_excess(tenancy);
-        enforce(agent, tenancy, over);
+fn check_caps(
+    agent: &Agent,
+    runtimes: &[Arc<SliceRuntime>],
+    before: &[Arc<SliceRuntime>],
+) -> Vec<Arc<SliceRuntime>> {
+    let is_over = |runtime: &&Arc<SliceRuntime>| {
+        let over = agent.note_excess(runtime);
+        enforce(agent, runtime, over);
         over
     };
-    let over: Vec<_> = tenancies.iter().filter(is_over).cloned().collect();
+    let over: Vec<_> = runtimes.iter().filter(is_over).cloned().collect();
     record_each(
         agent,
         difference(&over, before),
         Kind::OverCap,
         "it holds more than its cap and gets nothing new until it frees some",
     );
-    let lives = |tenancy: &&Arc<Tenancy>| {
-        tenancies.iter().any(|live| Arc::ptr_eq(live, tenancy)) && !tenancy.is_deserted()
+    let lives = |runtime: &&Arc<SliceRuntime>| {
+        runtimes.iter().any(|live| Arc::ptr_eq(live, runtime)) && !runtime.is_deserted()
     };
     record_each(agent, difference(before, &over).filter(lives), Kind::WithinCap, "it is within its cap");
     over
@@ -84,23 +88,28 @@ fn check_caps(agent: &Agent, tenancies: &[Arc<Tenancy>], before: &[Arc<Tenancy>]
 
 /// Slices of the first list that are not in the second.
 fn difference<'a>(
-    slices: &'a [Arc<Tenancy>],
-    others: &'a [Arc<Tenancy>],
-) -> impl Iterator<Item = &'a Arc<Tenancy>> {
+    slices: &'a [Arc<SliceRuntime>],
+    others: &'a [Arc<SliceRuntime>],
+) -> impl Iterator<Item = &'a Arc<SliceRuntime>> {
     slices.iter().filter(|slice| !others.iter().any(|other| Arc::ptr_eq(slice, other)))
 }
 
-fn record_each<'a>(agent: &Agent, tenancies: impl Iterator<Item = &'a Arc<Tenancy>>, kind: Kind, what: &str) {
-    tenancies.for_each(|tenancy| agent.events.record(Happening::new(kind.clone(), what).of(&tenancy.name)));
+fn record_each<'a>(
+    agent: &Agent,
+    runtimes: impl Iterator<Item = &'a Arc<SliceRuntime>>,
+    kind: Kind,
+    what: &str,
+) {
+    runtimes.for_each(|runtime| agent.events.record(Happening::new(kind.clone(), what).of(&runtime.name)));
 }
 
 /// Applies `over_cap` to a slice: nothing by default, or its largest process is killed after the grace period.
-fn enforce(agent: &Agent, tenancy: &Tenancy, over: bool) {
-    let over_for = tenancy.over_for(over);
+fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
+    let over_for = runtime.over_for(over);
     let OverCap::Kill { grace } = agent.over_cap() else { return };
     let Some(time) = over_for.filter(|time| *time >= grace) else { return };
-    if let Some(pid) = tenancy.kill_largest() {
-        let name = &tenancy.name;
+    if let Some(pid) = runtime.kill_largest() {
+        let name = &runtime.name;
         let seconds = time.as_secs();
         agent.note(format!(
             "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
@@ -124,13 +133,13 @@ async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
     .await;
     let Ok((since, samples)) = looked else { return Since::new() };
     agent.counters.sampled();
-    for tenancy in agent.tenancies() {
-        let members = tenancy.occupants().members;
+    for runtime in agent.runtimes() {
+        let members = runtime.occupants().members;
         let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();
-        for (device, gpu) in tenancy.devices() {
+        for (device, gpu) in runtime.devices() {
             if let Some(samples) = samples.get(&gpu) {
                 let (busy, memory) = sum(samples, &pids);
-                tenancy.set_utilization(device, busy, memory);
+                runtime.set_utilization(device, busy, memory);
             }
         }
     }

@@ -68,8 +68,8 @@ impl Node for NodeService {
         let message = request.into_inner();
         let name = name(&message.name)?;
         self.told(&caller, self.0.resize(&name, Resize::try_from(message)?, &caller))?;
-        let tenancy = self.0.core().live.get(&name).cloned();
-        audit::resample(&self.0, tenancy.as_slice()).await;
+        let runtime = self.0.core().live.get(&name).cloned();
+        audit::resample(&self.0, runtime.as_slice()).await;
         self.show(&name)
     }
 
@@ -135,11 +135,11 @@ impl Node for NodeService {
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
         let line = process::ancestry(caller(&request)?.process()?.pid).collect::<Vec<_>>();
-        let holds = |tenancy: &&Arc<crate::tenancy::Tenancy>| {
-            let here = tenancy.occupants();
+        let holds = |runtime: &&Arc<crate::slice_runtime::SliceRuntime>| {
+            let here = runtime.occupants();
             line.iter().any(|id| here.roots.contains(id) || here.members.values().any(|member| member == id))
         };
-        let slice = self.0.tenancies().iter().find(holds).map(|tenancy| tenancy.name.to_string());
+        let slice = self.0.runtimes().iter().find(holds).map(|runtime| runtime.name.to_string());
         Ok(Response::new(v1::WhoAmIResponse { slice }))
     }
 
@@ -223,8 +223,8 @@ impl NodeService {
     fn show(&self, name: &SliceName) -> Answer<v1::SliceView> {
         let core = self.0.core();
         let slice = core.node.slice(name).map_err(Failure::from)?;
-        let tenancy = core.live.get(name).ok_or_else(|| Failure::Ending(name.clone()))?;
-        let view: SliceView = snapshot::slice(&self.0, slice, tenancy);
+        let runtime = core.live.get(name).ok_or_else(|| Failure::Ending(name.clone()))?;
+        let view: SliceView = snapshot::slice(&self.0, slice, runtime);
         Ok(Response::new(view.into()))
     }
 }

@@ -15,14 +15,14 @@ use crate::agent::{Agent, Core};
 use crate::compute;
 use crate::process;
 use crate::regions::Protection;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// The node as it is now. Queries the driver, and so may block.
 pub(crate) fn node(agent: &Agent) -> NodeView {
     let members: BTreeSet<HostPid> = agent
-        .tenancies()
+        .runtimes()
         .iter()
-        .flat_map(|tenancy| tenancy.occupants().members.into_values().map(|member| member.pid))
+        .flat_map(|runtime| runtime.occupants().members.into_values().map(|member| member.pid))
         .collect();
     let mut gpus: Vec<GpuView> = agent.gpus.iter().map(|gpu| self::gpu(agent, gpu, &members)).collect();
     let core = agent.core();
@@ -96,19 +96,19 @@ fn commitments(core: &Core, view: &mut GpuView) {
 }
 
 fn view_of(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {
-    core.live.get(&slice.name).map(|tenancy| self::slice(agent, slice, tenancy))
+    core.live.get(&slice.name).map(|runtime| self::slice(agent, slice, runtime))
 }
 
 /// View of a slice with its attached processes.
-pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceView {
-    let held = tenancy.held();
+pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> SliceView {
+    let held = runtime.held();
     let compute = agent.governor.show(&slice.name).unwrap_or_default();
     let (compute_state, waits_for) = ComputeState::of(compute.why);
-    let (tier, tier_reason) = tier(agent, tenancy);
+    let (tier, tier_reason) = tier(agent, runtime);
     SliceView {
         name: slice.name.clone(),
         share: slice.share,
-        devices: devices(agent, slice, tenancy, &held, &compute.used),
+        devices: devices(agent, slice, runtime, &held, &compute.used),
         compute: slice.compute,
         limit: slice.limit,
         mode: slice.mode,
@@ -125,21 +125,21 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, tenancy: &Tenancy) -> SliceVie
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,
         processes: held.into_iter().map(|(id, used)| process_view(id, used)).collect(),
-        root_pids: tenancy.occupants().roots.into_iter().map(|root| root.pid).collect(),
+        root_pids: runtime.occupants().roots.into_iter().map(|root| root.pid).collect(),
     }
 }
 
 fn devices(
     agent: &Agent,
     slice: &Slice,
-    tenancy: &Tenancy,
+    runtime: &SliceRuntime,
     held: &BTreeMap<ProcessId, Vec<Bytes>>,
     used: &[(Permille, Permille)],
 ) -> Vec<SliceDeviceView> {
-    let parts = slice.parts.iter().zip(tenancy.devices());
+    let parts = slice.parts.iter().zip(runtime.devices());
     let view = |(part, (device, gpu)): (&Part, (DeviceSlot, GpuUuid))| {
         let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
-        let beside = tenancy.beside(device);
+        let beside = runtime.beside(device);
         let (compute_used_1s, compute_used_60s) = used.get(device.index()).copied().unwrap_or_default();
         SliceDeviceView {
             gpu_index: agent.gpus.iter().find(|facts| facts.uuid == gpu).map_or(0, |facts| facts.index),
@@ -148,7 +148,7 @@ fn devices(
             used: alone.saturating_add(beside.common),
             shared: beside.shared,
             over_cap: beside.over,
-            utilization_percent: tenancy.utilization(device),
+            utilization_percent: runtime.utilization(device),
             compute_used_1s,
             compute_used_60s,
         }
@@ -166,8 +166,8 @@ fn process_view(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
 }
 
 /// Enforcement tier of a slice, and a sentence on its limits.
-pub(crate) fn tier(agent: &Agent, tenancy: &Tenancy) -> (String, String) {
-    let (tier, injected) = if tenancy.is_in_container() {
+pub(crate) fn tier(agent: &Agent, runtime: &SliceRuntime) -> (String, String) {
+    let (tier, injected) = if runtime.is_in_container() {
         let reason = "the shim stands in the driver's place in the container, so a program that brings a driver of its \
                       own elsewhere is not bound";
         ("replace", reason)
@@ -176,7 +176,7 @@ pub(crate) fn tier(agent: &Agent, tenancy: &Tenancy) -> (String, String) {
                       of its own is not bound";
         ("preload", reason)
     };
-    let limits = match tenancy.regions.protection() {
+    let limits = match runtime.regions.protection() {
         _ if !agent.is_privileged() => {
             "the daemon runs as the tenants' own user, who could write its limits".to_string()
         }

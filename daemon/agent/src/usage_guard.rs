@@ -22,8 +22,8 @@ use tranche_domain::id::SliceName;
 
 use crate::agent::Agent;
 use crate::regions::Tampering;
+use crate::slice_runtime::SliceRuntime;
 use crate::sys;
-use crate::tenancy::Tenancy;
 
 /// Pause between two checks, so that a tenant that writes continuously cannot occupy the daemon.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct UsageGuard {
     reports: Inotify,
-    watched: Mutex<HashMap<WatchDescriptor, Weak<Tenancy>>>,
+    watched: Mutex<HashMap<WatchDescriptor, Weak<SliceRuntime>>>,
 }
 
 impl UsageGuard {
@@ -42,16 +42,16 @@ impl UsageGuard {
     }
 
     /// Watches a slice's usage file. The kernel drops the watch when the file is removed.
-    pub(crate) fn watch(&self, tenancy: &Arc<Tenancy>, usage: &Path) -> io::Result<()> {
+    pub(crate) fn watch(&self, runtime: &Arc<SliceRuntime>, usage: &Path) -> io::Result<()> {
         let watch = self.reports.add_watch(usage, AddWatchFlags::IN_MODIFY)?;
         let mut watched = self.watched();
-        watched.retain(|_, tenancy| tenancy.strong_count() > 0);
-        watched.insert(watch, Arc::downgrade(tenancy));
+        watched.retain(|_, runtime| runtime.strong_count() > 0);
+        watched.insert(watch, Arc::downgrade(runtime));
         Ok(())
     }
 
     /// Takes the pending reports; returns each slice whose file was written to once, and none if there are none.
-    fn next(&self) -> io::Result<Vec<Arc<Tenancy>>> {
+    fn next(&self) -> io::Result<Vec<Arc<SliceRuntime>>> {
         let mut written: Vec<_> = match self.reports.read_events() {
             Err(Errno::EAGAIN) => Vec::new(),
             events => events?.into_iter().map(|event| event.wd).collect(),
@@ -62,7 +62,7 @@ impl UsageGuard {
         Ok(written.iter().filter_map(|watch| watched.get(watch)?.upgrade()).collect())
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, Weak<Tenancy>>> {
+    fn watched(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, Weak<SliceRuntime>>> {
         self.watched.lock().expect("nothing panics while it holds the list of files")
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
             ready.clear_ready();
             let written = agent.usage_guard.iter().try_fold(Vec::new(), |_, guard| guard.next());
             match written {
-                Ok(written) => written.iter().for_each(|tenancy| restore_length(&agent, tenancy)),
+                Ok(written) => written.iter().for_each(|runtime| restore_length(&agent, runtime)),
                 Err(error) => tracing::error!(%error, "cannot hear what is written to usage files"),
             }
             drop(agent);
@@ -92,9 +92,9 @@ pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
 }
 
 /// Restores the length of a slice's usage file and records an event and a note.
-pub(crate) fn restore_length(agent: &Agent, tenancy: &Tenancy) {
-    let name = &tenancy.name;
-    match tenancy.regions.mend_length() {
+pub(crate) fn restore_length(agent: &Agent, runtime: &SliceRuntime) {
+    let name = &runtime.name;
+    match runtime.regions.mend_length() {
         Ok(None) => {}
         Ok(Some(Tampering::Grown)) => {
             let detail = "a process of the slice made the usage file longer; it was cut back";

@@ -19,7 +19,7 @@ mod text;
 mod wire;
 
 #[allow(unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
-#[path = "../../../daemon/agent/src/tenancy/account.rs"]
+#[path = "../../../daemon/agent/src/slice_runtime/account.rs"]
 mod account;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
 #[path = "../../../daemon/agent/src/shares/change.rs"]

@@ -46,9 +46,9 @@ pub mod total;
 #[path = "../../../proto/shm/src/usage.rs"]
 pub mod usage;
 
-#[path = "../../../daemon/agent/src/tenancy/account.rs"]
+#[path = "../../../daemon/agent/src/slice_runtime/account.rs"]
 mod account;
-#[path = "../../../daemon/agent/src/tenancy/common.rs"]
+#[path = "../../../daemon/agent/src/slice_runtime/common.rs"]
 mod common;
 #[allow(dead_code, reason = "the model's disk forgets nothing and needs no tidying")]
 #[path = "../../../daemon/agent/src/shares/change.rs"]

@@ -23,7 +23,7 @@ use crate::containers;
 use crate::failure::Failure;
 use crate::privileges;
 use crate::regions::{self, Regions};
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// Time within which the creator of an ephemeral slice has to enter it.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
@@ -83,9 +83,9 @@ impl Agent {
         let directory = self.layout.make_slice(&slice.name)?;
         let regions = Regions::create(&directory, core.generation, slice.parts.len(), self.seals_regions)
             .map_err(|cause| Failure::regions(&slice.name, cause))?;
-        let tenancy = self.open(core, slice, regions)?;
+        let runtime = self.open(core, slice, regions)?;
         point("create: opened");
-        self.listen(&tenancy, slice.ephemeral)?;
+        self.listen(&runtime, slice.ephemeral)?;
         point("create: listening");
         core.save(&self.layout)?;
         point("create: recorded");
@@ -108,11 +108,11 @@ impl Agent {
         core: &mut Core,
         slice: &Slice,
         regions: Regions,
-    ) -> Result<Arc<Tenancy>, Failure> {
+    ) -> Result<Arc<SliceRuntime>, Failure> {
         let deadline = monotonic_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
         let worker = self.workers.start(&slice.name);
-        let tenancy = Arc::new(Tenancy::new(
+        let runtime = Arc::new(SliceRuntime::new(
             slice.name.clone(),
             worker.map_err(|cause| Failure::regions(&slice.name, cause))?,
             &self.layout.slice(&slice.name),
@@ -120,38 +120,42 @@ impl Agent {
             &parts,
             deadline,
         ));
-        self.governor.admit(slice, &tenancy).map_err(|cause| Failure::regions(&slice.name, cause))?;
+        self.governor.admit(slice, &runtime).map_err(|cause| Failure::regions(&slice.name, cause))?;
         self.counters.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);
         // Sealed memory needs no guard.
         let guard = self.usage_guard.as_ref().filter(|_| !usage.is_symlink());
-        if let Some(Err(error)) = guard.map(|guard| guard.watch(&tenancy, &usage)) {
+        if let Some(Err(error)) = guard.map(|guard| guard.watch(&runtime, &usage)) {
             tracing::warn!(slice = %slice.name, %error, "its usage file is looked at only once a second");
         }
-        core.live.insert(slice.name.clone(), Arc::clone(&tenancy));
-        Ok(tenancy)
+        core.live.insert(slice.name.clone(), Arc::clone(&runtime));
+        Ok(runtime)
     }
 
     /// Opens a slice's sockets. The one for containers exists for persistent slices, and for slices that a container
     /// used before.
-    pub(crate) fn listen(self: &Arc<Self>, tenancy: &Arc<Tenancy>, ephemeral: bool) -> Result<(), Failure> {
-        let mut ways = vec![(Way::Descent, self.layout.open_attach(&tenancy.name)?)];
-        if !ephemeral || tenancy.container().is_some() {
-            ways.push((Way::Container, self.containers.listen(&tenancy.name)?));
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        runtime: &Arc<SliceRuntime>,
+        ephemeral: bool,
+    ) -> Result<(), Failure> {
+        let mut ways = vec![(Way::Descent, self.layout.open_attach(&runtime.name)?)];
+        if !ephemeral || runtime.container().is_some() {
+            ways.push((Way::Container, self.containers.listen(&runtime.name)?));
         }
         ways.into_iter()
-            .try_for_each(|(way, listener)| attach::listen(self, tenancy, way, listener))
-            .map_err(|cause| Failure::regions(&tenancy.name, cause))
+            .try_for_each(|(way, listener)| attach::listen(self, runtime, way, listener))
+            .map_err(|cause| Failure::regions(&runtime.name, cause))
     }
 
     /// Undoes the creation of a slice, or removes one that ended.
     pub(super) fn forget(&self, core: &mut Core, name: &SliceName) {
         self.governor.leave(name);
-        if let Some(tenancy) = core.live.remove(name) {
-            self.counters.slice_ended(name, tenancy.refusals());
-            tenancy.close();
-            privileges::dismiss_slice(tenancy.generation);
-            tenancy.regions.clear(&self.layout.slice(name));
+        if let Some(runtime) = core.live.remove(name) {
+            self.counters.slice_ended(name, runtime.refusals());
+            runtime.close();
+            privileges::dismiss_slice(runtime.generation);
+            runtime.regions.clear(&self.layout.slice(name));
         }
         let _ = core.node.delete(name);
         let note = containers::unusable(name);

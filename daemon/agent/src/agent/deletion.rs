@@ -13,7 +13,7 @@ use super::Agent;
 use crate::access::Caller;
 use crate::clock::monotonic_ms;
 use crate::failure::Failure;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// Longest wait for killed processes in a forced deletion.
 const DEATH_PATIENCE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 /// First step of a deletion.
 enum Begun {
     /// Processes have to end first.
-    Serving(Arc<Tenancy>),
+    Serving(Arc<SliceRuntime>),
     /// The slice was not being served and is gone; these processes were killed.
     Over(Vec<HostPid>),
 }
@@ -48,7 +48,7 @@ impl Agent {
     ) -> Result<Vec<HostPid>, Failure> {
         let begun = self.begin_deletion(name, force, &actor)?;
         let killed = match &begun {
-            Begun::Serving(tenancy) => tenancy.kill_all(),
+            Begun::Serving(runtime) => runtime.kill_all(),
             Begun::Over(killed) => killed.clone(),
         };
         for pid in &killed {
@@ -56,18 +56,18 @@ impl Agent {
             let killed = Happening::new(Kind::Killed, evidence).of(name).by(*pid);
             self.events.record(killed.asked_by(actor.clone()));
         }
-        let Begun::Serving(tenancy) = begun else {
+        let Begun::Serving(runtime) = begun else {
             let deleted = Happening::new(Kind::SliceDeleted, "it was not served, and is gone").of(name);
             self.events.record(deleted.asked_by(actor));
             return Ok(killed);
         };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
-        while !self.end_if_over(&tenancy) {
+        while !self.end_if_over(&runtime) {
             if tokio::time::Instant::now() >= deadline {
-                return Err(Failure::Unkillable { name: name.clone(), pids: pids(&tenancy) });
+                return Err(Failure::Unkillable { name: name.clone(), pids: pids(&runtime) });
             }
             // Bounded: a process may leave between the check and the wait.
-            let _ = tokio::time::timeout(Duration::from_millis(20), tenancy.left.notified()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(20), runtime.left.notified()).await;
         }
         Ok(killed)
     }
@@ -78,24 +78,24 @@ impl Agent {
         if core.is_stranded(name) {
             return self.delete_unserved(&mut core, name, force).map(Begun::Over);
         }
-        let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
-        let users = pids(&tenancy);
+        let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        let users = pids(&runtime);
         if !users.is_empty() && !force {
             return Err(Failure::InUse { name: name.clone(), pids: users });
         }
-        let _ = tenancy.ended_by.set(actor.clone()); // fails if an earlier request set it
-        tenancy.end();
+        let _ = runtime.ended_by.set(actor.clone()); // fails if an earlier request set it
+        runtime.end();
         point("delete: ending");
-        Ok(Begun::Serving(tenancy))
+        Ok(Begun::Serving(runtime))
     }
 
     /// Removes a slice whose time is over; returns true if it is gone.
-    pub(crate) fn end_if_over(&self, tenancy: &Arc<Tenancy>) -> bool {
+    pub(crate) fn end_if_over(&self, runtime: &Arc<SliceRuntime>) -> bool {
         let mut core = self.core();
-        let name = &tenancy.name;
-        let current = core.live.get(name).is_some_and(|live| Arc::ptr_eq(live, tenancy));
+        let name = &runtime.name;
+        let current = core.live.get(name).is_some_and(|live| Arc::ptr_eq(live, runtime));
         let Some(slice) = core.node.slice(name).ok().filter(|_| current) else { return true };
-        if !tenancy.end_if_over(slice.ephemeral, monotonic_ms()) {
+        if !runtime.end_if_over(slice.ephemeral, monotonic_ms()) {
             return false;
         }
         self.forget(&mut core, name);
@@ -105,7 +105,7 @@ impl Agent {
         }
         point("delete: recorded");
         drop(core);
-        let deleted = match tenancy.ended_by.get() {
+        let deleted = match runtime.ended_by.get() {
             Some(actor) => Happening::new(Kind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
             None => Happening::new(Kind::SliceDeleted, "it has ended"),
         };
@@ -116,6 +116,6 @@ impl Agent {
     }
 }
 
-fn pids(tenancy: &Tenancy) -> Vec<HostPid> {
-    tenancy.occupants().pids().into_iter().collect()
+fn pids(runtime: &SliceRuntime) -> Vec<HostPid> {
+    runtime.occupants().pids().into_iter().collect()
 }

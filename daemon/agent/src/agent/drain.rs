@@ -120,8 +120,8 @@ impl Agent {
 
     fn ask_to_end(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
         for name in slices {
-            let tenancy = self.core().live.get(name).cloned();
-            let asked = tenancy.map(|tenancy| tenancy.terminate_all()).unwrap_or_default();
+            let runtime = self.core().live.get(name).cloned();
+            let asked = runtime.map(|runtime| runtime.terminate_all()).unwrap_or_default();
             tracing::info!(slice = %name, ?asked, "its GPU is drained: its processes were sent SIGTERM");
         }
         Stage::Asked(Instant::now() + grace)
@@ -144,14 +144,14 @@ fn who_is_there(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     let named = |slice, pids| RemainingView { gpu_index: gpu.index, gpu_uuid: gpu.uuid, slice, pids };
     let core = agent.core();
     let of = |name: &SliceName| {
-        core.live.get(name).map(|tenancy| tenancy.occupants().pids().into_iter().collect())
+        core.live.get(name).map(|runtime| runtime.occupants().pids().into_iter().collect())
     };
     let slices = core.node.slices_on(gpu.uuid);
     let mut there: Vec<_> =
         slices.map(|name| named(Some(name.clone()), of(name).unwrap_or_default())).collect();
     drop(core);
     let insiders: BTreeSet<HostPid> =
-        agent.tenancies().iter().flat_map(|tenancy| tenancy.occupants().pids()).collect();
+        agent.runtimes().iter().flat_map(|runtime| runtime.occupants().pids()).collect();
     // A GPU that does not answer counts as unused.
     let processes = agent.driver.processes(gpu.uuid).unwrap_or_default();
     let strangers = processes.into_iter().map(|process| process.pid);

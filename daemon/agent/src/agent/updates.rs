@@ -21,8 +21,8 @@ use crate::context::{self, Measurement};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::reaper;
+use crate::slice_runtime::SliceRuntime;
 use crate::sockets::FilesError;
-use crate::tenancy::Tenancy;
 
 impl Agent {
     /// Changes the terms of a slice on its GPUs.
@@ -42,15 +42,15 @@ impl Agent {
         point("resize: recorded");
         self.governor.change(&slice);
         let parts = core.contexts.with_reserve(&slice.parts);
-        let tenancy = core.live.get(name).cloned();
+        let runtime = core.live.get(name).cloned();
         let shrank = slice.parts.iter().any(|part| core.node.excess(name, part.gpu) > Bytes::ZERO);
-        if let Some(tenancy) = tenancy.as_ref().filter(|_| shrank) {
-            tenancy.invalidate_driver_use();
+        if let Some(runtime) = runtime.as_ref().filter(|_| shrank) {
+            runtime.invalidate_driver_use();
         }
         drop(core);
-        if let Some(tenancy) = tenancy {
-            tenancy.set_limits(&parts);
-            self.note_excess(&tenancy);
+        if let Some(runtime) = runtime {
+            runtime.set_limits(&parts);
+            self.note_excess(&runtime);
         }
         point("resize: in force");
         let actor = caller.actor();
@@ -84,16 +84,16 @@ impl Agent {
 
     /// Keeps memory committed that a shrunk slice still holds, by its own report or by the driver's last figures.
     /// Returns true if it is over its cap by its own report.
-    pub(crate) fn note_excess(&self, tenancy: &Tenancy) -> bool {
-        let over = tenancy.trim();
+    pub(crate) fn note_excess(&self, runtime: &SliceRuntime) -> bool {
+        let over = runtime.trim();
         let mut core = self.core();
-        let (name, mut news, mut doubtful) = (&tenancy.name, false, false);
+        let (name, mut news, mut doubtful) = (&runtime.name, false, false);
         for (gpu, excess) in &over {
-            news |= core.node.confirm_excess(name, *gpu, *excess, tenancy.driver_excess(*gpu));
+            news |= core.node.confirm_excess(name, *gpu, *excess, runtime.driver_excess(*gpu));
             doubtful |= core.node.excess(name, *gpu) > *excess;
         }
         drop(core);
-        tenancy.set_doubtful(doubtful);
+        runtime.set_doubtful(doubtful);
         if news {
             self.room_appeared();
         }
@@ -112,9 +112,9 @@ impl Agent {
     pub(crate) fn review_reserves(&self) {
         let mut core = self.core();
         let Core { node, live, contexts, notes, .. } = &mut *core;
-        for (name, tenancy) in live {
+        for (name, runtime) in live {
             let Ok(slice) = node.slice(name) else { continue };
-            let raised = tenancy.review_reserves(&contexts.with_reserve(&slice.parts));
+            let raised = runtime.review_reserves(&contexts.with_reserve(&slice.parts));
             let (about, known) = (about_contexts(name), |note: &String| notes.contains(note));
             let told: Vec<String> = raised.iter().map(|raised| told_reserve(&about, raised)).collect();
             if !told.iter().all(known) || told.is_empty() {
@@ -131,7 +131,7 @@ impl Agent {
         let failed = |cause| FilesError::Io { doing: "forget measurements in", path: path.clone(), cause };
         let models = context::forget(path).map_err(failed)?;
         let core = self.core();
-        let forgotten = core.live.iter().filter(|(_, tenancy)| tenancy.forget_reserves());
+        let forgotten = core.live.iter().filter(|(_, runtime)| runtime.forget_reserves());
         let slices: Vec<SliceName> = forgotten.map(|(name, _)| name.clone()).collect();
         drop(core);
         self.review_reserves();
@@ -145,9 +145,9 @@ impl Agent {
     }
 
     fn publish_contexts(&self, core: &Core) {
-        for (name, tenancy) in &core.live {
+        for (name, runtime) in &core.live {
             if let Ok(slice) = core.node.slice(name) {
-                tenancy.set_limits(&core.contexts.with_reserve(&slice.parts));
+                runtime.set_limits(&core.contexts.with_reserve(&slice.parts));
             }
         }
     }
@@ -170,13 +170,13 @@ impl Agent {
         self.refuse_other_version(core, name)?;
         let root = Process::reopen(id).map_err(|_| Failure::CallerGone(id.pid))?;
         let slice = core.node.slice(name)?.clone();
-        let tenancy = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let root = Arc::new(root);
-        if tenancy.enter(&root).map_err(|_| Failure::Ending(name.clone()))? {
-            reaper::watch_root(self, &tenancy, Arc::clone(&root));
+        if runtime.enter(&root).map_err(|_| Failure::Ending(name.clone()))? {
+            reaper::watch_root(self, &runtime, Arc::clone(&root));
         }
         point("enter: entered");
-        root.admit_to_gpus(tenancy.generation).map_err(|cause| Failure::NoGpus(name.clone(), cause))?;
+        root.admit_to_gpus(runtime.generation).map_err(|cause| Failure::NoGpus(name.clone(), cause))?;
         core.save(&self.layout)?;
         point("enter: recorded");
         Ok(slice)

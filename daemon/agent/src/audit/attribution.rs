@@ -8,18 +8,18 @@ use tranche_domain::slice::ProcessId;
 
 use crate::containers::identity::Container;
 use crate::process;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// Processes and containers known to belong to slices.
 pub(super) struct Attribution {
-    known: BTreeMap<ProcessId, Arc<Tenancy>>,
-    containers: Vec<(Container, Arc<Tenancy>)>,
+    known: BTreeMap<ProcessId, Arc<SliceRuntime>>,
+    containers: Vec<(Container, Arc<SliceRuntime>)>,
 }
 
 /// Owner of a process that has not attached to a slice.
 pub(super) enum Owner {
     /// A slice.
-    Slice(Arc<Tenancy>),
+    Slice(Arc<SliceRuntime>),
     /// The daemon: it measures the cost of contexts in a child process.
     Daemon,
     /// No slice.
@@ -27,16 +27,16 @@ pub(super) enum Owner {
 }
 
 impl Attribution {
-    pub(super) fn of(tenancies: &[Arc<Tenancy>]) -> Self {
-        let processes_of = |tenancy: &Arc<Tenancy>| {
-            let (here, tenancy) = (tenancy.occupants(), Arc::clone(tenancy));
+    pub(super) fn of(runtimes: &[Arc<SliceRuntime>]) -> Self {
+        let processes_of = |runtime: &Arc<SliceRuntime>| {
+            let (here, runtime) = (runtime.occupants(), Arc::clone(runtime));
             let ids = here.roots.into_iter().chain(here.members.into_values());
-            ids.map(move |id| (id, Arc::clone(&tenancy))).collect::<Vec<_>>()
+            ids.map(move |id| (id, Arc::clone(&runtime))).collect::<Vec<_>>()
         };
-        let container = |tenancy: &Arc<Tenancy>| Some((tenancy.container()?, Arc::clone(tenancy)));
+        let container = |runtime: &Arc<SliceRuntime>| Some((runtime.container()?, Arc::clone(runtime)));
         Self {
-            known: tenancies.iter().flat_map(processes_of).collect(),
-            containers: tenancies.iter().filter_map(container).collect(),
+            known: runtimes.iter().flat_map(processes_of).collect(),
+            containers: runtimes.iter().filter_map(container).collect(),
         }
     }
 
@@ -54,17 +54,17 @@ impl Attribution {
     }
 
     /// Processes that belong to a slice now, whether or not they have attached.
-    pub(super) fn all_of(&self, tenancy: &Arc<Tenancy>) -> Vec<ProcessId> {
+    pub(super) fn all_of(&self, runtime: &Arc<SliceRuntime>) -> Vec<ProcessId> {
         let pids = process::all().into_iter().filter_map(|pid| match self.find(pid)? {
-            (id, Owner::Slice(its)) if Arc::ptr_eq(&its, tenancy) => Some(id),
+            (id, Owner::Slice(its)) if Arc::ptr_eq(&its, runtime) => Some(id),
             _ => None,
         });
         pids.collect()
     }
 
-    fn of_container(&self, pid: HostPid) -> Option<&Arc<Tenancy>> {
+    fn of_container(&self, pid: HostPid) -> Option<&Arc<SliceRuntime>> {
         // Most nodes have no slices in containers; then no cgroup file needs to be read.
         let container = (!self.containers.is_empty()).then(|| Container::of(pid)).flatten()?;
-        self.containers.iter().find(|(known, _)| *known == container).map(|(_, tenancy)| tenancy)
+        self.containers.iter().find(|(known, _)| *known == container).map(|(_, runtime)| runtime)
     }
 }

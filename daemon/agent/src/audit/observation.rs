@@ -16,14 +16,14 @@ use tranche_shm::DeviceSlot;
 use super::attribution::{Attribution, Owner};
 use crate::agent::Agent;
 use crate::process;
-use crate::tenancy::Tenancy;
+use crate::slice_runtime::SliceRuntime;
 
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
 pub(super) type Since = BTreeMap<GpuUuid, u64>;
 
 /// A slice that has a part of a GPU.
 struct SliceDevice {
-    tenancy: Arc<Tenancy>,
+    runtime: Arc<SliceRuntime>,
     device: DeviceSlot,
     /// Measured cost of a context there; allowed on top of what the slice is charged.
     reserve: Bytes,
@@ -35,10 +35,10 @@ struct SliceDevice {
 
 /// Observes GPUs that slices have parts of, or all GPUs with `everywhere`. Queries the driver, and so may block.
 pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> Picture {
-    let tenancies = agent.tenancies();
-    let found = tenancies.iter().flat_map(|tenancy| tenancy.violations()).collect();
-    let attribution = Attribution::of(&tenancies);
-    let mut slice_devices = slice_devices(agent, &tenancies);
+    let runtimes = agent.runtimes();
+    let found = runtimes.iter().flat_map(|runtime| runtime.violations()).collect();
+    let attribution = Attribution::of(&runtimes);
+    let mut slice_devices = slice_devices(agent, &runtimes);
     let observed = agent.gpus.iter().filter_map(|gpu| {
         let slice_devices = slice_devices.remove(&gpu.uuid).unwrap_or_default();
         (everywhere || !slice_devices.is_empty())
@@ -47,14 +47,14 @@ pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> Pic
     Picture { gpus: observed.collect(), found }
 }
 
-fn slice_devices(agent: &Agent, tenancies: &[Arc<Tenancy>]) -> BTreeMap<GpuUuid, Vec<SliceDevice>> {
+fn slice_devices(agent: &Agent, runtimes: &[Arc<SliceRuntime>]) -> BTreeMap<GpuUuid, Vec<SliceDevice>> {
     let core = agent.core();
     let mut slice_devices: BTreeMap<GpuUuid, Vec<SliceDevice>> = BTreeMap::new();
-    for tenancy in tenancies {
-        let Ok(slice) = core.node.slice(&tenancy.name) else { continue };
-        for (device, gpu) in tenancy.devices() {
+    for runtime in runtimes {
+        let Ok(slice) = core.node.slice(&runtime.name) else { continue };
+        for (device, gpu) in runtime.devices() {
             slice_devices.entry(gpu).or_default().push(SliceDevice {
-                tenancy: Arc::clone(tenancy),
+                runtime: Arc::clone(runtime),
                 device,
                 reserve: core.contexts.cost(gpu),
                 whole: matches!(slice.share, Share::Whole(_)),
@@ -101,8 +101,8 @@ fn users(
     let mut users: Vec<User> =
         listed.iter().filter_map(|listed| user(listed, slice_devices, &members, attribution)).collect();
     resample_reports(&mut users, &members);
-    for SliceDevice { tenancy, device, .. } in slice_devices {
-        tenancy.set_driver_use(*device, held(tenancy, *device, &users));
+    for SliceDevice { runtime, device, .. } in slice_devices {
+        runtime.set_driver_use(*device, held(runtime, *device, &users));
     }
     Some(users)
 }
@@ -131,27 +131,27 @@ fn resample_reports(users: &mut [User], members: &Members<'_>) {
     for _ in 0..times {
         std::thread::sleep(RESAMPLE_PAUSE);
         for (charged, member) in &mut moving {
-            let reported = member.slice_device.tenancy.claimed(member.seat, member.slice_device.device);
+            let reported = member.slice_device.runtime.claimed(member.seat, member.slice_device.device);
             charged.used = charged.used.max(reported.min(charged.granted));
         }
     }
 }
 
 /// Lower bound of what a slice's processes hold together: shared memory may be listed with any of them.
-fn held(tenancy: &Tenancy, device: DeviceSlot, users: &[User]) -> Bytes {
-    let shared = tenancy.beside(device).shared;
+fn held(runtime: &SliceRuntime, device: DeviceSlot, users: &[User]) -> Bytes {
+    let shared = runtime.beside(device).shared;
     let own = users.iter().filter_map(|user| match &user.whose {
-        Whose::Member { slice, .. } if *slice == tenancy.name => user.holds,
+        Whose::Member { slice, .. } if *slice == runtime.name => user.holds,
         _ => None,
     });
     own.map(|holds| holds.saturating_sub(shared)).sum::<Bytes>().saturating_add(shared)
 }
 
 /// Updates what the driver lists for one slice.
-pub(super) fn resample(agent: &Agent, tenancy: &Tenancy) {
-    let tenancies = agent.tenancies();
-    let (attribution, mut slice_devices) = (Attribution::of(&tenancies), slice_devices(agent, &tenancies));
-    for gpu in &tenancy.gpus {
+pub(super) fn resample(agent: &Agent, runtime: &SliceRuntime) {
+    let runtimes = agent.runtimes();
+    let (attribution, mut slice_devices) = (Attribution::of(&runtimes), slice_devices(agent, &runtimes));
+    for gpu in &runtime.gpus {
         users(agent, *gpu, &slice_devices.remove(gpu).unwrap_or_default(), &attribution);
     }
 }
@@ -169,9 +169,9 @@ struct Member<'a> {
 impl<'a> Members<'a> {
     fn of(slice_devices: &'a [SliceDevice]) -> Self {
         let of_slice_device = |slice_device: &'a SliceDevice| {
-            let members = slice_device.tenancy.occupants().members.into_iter();
+            let members = slice_device.runtime.occupants().members.into_iter();
             members.map(move |(seat, id)| {
-                let used = slice_device.tenancy.claimed(seat, slice_device.device);
+                let used = slice_device.runtime.claimed(seat, slice_device.device);
                 (id.pid, Member { id, seat, slice_device, used })
             })
         };
@@ -200,11 +200,11 @@ fn user(
     let member = members.0.get(&listed.pid).filter(|member| member.id == id);
     let whose = match (member, owner) {
         (Some(member), _) => {
-            let slice = member.slice_device.tenancy.name.clone();
+            let slice = member.slice_device.runtime.name.clone();
             Whose::Member { slice, charged: charged(member)? }
         }
         (None, Owner::Daemon) => return None,
-        (None, Owner::Slice(tenancy)) => unattached(&tenancy, slice_devices)?,
+        (None, Owner::Slice(runtime)) => unattached(&runtime, slice_devices)?,
         (None, Owner::None) => foreign(slice_devices)?,
     };
     Some(User { id, command: process::command(id.pid), holds: listed.used, whose })
@@ -212,9 +212,9 @@ fn user(
 
 /// The larger of a process's charges now and before the query; `None` if it has left its slot.
 fn charged(member: &Member<'_>) -> Option<Charged> {
-    let SliceDevice { tenancy, device, reserve, .. } = member.slice_device;
-    let now = tenancy.charged(member.seat, *device);
-    (tenancy.seat_of(member.id) == Some(member.seat)).then(|| Charged {
+    let SliceDevice { runtime, device, reserve, .. } = member.slice_device;
+    let now = runtime.charged(member.seat, *device);
+    (runtime.seat_of(member.id) == Some(member.seat)).then(|| Charged {
         used: now.used.max(member.used).min(now.granted),
         reserve: *reserve,
         ..now
@@ -222,12 +222,12 @@ fn charged(member: &Member<'_>) -> Option<Charged> {
 }
 
 /// A process of a slice that has a whole GPU needs no shim to stay within it, so it is no finding.
-fn unattached(tenancy: &Tenancy, slice_devices: &[SliceDevice]) -> Option<Whose> {
-    let its = slice_devices.iter().find(|slice_device| slice_device.tenancy.name == tenancy.name);
+fn unattached(runtime: &SliceRuntime, slice_devices: &[SliceDevice]) -> Option<Whose> {
+    let its = slice_devices.iter().find(|slice_device| slice_device.runtime.name == runtime.name);
     if its.is_some_and(|slice_device| slice_device.whole) {
         return None;
     }
-    Some(Whose::Relative { slice: tenancy.name.clone() })
+    Some(Whose::Relative { slice: runtime.name.clone() })
 }
 
 /// A persistent slice of a whole GPU may be used without the shim by a container that is not known here.
@@ -238,13 +238,13 @@ fn foreign(slice_devices: &[SliceDevice]) -> Option<Whose> {
 }
 
 fn served(agent: &Agent, slice_device: &SliceDevice, samples: &[ProcessUtilization]) -> Served {
-    let tenancy = &slice_device.tenancy;
+    let runtime = &slice_device.runtime;
     let newest = |id: &ProcessId| {
         let its = samples.iter().filter(|sample| sample.pid == id.pid);
         its.max_by_key(|sample| sample.timestamp_us).map(|sample| (*id, *sample))
     };
     let ran: Vec<(ProcessId, ProcessUtilization)> =
-        tenancy.occupants().members.values().filter_map(newest).collect();
+        runtime.occupants().members.values().filter_map(newest).collect();
     let sum = |of: fn(&ProcessUtilization) -> u32| {
         let percent = ran.iter().map(|(_, sample)| of(sample).min(100)).sum::<u32>().min(100);
         Permille::try_from(percent * 10).unwrap_or(Permille::WHOLE)
@@ -254,9 +254,9 @@ fn served(agent: &Agent, slice_device: &SliceDevice, samples: &[ProcessUtilizati
     let moved =
         if agent.governor.counts_transfers() { Permille::ZERO } else { sum(|sample| sample.memory_percent) };
     let busiest = ran.iter().max_by_key(|(_, sample)| sample.sm_percent).map(|(id, _)| *id);
-    let counted = counted(agent, &tenancy.name, slice_device.device);
-    let kept = agent.governor.kept(&tenancy.name);
-    Served { slice: tenancy.name.clone(), busy, worked, moved, counted, kept, busiest }
+    let counted = counted(agent, &runtime.name, slice_device.device);
+    let kept = agent.governor.kept(&runtime.name);
+    Served { slice: runtime.name.clone(), busy, worked, moved, counted, kept, busiest }
 }
 
 /// Recorded use of a device by a slice over the last second.

@@ -12,29 +12,29 @@ use tranche_shm::lease::Lease;
 use super::account::Account;
 use super::site::Site;
 use super::wakeups::{Number, Wakeups};
+use crate::slice_runtime::SliceRuntime;
 use crate::sys;
-use crate::tenancy::Tenancy;
 
 /// A slice's regions, and its eventfd among the loop's wakeups.
 pub(super) struct SliceHandle {
-    pub(super) tenancy: Arc<Tenancy>,
+    pub(super) runtime: Arc<SliceRuntime>,
     pub(super) number: Number,
     wakeups: Arc<Wakeups>,
 }
 
 impl SliceHandle {
     /// Handle of a slice whose eventfd has this number.
-    pub(super) const fn new(tenancy: Arc<Tenancy>, number: Number, wakeups: Arc<Wakeups>) -> Self {
-        Self { tenancy, number, wakeups }
+    pub(super) const fn new(runtime: Arc<SliceRuntime>, number: Number, wakeups: Arc<Wakeups>) -> Self {
+        Self { runtime, number, wakeups }
     }
 }
 
 impl Site for SliceHandle {
     fn look(&self, now: Instant, account: &mut Account) -> Observed {
-        let control = self.tenancy.regions.control().reader();
-        let compute = self.tenancy.regions.compute();
+        let control = self.runtime.regions.control().reader();
+        let compute = self.runtime.regions.compute();
         let seated = (0..control.slots_high()).filter_map(Slot::new);
-        let shifted = self.tenancy.shifted();
+        let shifted = self.runtime.shifted();
         let ahead = |slot: Slot| Some(*shifted.get(&Seat(u16::try_from(slot.index()).ok()?))?);
         let seated = seated.filter_map(|slot| {
             let clock = now.ahead_by(ahead(slot).unwrap_or_default());
@@ -44,7 +44,7 @@ impl Site for SliceHandle {
     }
 
     fn write(&self, lease: Lease) {
-        let control = self.tenancy.regions.control();
+        let control = self.runtime.regions.control();
         control.set_lease(lease);
         if lease.open {
             sys::futex_wake_all(control.reader().lease_word());
@@ -52,14 +52,14 @@ impl Site for SliceHandle {
     }
 
     fn hear(&self, heard: bool) {
-        self.wakeups.enable(self.tenancy.regions.bell(), self.number, heard);
+        self.wakeups.enable(self.runtime.regions.bell(), self.number, heard);
     }
 
     /// Also publishes the slice's own use, which the shim shows in place of the GPU's utilization.
     fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille) {
-        self.tenancy.beat(now.nanos());
-        for (device, gpu) in self.tenancy.devices() {
-            self.tenancy.set_own_use(device, (used(gpu).get() + 5) / 10);
+        self.runtime.beat(now.nanos());
+        for (device, gpu) in self.runtime.devices() {
+            self.runtime.set_own_use(device, (used(gpu).get() + 5) / 10);
         }
     }
 }

@@ -59,8 +59,8 @@ fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<Seen<'a>> {
 }
 
 fn members(core: &Copied) -> BTreeSet<HostPid> {
-    let of = |tenancy: &crate::tenancy::Tenancy| tenancy.occupants().members.into_values();
-    core.slices.iter().flat_map(|(_, tenancy)| of(tenancy)).map(|member| member.pid).collect()
+    let of = |runtime: &crate::slice_runtime::SliceRuntime| runtime.occupants().members.into_values();
+    core.slices.iter().flat_map(|(_, runtime)| of(runtime)).map(|member| member.pid).collect()
 }
 
 impl<'a> Seen<'a> {

@@ -14,8 +14,8 @@ use super::gpus::share;
 use super::{Copied, and, label};
 use crate::agent::Agent;
 use crate::compute::Shown;
+use crate::slice_runtime::SliceRuntime;
 use crate::snapshot;
-use crate::tenancy::Tenancy;
 
 /// A slice at the time of the scrape.
 struct Seen<'a> {
@@ -48,12 +48,12 @@ const STATES: [(&str, ComputeState); 6] = [
 ];
 
 impl<'a> Seen<'a> {
-    fn of(agent: &Agent, (slice, tenancy): &'a (Slice, Arc<Tenancy>)) -> Self {
-        let (held, compute) = (tenancy.held(), agent.governor.show(&slice.name).unwrap_or_default());
+    fn of(agent: &Agent, (slice, runtime): &'a (Slice, Arc<SliceRuntime>)) -> Self {
+        let (held, compute) = (runtime.held(), agent.governor.show(&slice.name).unwrap_or_default());
         let device =
             |(part, (device, gpu)): (&tranche_domain::slice::Part, (tranche_shm::DeviceSlot, GpuUuid))| {
                 let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
-                let beside = tenancy.beside(device);
+                let beside = runtime.beside(device);
                 Device {
                     gpu,
                     cap: part.cap,
@@ -65,11 +65,11 @@ impl<'a> Seen<'a> {
         let counted = agent.counters.slice_counts(&slice.name);
         Self {
             slice,
-            tier: snapshot::tier(agent, tenancy).0,
+            tier: snapshot::tier(agent, runtime).0,
             processes: held.len(),
-            devices: slice.parts.iter().zip(tenancy.devices()).map(device).collect(),
+            devices: slice.parts.iter().zip(runtime.devices()).map(device).collect(),
             compute,
-            refusals: counted.refusals_before.saturating_add(tenancy.refusals()),
+            refusals: counted.refusals_before.saturating_add(runtime.refusals()),
             turned_away: counted.rejected,
         }
     }

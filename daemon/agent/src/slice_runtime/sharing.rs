@@ -12,7 +12,7 @@ use tranche_shm::message::{Refusal, Reply, ShareKey};
 use tranche_shm::usage::Counter;
 
 use super::common::Common;
-use super::{Books, Member, Tenancy, seat_of, slot};
+use super::{Accounting, Member, SliceRuntime, seat_of, slot};
 use crate::shares::{Beyond, Change, Shares};
 
 /// Charges of a slice on a device beyond what its processes report.
@@ -40,29 +40,29 @@ const fn known(is_known: bool) -> Reply {
     if is_known { Reply::Granted } else { Reply::Unknown }
 }
 
-impl Tenancy {
+impl SliceRuntime {
     /// Exports memory that the process is charged for.
     pub(crate) fn export(&self, member: Member, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
         if device.index() >= self.gpus.len() || units == Units::ZERO {
             return Reply::Refused(Refusal::Malformed);
         }
-        self.change_shares(member, |books, seat| {
-            self.observe(books, device);
+        self.change_shares(member, |accounting, seat| {
+            self.observe(accounting, device);
             let word = self.word(seat, device);
-            let done = self.common(books).export(seat, device.index() as u8, key.0, units, word);
+            let done = self.common(accounting).export(seat, device.index() as u8, key.0, units, word);
             known(done)
         })
     }
 
     /// Opens memory that another process exported.
     pub(crate) fn import(&self, member: Member, key: ShareKey) -> Reply {
-        self.change_shares(member, |books, seat| known(self.common(books).import(seat, key.0)))
+        self.change_shares(member, |accounting, seat| known(self.common(accounting).import(seat, key.0)))
     }
 
     /// Drops a holder; succeeds also if the process was none.
     pub(crate) fn drop_share(&self, member: Member, key: ShareKey) -> Reply {
-        let reply = self.change_shares(member, |books, seat| {
-            self.common(books).drop_one(seat, key.0);
+        let reply = self.change_shares(member, |accounting, seat| {
+            self.common(accounting).drop_one(seat, key.0);
             Reply::Granted
         });
         self.left.notify_waiters();
@@ -71,20 +71,20 @@ impl Tenancy {
 
     /// Changes shares on behalf of a process and publishes the result. A request may be read after its slot was
     /// released, and must not count for the slot's next process.
-    fn change_shares(&self, member: Member, change: impl FnOnce(&mut Books, Seat) -> Reply) -> Reply {
-        let mut books = self.books();
-        if seat_of(&books, member.id) != Some(member.seat) {
+    fn change_shares(&self, member: Member, change: impl FnOnce(&mut Accounting, Seat) -> Reply) -> Reply {
+        let mut accounting = self.accounting();
+        if seat_of(&accounting, member.id) != Some(member.seat) {
             return Reply::Refused(Refusal::NotAMember);
         }
-        let reply = change(&mut books, member.seat);
-        self.compact(&mut books);
+        let reply = change(&mut accounting, member.seat);
+        self.compact(&mut accounting);
         reply
     }
 
     /// Removes a process from all shares.
-    pub(super) fn leave_shares(&self, books: &mut Books, seat: Seat) {
-        self.common(books).leave(seat);
-        self.compact(books);
+    pub(super) fn leave_shares(&self, accounting: &mut Accounting, seat: Seat) {
+        self.common(accounting).leave(seat);
+        self.compact(accounting);
     }
 
     /// Charges of a process on a device; equal results mean that it charged nothing in between.
@@ -107,52 +107,52 @@ impl Tenancy {
     /// Charges the slice for what a process holds beyond its reports, even if it shares memory. Returns true if the
     /// amount is new.
     pub(crate) fn charge_beyond(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
-        let mut books = self.books();
-        let seated = books.life.occupants().is_some_and(|here| here.members.contains_key(&seat));
-        if !seated || !books.ledgers[device.index()].take_beyond(seat, beyond) {
+        let mut accounting = self.accounting();
+        let seated = accounting.life.occupants().is_some_and(|here| here.members.contains_key(&seat));
+        if !seated || !accounting.ledgers[device.index()].take_beyond(seat, beyond) {
             return false;
         }
         let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: beyond };
-        self.append_change(&mut books.shares, change);
-        self.settle(&mut books);
+        self.append_change(&mut accounting.shares, change);
+        self.settle(&mut accounting);
         true
     }
 
     /// Drops the excess of a process that is charged nothing and that the driver does not list.
     pub(crate) fn forgive(&self, seat: Seat, device: DeviceSlot) {
-        let mut books = self.books();
-        if books.ledgers[device.index()].beyond(seat) == Bytes::ZERO {
+        let mut accounting = self.accounting();
+        if accounting.ledgers[device.index()].beyond(seat) == Bytes::ZERO {
             return;
         }
-        books.ledgers[device.index()].forget_beyond(seat);
+        accounting.ledgers[device.index()].forget_beyond(seat);
         let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: Bytes::ZERO };
-        self.append_change(&mut books.shares, change);
-        self.settle(&mut books);
+        self.append_change(&mut accounting.shares, change);
+        self.settle(&mut accounting);
     }
 
     /// Restores the common charges of an earlier daemon. If the journal is lost, what the control region states is
     /// charged to all attached processes until the last of them ends.
     pub(crate) fn restore_common(&self) {
-        let mut books = self.books();
-        let books = &mut *books;
-        let legacy = std::mem::take(&mut books.legacy);
+        let mut accounting = self.accounting();
+        let accounting = &mut *accounting;
+        let legacy = std::mem::take(&mut accounting.legacy);
         let members: Vec<Seat> =
-            books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
+            accounting.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
         let turn = |seat: Seat, device: u8| {
             DeviceSlot::new(device.into()).is_some_and(|device| self.word(seat, device).load().turn)
         };
-        let lost = self.common(books).take_over(&members, &legacy, turn);
+        let lost = self.common(accounting).take_over(&members, &legacy, turn);
         if lost > Bytes::ZERO && !members.is_empty() {
             tracing::warn!(slice = %self.name, %lost, "what was shared is not known any more; it stays charged");
         }
-        self.rewrite(books);
-        self.settle(books);
+        self.rewrite(accounting);
+        self.settle(accounting);
     }
 
     /// Common charges of the slice on a device, and its excess over the cap there.
     pub(crate) fn beside(&self, device: DeviceSlot) -> Beside {
-        let books = self.books();
-        let ledger = &books.ledgers[device.index()];
+        let accounting = self.accounting();
+        let ledger = &accounting.ledgers[device.index()];
         let over = match ledger.standing() {
             Standing::Within => Bytes::ZERO,
             Standing::Over(excess) => excess,
@@ -171,9 +171,9 @@ impl Tenancy {
 
     fn common<'a>(
         &'a self,
-        books: &'a mut Books,
+        accounting: &'a mut Accounting,
     ) -> Common<'a, impl FnMut(Change) -> bool, impl FnMut(&[Ledger])> {
-        let Books { ledgers, sharing, shares, .. } = books;
+        let Accounting { ledgers, sharing, shares, .. } = accounting;
         let note = move |change| self.append_change(shares, change);
         Common { ledgers, sharing, note, publish: |ledgers: &[Ledger]| self.publish(ledgers) }
     }
@@ -188,15 +188,15 @@ impl Tenancy {
     }
 
     /// Rewrites the journal if most of it is obsolete or its end is damaged.
-    fn compact(&self, books: &mut Books) {
-        if books.shares.is_stale(&books.sharing) {
-            self.rewrite(books);
+    fn compact(&self, accounting: &mut Accounting) {
+        if accounting.shares.is_stale(&accounting.sharing) {
+            self.rewrite(accounting);
         }
     }
 
-    fn rewrite(&self, books: &mut Books) {
-        let beyond = beyond(&books.ledgers);
-        if let Err(error) = books.shares.rewrite(&books.sharing, &beyond) {
+    fn rewrite(&self, accounting: &mut Accounting) {
+        let beyond = beyond(&accounting.ledgers);
+        if let Err(error) = accounting.shares.rewrite(&accounting.sharing, &beyond) {
             tracing::warn!(slice = %self.name, %error, "cannot write down what is shared");
         }
     }

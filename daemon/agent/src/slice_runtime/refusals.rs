@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use tranche_domain::slice::Seat;
 use tranche_shm::usage::Counter;
 
-use super::{Tenancy, slot};
+use super::{SliceRuntime, slot};
 
-impl Tenancy {
+impl SliceRuntime {
     /// Total over all processes of the slice since this daemon started serving it.
     pub(crate) fn refusals(&self) -> u64 {
         // Pages are cleared under this lock, so each count enters once.
-        let books = self.books();
-        let seats = books.life.occupants().cloned().unwrap_or_default().members.into_keys();
+        let accounting = self.accounting();
+        let seats = accounting.life.occupants().cloned().unwrap_or_default().members.into_keys();
         let kept = self.refusals.load(Ordering::Relaxed);
         seats.map(|seat| self.refusals_of(seat)).fold(kept, u64::saturating_add)
     }

@@ -52,7 +52,7 @@ use crate::worker::SliceThread;
 
 /// Live state of one slice.
 #[derive(Debug)]
-pub(crate) struct Tenancy {
+pub(crate) struct SliceRuntime {
     pub(crate) name: SliceName,
     pub(crate) generation: u64,
     /// GPUs of the slice, in the order of its devices.
@@ -66,7 +66,7 @@ pub(crate) struct Tenancy {
     pub(crate) left: Notify,
     /// GPU utilization of each device in percent, or [`UNKNOWN`].
     utilization: Vec<AtomicU64>,
-    books: Mutex<Books>,
+    accounting: Mutex<Accounting>,
     listeners: Mutex<Vec<AbortHandle>>,
     over_since: Mutex<Option<Instant>>,
     /// Refused allocations counted by processes that have left.
@@ -84,7 +84,7 @@ pub(crate) struct Tenancy {
 const UNKNOWN: u64 = u64::MAX;
 
 #[derive(Debug)]
-struct Books {
+struct Accounting {
     life: Life,
     ledgers: Vec<Ledger>,
     sharing: Sharing,
@@ -108,7 +108,7 @@ pub(crate) struct Member {
 /// Memory that a process holds on each device.
 pub(crate) type Held = Vec<Bytes>;
 
-impl Tenancy {
+impl SliceRuntime {
     /// A slice without processes; publishes its limits.
     pub(crate) fn new(
         name: SliceName,
@@ -132,7 +132,7 @@ impl Tenancy {
             Some(Bytes::new(regions.control().reader().limits(device).context.bytes()))
         };
         let earlier = (0..parts.len()).map(|at| earlier(at).unwrap_or_default()).collect();
-        let tenancy = Self {
+        let runtime = Self {
             name,
             worker,
             ended_by: OnceLock::new(),
@@ -141,7 +141,7 @@ impl Tenancy {
             regions,
             left: Notify::new(),
             utilization: parts.iter().map(|_| AtomicU64::new(UNKNOWN)).collect(),
-            books: Mutex::new(Books {
+            accounting: Mutex::new(Accounting {
                 life: Life::awaiting(deadline_ms),
                 ledgers,
                 sharing,
@@ -161,14 +161,14 @@ impl Tenancy {
             reserves: Reserves::new(earlier),
             shifted: RwLock::default(),
         };
-        tenancy.publish_limits(&mut tenancy.books(), parts);
-        tenancy.beat(monotonic_ns());
-        tenancy.regions.control().set_departing_until(0);
-        tenancy
+        runtime.publish_limits(&mut runtime.accounting(), parts);
+        runtime.beat(monotonic_ns());
+        runtime.regions.control().set_departing_until(0);
+        runtime
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().expect("nothing panics while it holds the books")
+    fn accounting(&self) -> MutexGuard<'_, Accounting> {
+        self.accounting.lock().expect("nothing panics while it holds the books")
     }
 
     /// Clears what a process writes about itself.
@@ -196,15 +196,15 @@ impl Tenancy {
 
     /// Ends the slice: no further process is admitted.
     pub(crate) fn end(&self) {
-        self.books().life.end();
+        self.accounting().life.end();
     }
 
     /// Ends the slice if its time is over, and returns true if so.
     pub(crate) fn end_if_over(&self, ephemeral: bool, now_ms: u64) -> bool {
-        let mut books = self.books();
-        let over = books.life.is_over(ephemeral, now_ms);
+        let mut accounting = self.accounting();
+        let over = accounting.life.is_over(ephemeral, now_ms);
         if over {
-            books.life.end();
+            accounting.life.end();
         }
         over
     }
@@ -213,26 +213,26 @@ impl Tenancy {
 
     /// Roots and attached processes.
     pub(crate) fn occupants(&self) -> Occupants {
-        self.books().life.occupants().cloned().unwrap_or_default()
+        self.accounting().life.occupants().cloned().unwrap_or_default()
     }
 
     /// Returns true if the slice has neither roots nor attached processes.
     pub(crate) fn is_deserted(&self) -> bool {
-        self.books().life.occupants().is_none_or(Occupants::is_empty)
+        self.accounting().life.occupants().is_none_or(Occupants::is_empty)
     }
 
     fn roots(&self) -> BTreeSet<ProcessId> {
-        self.books().life.occupants().map(|here| here.roots.clone()).unwrap_or_default()
+        self.accounting().life.occupants().map(|here| here.roots.clone()).unwrap_or_default()
     }
 
     /// Reported use of each process on each device, at most the grant: a tenant's value must not spoil the node's
     /// totals.
     pub(crate) fn held(&self) -> BTreeMap<ProcessId, Held> {
         let members = self.occupants().members;
-        let books = self.books();
+        let accounting = self.accounting();
         let held = |seat: Seat, device: DeviceSlot| {
             let said = Bytes::new(self.word(seat, device).load().used.bytes());
-            said.min(books.ledgers[device.index()].granted(seat))
+            said.min(accounting.ledgers[device.index()].granted(seat))
         };
         let of = |seat: Seat| self.devices().map(|(device, _)| held(seat, device)).collect();
         members.into_iter().map(|(seat, id)| (id, of(seat))).collect()
@@ -255,13 +255,13 @@ impl Tenancy {
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for SliceRuntime {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Books {
+impl Accounting {
     /// Closes a process's handle unless it is still root or attached; it may be both.
     fn drop_handle(&mut self, id: ProcessId) {
         let here = |occupants: &Occupants| {

@@ -8,7 +8,7 @@ use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
-use super::Tenancy;
+use super::SliceRuntime;
 
 /// Reserves of a slice, by device.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Reserves {
     }
 }
 
-impl Tenancy {
+impl SliceRuntime {
     /// Reserve for a context on a device whose measured cost is `measured`.
     pub(crate) fn reserve(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
         let mut seen = self.reserves.seen();

@@ -5,9 +5,9 @@ use tranche_domain::slice::{ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
-use super::Tenancy;
+use super::SliceRuntime;
 
-impl Tenancy {
+impl SliceRuntime {
     /// Kills the process that holds most on a device where the slice is over its cap, unless one is exiting already;
     /// returns its pid.
     pub(crate) fn kill_largest(&self) -> Option<HostPid> {
@@ -18,12 +18,12 @@ impl Tenancy {
         }
         let over = |device: &DeviceSlot| self.beside(*device).over > Bytes::ZERO;
         let device = self.devices().map(|(device, _)| device).find(over)?;
-        let books = self.books();
-        let members = books.life.occupants().into_iter().flat_map(|here| &here.members);
-        let ledger = &books.ledgers[device.index()];
+        let accounting = self.accounting();
+        let members = accounting.life.occupants().into_iter().flat_map(|here| &here.members);
+        let ledger = &accounting.ledgers[device.index()];
         let holds =
             |(seat, _): &(&Seat, &ProcessId)| ledger.granted(**seat).saturating_add(ledger.beyond(**seat));
-        let process = books.handles.get(members.max_by_key(holds)?.1)?;
+        let process = accounting.handles.get(members.max_by_key(holds)?.1)?;
         process.kill().ok()?;
         *killed_last = Some(process.id);
         Some(process.id.pid)
@@ -31,15 +31,15 @@ impl Tenancy {
 
     /// Sends SIGTERM to all processes of the slice; returns their pids.
     pub(crate) fn terminate_all(&self) -> Vec<HostPid> {
-        let books = self.books();
-        let terminated = books.handles.values().filter(|process| process.ask_to_end().is_ok());
+        let accounting = self.accounting();
+        let terminated = accounting.handles.values().filter(|process| process.ask_to_end().is_ok());
         terminated.map(|process| process.id.pid).collect()
     }
 
     /// Kills all processes of the slice; returns their pids.
     pub(crate) fn kill_all(&self) -> Vec<HostPid> {
-        let books = self.books();
-        let killed = books.handles.values().filter(|process| match process.kill() {
+        let accounting = self.accounting();
+        let killed = accounting.handles.values().filter(|process| match process.kill() {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(slice = %self.name, pid = %process.id.pid, %error, "cannot kill");

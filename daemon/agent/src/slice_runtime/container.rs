@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Books, Tenancy};
+use super::{Accounting, SliceRuntime};
 use crate::containers::identity::{self, Container};
 
 /// Container that uses the slice, or did last.
@@ -27,20 +27,20 @@ impl Binding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InUse;
 
-impl Tenancy {
+impl SliceRuntime {
     /// Container that uses the slice, or did last.
     pub(crate) fn container(&self) -> Option<Container> {
-        self.books().binding.container.clone()
+        self.accounting().binding.container.clone()
     }
 
     /// Returns true if processes of a container are in the slice.
     pub(crate) fn is_in_container(&self) -> bool {
-        let books = self.books();
-        books.binding.container.is_some() && books.has_live_process()
+        let accounting = self.accounting();
+        accounting.binding.container.is_some() && accounting.has_live_process()
     }
 }
 
-impl Books {
+impl Accounting {
     /// Binds the slice to a container, unless processes of another are alive. Ended processes do not count, although
     /// their memory may not be free yet: it stays charged.
     pub(super) fn bind_to(&mut self, container: Container) -> Result<(), InUse> {

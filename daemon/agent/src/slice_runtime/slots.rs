@@ -12,7 +12,7 @@ use tranche_shm::crash::point;
 use tranche_shm::credit::{Credit, Units};
 use tranche_shm::message::Refusal;
 
-use super::{Books, Tenancy, slot};
+use super::{Accounting, SliceRuntime, slot};
 use crate::attach::Way;
 use crate::containers::identity::Container;
 use crate::process::Process;
@@ -39,13 +39,13 @@ impl Joined {
     }
 }
 
-impl Tenancy {
+impl SliceRuntime {
     /// Makes a process a root: it and its descendants may attach. Returns false if it was one already.
     pub(crate) fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
-        let mut books = self.books();
-        let known = books.life.occupants().is_some_and(|here| here.roots.contains(&root.id));
-        books.life.enter(root.id)?;
-        books.handles.insert(root.id, Arc::clone(root));
+        let mut accounting = self.accounting();
+        let known = accounting.life.occupants().is_some_and(|here| here.roots.contains(&root.id));
+        accounting.life.enter(root.id)?;
+        accounting.handles.insert(root.id, Arc::clone(root));
         Ok(!known)
     }
 
@@ -65,20 +65,20 @@ impl Tenancy {
             return Err(Refusal::NotAMember);
         }
         let inner = who.inner_pid();
-        let mut books = self.books();
+        let mut accounting = self.accounting();
         if let Some(container) = container {
-            books.bind_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
+            accounting.bind_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
         }
-        if let Some(seat) = seat_of(&books, who.id) {
+        if let Some(seat) = seat_of(&accounting, who.id) {
             return Ok(Joined::Again(seat));
         }
-        let seat = free_seat(&books).ok_or(Refusal::Full)?;
+        let seat = free_seat(&accounting).ok_or(Refusal::Full)?;
         if let Err(error) = self.regions.make_room(seat.0.into()) {
             tracing::warn!(slice = %self.name, pid = %who.id.pid, %error, "no room for another process");
             return Err(Refusal::Full);
         }
-        books.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
-        books.handles.insert(who.id, Arc::clone(who));
+        accounting.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
+        accounting.handles.insert(who.id, Arc::clone(who));
         point("join: admitted");
         self.clear(seat);
         self.set_clock(seat, who.id.pid);
@@ -112,16 +112,16 @@ impl Tenancy {
         handle: Option<&Arc<Process>>,
         most: impl Fn(GpuUuid) -> Option<Bytes>,
     ) {
-        let mut books = self.books();
-        if books.life.join(seat, id).is_err() {
+        let mut accounting = self.accounting();
+        if accounting.life.join(seat, id).is_err() {
             return;
         }
         match handle {
-            Some(handle) => drop(books.handles.insert(id, Arc::clone(handle))),
-            None => self.enter_exiting(&mut books, id),
+            Some(handle) => drop(accounting.handles.insert(id, Arc::clone(handle))),
+            None => self.enter_exiting(&mut accounting, id),
         }
         for (device, gpu) in self.devices() {
-            self.account(&mut books, device).take_over(seat, most(gpu));
+            self.account(&mut accounting, device).take_over(seat, most(gpu));
         }
         self.set_clock(seat, id.pid);
     }
@@ -144,52 +144,52 @@ impl Tenancy {
 
     /// Removes a root that has ended.
     pub(crate) fn remove_root(&self, root: ProcessId) {
-        let mut books = self.books();
-        books.life.root_gone(root);
-        books.drop_handle(root);
+        let mut accounting = self.accounting();
+        accounting.life.root_gone(root);
+        accounting.drop_handle(root);
     }
 
     /// Empties the account of a live process that holds nothing any more; returns what it had been granted.
     pub(crate) fn reset_account(&self, seat: Seat) -> Bytes {
-        let mut books = self.books();
+        let mut accounting = self.accounting();
         self.clear(seat);
-        self.leave_shares(&mut books, seat);
-        let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
-        self.settle(&mut books);
-        drop(books);
+        self.leave_shares(&mut accounting, seat);
+        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(&mut accounting);
+        drop(accounting);
         self.left.notify_waiters();
         freed
     }
 
     /// Releases the slot of a process whose memory is free; returns what it had been granted.
     pub(crate) fn release_slot(&self, seat: Seat, id: ProcessId) -> Bytes {
-        let mut books = self.books();
+        let mut accounting = self.accounting();
         // In this order: a daemon killed in between leaves an emptied slot for its successor to release, rather than
         // credit in a free slot.
         self.clear(seat);
         point("vacate: cleared");
         self.regions.control().vacate(slot(seat));
         point("vacate: left");
-        books.life.member_gone(seat);
-        books.drop_handle(id);
-        self.leave_shares(&mut books, seat);
-        let freed = books.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
-        self.settle(&mut books);
-        self.remove_exiting(&mut books, id);
+        accounting.life.member_gone(seat);
+        accounting.drop_handle(id);
+        self.leave_shares(&mut accounting, seat);
+        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(&mut accounting);
+        self.remove_exiting(&mut accounting, id);
         point("vacate: settled");
-        drop(books);
+        drop(accounting);
         self.left.notify_waiters();
         freed
     }
 }
 
-pub(super) fn seat_of(books: &Books, id: ProcessId) -> Option<Seat> {
-    let members = &books.life.occupants()?.members;
+pub(super) fn seat_of(accounting: &Accounting, id: ProcessId) -> Option<Seat> {
+    let members = &accounting.life.occupants()?.members;
     members.iter().find(|(_, member)| **member == id).map(|(seat, _)| *seat)
 }
 
-fn free_seat(books: &Books) -> Option<Seat> {
-    let taken = books.life.occupants().into_iter().flat_map(|here| here.members.keys());
+fn free_seat(accounting: &Accounting) -> Option<Seat> {
+    let taken = accounting.life.occupants().into_iter().flat_map(|here| here.members.keys());
     // Slots are in ascending order: the first one that differs from its index follows the first gap.
     let gap = taken.zip(0u16..).take_while(|(seat, place)| seat.0 == *place).count();
     (gap < MAX_SLOTS).then_some(Seat(gap as u16))

@@ -11,9 +11,9 @@ use tranche_shm::control::DeviceLimits;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use super::{Books, Tenancy};
+use super::{Accounting, SliceRuntime};
 
-impl Tenancy {
+impl SliceRuntime {
     /// Publishes the daemon's heartbeat.
     pub(crate) fn beat(&self, now_ns: u64) {
         self.regions.control().beat(now_ns);
@@ -22,34 +22,34 @@ impl Tenancy {
     /// Publishes caps and context reserves, whose measured values are in `parts`, then recalls unused grants beyond
     /// them.
     pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
-        let mut books = self.books();
-        self.publish_limits(&mut books, parts);
-        self.settle(&mut books);
+        let mut accounting = self.accounting();
+        self.publish_limits(&mut accounting, parts);
+        self.settle(&mut accounting);
     }
 
     /// Publishes limits without recalling grants: until all processes have been taken over, it is unknown if the
     /// slice is over its cap.
-    pub(super) fn publish_limits(&self, books: &mut Books, parts: &[(Part, Bytes)]) {
+    pub(super) fn publish_limits(&self, accounting: &mut Accounting, parts: &[(Part, Bytes)]) {
         for ((device, _), (part, context)) in self.devices().zip(parts) {
             let context = context_units(self.reserve(device, *context));
             let limits = DeviceLimits { uuid: part.gpu.bytes(), cap_bytes: part.cap.get(), context };
             if self.regions.control().reader().limits(device) != limits {
                 self.regions.control().set_limits(device, limits);
             }
-            books.ledgers[device.index()].set_cap(ledger_cap(part.cap));
+            accounting.ledgers[device.index()].set_cap(ledger_cap(part.cap));
         }
         point("limits: written");
     }
 
     /// Recalls unused grants beyond the caps; returns the excess of each device.
     pub(crate) fn trim(&self) -> Vec<(GpuUuid, Bytes)> {
-        self.settle(&mut self.books())
+        self.settle(&mut self.accounting())
     }
 
-    pub(super) fn settle(&self, books: &mut Books) -> Vec<(GpuUuid, Bytes)> {
+    pub(super) fn settle(&self, accounting: &mut Accounting) -> Vec<(GpuUuid, Bytes)> {
         let settled = self.devices().map(|(device, gpu)| {
-            self.observe(books, device);
-            let excess = self.account(books, device).trim();
+            self.observe(accounting, device);
+            let excess = self.account(accounting, device).trim();
             let over = excess > Bytes::ZERO;
             if self.regions.control().reader().over_cap(device) != over {
                 self.regions.control().set_over_cap(device, over);
@@ -57,7 +57,7 @@ impl Tenancy {
             (gpu, excess)
         });
         let settled = settled.collect();
-        self.publish(&books.ledgers);
+        self.publish(&accounting.ledgers);
         settled
     }
 

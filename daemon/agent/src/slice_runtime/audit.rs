@@ -10,7 +10,7 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::{Books, Tenancy, seat_of, slot};
+use super::{Accounting, SliceRuntime, seat_of, slot};
 use crate::clock::monotonic_ns;
 
 /// Tolerated clock skew.
@@ -36,15 +36,15 @@ impl Violations {
     }
 }
 
-impl Tenancy {
+impl SliceRuntime {
     /// Slot of an attached process.
     pub(crate) fn seat_of(&self, id: ProcessId) -> Option<Seat> {
-        seat_of(&self.books(), id)
+        seat_of(&self.accounting(), id)
     }
 
     /// Returns true if a process holds shared memory: the driver may list that with any holder.
     pub(crate) fn shares(&self, seat: Seat) -> bool {
-        self.books().sharing.holds(seat)
+        self.accounting().sharing.holds(seat)
     }
 
     /// Use of a device that a process reports.
@@ -54,8 +54,8 @@ impl Tenancy {
 
     /// Reported use of a device and the ledger's charges; the reserve is left at zero.
     pub(crate) fn charged(&self, seat: Seat, device: DeviceSlot) -> Charged {
-        let books = self.books();
-        let ledger = &books.ledgers[device.index()];
+        let accounting = self.accounting();
+        let ledger = &accounting.ledgers[device.index()];
         Charged {
             used: self.claimed(seat, device),
             granted: ledger.granted(seat),
@@ -103,8 +103,8 @@ impl Tenancy {
     }
 
     /// Records that a process claims credit that it was not granted.
-    pub(super) fn add_credit_violation(&self, books: &Books, seat: Seat, beyond: Bytes) {
-        let who = books.life.occupants().and_then(|here| here.members.get(&seat)).copied();
+    pub(super) fn add_credit_violation(&self, accounting: &Accounting, seat: Seat, beyond: Bytes) {
+        let who = accounting.life.occupants().and_then(|here| here.members.get(&seat)).copied();
         self.violations.add(who, Deceit::Credit { beyond });
     }
 }

@@ -9,23 +9,23 @@ use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::{Refusal, Reply};
 
 use super::account::Account;
-use super::{Books, Member, Tenancy, seat_of};
+use super::{Accounting, Member, SliceRuntime, seat_of};
 
-impl Tenancy {
+impl SliceRuntime {
     /// Handles a process's request to charge `want` on a device.
     pub(crate) fn credit(&self, member: Member, device: DeviceSlot, want: Units) -> Reply {
         if device.index() >= self.gpus.len() {
             return Reply::Refused(Refusal::Malformed);
         }
         let Member { seat, id } = member;
-        let mut books = self.books();
+        let mut accounting = self.accounting();
         // The request may be read after its slot was released; a grant would then belong to no process.
-        if seat_of(&books, id) != Some(seat) {
+        if seat_of(&accounting, id) != Some(seat) {
             return Reply::Refused(Refusal::NotAMember);
         }
-        self.observe(&mut books, device);
+        self.observe(&mut accounting, device);
         point("credit: observed");
-        match self.account(&mut books, device).credit(seat, Bytes::new(want.bytes())) {
+        match self.account(&mut accounting, device).credit(seat, Bytes::new(want.bytes())) {
             true => Reply::Granted,
             false => Reply::Exhausted,
         }
@@ -42,21 +42,24 @@ impl Tenancy {
     /// Ledger of a device with the words of its slots.
     pub(super) fn account<'a>(
         &'a self,
-        books: &'a mut Books,
+        accounting: &'a mut Accounting,
         device: DeviceSlot,
     ) -> Account<'a, impl Fn(Seat) -> CreditWord<'a>> {
-        Account { ledger: &mut books.ledgers[device.index()], words: move |seat| self.word(seat, device) }
+        Account {
+            ledger: &mut accounting.ledgers[device.index()],
+            words: move |seat| self.word(seat, device),
+        }
     }
 
     /// Enters credit that processes returned by themselves, and recalls the unused part of what they claim beyond the
     /// ledger.
-    pub(super) fn observe(&self, books: &mut Books, device: DeviceSlot) {
+    pub(super) fn observe(&self, accounting: &mut Accounting, device: DeviceSlot) {
         let members: Vec<Seat> =
-            books.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
+            accounting.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
         for seat in members {
-            let claimed = self.account(books, device).observe(seat);
+            let claimed = self.account(accounting, device).observe(seat);
             if claimed > Bytes::ZERO {
-                self.add_credit_violation(books, seat, claimed);
+                self.add_credit_violation(accounting, seat, claimed);
             }
         }
     }

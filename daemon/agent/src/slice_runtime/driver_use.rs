@@ -9,7 +9,7 @@ use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
-use super::Tenancy;
+use super::SliceRuntime;
 
 /// Driver's last figures for a slice.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl DriverUse {
     }
 }
 
-impl Tenancy {
+impl SliceRuntime {
     /// Sets what the driver listed for the slice's processes on a device.
     pub(crate) fn set_driver_use(&self, device: DeviceSlot, held: Bytes) {
         self.driver_use.held[device.index()].store(held.get(), Relaxed);
