@@ -96,7 +96,7 @@ pub(crate) struct Core {
     pub(crate) stranded: Vec<SavedSlice>,
     /// Slices of an earlier daemon that are not taken over completely yet; meanwhile they stay unchanged in the state
     /// file.
-    pub(crate) coming: Vec<SavedSlice>,
+    pub(crate) pending_takeover: Vec<SavedSlice>,
     pub(crate) generation: u64,
     pub(crate) contexts: Contexts,
     pub(crate) waiting: Queue,
@@ -127,10 +127,10 @@ impl Agent {
         let gpus = gpus.unwrap_or_default();
         let counters = Arc::new(Counters::default());
         let core = Core {
-            node: Node::new(gpus.iter().map(as_room).collect()),
+            node: Node::new(gpus.iter().map(to_domain_gpu).collect()),
             live: BTreeMap::new(),
             stranded: Vec::new(),
-            coming: Vec::new(),
+            pending_takeover: Vec::new(),
             generation: 0,
             contexts,
             waiting: Queue::default(),
@@ -197,7 +197,7 @@ impl Agent {
         self.core().notes.retain(|known| *known != note);
     }
 
-    pub(crate) fn room_appeared(&self) {
+    pub(crate) fn notify_capacity(&self) {
         self.room.send_modify(|turn| *turn += 1);
     }
 
@@ -271,20 +271,21 @@ impl Core {
     }
 
     /// Marks a slice of an earlier daemon as completely taken over.
-    pub(crate) fn has_come(&mut self, name: &SliceName) {
-        self.coming.retain(|saved| saved.slice.name != *name);
+    pub(crate) fn finish_takeover(&mut self, name: &SliceName) {
+        self.pending_takeover.retain(|saved| saved.slice.name != *name);
     }
 
     /// Writes the state file.
     pub(crate) fn save(&mut self, layout: &Layout) -> Result<(), Failure> {
-        let is_coming = |name: &SliceName| self.coming.iter().any(|saved| saved.slice.name == *name);
+        let is_coming =
+            |name: &SliceName| self.pending_takeover.iter().any(|saved| saved.slice.name == *name);
         let here = self.node.slices().iter().filter(|(name, _)| !is_coming(name));
         let served = here.filter_map(|(name, slice)| {
             let runtime = self.live.get(name)?;
             let roots = runtime.occupants().roots.into_iter().collect();
             Some(SavedSlice { slice: slice.clone(), generation: runtime.generation, roots })
         });
-        let slices = served.chain(self.stranded.iter().chain(&self.coming).cloned()).collect();
+        let slices = served.chain(self.stranded.iter().chain(&self.pending_takeover).cloned()).collect();
         let state = State::new(self.generation, slices).with_cordons(self.node.cordons().clone());
         let saved = state_store::save(&state, &layout.state);
         self.is_unsaved = saved.is_err();
@@ -292,7 +293,7 @@ impl Core {
     }
 }
 
-fn as_room(gpu: &GpuFacts) -> Gpu {
+fn to_domain_gpu(gpu: &GpuFacts) -> Gpu {
     Gpu {
         index: gpu.index,
         uuid: gpu.uuid,

@@ -10,6 +10,6 @@ pub(crate) fn update(agent: &Agent, gpu: &GpuFacts) {
     let obstacle = of_driver.or_else(|| agent.audit.obstacle(gpu.uuid));
     if agent.core().node.set_obstacle(gpu.uuid, obstacle) {
         agent.faults.changed();
-        agent.room_appeared();
+        agent.notify_capacity();
     }
 }

@@ -96,7 +96,7 @@ impl Agent {
         core.notes.retain(|note| !note.starts_with(&format!("slice {name} ")));
         let _ = core.node.delete(name); // fails if it had no part of a present GPU
         self.remove_files(name);
-        self.room_appeared();
+        self.notify_capacity();
         core.save(&self.layout)?;
         Ok(pids)
     }

@@ -14,25 +14,25 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
 use crate::agent::Agent;
-use crate::slice_runtime::{SliceRuntime, Still};
+use crate::slice_runtime::{ChargeSample, SliceRuntime};
 
 /// A process of a slice on one GPU, with its charges before the driver was queried.
 struct Unchanged {
     runtime: Arc<SliceRuntime>,
     seat: Seat,
     device: DeviceSlot,
-    before: Still,
+    before: ChargeSample,
 }
 
 impl Unchanged {
     /// The process's charges, or `None` if they have changed since.
-    fn still(&self) -> Option<Still> {
-        Some(self.runtime.still(self.seat, self.device)).filter(|now| *now == self.before)
+    fn charge_sample(&self) -> Option<ChargeSample> {
+        Some(self.runtime.charge_sample(self.seat, self.device)).filter(|now| *now == self.before)
     }
 }
 
 /// Charges at the last sample, by generation of the slice, pid and device.
-pub(crate) type LastCharges = BTreeMap<(u64, HostPid, DeviceSlot), Still>;
+pub(crate) type LastCharges = BTreeMap<(u64, HostPid, DeviceSlot), ChargeSample>;
 
 /// Samples each process of each slice once. Queries the driver, and so may block.
 pub(crate) fn reconcile(agent: &Agent) {
@@ -42,7 +42,7 @@ pub(crate) fn reconcile(agent: &Agent) {
     for runtime in agent.runtimes() {
         for (seat, member) in runtime.occupants().members {
             for (device, gpu) in runtime.devices() {
-                let before = runtime.still(seat, device);
+                let before = runtime.charge_sample(seat, device);
                 let who = (runtime.generation, member.pid, device);
                 now.insert(who, before);
                 if last.get(&who) != Some(&before) {
@@ -63,8 +63,8 @@ pub(crate) fn reconcile(agent: &Agent) {
             }
         }
         for unlisted in processes.into_values() {
-            if unlisted.still().is_some_and(|still| still.used == Bytes::ZERO) {
-                unlisted.runtime.forgive(unlisted.seat, unlisted.device);
+            if unlisted.charge_sample().is_some_and(|still| still.used == Bytes::ZERO) {
+                unlisted.runtime.drop_excess(unlisted.seat, unlisted.device);
             }
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn reconcile(agent: &Agent) {
 }
 
 fn reconcile_process(agent: &Agent, pid: HostPid, process: &Unchanged, taken: Bytes) {
-    let Some(still) = process.still() else { return };
+    let Some(still) = process.charge_sample() else { return };
     let beyond = taken.saturating_sub(still.used);
     if process.runtime.shares(process.seat) {
         return;
@@ -81,7 +81,7 @@ fn reconcile_process(agent: &Agent, pid: HostPid, process: &Unchanged, taken: By
     // reserve is needed.
     let unused = still.used.saturating_sub(taken);
     process.runtime.saw_contexts(process.device, still.context.saturating_sub(unused), beyond);
-    if beyond > Bytes::ZERO && process.runtime.true_up(process.seat, process.device, beyond) {
+    if beyond > Bytes::ZERO && process.runtime.charge_overhead(process.seat, process.device, beyond) {
         tracing::info!(
             slice = %process.runtime.name, %pid, %beyond, %taken,
             "the driver took more than was charged; the slice is charged for it"

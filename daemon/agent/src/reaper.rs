@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::slice_runtime::SliceRuntime;
 
 /// Upper bound for the time that the driver usually lists a process that has ended or executed another program.
-pub(crate) const LISTED_AT_MOST: Duration = Duration::from_secs(3);
+pub(crate) const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
 /// Pause between queries for a process that stays listed longer.
 const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// First pause between queries; each is half as long again as the one before.
@@ -41,7 +41,7 @@ pub(crate) fn watch_member(
         runtime.abandon_work(seat);
         agent.governor.wake();
         let ended = Instant::now();
-        if wait_until_unlisted(&agent, &runtime, id.pid).await == Listed::Still {
+        if wait_until_unlisted(&agent, &runtime, id.pid).await == Listed::ChargeSample {
             wait_while_listed(&agent, &runtime, id).await;
         }
         point("reap: free");
@@ -71,7 +71,7 @@ async fn wait_while_listed(agent: &Arc<Agent>, runtime: &SliceRuntime, id: Proce
     let (recorder, text) = (Arc::clone(agent), note.clone());
     let _ = tokio::task::spawn_blocking(move || recorder.note(text)).await;
     let is_reused = || Process::open(pid).is_ok_and(|now| now.id != id);
-    while query(agent, &runtime.gpus, pid).await == Listed::Still && !is_reused() {
+    while query(agent, &runtime.gpus, pid).await == Listed::ChargeSample && !is_reused() {
         tokio::time::sleep(LONG_PAUSE).await;
     }
     let recorder = Arc::clone(agent);
@@ -116,20 +116,20 @@ async fn wait_for_end(process: &Process) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
     /// Listed on one of the slice's GPUs.
-    Still,
+    ChargeSample,
     /// Listed on none.
     No,
     /// Listed on none that answered; at least one did not.
     Unknown,
 }
 
-/// Queries until the process is no longer listed, or [`LISTED_AT_MOST`] has passed.
+/// Queries until the process is no longer listed, or [`MAX_LISTED_TIME`] has passed.
 async fn wait_until_unlisted(agent: &Agent, runtime: &SliceRuntime, pid: HostPid) -> Listed {
-    let deadline = Instant::now() + LISTED_AT_MOST;
+    let deadline = Instant::now() + MAX_LISTED_TIME;
     let mut pause = FIRST_PAUSE;
     loop {
         match query(agent, &runtime.gpus, pid).await {
-            Listed::Still if Instant::now() < deadline => tokio::time::sleep(pause).await,
+            Listed::ChargeSample if Instant::now() < deadline => tokio::time::sleep(pause).await,
             answer => return answer,
         }
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
@@ -140,7 +140,7 @@ async fn query(agent: &Agent, gpus: &[GpuUuid], pid: HostPid) -> Listed {
     let mut listed = Listed::No;
     for gpu in gpus {
         match agent.listings.after(&agent.driver, *gpu, Instant::now()).await {
-            Some(pids) if pids.contains(&pid) => return Listed::Still,
+            Some(pids) if pids.contains(&pid) => return Listed::ChargeSample,
             Some(_) => {}
             None => listed = Listed::Unknown,
         }

@@ -41,7 +41,7 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
         let mut core = agent.core();
         core.generation = state.generation;
         core.node.restore_cordons(state.cordons);
-        core.coming = state.slices.clone();
+        core.pending_takeover = state.slices.clone();
     }
     for saved in state.slices {
         take_over(agent, saved);
@@ -83,7 +83,7 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
             // All processes are taken over before the sockets open: one that connects meanwhile would be given
             // another slot with an empty account.
             take_over_processes(agent, &runtime, &saved.roots);
-            agent.core().has_come(&name);
+            agent.core().finish_takeover(&name);
             point("recovery: seated");
             if let Err(failure) = agent.listen(&runtime, saved.slice.ephemeral) {
                 agent.note(format!("slice {name} goes on, but nobody can join it: {failure}"));
@@ -105,7 +105,7 @@ fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntim
     let opened = open_again(agent, &mut core, saved);
     if opened.is_err() {
         core.stranded.push(saved.clone());
-        core.has_come(&saved.slice.name);
+        core.finish_takeover(&saved.slice.name);
     }
     opened
 }

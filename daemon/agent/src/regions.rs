@@ -52,7 +52,7 @@ pub(crate) struct Regions {
     seats: AtomicUsize,
     protection: Protection,
     /// Set when a tenant has overwritten the header of the usage region.
-    head_spoilt: AtomicBool,
+    header_damaged: AtomicBool,
     /// File of the control region, once the slice is deleted.
     deleted: OnceLock<File>,
     /// True if the usage region of an earlier daemon is lost and this one is empty.
@@ -175,7 +175,7 @@ impl Regions {
             bell: EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?,
             seats: AtomicUsize::new(0),
             protection,
-            head_spoilt: AtomicBool::new(false),
+            header_damaged: AtomicBool::new(false),
             deleted: OnceLock::new(),
             lost,
         })
@@ -199,7 +199,7 @@ impl Regions {
     /// The usage region. Rewrites the header if a tenant has damaged it.
     pub(crate) fn usage(&self) -> Usage<'_> {
         Usage::attach(self.usage.words()).unwrap_or_else(|_| {
-            self.head_spoilt.store(true, Relaxed);
+            self.header_damaged.store(true, Relaxed);
             let generation = self.control().reader().generation();
             Usage::init(self.usage.words(), generation).expect("the mapping is as long as the region")
         })
@@ -217,7 +217,7 @@ impl Regions {
     }
 
     /// Restores the length of the usage file; returns the change that was found, if any.
-    pub(crate) fn mend_length(&self) -> io::Result<Option<Tampering>> {
+    pub(crate) fn restore_length(&self) -> io::Result<Option<Tampering>> {
         let usage = self.usage_for_tenants.metadata()?;
         let takes = usage.blocks().saturating_mul(BLOCK);
         let tampering = match usage.len().cmp(&(compute::REGION_BYTES as u64)) {
@@ -241,16 +241,16 @@ impl Regions {
         let holes = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let cleared = fallocate(&self.usage_for_tenants, holes, 0, everything);
         // A usage file of an earlier release may have blocks allocated beyond its end.
-        let cut = self.mend_length();
+        let cut = self.restore_length();
         if let (Err(error), _) | (_, Err(error)) = (cleared.map_err(io::Error::from), cut) {
             tracing::warn!(%error, "cannot give back what a usage region takes");
         }
     }
 
     /// Returns true if a tenant overwrote the header of the usage region since the last call.
-    pub(crate) fn was_head_spoilt(&self) -> bool {
+    pub(crate) fn was_header_damaged(&self) -> bool {
         let _ = self.usage(); // checks the header
-        self.head_spoilt.swap(false, Relaxed)
+        self.header_damaged.swap(false, Relaxed)
     }
 
     /// Returns true if a tenant truncated the usage region since the last call.
@@ -419,10 +419,10 @@ mod tests {
         let regions = Regions::create(directory.path(), 5, 1, false).unwrap();
         let length = || std::fs::metadata(directory.path().join("usage")).unwrap().len();
         let made = length();
-        assert_eq!(regions.mend_length().unwrap(), None);
+        assert_eq!(regions.restore_length().unwrap(), None);
         for (length_then, tampering) in [(made + 1, Tampering::Grown), (made - 1, Tampering::Truncated)] {
             regions.usage_for_tenants.set_len(length_then).unwrap();
-            assert_eq!((regions.mend_length().unwrap(), length()), (Some(tampering), made));
+            assert_eq!((regions.restore_length().unwrap(), length()), (Some(tampering), made));
         }
     }
 
@@ -436,9 +436,9 @@ mod tests {
         let (end, more) = (compute::REGION_BYTES as i64, 64 << 20);
         fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, end, more).unwrap();
         assert!(takes() >= before + (64 << 20));
-        assert_eq!(regions.mend_length().unwrap(), Some(Tampering::Grown));
+        assert_eq!(regions.restore_length().unwrap(), Some(Tampering::Grown));
         assert!(takes() <= most(), "{}", takes());
-        assert_eq!(regions.mend_length().unwrap(), None);
+        assert_eq!(regions.restore_length().unwrap(), None);
     }
 
     #[test]
@@ -473,7 +473,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         drop(Regions::create(directory.path(), 5, 1, true).unwrap());
         let regions = Regions::open(directory.path(), true).unwrap();
-        assert!(regions.were_lost() && !regions.was_head_spoilt());
+        assert!(regions.were_lost() && !regions.was_header_damaged());
         assert_eq!(regions.usage().generation(), 5);
     }
 

@@ -167,19 +167,19 @@ pub async fn serve(
     let _governing = governor.start().map_err(StartError::Compute)?;
     if let Some(outstanding) = outstanding.filter(|outstanding| !outstanding.is_empty()) {
         let agent = Arc::clone(&agent);
-        tokio::task::spawn_blocking(move || take_late(&agent, outstanding));
+        tokio::task::spawn_blocking(move || apply_late_measurements(&agent, outstanding));
     }
     usage_guard::start(&agent).map_err(StartError::Worker)?;
     faults::start(&agent).map_err(StartError::Faults)?;
     let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
-    let watching = tokio::spawn(audit::run(Arc::clone(&agent)));
+    let audit_task = tokio::spawn(audit::run(Arc::clone(&agent)));
     let calls =
         peer::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
-    let (jobs, working) = begin_jobs(&agent, ended_jobs);
+    let (jobs, working) = start_jobs(&agent, ended_jobs);
     let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
     let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;
-    let telling = metrics.map(|metrics| tokio::spawn(tell(metrics, published)));
+    let metrics_task = metrics.map(|metrics| tokio::spawn(serve_metrics(metrics, published)));
     let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
@@ -203,9 +203,9 @@ pub async fn serve(
     let _ = tokio::task::spawn_blocking(move || drop(operators)).await;
     working.iter().for_each(JoinHandle::abort);
     sampling.abort();
-    telling.inspect(|telling| telling.abort());
+    metrics_task.inspect(|metrics_task| metrics_task.abort());
     reloading.iter().for_each(JoinHandle::abort);
-    watching.abort();
+    audit_task.abort();
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
     agent.workers.end();
@@ -239,7 +239,7 @@ fn answer_operators(
 }
 
 /// Starts the job controller. A failure affects jobs only.
-fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<JoinHandle<()>>) {
+fn start_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<JoinHandle<()>>) {
     let desk = jobs::open(agent, ended).map_err(|error| error.to_string());
     if let Err(error) = &desk {
         agent.note(format!("this node takes no jobs: {error}"));
@@ -248,7 +248,7 @@ fn begin_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<Join
     (JobsService { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
 }
 
-async fn tell(metrics: Listener, published: Published) {
+async fn serve_metrics(metrics: Listener, published: Published) {
     if let Err(error) = tranche_exposition::serve(metrics, Arc::new(published)).await {
         tracing::error!(%error, "metrics cannot be served");
     }
@@ -306,7 +306,7 @@ fn allow_descriptors(agent: &Agent) {
 }
 
 /// Applies measurements that finish after the start.
-fn take_late(agent: &Agent, mut outstanding: Outstanding) {
+fn apply_late_measurements(agent: &Agent, mut outstanding: Outstanding) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while let Some(arrived) = outstanding.next(deadline) {
         let mut contexts = agent.core().contexts.clone();

@@ -262,7 +262,7 @@ async fn create(
                 Err(Failure::Refused(refusal)) if refusal.may_pass() => last = refusal,
                 answer => {
                     drop(place);
-                    agent.room_appeared(); // the next request may fit
+                    agent.notify_capacity(); // the next request may fit
                     return answer;
                 }
             }

@@ -22,7 +22,7 @@ use container::Binding;
 use driver_use::DriverUse;
 use limits::ledger_cap;
 use reserve::Reserves;
-pub(crate) use sharing::Still;
+pub(crate) use sharing::ChargeSample;
 use slots::seat_of;
 pub(crate) use slots::{Joined, Pass};
 
@@ -78,7 +78,7 @@ pub(crate) struct SliceRuntime {
     driver_use: DriverUse,
     reserves: Reserves,
     /// Nanoseconds by which the clocks of processes are ahead of the daemon's, where they differ.
-    shifted: RwLock<BTreeMap<Seat, i64>>,
+    clock_offsets: RwLock<BTreeMap<Seat, i64>>,
 }
 
 const UNKNOWN: u64 = u64::MAX;
@@ -159,7 +159,7 @@ impl SliceRuntime {
             violations: Violations::default(),
             driver_use: DriverUse::of(parts.len()),
             reserves: Reserves::new(earlier),
-            shifted: RwLock::default(),
+            clock_offsets: RwLock::default(),
         };
         runtime.publish_limits(&mut runtime.accounting(), parts);
         runtime.beat(monotonic_ns());

@@ -139,15 +139,15 @@ fn devices(
     let parts = slice.parts.iter().zip(runtime.devices());
     let view = |(part, (device, gpu)): (&Part, (DeviceSlot, GpuUuid))| {
         let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
-        let beside = runtime.beside(device);
+        let common_charges = runtime.common_charges(device);
         let (compute_used_1s, compute_used_60s) = used.get(device.index()).copied().unwrap_or_default();
         SliceDeviceView {
             gpu_index: agent.gpus.iter().find(|facts| facts.uuid == gpu).map_or(0, |facts| facts.index),
             gpu_uuid: gpu,
             cap: part.cap,
-            used: alone.saturating_add(beside.common),
-            shared: beside.shared,
-            over_cap: beside.over,
+            used: alone.saturating_add(common_charges.common),
+            shared: common_charges.shared,
+            over_cap: common_charges.over,
             utilization_percent: runtime.utilization(device),
             compute_used_1s,
             compute_used_60s,

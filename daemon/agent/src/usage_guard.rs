@@ -94,7 +94,7 @@ pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
 /// Restores the length of a slice's usage file and records an event and a note.
 pub(crate) fn restore_length(agent: &Agent, runtime: &SliceRuntime) {
     let name = &runtime.name;
-    match runtime.regions.mend_length() {
+    match runtime.regions.restore_length() {
         Ok(None) => {}
         Ok(Some(Tampering::Grown)) => {
             let detail = "a process of the slice made the usage file longer; it was cut back";

@@ -25,7 +25,7 @@ impl Agent {
     ) -> Result<Vec<Cordoned>, Failure> {
         let cordon = cordon(caller.uid, now_unix_ms(), reason);
         let done = self.change_cordons(caller, |node| node.cordon(gpus, &cordon))?;
-        self.tell_cordons(&done, Kind::GpuCordoned, caller, |gpu| match &gpu.cordon {
+        self.record_cordons(&done, Kind::GpuCordoned, caller, |gpu| match &gpu.cordon {
             Some(cordon) => cordon.told.clone(),
             None => String::new(),
         });
@@ -36,7 +36,7 @@ impl Agent {
     pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Result<Vec<Cordoned>, Failure> {
         let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
         let who = user(caller.uid);
-        self.tell_cordons(&done, Kind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
+        self.record_cordons(&done, Kind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
         Ok(done)
     }
 
@@ -56,7 +56,7 @@ impl Agent {
         Ok(done)
     }
 
-    fn tell_cordons(
+    fn record_cordons(
         &self,
         done: &[Cordoned],
         kind: Kind,
@@ -69,7 +69,7 @@ impl Agent {
             self.events.record(Happening::new(kind.clone(), told).on(gpu.uuid).asked_by(actor.clone()));
         }
         self.faults.changed();
-        self.room_appeared();
+        self.notify_capacity();
     }
 }
 

@@ -111,7 +111,7 @@ impl Agent {
         };
         self.events.record(deleted.of(name));
         self.events.forget(name);
-        self.room_appeared();
+        self.notify_capacity();
         true
     }
 }

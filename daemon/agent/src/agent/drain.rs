@@ -17,11 +17,11 @@ use crate::access::Caller;
 use crate::failure::Failure;
 
 /// Pause between two checks.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_PERIOD: Duration = Duration::from_millis(200);
 /// Longest wait for the driver's list of processes.
-const SILENCE: Duration = Duration::from_secs(10);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the driver to drop processes after their slices were deleted.
-const AFTERMATH: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Parameters of a drain.
 #[derive(Clone, Debug)]
@@ -44,13 +44,13 @@ pub(crate) struct Progress {
 /// Step of a drain, with its deadline.
 enum Stage {
     Waiting(Option<Instant>),
-    Asked(Instant),
+    Terminating(Instant),
     Deleted(Instant),
 }
 
 impl Stage {
     fn is_over(&self) -> bool {
-        let (Self::Waiting(Some(until)) | Self::Asked(until) | Self::Deleted(until)) = self else {
+        let (Self::Waiting(Some(until)) | Self::Terminating(until) | Self::Deleted(until)) = self else {
             return false;
         };
         Instant::now() >= *until
@@ -63,18 +63,18 @@ impl Agent {
         self: &Arc<Self>,
         drain: &Drain,
         caller: &Caller,
-        tell: &Sender<Result<Progress, Failure>>,
+        sender: &Sender<Result<Progress, Failure>>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         // An unlimited time may overflow the clock.
         let mut stage = Stage::Waiting(drain.patience.and_then(|patience| begun.checked_add(patience)));
-        let (mut told, mut deleted) = (None, Vec::new());
+        let (mut last_sent, mut deleted) = (None, Vec::new());
         loop {
             let remaining = self.remaining(&drain.gpus).await?;
             let progress = Progress { remaining, deleted: deleted.clone() };
-            if told.as_ref() != Some(&progress) {
+            if last_sent.as_ref() != Some(&progress) {
                 // Without a receiver, this future is dropped at the next await.
-                let _ = tell.send(Ok(progress.clone())).await;
+                let _ = sender.send(Ok(progress.clone())).await;
             }
             if progress.remaining.is_empty() {
                 return self.drained(drain, caller);
@@ -82,16 +82,16 @@ impl Agent {
             if stage.is_over() {
                 let slices = slices_of(&progress.remaining);
                 stage = match (stage, drain.grace) {
-                    (Stage::Waiting(_), Some(grace)) => self.ask_to_end(&slices, grace),
-                    (Stage::Asked(_), _) => {
+                    (Stage::Waiting(_), Some(grace)) => self.terminate(&slices, grace),
+                    (Stage::Terminating(_), _) => {
                         deleted.extend(self.delete_all(slices, caller).await);
-                        Stage::Deleted(Instant::now() + AFTERMATH)
+                        Stage::Deleted(Instant::now() + RELEASE_TIMEOUT)
                     }
                     _ => return Err(not_drained(progress.remaining, begun.elapsed(), drain)),
                 };
             }
-            told = Some(progress);
-            sleep(LOOK).await;
+            last_sent = Some(progress);
+            sleep(CHECK_PERIOD).await;
         }
     }
 
@@ -104,8 +104,10 @@ impl Agent {
         }
         drop(core);
         for gpu in &drain.gpus {
-            let told = format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
-            self.events.record(Happening::new(Kind::GpuDrained, told).on(gpu.uuid).asked_by(caller.actor()));
+            let evidence =
+                format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
+            self.events
+                .record(Happening::new(Kind::GpuDrained, evidence).on(gpu.uuid).asked_by(caller.actor()));
         }
         Ok(())
     }
@@ -113,18 +115,21 @@ impl Agent {
     async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Result<Vec<RemainingView>, Failure> {
         let (agent, gpus) = (Arc::clone(self), gpus.to_vec());
         let look = tokio::task::spawn_blocking(move || {
-            gpus.iter().flat_map(|gpu| who_is_there(&agent, gpu)).collect()
+            gpus.iter().flat_map(|gpu| remaining_on(&agent, gpu)).collect()
         });
-        timeout(SILENCE, look).await.map_err(|_| Failure::DriverSilent(SILENCE))?.map_err(Failure::from)
+        timeout(DRIVER_TIMEOUT, look)
+            .await
+            .map_err(|_| Failure::DriverSilent(DRIVER_TIMEOUT))?
+            .map_err(Failure::from)
     }
 
-    fn ask_to_end(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
+    fn terminate(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
         for name in slices {
             let runtime = self.core().live.get(name).cloned();
-            let asked = runtime.map(|runtime| runtime.terminate_all()).unwrap_or_default();
-            tracing::info!(slice = %name, ?asked, "its GPU is drained: its processes were sent SIGTERM");
+            let terminated = runtime.map(|runtime| runtime.terminate_all()).unwrap_or_default();
+            tracing::info!(slice = %name, asked = ?terminated, "its GPU is drained: its processes were sent SIGTERM");
         }
-        Stage::Asked(Instant::now() + grace)
+        Stage::Terminating(Instant::now() + grace)
     }
 
     async fn delete_all(self: &Arc<Self>, slices: BTreeSet<SliceName>, caller: &Caller) -> Vec<SliceName> {
@@ -140,7 +145,7 @@ impl Agent {
 }
 
 /// Queries the driver, and so may block.
-fn who_is_there(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
+fn remaining_on(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     let named = |slice, pids| RemainingView { gpu_index: gpu.index, gpu_uuid: gpu.uuid, slice, pids };
     let core = agent.core();
     let of = |name: &SliceName| {
@@ -150,13 +155,13 @@ fn who_is_there(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     let mut there: Vec<_> =
         slices.map(|name| named(Some(name.clone()), of(name).unwrap_or_default())).collect();
     drop(core);
-    let insiders: BTreeSet<HostPid> =
+    let members: BTreeSet<HostPid> =
         agent.runtimes().iter().flat_map(|runtime| runtime.occupants().pids()).collect();
     // A GPU that does not answer counts as unused.
     let processes = agent.driver.processes(gpu.uuid).unwrap_or_default();
-    let strangers = processes.into_iter().map(|process| process.pid);
-    let strangers: Vec<_> = strangers.filter(|pid| !insiders.contains(pid)).collect();
-    there.extend((!strangers.is_empty()).then(|| named(None, strangers)));
+    let foreign = processes.into_iter().map(|process| process.pid);
+    let foreign: Vec<_> = foreign.filter(|pid| !members.contains(pid)).collect();
+    there.extend((!foreign.is_empty()).then(|| named(None, foreign)));
     there
 }
 
@@ -165,9 +170,9 @@ fn slices_of(remaining: &[RemainingView]) -> BTreeSet<SliceName> {
 }
 
 fn not_drained(remaining: Vec<RemainingView>, waited: Duration, drain: &Drain) -> Failure {
-    let strangers_alone = remaining.iter().all(|view| view.slice.is_none());
+    let only_foreign = remaining.iter().all(|view| view.slice.is_none());
     let remedy = match drain.grace {
-        _ if strangers_alone => "no process outside slices is ended by tranched: end them yourself",
+        _ if only_foreign => "no process outside slices is ended by tranched: end them yourself",
         None => "end them, wait for longer (--timeout), or have their slices deleted (--delete-slices)",
         Some(_) => "the daemon's log says why they could not be ended",
     };

@@ -56,7 +56,7 @@ impl Agent {
         let actor = caller.actor();
         let changed = changed(&resize, &slice).into_iter();
         changed.for_each(|happening| self.events.record(happening.asked_by(actor.clone())));
-        self.room_appeared();
+        self.notify_capacity();
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Agent {
         drop(core);
         runtime.set_doubtful(doubtful);
         if news {
-            self.room_appeared();
+            self.notify_capacity();
         }
         over.iter().any(|(_, excess)| *excess > Bytes::ZERO)
     }
@@ -116,10 +116,10 @@ impl Agent {
             let Ok(slice) = node.slice(name) else { continue };
             let raised = runtime.review_reserves(&contexts.with_reserve(&slice.parts));
             let (about, known) = (about_contexts(name), |note: &String| notes.contains(note));
-            let told: Vec<String> = raised.iter().map(|raised| told_reserve(&about, raised)).collect();
-            if !told.iter().all(known) || told.is_empty() {
+            let texts: Vec<String> = raised.iter().map(|raised| reserve_note(&about, raised)).collect();
+            if !texts.iter().all(known) || texts.is_empty() {
                 notes.retain(|note| !note.starts_with(&about));
-                notes.extend(told);
+                notes.extend(texts);
             }
         }
     }
@@ -135,12 +135,12 @@ impl Agent {
         let slices: Vec<SliceName> = forgotten.map(|(name, _)| name.clone()).collect();
         drop(core);
         self.review_reserves();
-        let told = format!(
+        let evidence = format!(
             "what contexts take: shown in {} slices, measured of {} models",
             slices.len(),
             models.len()
         );
-        self.events.record(Happening::new(Kind::ReservesForgotten, told).asked_by(actor));
+        self.events.record(Happening::new(Kind::ReservesForgotten, evidence).asked_by(actor));
         Ok((slices, models))
     }
 
@@ -188,7 +188,7 @@ pub(crate) fn about_contexts(name: &SliceName) -> String {
     format!("contexts of slice {name} ")
 }
 
-fn told_reserve(about: &str, (device, reserve, measured): &(DeviceSlot, Bytes, Bytes)) -> String {
+fn reserve_note(about: &str, (device, reserve, measured): &(DeviceSlot, Bytes, Bytes)) -> String {
     format!(
         "{about}take more than was measured on its device {}: {reserve} instead of {measured} are charged to this slice \
          for each, as long as its processes show that",

@@ -139,7 +139,7 @@ fn resample_reports(users: &mut [User], members: &Members<'_>) {
 
 /// Lower bound of what a slice's processes hold together: shared memory may be listed with any of them.
 fn held(runtime: &SliceRuntime, device: DeviceSlot, users: &[User]) -> Bytes {
-    let shared = runtime.beside(device).shared;
+    let shared = runtime.common_charges(device).shared;
     let own = users.iter().filter_map(|user| match &user.whose {
         Whose::Member { slice, .. } if *slice == runtime.name => user.holds,
         _ => None,

@@ -34,8 +34,8 @@ impl Site for SliceHandle {
         let control = self.runtime.regions.control().reader();
         let compute = self.runtime.regions.compute();
         let seated = (0..control.slots_high()).filter_map(Slot::new);
-        let shifted = self.runtime.shifted();
-        let ahead = |slot: Slot| Some(*shifted.get(&Seat(u16::try_from(slot.index()).ok()?))?);
+        let clock_offsets = self.runtime.clock_offsets();
+        let ahead = |slot: Slot| Some(*clock_offsets.get(&Seat(u16::try_from(slot.index()).ok()?))?);
         let seated = seated.filter_map(|slot| {
             let clock = now.ahead_by(ahead(slot).unwrap_or_default());
             Some((slot, control.identity(slot)?, compute.record(slot), clock))

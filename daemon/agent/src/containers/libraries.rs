@@ -49,15 +49,15 @@ impl Libraries {
             folder: folder.to_owned(),
             cause,
         })?;
-        let beside = |name: &str| shim.with_file_name("replace").join(name);
+        let replacement = |name: &str| shim.with_file_name("replace").join(name);
         let copy = |origin: PathBuf, stem: &str, extension: &str| {
             let content = fs::read(&origin).and_then(|content| keep(&content, folder, stem, extension));
             content.map_err(|cause| NotInstalled { origin, folder: folder.to_owned(), cause })
         };
         Ok(Self {
             folder: folder.to_owned(),
-            libcuda: copy(beside("libcuda.so.1"), "libtranche_libcuda", ".so")?,
-            libnvml: copy(beside("libnvidia-ml.so.1"), "libtranche_libnvml", ".so")?,
+            libcuda: copy(replacement("libcuda.so.1"), "libtranche_libcuda", ".so")?,
+            libnvml: copy(replacement("libnvidia-ml.so.1"), "libtranche_libnvml", ".so")?,
             preload: copy(shim.to_owned(), "libtranche_preload", ".so")?,
             preload_list: keep(Preload::LIST.as_bytes(), folder, "ld", ".so.preload").map_err(|cause| {
                 NotInstalled { origin: "the list to preload".into(), folder: folder.to_owned(), cause }

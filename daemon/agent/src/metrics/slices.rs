@@ -53,12 +53,12 @@ impl<'a> Seen<'a> {
         let device =
             |(part, (device, gpu)): (&tranche_domain::slice::Part, (tranche_shm::DeviceSlot, GpuUuid))| {
                 let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
-                let beside = runtime.beside(device);
+                let common_charges = runtime.common_charges(device);
                 Device {
                     gpu,
                     cap: part.cap,
-                    used: alone.saturating_add(beside.common),
-                    over: beside.over,
+                    used: alone.saturating_add(common_charges.common),
+                    over: common_charges.over,
                     busy: compute.busy.get(device.index()).copied().unwrap_or_default(),
                 }
             };

@@ -74,7 +74,7 @@ impl SliceRuntime {
     }
 
     fn examine(&self) {
-        if self.regions.was_head_spoilt() {
+        if self.regions.was_header_damaged() {
             self.violations.add(None, Deceit::Header);
         }
         let members = self.occupants().members;
@@ -95,7 +95,7 @@ impl SliceRuntime {
         let since = self.regions.compute().record(slot(seat)).busy_since_ns(device).load(Relaxed);
         let is_to_come =
             |ahead_ns| since > monotonic_ns().saturating_add_signed(ahead_ns).saturating_add(CLOCK_SKEW_NS);
-        let known = self.shifted().get(&seat).copied().unwrap_or_default();
+        let known = self.clock_offsets().get(&seat).copied().unwrap_or_default();
         // The process may have entered another time namespace since its clock was read.
         if is_to_come(known) && is_to_come(self.set_clock(seat, id.pid)) {
             self.violations.add(Some(id), Deceit::Time);

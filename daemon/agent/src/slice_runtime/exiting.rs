@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::monotonic_ns;
-use crate::reaper::LISTED_AT_MOST;
+use crate::reaper::MAX_LISTED_TIME;
 
 use super::{Accounting, SliceRuntime};
 
@@ -17,7 +17,7 @@ impl SliceRuntime {
     }
 
     pub(super) fn enter_exiting(&self, accounting: &mut Accounting, id: ProcessId) {
-        let usually = u64::try_from(LISTED_AT_MOST.as_nanos()).unwrap_or(u64::MAX);
+        let usually = u64::try_from(MAX_LISTED_TIME.as_nanos()).unwrap_or(u64::MAX);
         accounting.exiting.entry(id).or_insert_with(|| monotonic_ns().saturating_add(usually));
         self.publish_exiting(accounting);
     }
@@ -34,7 +34,7 @@ impl SliceRuntime {
     }
 
     /// Returns true if memory of an ended process may become free at any moment. A process that stays listed for
-    /// longer than [`LISTED_AT_MOST`] no longer counts.
+    /// longer than [`MAX_LISTED_TIME`] no longer counts.
     pub(crate) fn is_any_exiting(&self) -> bool {
         let ended_processes = self.ended_processes();
         let (accounting, now_ns) = (self.accounting(), monotonic_ns());

@@ -17,7 +17,7 @@ use crate::shares::{Beyond, Change, Shares};
 
 /// Charges of a slice on a device beyond what its processes report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Beside {
+pub(crate) struct CommonCharges {
     /// Shared memory.
     pub(crate) shared: Bytes,
     /// All common charges.
@@ -28,7 +28,7 @@ pub(crate) struct Beside {
 
 /// Charges of a process at an instant; equal values show that it charged nothing in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Still {
+pub(crate) struct ChargeSample {
     charges: u64,
     pub(crate) used: Bytes,
     /// Part of `used` that is for contexts.
@@ -88,18 +88,18 @@ impl SliceRuntime {
     }
 
     /// Charges of a process on a device; equal results mean that it charged nothing in between.
-    pub(crate) fn still(&self, seat: Seat, device: DeviceSlot) -> Still {
+    pub(crate) fn charge_sample(&self, seat: Seat, device: DeviceSlot) -> ChargeSample {
         let usage = self.regions.usage();
         let charges = usage.counter(slot(seat), Counter::Charges).load(Ordering::Acquire);
         let context = units_of(usage.context(slot(seat), device).load(Ordering::Acquire));
         let word = self.word(seat, device).load();
         let bytes = |units: Units| Bytes::new(units.bytes());
-        Still { charges, used: bytes(word.used.min(word.granted)), context: bytes(context) }
+        ChargeSample { charges, used: bytes(word.used.min(word.granted)), context: bytes(context) }
     }
 
     /// Charges the slice for what the driver was seen to hold for an idle process beyond its charge. Returns true if
     /// the amount is new.
-    pub(crate) fn true_up(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
+    pub(crate) fn charge_overhead(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
         // Shared memory may be listed with any holder, so nothing follows for this process.
         !self.shares(seat) && self.charge_beyond(seat, device, beyond)
     }
@@ -119,7 +119,7 @@ impl SliceRuntime {
     }
 
     /// Drops the excess of a process that is charged nothing and that the driver does not list.
-    pub(crate) fn forgive(&self, seat: Seat, device: DeviceSlot) {
+    pub(crate) fn drop_excess(&self, seat: Seat, device: DeviceSlot) {
         let mut accounting = self.accounting();
         if accounting.ledgers[device.index()].beyond(seat) == Bytes::ZERO {
             return;
@@ -150,14 +150,14 @@ impl SliceRuntime {
     }
 
     /// Common charges of the slice on a device, and its excess over the cap there.
-    pub(crate) fn beside(&self, device: DeviceSlot) -> Beside {
+    pub(crate) fn common_charges(&self, device: DeviceSlot) -> CommonCharges {
         let accounting = self.accounting();
         let ledger = &accounting.ledgers[device.index()];
         let over = match ledger.standing() {
             Standing::Within => Bytes::ZERO,
             Standing::Over(excess) => excess,
         };
-        Beside { shared: ledger.shared(), common: ledger.common(), over }
+        CommonCharges { shared: ledger.shared(), common: ledger.common(), over }
     }
 
     pub(super) fn publish(&self, ledgers: &[Ledger]) {

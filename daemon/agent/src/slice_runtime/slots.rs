@@ -129,17 +129,17 @@ impl SliceRuntime {
     /// Updates by how many nanoseconds a process's clock is ahead of the daemon's, and returns it.
     pub(super) fn set_clock(&self, seat: Seat, pid: HostPid) -> i64 {
         let ahead_ns = time_namespace::ahead_ns(pid);
-        let mut shifted = self.shifted.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clock_offsets = self.clock_offsets.write().unwrap_or_else(PoisonError::into_inner);
         match ahead_ns {
-            0 => shifted.remove(&seat),
-            ahead_ns => shifted.insert(seat, ahead_ns),
+            0 => clock_offsets.remove(&seat),
+            ahead_ns => clock_offsets.insert(seat, ahead_ns),
         };
         ahead_ns
     }
 
     /// Nanoseconds by which clocks of processes are ahead of the daemon's, by slot; zero ones are absent.
-    pub(crate) fn shifted(&self) -> RwLockReadGuard<'_, BTreeMap<Seat, i64>> {
-        self.shifted.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn clock_offsets(&self) -> RwLockReadGuard<'_, BTreeMap<Seat, i64>> {
+        self.clock_offsets.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a root that has ended.

@@ -16,7 +16,7 @@ impl SliceRuntime {
         if killed_last.is_some_and(still_here) || !self.ended_processes().is_empty() {
             return None;
         }
-        let over = |device: &DeviceSlot| self.beside(*device).over > Bytes::ZERO;
+        let over = |device: &DeviceSlot| self.common_charges(*device).over > Bytes::ZERO;
         let device = self.devices().map(|(device, _)| device).find(over)?;
         let accounting = self.accounting();
         let members = accounting.life.occupants().into_iter().flat_map(|here| &here.members);
