@@ -94,7 +94,7 @@ pub(crate) struct Core {
     pub(crate) live: BTreeMap<SliceName, Arc<SliceRuntime>>,
     /// Slices whose GPU is missing; kept in the state until it returns.
     pub(crate) stranded: Vec<SavedSlice>,
-    /// Slices of an earlier daemon that are not taken over completely yet; meanwhile they stay unchanged in the state
+    /// Slices of an earlier daemon that are not taken over completely yet. Meanwhile they stay unchanged in the state
     /// file.
     pub(crate) pending_takeover: Vec<SavedSlice>,
     pub(crate) generation: u64,
@@ -180,7 +180,7 @@ impl Agent {
         self.core().live.values().cloned().collect()
     }
 
-    /// Logs a note and adds it to every snapshot, unless it is there already: repeated actions of a tenant must not
+    /// Logs a note and adds it to every snapshot, unless it is there already. Repeated actions of a tenant must not
     /// exhaust memory.
     pub(crate) fn note(&self, note: String) {
         let note = visible_within(&note, LONGEST_NOTE);

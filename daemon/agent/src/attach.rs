@@ -1,4 +1,4 @@
-//! Attach socket of a slice: authenticates processes through the kernel, allocates their slots and hands out regions
+//! Attach socket of a slice. Authenticates processes through the kernel, allocates their slots and hands out regions
 //! and credit.
 
 mod connection;

@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Makes a panic in any thread or task end the daemon, after it was logged: a daemon without one of its loops would
+/// Makes a panic in any thread or task end the daemon, after it was logged. A daemon without one of its loops would
 /// look alive without sampling, scheduling or admitting. The supervisor starts another one, which takes over.
 fn abort_on_panic() {
     let print = std::panic::take_hook();

@@ -1,4 +1,4 @@
-//! Scheduling of GPU time: drives the scheduler of `tranche-domain` with the wakeups and compute records of slices.
+//! Scheduling of GPU time. Drives the scheduler of `tranche-domain` with the wakeups and compute records of slices.
 //!
 //! A dedicated thread sleeps until a slice signals, a slice changes, or the scheduler's next decision is due; it
 //! reads the compute records of slices that may need a decision, and publishes the leases that change. While all
@@ -143,8 +143,8 @@ impl Governor {
         self.state().rounds.mistrust(now(), whom);
     }
 
-    /// Takes in the share of time in which the driver saw a slice's processes compute; `None` if the driver
-    /// has no figure.
+    /// Takes in the share of time in which the driver saw a slice's processes compute. `None` if the driver has no
+    /// figure.
     pub(crate) fn confirm(&self, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.state().rounds.confirm(now(), name, gpu, busy);
     }

@@ -1,4 +1,4 @@
-//! Slices in containers: a CDI document for each persistent slice, in a directory that container runtimes read, and a
+//! Slices in containers. A CDI document for each persistent slice, in a directory that container runtimes read, and a
 //! folder with its attach socket.
 //!
 //! Ephemeral slices have no document, since they end before a container could use them.

@@ -1,4 +1,4 @@
-//! Cost of a context on each GPU: measured once for each driver version and model, stored, and assumed where it
+//! Cost of a context on each GPU. Measured once for each driver version and model, stored, and assumed where it
 //! cannot be measured.
 
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl Contexts {
         Self { costs: BTreeMap::new(), assumed, notes: Vec::new() }
     }
 
-    /// Cost of a context on a GPU, measured by the daemon itself or assumed; values that tenants influence do not
+    /// Cost of a context on a GPU, measured by the daemon itself or assumed. Values that tenants influence do not
     /// enter.
     pub(crate) fn cost(&self, gpu: GpuUuid) -> Bytes {
         self.costs.get(&gpu).map_or(self.assumed, |measured| measured.cost)

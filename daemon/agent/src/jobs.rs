@@ -62,7 +62,7 @@ pub(crate) fn job_runner_beside(shim: &Path) -> PathBuf {
     shim.with_file_name("tranche-shepherd")
 }
 
-/// Owner of a member's slice, stranded or not; `None` if there is no slice that was created for the member.
+/// Owner of a member's slice, stranded or not. `None` if there is no slice that was created for the member.
 fn owner(core: &Core, slice: &JobSlice) -> Option<u32> {
     let found = core.slice(&slice.name).ok()?;
     (found.job == Some(slice.member)).then_some(found.owner_uid)

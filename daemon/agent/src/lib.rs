@@ -1,4 +1,4 @@
-//! The daemon of a node: creates slices of GPUs, admits processes to them and accounts for their memory and GPU time.
+//! The daemon of a node. Creates slices of GPUs, admits processes to them and accounts for their memory and GPU time.
 //!
 //! Invariants:
 //! - Decisions are made in `tranche-domain`; this crate supplies clocks, sockets, files and processes.

@@ -1,4 +1,4 @@
-//! Server for operators: a socket that only the daemon's own user can open, served by threads that no other user's
+//! Server for operators. A socket that only the daemon's own user can open, served by threads that no other user's
 //! connections and calls run on.
 //!
 //! Invariant: whatever other users do at the daemon's sockets, an operator's call waits only for the kernel's

@@ -1,4 +1,4 @@
-//! Driver overhead reconciliation: charges slices for what the driver takes beyond the charge, as NVML shows it.
+//! Driver overhead reconciliation. Charges slices for what the driver takes beyond the charge, as NVML shows it.
 //!
 //! A context is charged before it is created, by calibration. The driver may take more: for another kind of context,
 //! for the code of modules, for local memory. A sample of a process counts only if its charges did not change while

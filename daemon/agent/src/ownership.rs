@@ -1,4 +1,4 @@
-//! Ownership of the daemon's files: root's main process becomes a system user, which owns the content of the daemon's
+//! Ownership of the daemon's files. Root's main process becomes a system user, which owns the content of the daemon's
 //! directories.
 //!
 //! The directories themselves stay root's and sticky, and the user may create entries in them. A compromised main

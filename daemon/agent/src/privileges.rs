@@ -1,4 +1,4 @@
-//! Privilege boundary of the daemon: a main process without capabilities, and the privileged helper beside it.
+//! Privilege boundary of the daemon. A main process without capabilities, and the privileged helper beside it.
 //!
 //! A daemon that serves one user has no helper; it makes the same calls with that user's rights.
 
@@ -58,7 +58,7 @@ pub(crate) enum SeparationError {
     Drop(#[from] DropError),
 }
 
-/// Ensures that this process may open GPUs, which the rule of an earlier daemon may forbid: takes the rule over, or
+/// Ensures that this process may open GPUs, which the rule of an earlier daemon may forbid. Takes the rule over, or
 /// removes it where GPUs are no longer restricted to slices. Runs as root, before the driver is opened.
 ///
 /// # Errors
@@ -162,7 +162,7 @@ pub(crate) fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<Unix
     }
 }
 
-/// Writes a slice's document for containers; `slice` is the slice's directory, and GPUs are given as a mask.
+/// Writes a slice's document for containers. `slice` is the slice's directory, and GPUs are given as a mask.
 ///
 /// # Errors
 /// The file system's, or the helper's.

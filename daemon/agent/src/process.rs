@@ -77,7 +77,7 @@ impl Process {
         is_alive(&self.handle)
     }
 
-    /// Pid in the process's own pid namespace, if that is another: through the pidfd, or through `/proc` on kernels
+    /// Pid in the process's own pid namespace, if that is another. Through the pidfd, or through `/proc` on kernels
     /// without that information.
     pub(crate) fn inner_pid(&self) -> Option<InnerPid> {
         let mut buffer = [0; ENOUGH];
@@ -249,7 +249,7 @@ fn effective_uid(status: &str) -> Option<u32> {
     uids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Display name of a process: the kernel's short name for it, made printable, since a tenant chooses it; else empty.
+/// Display name of a process. The kernel's short name for it, made printable, since a tenant chooses it; else empty.
 ///
 /// The command line is not read: it lies in the memory of the process, which can make its reader hang.
 pub(crate) fn command(pid: HostPid) -> String {

@@ -59,7 +59,7 @@ pub(crate) fn watch_member(
     });
 }
 
-/// Waits while the driver lists a process that has ended: its memory is not free, whatever the reason, and must not
+/// Waits while the driver lists a process that has ended. Its memory is not free, whatever the reason, and must not
 /// be promised to others. If the pid has been reused, the listing no longer counts.
 async fn wait_while_listed(agent: &Arc<Agent>, runtime: &SliceRuntime, id: ProcessId) {
     let (pid, name) = (id.pid, &runtime.name);
@@ -148,7 +148,7 @@ async fn query(agent: &Agent, gpus: &[GpuUuid], pid: HostPid) -> Listed {
     listed
 }
 
-/// The driver's list of processes on each GPU, with the time of the query: when many processes end at once, one
+/// The driver's list of processes on each GPU, with the time of the query. When many processes end at once, one
 /// answer serves all that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Listings(Mutex<BTreeMap<GpuUuid, Arc<tokio::sync::Mutex<Listing>>>>);

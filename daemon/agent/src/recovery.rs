@@ -230,7 +230,7 @@ fn directories(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
     Ok(entries.iter().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect())
 }
 
-/// Adopts a slice that the state lacks while processes live in it: their memory is in use, so it is committed again
+/// Adopts a slice that the state lacks while processes live in it. Their memory is in use, so it is committed again
 /// until the last of them ends. Without processes, removes its directory.
 fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let directory = agent.layout.slice(name);

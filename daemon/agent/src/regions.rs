@@ -210,7 +210,7 @@ impl Regions {
         Compute::known(self.usage.words()).expect("the mapping is as long as the region")
     }
 
-    /// Readable once a process of the slice has signalled: it waits at a closed gate, or starts or finishes having
+    /// Readable once a process of the slice has signalled. It waits at a closed gate, or starts or finishes having
     /// work outstanding.
     pub(crate) const fn bell(&self) -> &EventFd {
         &self.bell
@@ -231,7 +231,7 @@ impl Regions {
         Ok(Some(tampering))
     }
 
-    /// Releases the memory of a deleted slice's regions, even if a tenant keeps their descriptors: the usage region
+    /// Releases the memory of a deleted slice's regions, even if a tenant keeps their descriptors. The usage region
     /// at once, the control region when the daemon no longer reads it.
     pub(crate) fn clear(&self, directory: &Path) {
         if let Ok(control) = File::options().write(true).open(directory.join(CONTROL)) {
@@ -345,7 +345,7 @@ fn fit(path: &Path, bytes: usize) -> io::Result<()> {
     File::options().write(true).open(path)?.set_len(bytes as u64)
 }
 
-/// Opens the file through a read-only mount: the tree's descriptor only names the file, and opening it by that name
+/// Opens the file through a read-only mount. The tree's descriptor only names the file, and opening it by that name
 /// goes through the new mount.
 fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
     let file = File::open(path)?;

@@ -60,7 +60,7 @@ fn check_slices(agent: &Arc<Agent>, over: &[Arc<SliceRuntime>]) -> Vec<Arc<Slice
     check_caps(agent, &runtimes, over)
 }
 
-/// Checks these slices; returns those over their caps, and records an event for each that went over or came back
+/// Checks these slices. Returns those over their caps, and records an event for each that went over or came back
 /// within.
 fn check_caps(
     agent: &Agent,
@@ -103,7 +103,7 @@ fn record_each<'a>(
     runtimes.for_each(|runtime| agent.events.record(Happening::new(kind.clone(), what).of(&runtime.name)));
 }
 
-/// Applies `over_cap` to a slice: nothing by default, or its largest process is killed after the grace period.
+/// Applies `over_cap` to a slice. Nothing by default, or its largest process is killed after the grace period.
 fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
     let over_for = runtime.over_for(over);
     let OverCap::Kill { grace } = agent.over_cap() else { return };

@@ -285,7 +285,7 @@ fn can_seal(agent: &Agent) -> bool {
     }
 }
 
-/// Raises RLIMIT_NOFILE to its hard limit: each attached process takes a few descriptors, and a slice may have
+/// Raises RLIMIT_NOFILE to its hard limit. Each attached process takes a few descriptors, and a slice may have
 /// thousands.
 fn allow_descriptors(agent: &Agent) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};

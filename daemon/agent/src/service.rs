@@ -1,4 +1,4 @@
-//! The service `tranche.v1.Node`: converts between messages, domain values and statuses; decides nothing.
+//! The service `tranche.v1.Node`. Converts between messages, domain values and statuses; decides nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;

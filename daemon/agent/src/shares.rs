@@ -1,4 +1,4 @@
-//! Journal of shared allocations: each change is a line of JSON, written before it takes effect, so that the next
+//! Journal of shared allocations. Each change is a line of JSON, written before it takes effect, so that the next
 //! daemon charges at least as much as this one did.
 //!
 //! The file lies beside the slice's regions and is removed with them. A killed daemon may leave a partial last line;

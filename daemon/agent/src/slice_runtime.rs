@@ -225,7 +225,7 @@ impl SliceRuntime {
         self.accounting().life.occupants().map(|here| here.roots.clone()).unwrap_or_default()
     }
 
-    /// Reported use of each process on each device, at most the grant: a tenant's value must not spoil the node's
+    /// Reported use of each process on each device, at most the grant. A tenant's value must not spoil the node's
     /// totals.
     pub(crate) fn held(&self) -> BTreeMap<ProcessId, Held> {
         let members = self.occupants().members;

@@ -1,4 +1,4 @@
-//! Interface to the service supervisor, such as systemd: socket activation, readiness and watchdog messages.
+//! Interface to the service supervisor, such as systemd. Socket activation, readiness and watchdog messages.
 //!
 //! Without a supervisor, all functions do nothing.
 

@@ -70,7 +70,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Protects the daemon from a tenant that truncates its usage file: touching a page that is no longer in the file
+/// Protects the daemon from a tenant that truncates its usage file. Touching a page that is no longer in the file
 /// raises SIGBUS, which would end the daemon and the credit of all slices. The handler maps an empty private page
 /// there instead; only the slice that did it loses its accounting.
 mod guard {

@@ -1,4 +1,4 @@
-//! Clock offsets of processes: a time namespace shifts CLOCK_MONOTONIC for its processes, and so the times that they
+//! Clock offsets of processes. A time namespace shifts CLOCK_MONOTONIC for its processes, and so the times that they
 //! write.
 
 use std::io::Read;

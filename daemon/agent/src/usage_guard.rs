@@ -50,7 +50,7 @@ impl UsageGuard {
         Ok(())
     }
 
-    /// Takes the pending reports; returns each slice whose file was written to once, and none if there are none.
+    /// Takes the pending reports. Returns each slice whose file was written to once, and none if there are none.
     fn next(&self) -> io::Result<Vec<Arc<SliceRuntime>>> {
         let mut written: Vec<_> = match self.reports.read_events() {
             Err(Errno::EAGAIN) => Vec::new(),

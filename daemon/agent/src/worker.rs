@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tranche_domain::id::SliceName;
 
-/// Time granted to blocking work when a thread stops; a hanging driver must not keep the daemon from ending.
+/// Time granted to blocking work when a thread stops. A hanging driver must not keep the daemon from ending.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest number of blocking threads of one slice.
 const MAX_BLOCKING_THREADS: usize = 32;

@@ -1,4 +1,4 @@
-//! Limits on connections to the gRPC socket: each user's number, and the connection that is evicted for another.
+//! Limits on connections to the gRPC socket. Each user's number, and the connection that is evicted for another.
 //!
 //! Invariant: a user who holds idle connections keeps no other user out, and costs the daemon a bounded number of
 //! them.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tranche_domain::access::Standing;
 
-/// Connections of all read-only users together: with subordinate uids one person can be many users, and their
+/// Connections of all read-only users together. With subordinate uids one person can be many users, and their
 /// connections must not exhaust those of members.
 pub(super) const MAX_READ_ONLY_CONNECTIONS: usize = 256;
 /// Connections of each read-only user.

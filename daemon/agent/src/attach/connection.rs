@@ -1,4 +1,4 @@
-//! Connection of one process to its slice: frames on a socket, each with the sender's identity from the kernel.
+//! Connection of one process to its slice. Frames on a socket, each with the sender's identity from the kernel.
 //!
 //! A descriptor can be passed on or stolen, so the sender of a frame need not be the process that connected. The
 //! kernel attaches the sender to each part (`SCM_CREDENTIALS`, unix(7)) and never merges parts of different
@@ -92,7 +92,7 @@ impl Connection {
         Ok((received.bytes, named.filter(|pid| *pid != 0).map(HostPid::new)))
     }
 
-    /// Sends a reply with descriptors, without blocking: a client has at most one request in flight, so the socket
+    /// Sends a reply with descriptors, without blocking. A client has at most one request in flight, so the socket
     /// has room.
     pub(super) fn send(&self, reply: Reply, descriptors: &[RawFd]) -> io::Result<()> {
         let frame = reply.encode();

@@ -111,7 +111,7 @@ fn users(
 const RESAMPLES: usize = 24;
 const RESAMPLE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Resamples the reported use of processes that seem to hold more than they report: a process that allocates and
+/// Resamples the reported use of processes that seem to hold more than they report. A process that allocates and
 /// frees continuously may have reported less just before and after the driver's answer. The largest report counts, up
 /// to the grant.
 fn resample_reports(users: &mut [User], members: &Members<'_>) {

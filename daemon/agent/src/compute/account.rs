@@ -1,4 +1,4 @@
-//! Conversion of compute records into the scheduler's input: pure, and trusting what tenants write only where it can
+//! Conversion of compute records into the scheduler's input. Pure, and trusting what tenants write only where it can
 //! harm no other slice.
 //!
 //! A process reports for how long it has had work outstanding, and since when. It notices completion late, because it
@@ -66,7 +66,7 @@ impl Account {
         self.marks > 0
     }
 
-    /// Returns true if at the last look work was outstanding, waiting, or claimed; the marker of a claim may appear a
+    /// Returns true if at the last look work was outstanding, waiting, or claimed. The marker of a claim may appear a
     /// moment later.
     pub(super) const fn is_active(&self) -> bool {
         self.has_work() || self.waiting || self.claims_work

@@ -61,7 +61,7 @@ impl<S: Site> Rounds<S> {
         }
     }
 
-    /// Takes in the share of time in which the driver saw a slice's processes compute; `None` if the driver cannot
+    /// Takes in the share of time in which the driver saw a slice's processes compute. `None` if the driver cannot
     /// tell.
     pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.look_at_all(now);
@@ -120,8 +120,8 @@ impl<S: Site> Rounds<S> {
         if self.next_beat == Instant::default() { Nanos::ZERO } else { now.since(self.next_beat) }
     }
 
-    /// Observes slices that may need a decision, decides, and publishes leases; returns the time of the next
-    /// iteration. `rang` tells for each site if it signalled since the last one; with `all`, every slice is observed.
+    /// Observes slices that may need a decision, decides, and publishes leases. Returns the time of the next
+    /// iteration. `rang` returns true for a site that signalled since the last one; with `all`, every slice is observed.
     pub fn go(&mut self, now: Instant, all: bool, rang: impl Fn(&S) -> bool) -> Instant {
         let beat = now >= self.next_beat;
         if beat {

@@ -13,7 +13,7 @@ pub trait Site {
     fn look(&self, now: Instant, account: &mut Account) -> Observed;
     /// Publishes the lease, and wakes waiting launches if it is open.
     fn write(&self, lease: Lease);
-    /// Enables or mutes the slice's wakeup; a signal sent while it was muted is delivered when it is enabled.
+    /// Enables or mutes the slice's wakeup. A signal sent while it was muted is delivered when it is enabled.
     fn hear(&self, heard: bool);
     /// Publishes the daemon's heartbeat, and the slice's use of each GPU over the last second.
     fn beat(&self, now: Instant, used: &dyn Fn(GpuUuid) -> Permille);

@@ -1,4 +1,4 @@
-//! Monotonic counters of GPU time: the use of an ended slice stays counted for its GPUs, and for the next slice of
+//! Monotonic counters of GPU time. The use of an ended slice stays counted for its GPUs, and for the next slice of
 //! its name.
 
 use std::collections::BTreeMap;

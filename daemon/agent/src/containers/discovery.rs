@@ -1,4 +1,4 @@
-//! Discovery of what containers on this node need for a GPU: from a file of NVIDIA's tools, or by inspection.
+//! Discovery of what containers on this node need for a GPU. From a file of NVIDIA's tools, or by inspection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 2] = ["/usr/bin/nvidia-smi", "/usr/bin/nvidia-debugdump"]
 /// namespaces as a real one does.
 const SIMULATED_PROC: &str = "/run/simgpu/proc";
 
-/// Selects the source: the configured file if there is one, else the first usable file of NVIDIA's tools, else
+/// Selects the source of the description. The configured file if there is one, else the first usable file of NVIDIA's tools, else
 /// inspection. Unusable files are noted.
 pub(crate) fn discover(
     named: Option<&Path>,
@@ -66,7 +66,7 @@ pub(crate) fn discover(
     if node.simulated { simulated(libraries) } else { Ok(real(libraries, gpus)) }
 }
 
-/// Reads and validates a file: every GPU and the libraries that the shim replaces must be listed and exist on disk.
+/// Reads and validates a file. Every GPU and the libraries that the shim replaces must be listed and exist on disk.
 fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
     let bytes = read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let node = NodeSpec::parse(&file.display().to_string(), &bytes).map_err(|bad| bad.to_string())?;
@@ -132,7 +132,7 @@ fn is_nvidias(file: &Path) -> bool {
     file.file_stem().is_some_and(|stem| stem.to_string_lossy().starts_with("nvidia"))
 }
 
-/// Path of the NVML library that this process has loaded; the driver's other libraries are in the same folder.
+/// Path of the NVML library that this process has loaded. The driver's other libraries are in the same folder.
 fn mapped_nvml() -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
@@ -140,7 +140,7 @@ fn mapped_nvml() -> Option<PathBuf> {
     Some(nvml.next()?.trim_end_matches(" (deleted)").into())
 }
 
-/// The driver's libraries in a folder, each with all its names there: those of the driver's version, or without
+/// The driver's libraries in a folder, each with all its names there. Those of the driver's version, or without
 /// versions, as on a simulated node, the two that the shim replaces.
 fn libraries(folder: &Path, version: &str) -> Vec<FoundLibrary> {
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -176,7 +176,7 @@ fn real(libraries: Vec<FoundLibrary>, gpus: &[GpuFacts]) -> Source {
     Source::Found { rest, nodes }
 }
 
-/// Minor number of a GPU's device file, from the driver by bus id; where it does not tell, NVML's index, which has
+/// Minor number of a GPU's device file, from the driver by bus id. Without it, NVML's index, which has
 /// the same order.
 fn minor(gpu: &GpuFacts) -> u32 {
     let told = || {

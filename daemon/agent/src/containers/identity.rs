@@ -16,13 +16,13 @@ use crate::process;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Container(String);
 
-/// Hierarchies of version 1 that distinguish containers, in order of preference; version 2 precedes them.
+/// Hierarchies of version 1 that distinguish containers, in order of preference. Version 2 precedes them.
 const HIERARCHIES: [&str; 6] = ["devices", "memory", "pids", "freezer", "cpu", "name=systemd"];
 /// Hexadecimal digits of a container's id: every runtime uses 256 random bits.
 const ID_DIGITS: usize = 64;
 
 impl Container {
-    /// The container of a process; `None` if its cgroup does not distinguish it from the rest of the machine.
+    /// The container of a process. `None` if its cgroup does not distinguish it from the rest of the machine.
     ///
     /// The pid may be reused at any time: the caller has to check afterwards that the intended process is alive.
     pub(crate) fn of(pid: HostPid) -> Option<Self> {

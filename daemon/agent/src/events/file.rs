@@ -83,7 +83,7 @@ impl Copy {
         self.trouble.lock().ok()?.news.take()
     }
 
-    /// Writes the remaining events, for a limited time: a hanging disk must not keep the daemon from ending.
+    /// Writes the remaining events, for a limited time. A hanging disk must not keep the daemon from ending.
     pub(super) fn close(&mut self) {
         drop(self.lines.take());
         let (Some(writer), deadline) = (self.writer.take(), Instant::now() + LAST_WORK) else { return };

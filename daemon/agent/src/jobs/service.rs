@@ -1,4 +1,4 @@
-//! The service `tranche.v1.Jobs`: converts between messages, domain values and statuses; decides nothing.
+//! The service `tranche.v1.Jobs`. Converts between messages, domain values and statuses; decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The daemon's half of the credit protocol: the ledger of one device against the credit words of its slots.
+//! The daemon's half of the credit protocol. The ledger of one device against the credit words of its slots.
 //!
 //! The caller holds the accounting lock. The words belong to processes that change them concurrently, may end at any
 //! instruction and may write any value; the ledger is authoritative, and every step leaves it valid whichever

@@ -1,4 +1,4 @@
-//! Input of the audit: charges of attached processes, and values in the pages that no correct process writes.
+//! Input of the audit. Charges of attached processes, and values in the pages that no correct process writes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The daemon's half of memory that several processes hold: shares, against the ledgers charged before and the
+//! The daemon's half of memory that several processes hold. Shares, against the ledgers charged before and the
 //! journal for the next daemon.
 //!
 //! The caller holds the accounting lock. The order of the steps allows the daemon to be killed at any instruction:
@@ -16,7 +16,7 @@ use crate::shares::{Change, Legacy};
 
 /// Largest number of shares of a slice; further exports fail, and each opener is charged in full.
 const MOST_SHARES: usize = 1 << 16;
-/// Largest number of holders of all shares: each takes memory of the daemon and a line of the journal in `/run`.
+/// Largest number of holders of all shares. Each takes memory of the daemon and a line of the journal in `/run`.
 const MOST_HOLDERS: usize = 1 << 18;
 
 /// Charges of a slice as a whole.
@@ -158,7 +158,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         (0..).zip(self.ledgers.iter()).map(lost).collect()
     }
 
-    /// Published before it is journaled: a charge that the journal does not explain would be taken for lost.
+    /// Published before it is journaled. A charge that the journal does not explain would be taken for lost.
     fn release(&mut self, gone: impl IntoIterator<Item = Released>) {
         for gone in gone {
             self.ledgers[usize::from(gone.device)].release_shared(gone.bytes);

@@ -1,4 +1,4 @@
-//! Memory that the driver last listed for a slice: what its processes report as freed is not promised to others until
+//! Memory that the driver last listed for a slice. What its processes report as freed is not promised to others until
 //! the driver shows it.
 
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Exiting processes: ended, but their memory is not free yet, so a request that fails now may succeed soon.
+//! Exiting processes. Ended, but their memory is not free yet, so a request that fails now may succeed soon.
 
 use std::collections::BTreeSet;
 

@@ -27,7 +27,7 @@ impl SliceRuntime {
         self.settle(&mut accounting);
     }
 
-    /// Publishes limits without recalling grants: until all processes have been taken over, it is unknown if the
+    /// Publishes limits without recalling grants. Until all processes have been taken over, it is unknown if the
     /// slice is over its cap.
     pub(super) fn publish_limits(&self, accounting: &mut Accounting, parts: &[(Part, Bytes)]) {
         for ((device, _), (part, context)) in self.devices().zip(parts) {

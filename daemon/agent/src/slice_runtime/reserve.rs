@@ -1,4 +1,4 @@
-//! Context reserve of one slice: the measured cost, or what the slice's own processes were seen to need.
+//! Context reserve of one slice. The measured cost, or what the slice's own processes were seen to need.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};

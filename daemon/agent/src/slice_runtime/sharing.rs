@@ -1,4 +1,4 @@
-//! Charges of the slice as a whole: memory that several processes hold, and what the driver took beyond the context
+//! Charges of the slice as a whole. Memory that several processes hold, and what the driver took beyond the context
 //! reserves.
 
 use std::sync::atomic::Ordering;

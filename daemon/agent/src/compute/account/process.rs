@@ -11,7 +11,7 @@ use super::reading::{Reading, There};
 /// end.
 const LONG_RUN: Nanos = Nanos::millis(2);
 
-/// Longest time for which a running launch raises the estimate: it may never end, and the wait of other slices must
+/// Longest time for which a running launch raises the estimate. It may never end, and the wait of other slices must
 /// not grow without bound.
 pub(super) const HOPE: Nanos = Nanos::millis(4);
 
@@ -25,7 +25,7 @@ pub(super) struct Process {
     /// Busy time without progress, and its longest recent value, in nanoseconds.
     stalled: u64,
     longest_stall: u64,
-    /// Longest recent run of a launch that was estimated to be much shorter, in nanoseconds; the launching thread may
+    /// Longest recent run of a launch that was estimated to be much shorter, in nanoseconds. The launching thread may
     /// have slept since.
     longest_run: u64,
 }

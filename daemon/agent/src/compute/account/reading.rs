@@ -27,7 +27,7 @@ pub(super) struct Reading {
 pub(super) struct There {
     /// Total busy time that the process claims, in nanoseconds.
     pub(super) claimed: u64,
-    /// Start of the current busy time by the process's CLOCK_MONOTONIC, in nanoseconds; zero if it claims to be idle.
+    /// Start of the current busy time by the process's CLOCK_MONOTONIC, in nanoseconds. Zero if it claims to be idle.
     pub(super) since: u64,
     /// Sum of the estimates of pending markers, in nanoseconds.
     pub(super) pending: u64,
@@ -83,7 +83,7 @@ impl Reading {
         self.launches.saturating_sub(last.launches).saturating_mul(self.kernel_ns)
     }
 
-    /// Changes whenever a marker is submitted or reached: submission adds two and subtracts one, completion adds one.
+    /// Changes whenever a marker is submitted or reached. Submission adds two and subtracts one, completion adds one.
     pub(super) const fn progress(&self) -> u64 {
         self.sequence.wrapping_mul(2).wrapping_add(self.launches).wrapping_sub(self.marks)
     }
