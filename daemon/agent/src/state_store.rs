@@ -47,8 +47,8 @@ pub(crate) fn save(state: &State, directory: &Path) -> Result<(), SaveError> {
     saved.map_err(|cause| SaveError { path, cause })
 }
 
-/// Writes the state. On a full disk, deletions must still be recorded, so first the reserve and then the copy are
-/// given up for a state that has not grown.
+/// Writes the state. On a full disk the reserve is given up first, then, for a state that has not grown, the copy:
+/// a deletion must be recorded, or the slice would return after a restart.
 fn put(text: &[u8], path: &Path, directory: &Path) -> io::Result<()> {
     let put = || replace(path, text, PRIVATE, Survives::PowerCuts);
     put().or_else(|error| {
