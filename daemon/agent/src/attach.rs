@@ -143,7 +143,7 @@ fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: Refusal) -> 
         Refusal::Abi => {
             "its library speaks a version of shared memory that this daemon does not serve; start it with this release's"
         }
-        Refusal::NotAMember => "the kernel does not permit it in this slice",
+        Refusal::NotAMember => "the kernel does not place it in this slice",
         Refusal::Full => "all places of the slice are taken",
         Refusal::Ending => "the slice is ending",
         Refusal::Malformed => "what it said made no sense",
@@ -159,8 +159,7 @@ fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: Refusal) -> 
 
 /// Event for a process that wrote to another one's connection.
 fn foreign_frame(agent: &Agent, runtime: &SliceRuntime, its: HostPid, other: HostPid) {
-    let told =
-        format!("a process wrote to the connection of process {its}: what it asked there is not answered");
+    let told = format!("a process wrote to the line of process {its}: what it asked there is not answered");
     agent.events.record(Happening::new(Kind::Refused, told).of(&runtime.name).by(other));
 }
 
