@@ -1,35 +1,35 @@
-//! Who may do what: the whole rule is the table in [`allows`].
+//! Access control: the whole rule is the table in [`allows`].
 
 use alloc::string::String;
 use core::fmt;
 
 use crate::id::SliceName;
 
-/// What somebody wants to do.
+/// Operations that access control distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// See what there is.
+    /// Read the state of the node.
     Look,
-    /// Make a slice.
+    /// Create a slice.
     Create,
     /// Run a program in a slice.
     Enter,
-    /// Say whom a slice is for.
+    /// Set the pod that a slice belongs to.
     Label,
     /// Change a slice's size, limit or priority.
     Resize,
-    /// Hold a slice's launches, or let them go on.
+    /// Hold a slice's launches, or release them.
     Freeze,
-    /// End a slice that nobody uses.
+    /// Delete a slice without processes.
     Delete,
-    /// End a slice and kill who uses it.
+    /// Delete a slice and kill its processes.
     Kill,
-    /// Change the daemon itself, or what it does with a GPU.
+    /// Change the daemon itself, its GPUs or its projects.
     Administer,
 }
 
 impl Verb {
-    /// All there are.
+    /// All operations.
     pub const ALL: [Self; 9] = [
         Self::Look,
         Self::Create,
@@ -59,19 +59,19 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What somebody is to the daemon.
+/// Role of a peer towards the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Root, or the user whose own daemon it is.
     Operator,
-    /// In the group that may make slices.
+    /// Member of the group that may create slices.
     Member,
-    /// Anybody else.
+    /// Any other user.
     Stranger,
 }
 
 impl Standing {
-    /// What they are to a slice, which they made or not.
+    /// Role towards a slice that the peer created or not.
     pub const fn to_slice(self, made_it: bool) -> Relation {
         match (self, made_it) {
             (Self::Operator, _) => Relation::Operator,
@@ -83,22 +83,22 @@ impl Standing {
     }
 }
 
-/// What somebody is to what they want to do something with.
+/// Role of a peer towards the object of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Root, or the user whose own daemon it is.
     Operator,
-    /// Made the slice and is in the group.
+    /// Creator of the slice, in the group.
     Owner,
-    /// Made the slice and is not in the group any more.
+    /// Creator of the slice, no longer in the group.
     FormerOwner,
-    /// Is in the group, and the slice is somebody else's, or there is none yet.
+    /// In the group; the slice has another owner, or does not exist yet.
     Member,
-    /// Has nothing to do with it.
+    /// Neither in the group nor the creator.
     Stranger,
 }
 
-/// The table. Whoever lost the group may still give back what they have, and take no more.
+/// The access table. A user who left the group may still release what they have, and acquires nothing.
 pub const fn allows(verb: Verb, relation: Relation) -> bool {
     match relation {
         Relation::Operator => true,
@@ -109,18 +109,18 @@ pub const fn allows(verb: Verb, relation: Relation) -> bool {
     }
 }
 
-/// Somebody may not do what they want to.
+/// Error for an operation that the table forbids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
-    /// What they wanted.
+    /// The forbidden operation.
     pub verb: Verb,
     /// The user.
     pub uid: u32,
-    /// What they are to it.
+    /// Role of the user.
     pub relation: Relation,
-    /// The slice and the user who made it, where it is about one.
+    /// The slice and the uid of its owner, for an operation on a slice.
     pub slice: Option<(SliceName, u32)>,
-    /// The group that may make slices, where there is one.
+    /// The group that may create slices, if one is configured.
     pub group: Option<String>,
 }
 
@@ -150,7 +150,7 @@ impl fmt::Display for Denied {
 }
 
 impl Denied {
-    /// What would let them have slices of their own.
+    /// Writes how the user could get access.
     fn way_in(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.relation, &self.group) {
             (Relation::Operator | Relation::Owner | Relation::Member, _) => Ok(()),
@@ -175,7 +175,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn each_cell_of_the_table_is_as_written_here() {
+    fn access_table_matches_each_expected_cell() {
         use Relation::{FormerOwner, Member, Operator, Owner, Stranger};
         let columns = [Operator, Owner, FormerOwner, Member, Stranger];
         let rows = [
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_is_to_a_slice_depends_on_the_group_and_on_who_made_it() {
+    fn slice_role_depends_on_group_and_creator() {
         let all = |made_it| {
             [Standing::Operator, Standing::Member, Standing::Stranger]
                 .map(|standing| standing.to_slice(made_it))
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_told_which_group_is_needed_and_how_to_get_in() {
+    fn denial_outside_the_group_names_the_group() {
         let told = denied(Verb::Create, Relation::Stranger, None, Some("gpus"));
         assert!(told.contains("uid 7 may look") && told.contains("usermod -aG gpus USER"), "{told}");
         let told = denied(Verb::Create, Relation::Stranger, None, None);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_told_whose_slice_it_is_and_not_of_a_group_that_would_not_help() {
+    fn denial_inside_the_group_names_the_owner() {
         let told = denied(Verb::Kill, Relation::Member, Some(8), Some("gpus"));
         assert!(told.contains("belongs to uid 8") && told.contains("kill the processes of it"), "{told}");
         assert!(!told.contains("usermod"), "{told}");

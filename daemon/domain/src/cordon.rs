@@ -1,4 +1,4 @@
-//! GPUs that an operator keeps new slices off. What is there already stays.
+//! Cordons: GPUs that take no new slices by order of an operator. Existing slices stay.
 
 use alloc::string::String;
 use core::fmt;
@@ -9,23 +9,23 @@ use crate::id::GpuUuid;
 use crate::word::word;
 
 word! {
-    /// Why an operator did something, in their words.
+    /// An operator's reason for an action, in free text.
     Reason,
     "a reason",
     "1 to 200 characters, none of them a control character, not only blanks",
     |text| !text.trim().is_empty() && text.chars().count() <= 200 && !text.chars().any(char::is_control)
 }
 
-/// That no further slice is put on a GPU.
+/// An operator's order that a GPU takes no new slices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cordon {
-    /// The user who said so.
+    /// Uid of the operator.
     pub by_uid: u32,
-    /// Since when, in milliseconds since the Unix epoch.
+    /// Time of the order, in milliseconds since the Unix epoch.
     pub since_unix_ms: u64,
-    /// Why, where somebody said it.
+    /// The operator's reason, if given.
     pub reason: Option<Reason>,
-    /// All of this in a sentence, as people write names and dates.
+    /// Message with user, time and reason, made when the order was given.
     pub told: String,
 }
 
@@ -35,16 +35,16 @@ impl fmt::Display for Cordon {
     }
 }
 
-/// A GPU, and whether it is cordoned.
+/// Result of a cordon or uncordon for one GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cordoned {
     /// NVML index.
     pub index: u32,
     /// UUID.
     pub uuid: GpuUuid,
-    /// How it is now.
+    /// The cordon now in force.
     pub cordon: Option<Cordon>,
-    /// Whether it was otherwise before.
+    /// Whether this differs from before.
     pub changed: bool,
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_a_line_that_harms_no_terminal() {
+    fn reason_is_one_line_without_control_characters() {
         for good in ["fan is loud", "ä", "x: y; z"] {
             assert!(good.parse::<Reason>().is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! What there is to see of the daemon itself.
+//! View of the daemon itself: privileges and settings.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,60 +6,60 @@ use core::fmt;
 
 use serde::Serialize;
 
-/// The daemon: what it may do and how it was set up.
+/// Privileges and settings of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DaemonView {
-    /// User that its main process runs as; nothing from a daemon that does not say.
+    /// Uid of its main process; `None` from daemons that do not report it.
     pub uid: Option<u32>,
-    /// The capabilities that any of its threads holds, as the kernel says.
+    /// Union of the capabilities held by its threads, from the kernel.
     pub capabilities: Vec<CapabilityView>,
-    /// Those that it, or what it starts, could ever hold.
+    /// Names of the capabilities in its bounding set.
     pub bounding: Vec<String>,
-    /// Whether nothing that it starts can gain more than it has.
+    /// Whether `no_new_privs` is set: no child gains privileges.
     pub no_new_privs: bool,
-    /// Each key of its configuration, as it is in force.
+    /// All configuration keys, with the values in force.
     pub settings: Vec<SettingView>,
-    /// Its privileged helper, if it has one.
+    /// Its privileged helper, if there is one.
     pub helper: Option<PrivilegesView>,
 }
 
-/// Privileges of one process, as the kernel says.
+/// Privileges of one process, from the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PrivilegesView {
-    /// User that it runs as.
+    /// Uid of the process.
     pub uid: u32,
-    /// Capabilities that any of its threads holds.
+    /// Union of the capabilities held by its threads.
     pub capabilities: Vec<CapabilityView>,
-    /// Those that it, or what it starts, could ever hold.
+    /// Names of the capabilities in its bounding set.
     pub bounding: Vec<String>,
-    /// Whether nothing that it starts can gain more than it has.
+    /// Whether `no_new_privs` is set: no child gains privileges.
     pub no_new_privs: bool,
 }
 
-/// A capability that is held.
+/// A capability that a process holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CapabilityView {
-    /// Its name, such as `CAP_KILL`.
+    /// Name, such as `CAP_KILL`.
     pub name: String,
-    /// What the daemon needs it for; nothing if it has no use for it.
+    /// Purpose of the capability; `None` if it is unused.
     pub reason: Option<String>,
 }
 
-/// A key of the configuration.
+/// A configuration key with its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SettingView {
-    /// Its name.
+    /// Name of the key.
     pub key: String,
-    /// Its value as the file would have it; empty if there is none.
+    /// Value in the syntax of the file; empty if unset.
     pub value: String,
-    /// Where it came from: `default`, the file and its line, or the option of the command line.
+    /// Origin of the value: `default`, the file and its line, or the command-line option.
     pub origin: String,
-    /// Whether another value takes effect without a restart.
+    /// Whether a change takes effect without a restart.
     pub live: bool,
 }
 
 impl fmt::Display for SettingView {
-    /// As a line of the file, which says as a comment where the value came from.
+    /// A line of the file, with the origin as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value.as_str() {
             "" => write!(f, "# {} is not set", self.key),

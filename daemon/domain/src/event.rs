@@ -1,7 +1,7 @@
-//! What happened on a node: who did what to which slice or GPU, and what shows it.
+//! Events of a node: kind, subject, actor and evidence.
 //!
-//! Events are for people and their tools. Their kinds are words that never change their meaning; what a kind does not
-//! say is in the evidence, in a plain sentence.
+//! Events are read by users and their tools. The name of a kind never changes its meaning; details that the
+//! kind does not carry are in the evidence, as a plain sentence.
 
 mod history;
 mod throttle;
@@ -19,20 +19,20 @@ pub use throttle::{Pass, Throttle};
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::text::{LONGEST_NAME, visible_within};
 
-/// How much an operator has to care.
+/// Importance of an event to an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// Normal operation.
     Info,
-    /// Somebody did what they should not, or got what they did not want.
+    /// A rejected or improper action.
     Warning,
-    /// Something is broken.
+    /// A malfunction.
     Error,
 }
 
 impl Severity {
-    /// The word for it.
+    /// Stable lowercase name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -48,7 +48,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// No such severity.
+/// Error for a text that names no severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSeverity(pub String);
 
@@ -69,23 +69,23 @@ impl FromStr for Severity {
     }
 }
 
-/// The kinds, each with its word and how much to care.
+/// Defines the kinds, each with its stable name and severity.
 macro_rules! kinds {
     ($($(#[$about:meta])* $kind:ident = $word:literal, $severity:ident;)*) => {
-        /// What happened.
+        /// Kind of an event.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(from = "String", into = "String")]
         pub enum Kind {
             $($(#[$about])* $kind,)*
-            /// What another version of Tranche calls so.
+            /// A kind that another version defines.
             Other(String),
         }
 
         impl Kind {
-            /// All that this version knows.
+            /// All kinds that this version defines.
             pub const KNOWN: &[Self] = &[$(Self::$kind),*];
 
-            /// The word for it.
+            /// Stable name.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$kind => $word,)*
@@ -93,7 +93,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// How much to care.
+            /// Importance; unknown kinds count as warnings.
             pub const fn severity(&self) -> Severity {
                 match self {
                     $(Self::$kind => Severity::$severity,)*
@@ -112,87 +112,87 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The daemon began, on an empty node or with what an earlier one left.
+    /// The daemon started, on an empty node or with the state of an earlier one.
     DaemonStarted = "daemon-started", Info;
-    /// The daemon was told to stop, and did.
+    /// The daemon was stopped on request.
     DaemonStopped = "daemon-stopped", Info;
-    /// A slice was made.
+    /// A slice was created.
     SliceCreated = "slice-created", Info;
-    /// A slice of an earlier daemon goes on.
+    /// A slice of an earlier daemon was restored.
     SliceTakenOver = "slice-taken-over", Info;
-    /// A slice has another size, limit or priority.
+    /// A slice's size, limit or priority changed.
     SliceResized = "slice-resized", Info;
-    /// A slice's launches are held.
+    /// A slice's launches are now held.
     SliceFrozen = "slice-frozen", Info;
-    /// They are no more.
+    /// A slice's launches are no longer held.
     SliceThawed = "slice-thawed", Info;
-    /// A slice is for another pod's container than before, or for nobody's in particular.
+    /// The pod of a slice changed.
     SliceLabelled = "slice-labelled", Info;
-    /// A slice is gone.
+    /// A slice was deleted.
     SliceDeleted = "slice-deleted", Info;
-    /// A request was refused.
+    /// A request was rejected.
     Refused = "refused", Warning;
     /// A slice holds more than its cap.
     OverCap = "over-cap", Warning;
-    /// It does no more.
+    /// A slice that held more than its cap is within it again.
     WithinCap = "within-cap", Info;
-    /// A process was killed by the daemon.
+    /// The daemon killed a process.
     Killed = "killed", Warning;
-    /// The driver reports a fault, or a GPU takes no slices any more.
+    /// The driver reported a fault, or a GPU takes no more slices.
     GpuFault = "gpu-fault", Error;
-    /// That is over.
+    /// The faults of a GPU are over.
     GpuRecovered = "gpu-recovered", Info;
-    /// A program brought about what the driver reports; nothing is wrong with the GPU.
+    /// The driver reported a fault that a program caused; the GPU is healthy.
     ProgramFault = "program-fault", Info;
-    /// A GPU takes no new slices, because an operator said so.
+    /// An operator cordoned a GPU.
     GpuCordoned = "gpu-cordoned", Info;
-    /// It does again.
+    /// An operator uncordoned a GPU.
     GpuUncordoned = "gpu-uncordoned", Info;
-    /// The configuration was read again.
+    /// The configuration was reloaded.
     ConfigurationReloaded = "configuration-reloaded", Info;
-    /// An operator had it forgotten what contexts were seen and measured to take.
+    /// An operator discarded the measured context reserves.
     ReservesForgotten = "reserves-forgotten", Info;
-    /// A project was made, or has other terms.
+    /// A project was created or changed.
     ProjectChanged = "project-changed", Info;
-    /// A project is gone.
+    /// A project was deleted.
     ProjectDeleted = "project-deleted", Info;
     /// A job was submitted.
     JobSubmitted = "job-submitted", Info;
-    /// A job is to pause.
+    /// A job was suspended.
     JobSuspended = "job-suspended", Info;
-    /// It is to go on.
+    /// A job was resumed.
     JobResumed = "job-resumed", Info;
-    /// A job is gone.
+    /// A job was deleted.
     JobDeleted = "job-deleted", Info;
-    /// Nobody is left on a GPU that an operator drained.
+    /// The last slice left a GPU that an operator drained.
     GpuDrained = "gpu-drained", Info;
-    /// A process that is in no slice uses a GPU that slices are on.
+    /// A process outside all slices uses a GPU that has slices.
     ForeignProcess = "foreign-process", Warning;
     /// A process holds more memory than it is charged for.
     UnderReported = "under-reported", Warning;
-    /// A process used a GPU while its slice was not to.
+    /// A process used a GPU while its slice's launch gate was closed.
     GateBypassed = "gate-bypassed", Warning;
-    /// A slice keeps a GPU from others, and none of its processes computes there.
+    /// A slice keeps other slices off a GPU without computing there.
     GpuHeldIdle = "gpu-held-idle", Warning;
-    /// What a slice's processes say of themselves is not what the library in them writes.
+    /// A slice's usage region has content that the library does not write.
     UsageTampered = "usage-tampered", Warning;
-    /// A process that belongs to a slice uses its GPU without the library that keeps it to the slice.
+    /// A process of a slice uses its GPU without the preloaded library.
     UnshimmedProcess = "unshimmed-process", Warning;
-    /// What was found is so no more.
+    /// A condition reported earlier ceased.
     Cleared = "cleared", Info;
     /// A member of a job was started.
     JobStarted = "job-started", Info;
-    /// A member of a job has to leave its place to another.
+    /// A running member of a job was stopped in favour of another.
     JobPreempted = "job-preempted", Info;
-    /// A member of a job has run, or been idle, for longer than it may.
+    /// A member of a job exceeded its runtime or idle limit.
     JobOverdue = "job-overdue", Warning;
-    /// A member of a job came to a good end.
+    /// A member of a job ended successfully.
     JobSucceeded = "job-succeeded", Info;
-    /// A member of a job ended in another way.
+    /// A member of a job ended otherwise.
     JobFailed = "job-failed", Warning;
-    /// The state of an earlier daemon could not be read; the evidence says what was used instead.
+    /// The state of an earlier daemon was unreadable; the evidence names the fallback.
     StateUnreadable = "state-unreadable", Error;
-    /// Events could not be written to the disk; what was not is known to this daemon alone.
+    /// Events could not be written to disk and exist in memory only.
     HistoryIncomplete = "history-incomplete", Warning;
 }
 
@@ -222,33 +222,33 @@ impl FromStr for Kind {
     }
 }
 
-/// The longest evidence, in characters: some of it may be a stranger's words.
+/// Maximum length of evidence in characters; part of it may be text chosen by a tenant.
 const LONGEST: usize = 400;
 
-/// The user and the process that had something done, as the kernel says.
+/// User and process that requested an action, from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
-    /// The user.
+    /// Uid.
     pub uid: u32,
-    /// The user's name, where there is one.
+    /// User name, if the uid has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The process, where one asked for it itself.
+    /// Pid, if a process made the request itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<HostPid>,
-    /// The kernel's short name of what it ran.
+    /// Command name of the process (`comm`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
 impl Actor {
-    /// A user on whose behalf the daemon acts.
+    /// A user on whose behalf the daemon acts, without a process.
     pub fn of_user(uid: u32, user: Option<&str>) -> Self {
         let user = user.map(|user| visible_within(user, LONGEST_NAME));
         Self { uid, user, pid: None, command: None }
     }
 
-    /// A process of that user, and what it runs.
+    /// Adds the requesting process and its command.
     #[must_use]
     pub fn by(self, pid: HostPid, command: &str) -> Self {
         let command = Some(visible_within(command, LONGEST_NAME)).filter(|command| !command.is_empty());
@@ -268,79 +268,79 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Something that happened, not yet entered in a history.
+/// An event that has no place in the history yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
-    /// What.
+    /// Kind.
     pub kind: Kind,
-    /// To which slice, or in which.
+    /// Slice concerned.
     pub slice: Option<SliceName>,
-    /// To which GPU, or on which.
+    /// GPU concerned.
     pub gpu: Option<GpuUuid>,
-    /// By or to which process.
+    /// Process concerned.
     pub pid: Option<HostPid>,
-    /// At whose request.
+    /// Requester.
     pub actor: Option<Actor>,
-    /// What shows it, in a sentence.
+    /// Evidence, as a sentence.
     pub evidence: String,
 }
 
 impl Happening {
-    /// This, shown by that. What does not show as itself is escaped in the evidence, and what is too long is cut.
+    /// An event with evidence; invisible characters are escaped, and overlong text is cut.
     pub fn new(kind: Kind, evidence: impl fmt::Display) -> Self {
         let evidence = visible_within(&evidence.to_string(), LONGEST);
         Self { kind, slice: None, gpu: None, pid: None, actor: None, evidence }
     }
 
-    /// To or in this slice.
+    /// Sets the slice.
     #[must_use]
     pub fn of(self, slice: &SliceName) -> Self {
         Self { slice: Some(slice.clone()), ..self }
     }
 
-    /// To or on this GPU.
+    /// Sets the GPU.
     #[must_use]
     pub fn on(self, gpu: GpuUuid) -> Self {
         Self { gpu: Some(gpu), ..self }
     }
 
-    /// At the request of this user and process.
+    /// Sets the requester.
     #[must_use]
     pub fn asked_by(self, actor: Actor) -> Self {
         Self { actor: Some(actor), ..self }
     }
 
-    /// By or to this process.
+    /// Sets the process.
     #[must_use]
     pub fn by(self, pid: HostPid) -> Self {
         Self { pid: Some(pid), ..self }
     }
 }
 
-/// Something that happened, in its place in the history.
+/// An event of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number: later events have higher ones.
+    /// Sequence number; later events have higher ones.
     pub seq: u64,
-    /// When, in milliseconds since the Unix epoch.
+    /// Time, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
-    /// How much to care.
+    /// Importance.
     pub severity: Severity,
-    /// What.
+    /// Kind.
     pub kind: Kind,
-    /// To which slice, or in which.
+    /// Slice concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<SliceName>,
-    /// To which GPU, or on which.
+    /// GPU concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
-    /// By or to which process.
+    /// Process concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<HostPid>,
-    /// At whose request, where a user's process asked for it.
+    /// Requester, if a user's process requested the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
-    /// What shows it, in a sentence.
+    /// Evidence, as a sentence.
     pub evidence: String,
 }
 
@@ -350,7 +350,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_kind_has_a_word_of_its_own_that_reads_back() {
+    fn kind_names_are_unique_and_parse_back() {
         let words: BTreeSet<&str> = Kind::KNOWN.iter().map(Kind::as_str).collect();
         assert_eq!(words.len(), Kind::KNOWN.len());
         for kind in Kind::KNOWN {
@@ -360,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_another_version_is_kept() {
+    fn unknown_kind_name_is_preserved() {
         let kind = Kind::from("gpu-melted".to_string());
         assert_eq!((kind.as_str(), kind.severity()), ("gpu-melted", Severity::Warning));
     }
 
     #[test]
-    fn a_strangers_words_are_cut_and_cleaned() {
+    fn untrusted_evidence_is_cut_and_escaped() {
         let event = Happening::new(Kind::ForeignProcess, "\x1b[2J".to_string() + &"x".repeat(9999));
         assert!(
             event.evidence.len() == LONGEST && event.evidence.starts_with("\\u{1b}[2J"),
@@ -376,14 +376,14 @@ mod tests {
     }
 
     #[test]
-    fn actor_is_told_in_words() {
+    fn actor_displays_user_process_and_command() {
         let actor = Actor::of_user(7, Some("ann\x1b")).by(HostPid::new(9), "tranche\n");
         assert_eq!(actor.to_string(), "ann\\u{1b} (uid 7), process 9 (tranche\\n)");
         assert_eq!(Actor::of_user(8, None).to_string(), "uid 8");
     }
 
     #[test]
-    fn a_severity_reads_back() {
+    fn severity_parses_back() {
         for severity in [Severity::Info, Severity::Warning, Severity::Error] {
             assert_eq!(severity.as_str().parse(), Ok(severity));
         }

@@ -1,4 +1,4 @@
-//! Faults of GPUs: which there are, and when they are over.
+//! Faults of GPUs, and when they are over.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,25 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::GpuUuid;
 
-/// A kind of fault, as NVIDIA's driver numbers them: 79 is a GPU that fell off the bus.
+/// Kind of a fault in NVIDIA's numbering: 79 is a GPU that fell off the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Xid(u64);
 
 impl Xid {
-    /// The kind of that number.
+    /// The fault kind with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// NVIDIA's number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Whether a program brings it about without anything being wrong with the GPU: an illegal address, a launch
-    /// that was stopped, a channel that its neighbour's end took along. The list is the one that users of NVIDIA's
-    /// own device plugin know.
+    /// Whether programs cause this fault on a healthy GPU, such as an illegal address, a stopped launch, or a
+    /// channel closed with its neighbour. The list is that of NVIDIA's device plugin.
     pub fn is_of_programs(self) -> bool {
         [13, 31, 43, 45, 68, 109].contains(&self.0)
     }
@@ -39,18 +38,18 @@ impl fmt::Display for Xid {
     }
 }
 
-/// A fault that is not over.
+/// A fault that is still in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// What it is.
+    /// Kind.
     pub xid: Xid,
-    /// When it was reported first, in milliseconds since the Unix epoch.
+    /// Time of the first report, in milliseconds since the Unix epoch.
     pub since_unix_ms: u64,
-    /// How often since.
+    /// Number of reports.
     pub count: u64,
 }
 
-/// Which GPUs have faults. Times are since any fixed instant, on a clock that is never set back.
+/// Faults in force by GPU. Times are on a monotonic clock with any origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     quiet: Duration,
@@ -60,22 +59,22 @@ pub struct Faults {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Gpu {
     faults: BTreeMap<Xid, Fault>,
-    /// Since when nothing has been wrong with it.
+    /// Time of the latest fault or failed check.
     well_since: Duration,
 }
 
 impl Faults {
-    /// None as yet; a GPU is to have been well for so long until its faults are over.
+    /// No faults; a fault is over after its GPU has been healthy for `quiet`.
     pub const fn new(quiet: Duration) -> Self {
         Self { quiet, by_gpu: BTreeMap::new() }
     }
 
-    /// For how long a GPU is to have been well from now on.
+    /// Sets the healthy time after which faults are over.
     pub const fn set_quiet(&mut self, quiet: Duration) {
         self.quiet = quiet;
     }
 
-    /// The driver reports a fault. Says whether it is a new one.
+    /// Records a fault report. Returns true for the first of its kind.
     pub fn happened(&mut self, gpu: GpuUuid, xid: Xid, now: Duration, now_unix_ms: u64) -> bool {
         let gpu = self.by_gpu.entry(gpu).or_default();
         gpu.well_since = now;
@@ -84,7 +83,7 @@ impl Faults {
         fault.count == 1
     }
 
-    /// Takes in a look at a GPU: whether it answers and needs no reset. Returns the faults that are over.
+    /// Records a health check of a GPU; returns the faults that are over.
     pub fn look(&mut self, gpu: GpuUuid, is_well: bool, now: Duration) -> Vec<Fault> {
         let Some(known) = self.by_gpu.get_mut(&gpu) else { return Vec::new() };
         if !is_well {
@@ -96,7 +95,7 @@ impl Faults {
         self.by_gpu.remove(&gpu).map(|gpu| gpu.faults.into_values().collect()).unwrap_or_default()
     }
 
-    /// The faults of a GPU that are not over.
+    /// The faults of a GPU that are in force.
     pub fn of(&self, gpu: GpuUuid) -> Vec<Fault> {
         self.by_gpu.get(&gpu).map(|gpu| gpu.faults.values().copied().collect()).unwrap_or_default()
     }
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_over_when_the_gpu_was_well_and_quiet_for_a_while() {
+    fn faults_end_after_healthy_quiet_time() {
         let mut faults = Faults::new(at(60));
         assert!(faults.happened(GPU, Xid::new(48), at(0), 5));
         assert!(!faults.happened(GPU, Xid::new(48), at(30), 9), "the same again");
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_does_not_answer_or_needs_a_reset_keeps_its_faults() {
+    fn unhealthy_gpu_keeps_its_faults() {
         let mut faults = Faults::new(at(60));
         faults.happened(GPU, Xid::new(79), at(0), 5);
         assert_eq!(faults.look(GPU, false, at(500)), vec![]);
@@ -140,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn programs_faults_are_told_from_gpus() {
+    fn program_faults_differ_from_gpu_faults() {
         let of_programs: Vec<u64> = (0..200).filter(|xid| Xid::new(*xid).is_of_programs()).collect();
         assert_eq!(of_programs, [13, 31, 43, 45, 68, 109]);
     }
 
     proptest! {
         #[test]
-        fn no_fault_is_over_before_its_time_nor_stays_for_ever(
+        fn fault_ends_exactly_after_quiet_time(
             events in proptest::collection::vec((0u64..20, proptest::option::of(0u64..4), any::<bool>()), 0..60),
         ) {
             let (mut faults, mut now, mut ill) = (Faults::new(at(60)), at(0), at(0));

@@ -1,4 +1,4 @@
-//! Names of things: slices, GPUs, processes.
+//! Identifiers of slices, GPUs, NUMA nodes and processes.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -6,8 +6,8 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A slice's name: 1 to 63 of `a-z 0-9 - . _`, beginning and ending with a letter or digit, so that it can
-/// stand in a file name, a label and a CDI device name.
+/// Name of a slice: 1 to 63 of `a-z 0-9 - . _`, beginning and ending with a letter or digit, so that it is
+/// valid as a file name, a label and a CDI device name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SliceName(String);
@@ -19,7 +19,7 @@ impl SliceName {
     }
 }
 
-/// Why a text is not a slice name.
+/// Error for a text that is not a slice name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadName(pub String);
 
@@ -76,18 +76,18 @@ impl fmt::Display for SliceName {
 pub struct GpuUuid([u8; 16]);
 
 impl GpuUuid {
-    /// From the 16 bytes that `cuDeviceGetUuid` gives.
+    /// The UUID with these bytes, as `cuDeviceGetUuid` returns them.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The 16 bytes.
+    /// The 16 bytes, in the order of the text form.
     pub const fn bytes(self) -> [u8; 16] {
         self.0
     }
 }
 
-/// Why a text is not a GPU's UUID.
+/// Error for a text that is not a GPU's UUID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadUuid(pub String);
 
@@ -152,7 +152,7 @@ impl fmt::Display for GpuUuid {
     }
 }
 
-/// Which GPU a person means: by its index in NVML's order, or by UUID.
+/// A user's selection of a GPU, by NVML index or UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuSelector {
     /// NVML index.
@@ -181,24 +181,24 @@ impl fmt::Display for GpuSelector {
     }
 }
 
-/// A NUMA node, as Linux numbers them: processors, and the memory that is near to them.
+/// A NUMA node in Linux' numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NumaNode(u32);
 
 impl NumaNode {
-    /// The node of that number.
+    /// The node with this number.
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The plain number, for the edge of the program.
+    /// Linux' number of the node.
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// A process id as the host's first pid namespace numbers it.
+/// A process id in the host's initial pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HostPid(u32);
@@ -209,7 +209,7 @@ impl HostPid {
         Self(pid)
     }
 
-    /// The plain number, for the edge of the program.
+    /// The pid as a number.
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -221,7 +221,7 @@ impl fmt::Display for HostPid {
     }
 }
 
-/// A process id as the process's own pid namespace numbers it.
+/// A process id in the process's own pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InnerPid(u32);
@@ -232,7 +232,7 @@ impl InnerPid {
         Self(pid)
     }
 
-    /// The plain number, for the edge of the program.
+    /// The pid as a number.
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -250,7 +250,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_that_could_escape_a_directory_are_refused() {
+    fn slice_name_rejects_path_traversal() {
         for bad in ["", "..", "a/b", "-a", "a-", "A", "ä", ".a", &"a".repeat(64)] {
             assert!(bad.parse::<SliceName>().is_err(), "{bad:?}");
         }
@@ -258,20 +258,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_named_by_index_or_uuid() {
+    fn gpu_selector_parses_index_and_uuid() {
         assert_eq!("3".parse(), Ok(GpuSelector::Index(3)));
         assert!("GPU-3".parse::<GpuSelector>().is_err());
     }
 
     proptest! {
         #[test]
-        fn a_printed_uuid_reads_back(bytes: [u8; 16]) {
+        fn displayed_uuid_parses_back(bytes: [u8; 16]) {
             let uuid = GpuUuid::from_bytes(bytes);
             prop_assert_eq!(uuid.to_string().parse(), Ok(uuid));
         }
 
         #[test]
-        fn reading_a_uuid_never_panics(text: String) {
+        fn parsing_a_uuid_never_panics(text: String) {
             let _ = text.parse::<GpuUuid>();
         }
     }

@@ -1,9 +1,9 @@
-//! Who of a slice may hold how much of one GPU's memory: grants by seat, never more than the cap together.
+//! Memory ledger of one slice on one GPU: grants by slot, whose sum never exceeds the cap.
 //!
-//! The credit words that processes read are copies; this ledger is what is true. It grants greedily, all that
-//! is uncommitted, so that a process asks seldom, and takes unused credit back from its siblings before it
-//! refuses anybody. Only a shrink below what is in use puts the sum above the cap; until it has fallen again
-//! nothing new is granted.
+//! The credit words that processes read are copies; the ledger is authoritative. It grants all uncommitted
+//! memory at once, so that processes rarely have to request more, and recalls unused credit from other slots
+//! before it rejects a request. Only a shrink below the current use puts the sum above the cap; no grant is
+//! made until the sum is within the cap again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use crate::slice::Seat;
 use crate::units::Bytes;
 
-/// The least that is taken back at a time where there is as much, so that two siblings that take turns do
-/// not ask for every block.
+/// Minimum size of a recall, where as much is unused. Keeps two alternating processes from requesting credit
+/// for each block.
 pub const RECALL_STEP: Bytes = Bytes::mib(64);
 
 /// The grants of one slice on one GPU.
@@ -20,81 +20,81 @@ pub const RECALL_STEP: Bytes = Bytes::mib(64);
 pub struct Ledger {
     cap: Bytes,
     grants: BTreeMap<Seat, Bytes>,
-    /// Charged for what several seats hold.
+    /// Charge for memory that several slots hold.
     shared: Bytes,
-    /// What the driver took for a seat beyond the reserve for its context.
+    /// Memory that the driver took for a slot beyond its context reserve.
     beyond: BTreeMap<Seat, Bytes>,
 }
 
-/// What to do about a process that asks for credit.
+/// Reply to a request for credit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has enough already: a sibling thread asked first.
+    /// The slot has enough already: another thread of the process was served first.
     Enough,
-    /// It gets this much, already entered here.
+    /// The slot gets this much, already entered in the ledger.
     Grant(Bytes),
-    /// First take unused credit back from these, tell the ledger what was got, and ask again.
+    /// Unused credit to recall first; the caller enters what was recovered and repeats the request.
     Recall(Vec<(Seat, Bytes)>),
     /// The rest of the slice is in use.
     Exhausted,
 }
 
-/// Whether the slice keeps to its cap.
+/// Relation of the grants to the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// All grants are within it.
+    /// The grants are within the cap.
     Within,
-    /// After a shrink, this much is granted beyond it.
+    /// The grants exceed the cap by this much, after a shrink.
     Over(Bytes),
 }
 
 impl Ledger {
-    /// An empty ledger with that cap.
+    /// An empty ledger.
     pub const fn new(cap: Bytes) -> Self {
         Self { cap, grants: BTreeMap::new(), shared: Bytes::ZERO, beyond: BTreeMap::new() }
     }
 
-    /// The cap.
+    /// Upper bound of the sum of all grants.
     pub const fn cap(&self) -> Bytes {
         self.cap
     }
 
-    /// What a seat may hold.
+    /// Grant of a slot.
     pub fn granted(&self, seat: Seat) -> Bytes {
         self.grants.get(&seat).copied().unwrap_or(Bytes::ZERO)
     }
 
-    /// What all seats may hold, alone and together.
+    /// Sum of all grants and common charges.
     pub fn total(&self) -> Bytes {
         self.grants.values().copied().sum::<Bytes>().saturating_add(self.common())
     }
 
-    /// What is charged for memory that several seats hold.
+    /// Charge for memory that several slots hold.
     pub const fn shared(&self) -> Bytes {
         self.shared
     }
 
-    /// What the driver took for a seat beyond the reserve for its context.
+    /// Memory that the driver took for a slot beyond its context reserve.
     pub fn beyond(&self, seat: Seat) -> Bytes {
         self.beyond.get(&seat).copied().unwrap_or(Bytes::ZERO)
     }
 
-    /// What the driver took beyond the reserves, by seat.
+    /// Memory beyond the context reserves, by slot.
     pub fn all_beyond(&self) -> impl Iterator<Item = (Seat, Bytes)> + '_ {
         self.beyond.iter().map(|(seat, bytes)| (*seat, *bytes))
     }
 
-    /// All that is charged beside the seats' own words.
+    /// Charges that are in no slot's own credit word.
     pub fn common(&self) -> Bytes {
         self.beyond.values().copied().sum::<Bytes>().saturating_add(self.shared)
     }
 
-    /// What is granted to nobody.
+    /// Part of the cap that is not granted or charged.
     pub fn uncommitted(&self) -> Bytes {
         self.cap.saturating_sub(self.total())
     }
 
-    /// Whether the grants are within the cap.
+    /// Relation of the grants to the cap.
     pub fn standing(&self) -> Standing {
         match self.total().checked_sub(self.cap) {
             Some(excess) if excess > Bytes::ZERO => Standing::Over(excess),
@@ -102,8 +102,8 @@ impl Ledger {
         }
     }
 
-    /// Answers `seat`, which wants to charge `want`. `unused` says how much of its grant a seat does not use
-    /// now, as read from its word; it is believed up to the grant and no further.
+    /// Handles a request of `seat` to charge `want`. `unused` returns the unused part of a slot's grant as
+    /// read from its credit word; it counts up to the grant.
     pub fn ask(&mut self, seat: Seat, want: Bytes, unused: impl Fn(Seat) -> Bytes) -> Answer {
         let spare = |seat: Seat| unused(seat).min(self.granted(seat));
         if matches!(self.standing(), Standing::Over(_)) {
@@ -128,7 +128,7 @@ impl Ledger {
         Answer::Recall(plan(&siblings, short.max(RECALL_STEP)))
     }
 
-    /// What to take back so that the grants come within the cap again, from whoever uses it least.
+    /// Recalls that bring the sum within the cap, from the slots with the most unused credit first.
     pub fn trim(&self, unused: impl Fn(Seat) -> Bytes) -> Vec<(Seat, Bytes)> {
         let Standing::Over(excess) = self.standing() else { return Vec::new() };
         let spare = |(seat, granted): (&Seat, &Bytes)| (*seat, unused(*seat).min(*granted));
@@ -137,7 +137,7 @@ impl Ledger {
         plan(&seats, excess)
     }
 
-    /// A seat gave back so much of its grant.
+    /// Reduces the grant of a slot.
     pub fn give_back(&mut self, seat: Seat, returned: Bytes) {
         let left = self.granted(seat).saturating_sub(returned);
         if left == Bytes::ZERO {
@@ -147,25 +147,26 @@ impl Ledger {
         }
     }
 
-    /// A seat's word holds less than was granted: it gave the rest back by itself, as it does while the slice
-    /// is over its cap. A word that holds *more* is not believed; the difference is returned.
+    /// Reduces the grant to the content of the slot's credit word, which a process lowers by itself while the
+    /// slice is over its cap. Returns the excess of a word that is higher than the grant, which is not
+    /// credited.
     pub fn observe(&mut self, seat: Seat, in_word: Bytes) -> Bytes {
         let granted = self.granted(seat);
-        // Mostly it does not, and everybody's word is looked at each time.
+        // The common case is equality, and this runs for each slot at each sample.
         if in_word < granted {
             self.give_back(seat, granted.saturating_sub(in_word));
         }
         in_word.saturating_sub(granted)
     }
 
-    /// A process ended: all that it was granted is free again. Returns how much that was.
+    /// Releases the grant and charges of a slot whose process ended; returns their sum.
     pub fn release(&mut self, seat: Seat) -> Bytes {
         let beyond = self.beyond.remove(&seat).unwrap_or(Bytes::ZERO);
         self.grants.remove(&seat).unwrap_or(Bytes::ZERO).saturating_add(beyond)
     }
 
-    /// A seat shares what it is charged for with others: from now on that is charged to all of them together.
-    /// Says whether the seat was granted as much.
+    /// Moves part of a slot's grant to the common charge of shared memory. Returns false, without a change,
+    /// if the grant is smaller.
     pub fn hand_over(&mut self, seat: Seat, bytes: Bytes) -> bool {
         let granted = self.granted(seat) >= bytes;
         if granted {
@@ -175,21 +176,21 @@ impl Ledger {
         granted
     }
 
-    /// Enters what an earlier daemon charged for what is shared. That may put the slice over its cap.
+    /// Restores a charge for shared memory. May put the slice over its cap.
     pub fn restore_shared(&mut self, bytes: Bytes) {
         self.shared = self.shared.saturating_add(bytes);
     }
 
-    /// Nobody holds it any more.
+    /// Ends a charge for shared memory.
     pub fn release_shared(&mut self, bytes: Bytes) {
         self.shared = self.shared.saturating_sub(bytes);
     }
 
-    /// The driver was seen to have taken so much for a seat beyond what it was charged. It is charged even where
-    /// that puts the slice over its cap, for the memory is gone already. Only ever rises, until the seat is
-    /// released; says whether it did.
+    /// Charges memory that the driver took for a slot beyond its reserve, even if that puts the slice over
+    /// its cap: the memory is in use already. The charge only rises until the slot is released; returns
+    /// whether it did.
     ///
-    /// It is charged to the slice, not added to the seat's grant: the process's own word does not know of it.
+    /// It is a common charge, not part of the grant, since the process's own credit word does not contain it.
     pub fn take_beyond(&mut self, seat: Seat, bytes: Bytes) -> bool {
         let news = bytes > self.beyond(seat);
         if news {
@@ -198,18 +199,18 @@ impl Ledger {
         news
     }
 
-    /// Sets another cap. Nothing is taken from anybody by this alone: see [`Ledger::trim`].
+    /// Sets the cap. Recalls nothing; see [`Ledger::trim`].
     pub fn set_cap(&mut self, cap: Bytes) {
         self.cap = cap;
     }
 
-    /// The driver was seen to have let go of everything that it took for a seat.
+    /// Ends the charge beyond the reserve, once the driver has released the memory.
     pub fn forget_beyond(&mut self, seat: Seat) {
         self.beyond.remove(&seat);
     }
 
-    /// Takes over what an earlier daemon granted: the word's grant, as far as the cap allows; a seat keeps
-    /// at least what it says it uses, or it would hold memory that belongs to nobody. Returns what it has now.
+    /// Restores a grant of an earlier daemon as far as the cap allows, but at least `used`, since that memory
+    /// is in use. Returns the restored grant.
     pub fn restore(&mut self, seat: Seat, granted: Bytes, used: Bytes) -> Bytes {
         self.grants.remove(&seat);
         let kept = granted.min(self.uncommitted()).max(used);
@@ -224,7 +225,7 @@ impl Ledger {
     }
 }
 
-/// Takes up to `wanted` in all, from the first as much as it has, then from the next.
+/// Takes up to `wanted` in total, from each slot in turn all that it has.
 fn plan(seats: &[(Seat, Bytes)], wanted: Bytes) -> Vec<(Seat, Bytes)> {
     let mut left = wanted;
     let take = |(seat, spare): &(Seat, Bytes)| {

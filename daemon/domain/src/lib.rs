@@ -1,8 +1,7 @@
-//! What a slice is, where it goes and what it may hold.
+//! Decisions about slices: identity, placement, memory, compute, jobs and audit.
 //!
-//! Law of this crate: it decides, it never acts. There is no clock, no file, no thread and no randomness in
-//! it; being `no_std`, it cannot reach for them by accident. Time, where it matters, is an argument, and the
-//! same inputs always give the same answer.
+//! This crate decides and never acts: it has no clock, files, threads or randomness, and `no_std` enforces
+//! that. Time is an argument, and equal inputs give equal results.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The node as a whole: which slices there are and what of each GPU they are promised. The one door to
-//! change that; everything a caller can do wrong comes back as a [`Refusal`].
+//! The node: its slices, and the memory and compute committed on each GPU. All changes go through [`Node`];
+//! invalid requests return a [`Refusal`].
 
 mod cordons;
 mod demand;
@@ -23,29 +23,29 @@ use demand::{demand, limit};
 
 pub use refusal::Refusal;
 
-/// A GPU that slices can be made of.
+/// A GPU that slices can be created on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// NVML index.
     pub index: u32,
     /// UUID.
     pub uuid: GpuUuid,
-    /// GPUs of the same island reach each other by NVLink.
+    /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,
-    /// What the driver can hand out.
+    /// Memory that the driver can allocate.
     pub capacity: Bytes,
-    /// Why no slice may be put here, if so.
+    /// Reason for which no slice may be placed here, if any.
     pub obstacle: Option<String>,
 }
 
-/// Who asks, when, and for whom.
+/// Creator and time of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The user.
+    /// Uid of the creator.
     pub uid: u32,
     /// Milliseconds since the Unix epoch.
     pub now_unix_ms: u64,
-    /// The member of a job that is to live there.
+    /// The job member that the slice is created for.
     pub job: Option<MemberId>,
 }
 
@@ -54,9 +54,9 @@ pub struct Origin {
 pub struct Node {
     gpus: Vec<Gpu>,
     slices: BTreeMap<SliceName, Slice>,
-    /// What slices still hold beyond their caps after a shrink.
+    /// Memory held beyond the caps after a shrink, by slice and GPU.
     excess: BTreeMap<(SliceName, GpuUuid), Bytes>,
-    /// Also of GPUs that are not here now.
+    /// Cordons, including those of GPUs that are absent.
     cordons: BTreeMap<GpuUuid, Cordon>,
 }
 
@@ -66,22 +66,22 @@ impl Node {
         Self { gpus, slices: BTreeMap::new(), excess: BTreeMap::new(), cordons: BTreeMap::new() }
     }
 
-    /// Its GPUs.
+    /// All GPUs, in index order.
     pub fn gpus(&self) -> &[Gpu] {
         &self.gpus
     }
 
-    /// Its slices by name.
+    /// All slices, by name.
     pub const fn slices(&self) -> &BTreeMap<SliceName, Slice> {
         &self.slices
     }
 
-    /// A slice.
+    /// The slice with this name.
     pub fn slice(&self, name: &SliceName) -> Result<&Slice, Refusal> {
         self.slices.get(name).ok_or_else(|| Refusal::Unknown(name.clone()))
     }
 
-    /// What is promised of a GPU, and therefore not free: the caps, and what a shrunk slice has yet to free.
+    /// Memory and compute of a GPU that are not free: the caps, and what shrunk slices have yet to release.
     pub fn committed(&self, gpu: GpuUuid) -> (Bytes, Permille) {
         let parts = self.slices.values().filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
         parts.fold((Bytes::ZERO, Permille::ZERO), |(memory, compute), (slice, cap)| {
@@ -90,7 +90,7 @@ impl Node {
         })
     }
 
-    /// Takes note of what a slice still holds of a GPU beyond its cap; says whether that is news.
+    /// Sets the memory that a slice holds beyond its cap on a GPU; returns whether that changed.
     pub fn set_excess(&mut self, name: &SliceName, gpu: GpuUuid, excess: Bytes) -> bool {
         let key = (name.clone(), gpu);
         let before = if excess == Bytes::ZERO || !self.slices.contains_key(name) {
@@ -101,14 +101,14 @@ impl Node {
         before.unwrap_or(Bytes::ZERO) != excess
     }
 
-    /// The same, where less than before is believed only as far as the driver confirms it: it `sees` so much beyond the
-    /// cap. Says whether that is news.
+    /// Like [`Node::set_excess`], but lowers the excess only as far as the driver confirms: `sees` is the
+    /// excess that it reports.
     pub fn confirm_excess(&mut self, name: &SliceName, gpu: GpuUuid, excess: Bytes, sees: Bytes) -> bool {
         let unconfirmed = self.excess(name, gpu).min(sees);
         self.set_excess(name, gpu, excess.max(unconfirmed))
     }
 
-    /// After a shrink: all that the slice was promised before stays promised to it, until less is confirmed.
+    /// Keeps the former commitment of a shrunk slice until a lower use is confirmed.
     pub fn hold_back(&mut self, name: &SliceName, before: &Self) {
         let parts = self.slices.get(name).map(|slice| slice.parts.clone()).unwrap_or_default();
         for Part { gpu, cap } in parts {
@@ -118,12 +118,12 @@ impl Node {
         }
     }
 
-    /// What a slice still holds of a GPU beyond its cap, as far as is known.
+    /// Memory that a slice is known to hold beyond its cap on a GPU.
     pub fn excess(&self, name: &SliceName, gpu: GpuUuid) -> Bytes {
         self.excess.get(&(name.clone(), gpu)).copied().unwrap_or(Bytes::ZERO)
     }
 
-    /// Takes note of what a GPU's obstacle is now; says whether that is news.
+    /// Sets or clears a GPU's obstacle; returns whether that changed.
     pub fn set_obstacle(&mut self, gpu: GpuUuid, obstacle: Option<String>) -> bool {
         let known = self.gpus.iter_mut().find(|known| known.uuid == gpu);
         let Some(gpu) = known.filter(|known| known.obstacle != obstacle) else { return false };
@@ -131,12 +131,12 @@ impl Node {
         true
     }
 
-    /// Whether a request would be granted now.
+    /// Checks whether a request would be granted now, without a change.
     pub fn check(&self, request: &SliceRequest) -> Result<(), Refusal> {
         self.plan(request).map(drop)
     }
 
-    /// Makes a slice.
+    /// Creates a slice.
     pub fn create(&mut self, request: &SliceRequest, origin: Origin) -> Result<&Slice, Refusal> {
         let (places, compute, limit) = self.plan(request)?;
         let name = request.name.clone().unwrap_or_else(|| self.free_name());
@@ -158,7 +158,7 @@ impl Node {
         Ok(self.slices.entry(name).or_insert(slice))
     }
 
-    /// Takes over a slice that an earlier daemon made, exactly as it was.
+    /// Restores a slice of an earlier daemon unchanged.
     pub fn adopt(&mut self, slice: Slice) -> Result<(), Refusal> {
         if self.slices.contains_key(&slice.name) {
             return Err(Refusal::Exists(slice.name));
@@ -178,8 +178,8 @@ impl Node {
         Ok(())
     }
 
-    /// Changes a slice where it is. A shrink below what is in use is granted: the ledger then refuses new
-    /// memory until enough has been freed.
+    /// Changes a slice in place. A shrink below the current use is accepted; the ledger then rejects
+    /// allocations until enough is freed.
     pub fn resize(&mut self, name: &SliceName, resize: Resize) -> Result<&Slice, Refusal> {
         let next = self.resized(name, resize)?;
         let slice = self.slices.get_mut(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
@@ -187,7 +187,7 @@ impl Node {
         Ok(slice)
     }
 
-    /// Says whom a slice is for, or that it is for nobody in particular; says whether that is news.
+    /// Sets or clears the pod of a slice; returns whether that changed.
     pub fn label(&mut self, name: &SliceName, pod: Option<PodContainer>) -> Result<bool, Refusal> {
         let slice = self.slices.get_mut(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let news = slice.pod != pod;
@@ -195,21 +195,21 @@ impl Node {
         Ok(news)
     }
 
-    /// A slice of which nobody said for whom it was made is a job's from now on.
+    /// Assigns a slice without a job to a job member.
     pub fn claim(&mut self, name: &SliceName, job: MemberId) {
         if let Some(slice) = self.slices.get_mut(name) {
             slice.job = slice.job.or(Some(job));
         }
     }
 
-    /// Forgets a slice; what it was promised is free again.
+    /// Removes a slice and frees its commitments.
     pub fn delete(&mut self, name: &SliceName) -> Result<Slice, Refusal> {
         let slice = self.slices.remove(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
         self.excess.retain(|(owner, _), _| owner != name);
         Ok(slice)
     }
 
-    /// The GPUs with what is free on them.
+    /// All GPUs with their free memory and compute.
     pub fn rooms(&self) -> Vec<Room> {
         self.gpus.iter().map(|gpu| self.room(gpu)).collect()
     }
@@ -229,7 +229,7 @@ impl Node {
         }
     }
 
-    /// Where it would go, with its compute request and limit there.
+    /// Places for a request, with its compute request and limit.
     fn plan(&self, request: &SliceRequest) -> Result<(Vec<Place>, Permille, Permille), Refusal> {
         if let Some(name) = request.name.as_ref().filter(|name| self.slices.contains_key(*name)) {
             return Err(Refusal::Exists(name.clone()));
@@ -241,7 +241,7 @@ impl Node {
         Ok((places, compute, limit))
     }
 
-    /// `slice-1`, or the lowest number that is free.
+    /// `slice-N` with the lowest free number.
     fn free_name(&self) -> SliceName {
         let numbered = (1u64..).filter_map(|n| alloc::format!("slice-{n}").parse::<SliceName>().ok());
         let mut free = numbered.filter(|name| !self.slices.contains_key(name));
@@ -249,7 +249,7 @@ impl Node {
     }
 }
 
-/// The most GPUs in one slice; the shared regions have records for as many.
+/// Maximum number of GPUs in a slice; the shared regions have records for as many.
 pub const MAX_GPUS: usize = 16;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Where a slice goes: best fit over whole nodes, never straddling a fraction over two GPUs.
+//! Placement of slices: best fit over the node; a fraction is never split over two GPUs.
 //!
-//! A part must fit in memory *and* in compute. Among the GPUs where it does, the table [`BEST_FIT`] decides;
-//! whole GPUs go to the island that they leave fullest. The same node and the same demand always give the
-//! same place.
+//! A part has to fit in memory and in compute. Among the GPUs where it fits, the table [`BEST_FIT`] decides;
+//! whole GPUs come from the island that they leave fullest. Placement is deterministic.
 
 mod unplaceable;
 
@@ -19,26 +18,26 @@ use crate::units::{Bytes, Permille};
 
 pub use unplaceable::{Ever, Unplaceable};
 
-/// A GPU as placement sees it.
+/// A GPU with its free memory and compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// NVML index.
     pub index: u32,
     /// UUID.
     pub uuid: GpuUuid,
-    /// Which GPUs reach each other by NVLink: those of the same island.
+    /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,
-    /// What slices can be made of.
+    /// Memory that slices can be created from.
     pub capacity: Bytes,
-    /// What of it is promised to nobody.
+    /// Memory that is not committed to a slice.
     pub free: Bytes,
-    /// Compute promised to nobody.
+    /// Compute that is not committed to a slice.
     pub free_compute: Permille,
-    /// Whether any slice is there.
+    /// Whether any slice is on the GPU.
     pub occupied: bool,
-    /// Why no slice may be put here, if so.
+    /// Reason for which no slice may be placed here, if any.
     pub obstacle: Option<String>,
-    /// Who keeps further slices off it, if anybody.
+    /// The cordon in force, if any.
     pub cordon: Option<Cordon>,
 }
 
@@ -52,17 +51,17 @@ impl Room {
     }
 }
 
-/// How much memory a part takes of a GPU.
+/// Memory of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// A share of whatever the GPU has.
+    /// A share of the GPU's capacity.
     Share(Permille),
-    /// So many bytes, rounded down to whole MiB.
+    /// A number of bytes, rounded down to whole MiB.
     Bytes(Bytes),
 }
 
 impl Memory {
-    /// How much that is on a GPU of that capacity; whole MiB.
+    /// Size on a GPU of this capacity, in whole MiB.
     pub fn on(self, capacity: Bytes) -> Bytes {
         match self {
             Self::Share(share) => capacity.part(share),
@@ -71,17 +70,17 @@ impl Memory {
     }
 }
 
-/// How much compute a part takes of a GPU.
+/// Compute of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compute {
-    /// So much.
+    /// A share of the GPU's compute.
     Share(Permille),
-    /// As much as its memory is of the GPU's, rounded down, at least a thousandth.
+    /// In proportion to the memory, rounded down, at least one permille.
     LikeMemory,
 }
 
 impl Compute {
-    /// How much that is for a part of `memory` on a GPU of that capacity.
+    /// Compute for a part of `memory` on a GPU of this capacity.
     pub fn on(self, memory: Bytes, capacity: Bytes) -> Permille {
         match self {
             Self::Share(share) => share,
@@ -90,21 +89,22 @@ impl Compute {
     }
 }
 
-/// Rounded down, so that parts which fit in memory together fit in compute together.
+/// Memory as a fraction of the capacity. Rounded down, so that parts that fit together in memory fit in
+/// compute.
 fn proportion(memory: Bytes, capacity: Bytes) -> Permille {
     let permille = u128::from(memory.get()) * 1000 / u128::from(capacity.get().max(1));
     let bounded = u32::try_from(permille).unwrap_or(1000).clamp(1, 1000);
     Permille::try_from(bounded).unwrap_or(Permille::WHOLE)
 }
 
-/// What has to be placed.
+/// The object of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// A part of one GPU.
     Part {
-        /// Memory.
+        /// Memory of the part.
         memory: Memory,
-        /// Compute.
+        /// Compute of the part.
         compute: Compute,
     },
     /// Whole GPUs, each given entirely.
@@ -128,18 +128,18 @@ impl fmt::Display for Demand {
     }
 }
 
-/// One GPU chosen, and how much of it.
+/// A chosen GPU, and the amounts taken of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The GPU.
     pub gpu: GpuUuid,
-    /// Memory there; whole MiB unless the GPU is given entirely.
+    /// Memory; whole MiB unless the whole GPU is taken.
     pub memory: Bytes,
-    /// Compute there.
+    /// Compute.
     pub compute: Permille,
 }
 
-/// A GPU where a part fits, with what the part takes of it.
+/// A GPU where a part fits.
 struct Candidate<'a> {
     room: &'a Room,
     place: Place,
@@ -147,7 +147,7 @@ struct Candidate<'a> {
 
 type Comparator = fn(&Candidate<'_>, &Candidate<'_>) -> Ordering;
 
-/// What makes one GPU the better place for a part, most important first.
+/// Criteria of the best fit, most important first.
 const BEST_FIT: [(&str, Comparator); 4] = [
     ("a GPU in use before an untouched one", |a, b| b.room.occupied.cmp(&a.room.occupied)),
     ("the least memory left over", |a, b| memory_left(a).cmp(&memory_left(b))),
@@ -167,8 +167,8 @@ fn better(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     BEST_FIT.iter().map(|(_, compare)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Finds the place for a demand, in index order: one for a part, on each of them where several GPUs are named,
-/// and one per GPU for whole GPUs.
+/// Places a demand, in index order: one place for a part, one on each GPU if several are named, and one for
+/// each whole GPU.
 pub fn place(rooms: &[Room], demand: Demand, on: &[GpuSelector]) -> Result<Vec<Place>, Unplaceable> {
     let considered = consider(rooms, on)?;
     let fit = |rooms: &[Room]| match demand {
@@ -188,7 +188,7 @@ pub fn place(rooms: &[Room], demand: Demand, on: &[GpuSelector]) -> Result<Vec<P
     fit(&considered).ok_or_else(refuse)
 }
 
-/// Whether it would fit without the slices that are there, and without cordons.
+/// Whether the demand would fit on a node without slices or cordons.
 fn ever(rooms: &[Room], fit: impl Fn(&[Room]) -> Option<Vec<Place>>) -> Ever {
     let empty: Vec<Room> = rooms.iter().map(emptied).collect();
     let open: Vec<Room> = empty.iter().map(|room| Room { cordon: None, ..room.clone() }).collect();
@@ -199,7 +199,7 @@ fn ever(rooms: &[Room], fit: impl Fn(&[Room]) -> Option<Vec<Place>>) -> Ever {
     }
 }
 
-/// The GPUs that the selectors leave.
+/// The GPUs that the selectors permit.
 fn consider(rooms: &[Room], on: &[GpuSelector]) -> Result<Vec<Room>, Unplaceable> {
     if rooms.is_empty() {
         return Err(Unplaceable::NoGpus);
@@ -212,7 +212,7 @@ fn consider(rooms: &[Room], on: &[GpuSelector]) -> Result<Vec<Room>, Unplaceable
     Ok(named)
 }
 
-/// The GPUs of these names, in index order.
+/// The selected GPUs, in index order.
 pub(crate) fn select(rooms: &[Room], names: &[GpuSelector]) -> Result<Vec<Room>, Unplaceable> {
     let mut named: Vec<Room> = names.iter().map(|gpu| find(rooms, *gpu)).collect::<Result<_, _>>()?;
     named.sort_by_key(|room| room.index);
@@ -241,7 +241,7 @@ fn has_no_obstacle(room: &Room) -> Result<(), Unplaceable> {
     }
 }
 
-/// The same GPU without slices.
+/// The GPU without its slices.
 fn emptied(room: &Room) -> Room {
     Room { free: room.capacity, free_compute: Permille::WHOLE, occupied: false, ..room.clone() }
 }
@@ -266,7 +266,7 @@ fn fit_part(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Place> {
     fitting.min_by(better).map(|candidate| candidate.place)
 }
 
-/// A part of each GPU, with the same compute on all: the most that any of them asks for.
+/// A part of each GPU, with equal compute on all: the maximum of their demands.
 fn fit_each(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Vec<Place>> {
     let part = |room: &Room| fit_part(core::slice::from_ref(room), memory, compute);
     let places: Vec<Place> = rooms.iter().map(part).collect::<Option<_>>()?;
@@ -275,8 +275,8 @@ fn fit_each(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Vec<Plac
     fits.then(|| places.into_iter().map(|place| Place { compute, ..place }).collect())
 }
 
-/// Whole GPUs from one island, the one that is left with the fewest untouched GPUs; only where no island has
-/// enough, from as few islands as possible.
+/// Whole GPUs of the smallest island with enough untouched ones; if none has enough, of as few islands as
+/// possible.
 fn fit_whole(rooms: &[Room], count: usize) -> Option<Vec<Place>> {
     let mut islands: BTreeMap<u32, Vec<&Room>> = BTreeMap::new();
     for room in rooms.iter().filter(|room| room.is_open() && room.is_untouched()) {

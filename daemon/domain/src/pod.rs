@@ -1,6 +1,6 @@
-//! Whom a slice is for, where an orchestrator says so: a container of a pod, in Kubernetes' names and bounds.
+//! Pods: the container that an orchestrator created a slice for, in Kubernetes' terms and bounds.
 //!
-//! It is shown and never decides anything: who may use a slice is asked of the kernel.
+//! This is information for display. Access decisions use the peer's credentials from the kernel.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::word::{BadWord, is_label, is_part, word};
 
-/// A container of a pod. As text `namespace/pod/container`, without the uid.
+/// A container of a pod; as text `namespace/pod/container`, without the uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodContainer {
     /// The pod's namespace.
@@ -18,16 +18,16 @@ pub struct PodContainer {
     pub name: PodName,
     /// The container's name.
     pub container: DnsLabel,
-    /// The pod's uid, where it is known: names are used again, uids are not.
+    /// The pod's uid, if known. Unlike names, uids are not reused.
     #[serde(default)]
     pub uid: Option<PodUid>,
 }
 
-/// The longest name that Kubernetes gives, in bytes.
+/// Maximum length of a Kubernetes name in bytes.
 const LONGEST: usize = 253;
 
 word! {
-    /// A namespace's or a container's name: 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
+    /// Name of a namespace or container: 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
     DnsLabel,
     "the name of a namespace or container",
     "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
@@ -35,7 +35,7 @@ word! {
 }
 
 word! {
-    /// A pod's name: such labels with dots between, at most 253 bytes.
+    /// Name of a pod: DNS labels separated by dots, at most 253 bytes.
     PodName,
     "the name of a pod",
     "at most 253 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit",
@@ -43,8 +43,7 @@ word! {
 }
 
 word! {
-    /// A pod's uid: a UUID, or for a pod from a file of the kubelet's the hash of that; 1 to 63 of
-    /// `a-z A-Z 0-9 -`.
+    /// Uid of a pod: a UUID, or the hash of a static pod's manifest; 1 to 63 of `a-z A-Z 0-9 -`.
     PodUid,
     "the uid of a pod",
     "1 to 63 of a-z, A-Z, 0-9 and '-'",
@@ -82,7 +81,7 @@ mod tests {
     use std::string::{String, ToString};
 
     #[test]
-    fn a_container_is_read_as_it_is_printed() {
+    fn displayed_container_parses_back() {
         let text = "default/train-7d.x/main";
         let container: PodContainer = text.parse().unwrap();
         assert_eq!(container.to_string(), text);
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_would_not_call_so_is_refused_and_said() {
+    fn invalid_kubernetes_name_is_rejected() {
         for bad in ["", "a/b", "a/b/c/d", "a//c", "A/b/c", "a/b./c", "-a/b/c", "a/b/c.d", "a/b/\u{1b}[0m"] {
             assert!(bad.parse::<PodContainer>().is_err(), "{bad:?}");
         }
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded_and_so_are_the_messages_about_them() {
+    fn names_and_their_errors_are_bounded() {
         let long = |count| "a".repeat(count);
         assert!(long(63).parse::<DnsLabel>().is_ok() && long(64).parse::<DnsLabel>().is_err());
         assert!(long(253).parse::<PodName>().is_ok() && long(254).parse::<PodName>().is_err());
@@ -109,13 +108,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_a_container_never_panics(text: String) {
+        fn parsing_a_container_never_panics(text: String) {
             let _ = text.parse::<PodContainer>();
             let _ = text.parse::<PodUid>();
         }
 
         #[test]
-        fn what_is_read_prints_alike(text in "[a-z0-9./-]{0,12}") {
+        fn parsed_container_displays_alike(text in "[a-z0-9./-]{0,12}") {
             if let Ok(container) = text.parse::<PodContainer>() {
                 prop_assert_eq!(format!("{container}"), text);
             }

@@ -1,4 +1,4 @@
-//! What somebody asks for: how much of which GPU, under which name.
+//! Requests for slices and changes to them.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::id::{GpuSelector, SliceName};
 use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
 
-/// How much of which GPUs.
+/// Amount of GPUs requested for a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
@@ -21,12 +21,12 @@ pub enum Share {
     Fraction(Fraction),
     /// Whole GPUs, each given entirely.
     Whole(NonZeroU32),
-    /// A part of one GPU named by its memory alone; compute follows in proportion.
+    /// A part of one GPU given by its memory; compute follows in proportion.
     Memory(Bytes),
 }
 
 impl Share {
-    /// How many GPUs it takes.
+    /// Number of GPUs.
     pub fn gpus(self) -> u32 {
         match self {
             Self::Whole(count) => count.get(),
@@ -51,7 +51,7 @@ impl fmt::Display for Share {
 pub struct Fraction(Permille);
 
 impl Fraction {
-    /// The part as a share.
+    /// The fraction as a share.
     pub const fn permille(self) -> Permille {
         self.0
     }
@@ -75,7 +75,7 @@ impl From<Fraction> for u32 {
 }
 
 impl fmt::Display for Fraction {
-    /// As a person writes it: `0.5`, `0.333`.
+    /// Decimal form without trailing zeros: `0.5`, `0.333`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut thousandths = self.0.get();
         let mut digits = 3;
@@ -87,7 +87,7 @@ impl fmt::Display for Fraction {
     }
 }
 
-/// Why a text or number is no share.
+/// Reason for which a text or number is not a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadShare {
     /// Not a number.
@@ -100,7 +100,7 @@ pub enum BadShare {
     TooFine(String),
     /// A fraction outside 1 to 999 permille.
     FractionRange(u32),
-    /// The wire named no form of share at all.
+    /// The message contains no form of share.
     Missing,
 }
 
@@ -162,16 +162,16 @@ impl FromStr for Share {
     }
 }
 
-/// How a slice's compute is bounded, in the words users know.
+/// Bound on a slice's compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ComputeMode {
     /// At least the request; idle time is shared.
     #[default]
     Fair,
-    /// The request and never more.
+    /// Exactly the request at most.
     Strict,
-    /// Only what is idle.
+    /// Idle time only.
     BestEffort,
 }
 
@@ -185,7 +185,7 @@ impl fmt::Display for ComputeMode {
     }
 }
 
-/// A number that is no priority.
+/// Error for a number outside the range of priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPriority(pub i32);
 
@@ -205,50 +205,50 @@ impl TryFrom<i32> for Priority {
     }
 }
 
-/// A slice that somebody wants.
+/// A request for a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRequest {
-    /// Its name, or nothing to have one chosen.
+    /// Name; `None` lets the daemon choose one.
     pub name: Option<SliceName>,
-    /// How much of which GPUs.
+    /// Amount of GPUs.
     pub share: Share,
-    /// Replaces the memory that the share implies.
+    /// Memory that replaces that of the share.
     pub memory: Option<Bytes>,
-    /// Replaces the compute that the share implies.
+    /// Compute request that replaces that of the share.
     pub compute: Option<Permille>,
-    /// The most compute it may have of each GPU; nothing lets the mode say it.
+    /// Compute limit on each GPU; `None` leaves it to the mode.
     pub limit: Option<Permille>,
-    /// How compute is bounded.
+    /// Bound on compute.
     pub mode: ComputeMode,
-    /// Who goes first.
+    /// Scheduling priority; higher first.
     pub priority: Priority,
-    /// The GPUs it must be on; none lets the daemon choose. A part of several GPUs is an equal part of each.
+    /// GPUs to use; if empty, the daemon chooses. A part on several GPUs is an equal part of each.
     pub gpus: Vec<GpuSelector>,
-    /// Whether it ends with its last process.
+    /// Whether the slice ends with its last process.
     pub ephemeral: bool,
-    /// Whom it is for, where that is known already.
+    /// The pod that the slice is for, if known.
     pub pod: Option<PodContainer>,
 }
 
-/// A change to a slice; what is absent stays.
+/// A change to a slice; absent fields stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resize {
-    /// New fraction: memory and compute together, where not given apart.
+    /// New fraction, for memory and compute unless these are given.
     pub fraction: Option<Fraction>,
     /// New memory.
     pub memory: Option<Bytes>,
     /// New compute.
     pub compute: Option<Permille>,
-    /// New ceiling of compute.
+    /// New compute limit.
     pub limit: Option<Permille>,
     /// New priority.
     pub priority: Option<Priority>,
-    /// Whether its programs' launches are held from now on.
+    /// Whether launches are held.
     pub frozen: Option<bool>,
 }
 
 impl Resize {
-    /// Whether what the slice is promised of its GPU changes, and so may not fit.
+    /// Whether the slice's commitment on its GPU changes, and so may not fit.
     pub const fn concerns_size(&self) -> bool {
         self.fraction.is_some() || self.memory.is_some() || self.compute.is_some()
     }
@@ -260,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn people_write_shares_in_these_ways() {
+    fn valid_shares_parse() {
         for (text, permille) in [("0.5", 500), (".5", 500), ("0.50", 500), ("0.333", 333), ("0.001", 1)] {
             let fraction = Fraction::try_from(permille).unwrap();
             assert_eq!(text.parse(), Ok(Share::Fraction(fraction)), "{text}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_shares_say_why() {
+    fn invalid_shares_are_rejected_with_a_reason() {
         let refused = |text: &str| text.parse::<Share>().unwrap_err();
         assert_eq!(refused("abc"), BadShare::NotANumber("abc".into()));
         assert_eq!(refused(""), BadShare::NotANumber("".into()));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_has_a_range_and_an_order() {
+    fn priority_has_a_range_and_an_order() {
         let priority = |number| Priority::try_from(number);
         assert_eq!(priority(0), Ok(Priority::DEFAULT));
         assert!(priority(-128).unwrap() < Priority::DEFAULT && Priority::DEFAULT < priority(127).unwrap());
@@ -293,13 +293,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_fraction_reads_back(permille in 1u32..=999) {
+        fn displayed_fraction_parses_back(permille in 1u32..=999) {
             let fraction = Fraction::try_from(permille).unwrap();
             prop_assert_eq!(fraction.to_string().parse(), Ok(Share::Fraction(fraction)));
         }
 
         #[test]
-        fn reading_a_share_never_panics(text: String) {
+        fn parsing_a_share_never_panics(text: String) {
             let _ = text.parse::<Share>();
         }
     }

@@ -1,16 +1,16 @@
-//! Reserve for contexts that the processes of one slice were seen to need, beyond the measured one.
+//! Context reserve of one slice, raised to the observed cost of its contexts.
 //!
-//! A slice is charged what its own processes show and nothing that others show: a process that inflates what the driver
-//! lists for it raises the reserve of its own slice, up to a bound and for a while.
+//! Only the slice's own processes raise its reserve: a process that inflates its memory in the driver's list
+//! affects no other slice, and that up to a bound and for a limited time.
 
 use core::time::Duration;
 
 use crate::units::Bytes;
 
-/// Time after which a figure that was not seen again is forgotten: one window at least, two at most.
+/// Time after which an observation expires: at least one window, at most two.
 pub const WINDOW: Duration = Duration::from_secs(600);
 
-/// Most that contexts of a slice were seen to take, in this window and the one before.
+/// Maximum cost of a context in this window and the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeenReserve {
     began: Duration,
@@ -19,20 +19,20 @@ pub struct SeenReserve {
 }
 
 impl SeenReserve {
-    /// Enters what one context was seen to take, at a time on a clock that is never set back.
+    /// Records the cost of one context at `now`, a time on a monotonic clock.
     pub fn see(&mut self, cost: Bytes, now: Duration) {
         self.advance(now);
         self.current = self.current.max(cost);
     }
 
-    /// Reserve of the slice for a context on a GPU where `measured` is reserved in general: no less than that, and no
-    /// more than twice as much.
+    /// Reserve for a context of this slice: at least `measured`, the general reserve of the GPU, and at most
+    /// twice that.
     pub fn reserve(&mut self, measured: Bytes, now: Duration) -> Bytes {
         self.advance(now);
         measured.max(self.current.max(self.previous).min(most(measured)))
     }
 
-    /// Whether nothing was seen lately.
+    /// Whether no observation is in force.
     pub fn is_blank(&self) -> bool {
         self.current.max(self.previous) == Bytes::ZERO
     }
@@ -48,13 +48,13 @@ impl SeenReserve {
     }
 }
 
-/// Highest reserve of a slice, where `measured` is reserved in general.
+/// Maximum reserve of a slice, for a general reserve of `measured`.
 pub fn most(measured: Bytes) -> Bytes {
     measured.saturating_add(measured)
 }
 
-/// Cost of one context of a process that is charged `charged` for contexts, of which each was reserved `reserved`, and
-/// for which the driver was seen to hold `beyond` more.
+/// Cost of one context: `charged` and `beyond` divided by the number of contexts, which follows from
+/// `reserved` for each.
 pub fn cost_of_each(charged: Bytes, reserved: Bytes, beyond: Bytes) -> Bytes {
     let contexts = charged.get().div_ceil(reserved.get().max(1)).max(1);
     Bytes::new(charged.saturating_add(beyond).get().div_ceil(contexts))

@@ -1,8 +1,7 @@
-//! Memory that several processes of a slice hold: who holds what, so that it is charged once and until the last
-//! holder is gone.
+//! Memory shared by several processes of a slice: charged once, until the last holder is gone.
 //!
-//! Being charged for something shared is nobody's grant: the [`Ledger`](crate::ledger::Ledger) keeps it beside
-//! the seats. A holder is a seat, counted once however often it opened the memory.
+//! The [`Ledger`](crate::ledger::Ledger) keeps the charge apart from the grants. A holder is a slot, counted
+//! once however often it opened the memory.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,50 +12,49 @@ use crate::units::Bytes;
 /// Index of a GPU within its slice.
 pub type DeviceIndex = u8;
 
-/// What was exported, where it is and who holds it.
+/// Exported memory with its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// The GPU, as the slice counts.
+    /// Index of the GPU in the slice.
     pub device: DeviceIndex,
-    /// What the slice is charged for it.
+    /// Charge to the slice.
     pub bytes: Bytes,
     holders: BTreeSet<Seat>,
 }
 
-/// Memory that nobody holds any more: its charge ends.
+/// Memory without holders, whose charge ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// The GPU, as the slice counts.
+    /// Index of the GPU in the slice.
     pub device: DeviceIndex,
-    /// What the slice was charged for it.
+    /// Former charge to the slice.
     pub bytes: Bytes,
 }
 
-/// A name and which of those that had it: an exporter may let go of memory and give its name to another while
-/// somebody still holds the first.
+/// Key and serial number: an exporter may free memory and reuse its key while other slots hold the first.
 type Id = (u64, u64);
 
-/// All that is shared in one slice.
+/// All shared memory of one slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     shares: BTreeMap<Id, Shared>,
     held: BTreeMap<Seat, BTreeSet<Id>>,
-    /// Holders of all shares together.
+    /// Number of holders of all shares together.
     holders: usize,
     serial: u64,
 }
 
-/// What an export comes to.
+/// Effect of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exported {
-    /// It is new: its charge moves from the exporter to the slice.
+    /// The memory is new: its charge moves from the exporter to the slice.
     New,
-    /// The exporter said so before; nothing moves.
+    /// The slot has exported or opened this memory already.
     Before,
 }
 
 impl Sharing {
-    /// What exporting `key` would come to.
+    /// The effect that exporting `key` would have.
     pub fn exported_by(&self, seat: Seat, key: u64) -> Exported {
         match self.held_by(seat, key) {
             Some(_) => Exported::Before,
@@ -64,7 +62,7 @@ impl Sharing {
         }
     }
 
-    /// Enters what `seat` exports and is the first to hold.
+    /// Adds memory that `seat` exports, as its first holder.
     pub fn export(&mut self, seat: Seat, key: u64, device: DeviceIndex, bytes: Bytes) {
         self.serial += 1;
         let id = (key, self.serial);
@@ -72,7 +70,7 @@ impl Sharing {
         self.hold(seat, id);
     }
 
-    /// `seat` opens what was exported as `key`, the last one of that name; says whether there is any.
+    /// Makes `seat` a holder of the latest export of `key`; false if there is none.
     pub fn import(&mut self, seat: Seat, key: u64) -> bool {
         let newest = self.named(key).next_back();
         if let Some(id) = newest {
@@ -81,19 +79,19 @@ impl Sharing {
         newest.is_some()
     }
 
-    /// `seat` holds `key` no more.
+    /// Removes `seat` from the holders of `key`.
     pub fn drop_one(&mut self, seat: Seat, key: u64) -> Option<Released> {
         let id = self.held_by(seat, key)?;
         self.let_go(seat, id)
     }
 
-    /// `seat` holds nothing any more: its process has ended, or become another program.
+    /// Removes `seat` from all shares, once its process has ended or executed another program.
     pub fn leave(&mut self, seat: Seat) -> Vec<Released> {
         let held: Vec<Id> = self.held.get(&seat).into_iter().flatten().copied().collect();
         held.into_iter().filter_map(|id| self.let_go(seat, id)).collect()
     }
 
-    /// What is shared, with its name and its holders.
+    /// All shares with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Shared)> {
         self.shares.iter().map(|((key, _), shared)| (*key, shared))
     }
@@ -108,22 +106,22 @@ impl Sharing {
         self.holders
     }
 
-    /// Whether anything of that name is shared.
+    /// Whether anything is shared under this key.
     pub fn is_known(&self, key: u64) -> bool {
         self.named(key).next().is_some()
     }
 
-    /// Everybody who holds anything that is shared.
+    /// The slots that hold a share.
     pub fn seats(&self) -> impl Iterator<Item = Seat> + '_ {
         self.held.keys().copied()
     }
 
-    /// Whether `seat` holds anything that is shared.
+    /// Whether `seat` holds a share.
     pub fn holds(&self, seat: Seat) -> bool {
         self.held.contains_key(&seat)
     }
 
-    /// What the slice is charged on a device for what is shared.
+    /// Charge to the slice for shared memory on a device.
     pub fn total(&self, device: DeviceIndex) -> Bytes {
         self.shares.values().filter(|shared| shared.device == device).map(|shared| shared.bytes).sum()
     }
@@ -132,7 +130,7 @@ impl Sharing {
         self.shares.range((key, 0)..=(key, u64::MAX)).map(|(id, _)| *id)
     }
 
-    /// The first of that name that the seat holds.
+    /// The earliest share of this key that the slot holds.
     fn held_by(&self, seat: Seat, key: u64) -> Option<Id> {
         self.held.get(&seat)?.range((key, 0)..=(key, u64::MAX)).next().copied()
     }
@@ -162,7 +160,7 @@ impl Sharing {
 }
 
 impl Shared {
-    /// Who holds it.
+    /// The slots that hold the memory.
     pub fn holders(&self) -> impl Iterator<Item = Seat> + '_ {
         self.holders.iter().copied()
     }

@@ -1,4 +1,4 @@
-//! A slice: what it was promised, and where it is in its life.
+//! Slices: commitment, processes and lifecycle.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -12,58 +12,58 @@ use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
 
-/// What a slice has of one GPU.
+/// Commitment of one GPU to a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The GPU.
     pub gpu: GpuUuid,
-    /// The most device memory that the slice may hold there; whole MiB.
+    /// Memory cap on this GPU; whole MiB.
     pub cap: Bytes,
 }
 
-/// What a slice was promised: plain data, the same in memory, on disk and on screen.
+/// Parameters of a slice, as plain data for memory, disk and display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Its name, unique on the node.
+    /// Name, unique on the node.
     pub name: SliceName,
-    /// What was asked for, as the user put it.
+    /// Share as requested.
     pub share: Share,
-    /// What it has, in the order in which its programs number their devices.
+    /// GPUs, in the order of the slice's device numbers.
     pub parts: Vec<Part>,
-    /// Its compute request, of each of its GPUs.
+    /// Compute request on each GPU.
     pub compute: Permille,
-    /// The most compute it may have, of each of its GPUs; at least the request.
+    /// Compute limit on each GPU; at least the request.
     #[serde(default = "whole")]
     pub limit: Permille,
-    /// How its compute is bounded.
+    /// Bound on compute.
     pub mode: ComputeMode,
-    /// Who goes first.
+    /// Scheduling priority; higher first.
     #[serde(default)]
     pub priority: Priority,
-    /// Whether its programs' launches are held until it is thawed.
+    /// Whether launches are held.
     #[serde(default)]
     pub frozen: bool,
-    /// Whether it ends with its last process.
+    /// Whether the slice ends with its last process.
     pub ephemeral: bool,
-    /// Whom it is for, where somebody said so.
+    /// The pod that the slice is for, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodContainer>,
-    /// The member of a job that it was made for, if it was: its size is the job's, and it ends with the member.
+    /// The job member that the slice was created for. Its size is the job's, and it ends with the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<MemberId>,
-    /// Who made it, and besides root alone may change it.
+    /// Uid of the owner.
     pub owner_uid: u32,
-    /// When it was made, in milliseconds since the Unix epoch.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
 }
 
-/// The limit of a slice that was written down before there were limits.
+/// Limit of a slice saved by a version without limits.
 const fn whole() -> Permille {
     Permille::WHOLE
 }
 
 impl Slice {
-    /// The compute that it is guaranteed of each of its GPUs.
+    /// Compute that is guaranteed on each GPU.
     pub const fn guaranteed(&self) -> Permille {
         match self.mode {
             ComputeMode::BestEffort => Permille::ZERO,
@@ -71,61 +71,61 @@ impl Slice {
         }
     }
 
-    /// Its part of a GPU, if it has one.
+    /// The slice's part of this GPU, if any.
     pub fn part_of(&self, gpu: GpuUuid) -> Option<&Part> {
         self.parts.iter().find(|part| part.gpu == gpu)
     }
 }
 
-/// A process that cannot be mistaken for another: a pid may be used again, a pid with its start time may not.
+/// Identity of a process: a pid with its start time, which is unique, unlike the pid alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Its pid on the host.
+    /// Pid on the host.
     pub pid: HostPid,
-    /// When it began, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
     pub start_time: u64,
 }
 
-/// Index of a process's record in its slice's regions.
+/// Slot: index of an attached process's record in the regions of its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seat(pub u16);
 
-/// Who is in a slice.
+/// Processes of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Occupants {
-    /// Processes whose descendants may join.
+    /// Processes whose descendants may attach.
     pub roots: BTreeSet<ProcessId>,
-    /// Processes that have joined, by seat.
+    /// Attached processes by slot.
     pub members: BTreeMap<Seat, ProcessId>,
 }
 
 impl Occupants {
-    /// Whether nobody is there, neither root nor member.
+    /// Whether there is neither a root nor an attached process.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty() && self.members.is_empty()
     }
 
-    /// Everybody's pids, each once, in order.
+    /// Pids of all processes, without duplicates.
     pub fn pids(&self) -> BTreeSet<HostPid> {
         self.roots.iter().chain(self.members.values()).map(|process| process.pid).collect()
     }
 }
 
-/// Where a slice is in its life. What is true only in one stage is stored only there.
+/// Stage in the lifecycle of a slice; data of one stage is stored in that variant only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Nobody has come yet. An ephemeral slice whose maker never enters it ends at the deadline.
+    /// No process has entered yet. An ephemeral slice ends at the deadline if none enters.
     Awaiting {
-        /// In milliseconds, on a clock that nobody sets.
+        /// Deadline in milliseconds, on a monotonic clock.
         deadline_ms: u64,
     },
-    /// Open to its roots and their descendants.
+    /// Open to roots and their descendants.
     Open(Occupants),
-    /// It lets nobody in any more; its memory is promised to it until those still there are gone.
+    /// Closed to new processes; the memory stays committed until the present ones are gone.
     Ending(Occupants),
 }
 
-/// A slice that is ending lets nobody in.
+/// Error for entering a slice that is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IsEnding;
 
@@ -138,12 +138,12 @@ impl core::fmt::Display for IsEnding {
 impl core::error::Error for IsEnding {}
 
 impl Life {
-    /// The life of a slice just made.
+    /// The stage of a new slice.
     pub const fn awaiting(deadline_ms: u64) -> Self {
         Self::Awaiting { deadline_ms }
     }
 
-    /// Who is there, if anybody ever came.
+    /// Processes of the slice; `None` before the first entered.
     pub const fn occupants(&self) -> Option<&Occupants> {
         match self {
             Self::Awaiting { .. } => None,
@@ -151,33 +151,33 @@ impl Life {
         }
     }
 
-    /// Makes a process a root.
+    /// Adds a root process.
     pub fn enter(&mut self, root: ProcessId) -> Result<(), IsEnding> {
         self.open()?.roots.insert(root);
         Ok(())
     }
 
-    /// Seats a process.
+    /// Adds an attached process in a slot.
     pub fn join(&mut self, seat: Seat, process: ProcessId) -> Result<(), IsEnding> {
         self.open()?.members.insert(seat, process);
         Ok(())
     }
 
-    /// Forgets a root that has ended.
+    /// Removes a root that has ended.
     pub fn root_gone(&mut self, root: ProcessId) {
         if let Self::Open(occupants) | Self::Ending(occupants) = self {
             occupants.roots.remove(&root);
         }
     }
 
-    /// Forgets a member that has ended and whose memory is free again.
+    /// Removes an attached process that has ended and whose memory is free.
     pub fn member_gone(&mut self, seat: Seat) {
         if let Self::Open(occupants) | Self::Ending(occupants) = self {
             occupants.members.remove(&seat);
         }
     }
 
-    /// Lets nobody in from now on.
+    /// Closes the slice to new processes.
     pub fn end(&mut self) {
         let here = match self {
             Self::Awaiting { .. } => Occupants::default(),
@@ -186,8 +186,8 @@ impl Life {
         *self = Self::Ending(here);
     }
 
-    /// Whether a slice with this life is over: the ephemeral end with their last process, or when their
-    /// maker did not come in time; the others only when told.
+    /// Whether the slice is over: an ephemeral one after its last process or its deadline, another one once
+    /// ended and empty.
     pub fn is_over(&self, ephemeral: bool, now_ms: u64) -> bool {
         match self {
             Self::Awaiting { deadline_ms } => ephemeral && now_ms >= *deadline_ms,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_slice_ends_with_its_last_root_and_process() {
+    fn ephemeral_slice_ends_with_last_process() {
         let mut life = Life::awaiting(10);
         life.enter(process(1)).unwrap();
         life.join(Seat(0), process(2)).unwrap();
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_slice_that_nobody_enters_ends_at_its_deadline() {
+    fn unentered_ephemeral_slice_ends_at_deadline() {
         let life = Life::awaiting(10);
         assert!(!life.is_over(true, 9) && life.is_over(true, 10));
         assert!(!life.is_over(false, u64::MAX));
     }
 
     #[test]
-    fn an_ending_slice_lets_nobody_in_and_is_over_when_empty() {
+    fn ending_slice_rejects_entry_until_empty() {
         let mut life = Life::awaiting(10);
         life.enter(process(1)).unwrap();
         life.end();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_a_used_pid_is_another_process() {
+    fn reused_pid_is_another_process() {
         let mut life = Life::awaiting(10);
         life.enter(process(1)).unwrap();
         life.root_gone(ProcessId { start_time: 2, ..process(1) });

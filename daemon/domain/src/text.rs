@@ -1,48 +1,48 @@
-//! Text that another program or user chose, made fit to stand beside the daemon's own words.
+//! Escaping of untrusted text for display and logs.
 //!
-//! Law: what comes out is one line, shows as what it is, and has an end. Whatever is done to it twice is as if done once,
-//! so that text is cleaned where it enters, and again where it leaves.
+//! The result is one line of visible characters with a bounded length. Escaping is idempotent, so text is
+//! escaped both on entry and on output.
 
 use alloc::string::String;
 use core::fmt::Write;
 
-/// The longest name of a program, in characters.
+/// Maximum length of a displayed program or user name in characters.
 pub const LONGEST_NAME: usize = 64;
 
-/// Characters that count as letters or symbols and show as nothing.
+/// Letters and symbols that render as blank.
 const BLANKS: [char; 7] =
     ['\u{115f}', '\u{1160}', '\u{17b4}', '\u{17b5}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// Whether a character shows as itself, on its own and where it stands: no control character, no line break, nothing that
-/// turns the direction of writing, joins others or is not seen.
+/// Whether a character is visible and stands alone: not a control character, line break, bidi control or
+/// combining mark.
 pub fn is_visible(letter: char) -> bool {
-    // What Rust escapes in texts, but for quotation marks and the backslash.
+    // `escape_debug` escapes exactly the others, apart from quotes and the backslash.
     let plain = matches!(letter, '"' | '\'' | '\\') || letter.escape_debug().len() == 1;
     plain && !BLANKS.contains(&letter)
 }
 
-/// A text with everything escaped that does not show as itself: `\n`, `\u{1b}`.
+/// Text with all invisible characters escaped, as `\n` or `\u{1b}`.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|letter| push(&mut shown, letter));
     shown
 }
 
-/// The same of at most so many characters; dots stand for the rest.
+/// Like [`visible`], of at most `most` characters; dots mark a cut.
 pub fn visible_within(text: &str, most: usize) -> String {
-    // No character is shown as less than one, so what is beyond these does not matter.
+    // Escaping never shortens text, so characters beyond these cannot be in the result.
     let start: String = text.chars().take(most.saturating_add(1)).collect();
     cut(visible(&start), most)
 }
 
-/// The same of bytes that may be no text: `\xff`.
+/// Like [`visible_within`], for bytes that may be invalid UTF-8, escaped as `\xff`.
 pub fn visible_bytes(bytes: &[u8], most: usize) -> String {
     let start = &bytes[..bytes.len().min(most.saturating_add(1).saturating_mul(4))];
     let mut shown = String::new();
     for chunk in start.utf8_chunks() {
         chunk.valid().chars().for_each(|letter| push(&mut shown, letter));
         for byte in chunk.invalid() {
-            let _ = write!(shown, "\\x{byte:02x}"); // a string takes everything
+            let _ = write!(shown, "\\x{byte:02x}"); // infallible for a String
         }
     }
     cut(shown, most)
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What has moved cursors, forged lines, turned the direction of writing, or was not seen.
+    /// Characters that move cursors, forge lines, change direction or are invisible.
     const HOSTILE: &str = "\x1b[2J\x1b]0;t\x07\u{9b}31m\n\r\t\0\u{85}\u{2028}\u{2029}\u{202e}\u{2066}\u{200b}\u{200d}\u{2060}\
                            \u{feff}\u{ad}\u{61c}\u{301}\u{e0041}\u{3164}\u{fff9}\u{e000}\u{a0}";
 
@@ -85,21 +85,21 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_is_left_as_it_is() {
+    fn visible_text_is_unchanged() {
         for text in ["", "python3 -m train", "größe", "学習", "it's \"a\\b\"", "/usr/bin/x"] {
             assert_eq!(visible(text), text);
         }
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_shown_as_numbers() {
+    fn invalid_utf8_is_escaped_as_hex() {
         assert_eq!(visible_bytes(b"a\xff\n\xc3", 64), "a\\xff\\n\\xc3");
         assert_eq!(visible_bytes(&[0xff; 9999], 10), "\\xff\\xf...");
     }
 
     proptest! {
         #[test]
-        fn any_text_comes_out_as_one_short_visible_line(text: String, most in 3usize..80) {
+        fn any_text_becomes_one_short_visible_line(text: String, most in 3usize..80) {
             let shown = visible_within(&text, most);
             prop_assert!(shown.chars().all(is_visible));
             prop_assert!(shown.chars().count() <= most);

@@ -1,12 +1,12 @@
-//! Whether what slices say is what the driver and the kernel see.
+//! Audit: comparison of what slices report with what driver and kernel show.
 //!
-//! From time to time the daemon draws a [`Picture`]: who uses each GPU and what he holds, as the driver says; to whom
-//! he belongs, as the kernel says; what he is charged, as the ledger says. This module compares. What does not fit may
-//! be a race of two clocks, so most of it counts only if it is seen several times in a row; what no honest process
-//! ever writes counts at once.
+//! The daemon regularly takes a [`Picture`]: the processes on each GPU and their memory from the driver,
+//! their slices from the kernel, and their charges from the ledger. This module compares them. Most
+//! discrepancies may come from reading the sources at different times, so they count only after several
+//! consecutive observations; a value that the library never writes counts at once.
 //!
-//! Law: nothing is found that is not in the picture, nothing is killed that the policy does not name, and nobody is
-//! ever killed who is not known by pid *and* start time to belong to a slice.
+//! Laws: each finding has evidence in the picture, a process is killed only under the configured policy, and
+//! only if pid and start time identify it as a process of a slice.
 
 mod picture;
 mod record;
@@ -26,65 +26,65 @@ use record::{Offender, Records};
 
 pub use picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
 
-/// Between two looks while nothing is in doubt.
+/// Interval between observations while there is no open discrepancy.
 pub const CALM: Duration = Duration::from_secs(1);
-/// Between two looks while something is: what is true is known within two seconds of its beginning.
+/// Interval while there is one; findings are made within two seconds of their cause.
 pub const DOUBT: Duration = Duration::from_millis(250);
-/// Of how many looks the least excess is charged.
+/// Number of observations whose minimum excess is charged.
 const LOOKS: usize = 3;
-/// How long it is shown that somebody deceived us, and he is not trusted, after the last time.
+/// Time for which tampering stays reported, and a slice mistrusted, after the last observation.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// What is done about violations.
+/// Policy for violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violations {
-    /// They are shown.
+    /// Report only.
     Report,
-    /// Whoever is known to commit one is killed, too.
+    /// Report, and kill the identified processes.
     Kill {
-        /// How long after it was found out.
+        /// Time from the finding to the kill.
         grace: Duration,
     },
 }
 
-/// What a finding is about: as long as it is found again, it is the same.
+/// Key of a finding: repeated observations with the same key are one finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
-    /// What is wrong.
+    /// Violation.
     pub kind: Kind,
-    /// In which slice.
+    /// Slice concerned.
     pub slice: Option<SliceName>,
-    /// On which GPU.
+    /// GPU concerned.
     pub gpu: Option<GpuUuid>,
-    /// By whom, where that is part of what is wrong.
+    /// The process, where findings are made for each process.
     pub whose: Option<ProcessId>,
 }
 
-/// Something that is not as it should be.
+/// A confirmed violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is about.
+    /// Key.
     pub subject: Subject,
-    /// Who does it, where that is known.
+    /// Offending process, if identified.
     pub who: Option<ProcessId>,
-    /// What shows it.
+    /// Evidence, as a sentence.
     pub evidence: String,
-    /// What somebody holds beyond what he is charged for, at the least that was seen in the last looks.
+    /// Memory held beyond the charge: the minimum of the last observations.
     pub excess: Bytes,
 }
 
 impl Finding {
-    /// As an event.
+    /// Event for the finding.
     pub fn told(&self) -> Happening {
         self.happening(self.subject.kind.clone(), self.evidence.clone())
     }
 
-    /// That it is so no more, as an event.
+    /// Event for the end of the finding.
     pub fn told_over(&self) -> Happening {
         self.happening(Kind::Cleared, alloc::format!("{} no more: {}", self.subject.kind, self.evidence))
     }
 
-    /// That all processes of a slice were killed for it, as an event.
+    /// Event for killing all processes of the slice.
     pub fn told_ended(&self) -> Happening {
         let why = alloc::format!(
             "all its processes, as one after the other commits the same and `violations` says so: {}, {}",
@@ -94,7 +94,7 @@ impl Finding {
         Happening { pid: None, ..self.happening(Kind::Killed, why) }
     }
 
-    /// That somebody was killed for it, as an event.
+    /// Event for killing the process.
     pub fn told_killed(&self) -> Happening {
         let why = alloc::format!("{}, and `violations` says so: {}", self.subject.kind, self.evidence);
         self.happening(Kind::Killed, why)
@@ -106,34 +106,34 @@ impl Finding {
     }
 }
 
-/// What came of a look.
+/// Result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was not known before.
+    /// New findings.
     pub news: Vec<Finding>,
-    /// What was known before and is so no more.
+    /// Findings that ceased.
     pub over: Vec<Finding>,
-    /// Who holds more than he is charged for, as long as he does: he may take more after he was found out.
+    /// Findings of excess memory that were observed again; the excess may have grown.
     pub charge: Vec<Finding>,
-    /// Which slices use more of a GPU's time than they say, or did a moment ago, and how much more until that was found:
-    /// zero if it was found before.
+    /// Slices that use more GPU time than they report, now or recently, with the unreported time until the
+    /// finding was made; zero for earlier findings.
     pub hiding: BTreeMap<SliceName, Duration>,
-    /// Which slices keep their GPUs from others and compute nothing.
+    /// Slices that keep their GPUs from others without computing.
     pub hollow: BTreeSet<SliceName>,
-    /// Whom to kill, and for what.
+    /// Findings whose process is to be killed.
     pub kill: Vec<Finding>,
-    /// Slices to end, of which one process after the other was to be killed, and the offence of the last.
+    /// Slices to end because their processes kept offending, with the last finding.
     pub end: BTreeMap<SliceName, Finding>,
-    /// How long until the next look.
+    /// Time until the next observation.
     pub again: Duration,
 }
 
-/// What is found, and what is in doubt.
+/// Findings and open discrepancies.
 #[derive(Clone, Debug)]
 pub struct Truth {
     violations: Violations,
     looked: Duration,
-    /// Which slices were found to use more of a GPU's time than they say, and when last.
+    /// Slices found to use more GPU time than they report, with the last such time.
     hid: BTreeMap<SliceName, Duration>,
     watched: BTreeMap<Subject, Watched>,
     records: Records,
@@ -142,26 +142,26 @@ pub struct Truth {
 #[derive(Clone, Debug)]
 struct Watched {
     finding: Finding,
-    /// In how many looks it was seen without a break.
+    /// Number of consecutive observations.
     seen: u32,
-    /// What of a GPU's time was used beyond what was counted, in these looks.
+    /// GPU time used beyond the reported time, over these observations.
     unsaid: Duration,
     last: Duration,
-    /// What was held beyond, in the last looks.
+    /// Excess memory in the last observations.
     excesses: [Bytes; LOOKS],
-    /// Since when it is a finding.
+    /// Time at which this became a finding.
     found: Option<Duration>,
 }
 
 impl Watched {
-    /// It may be a race, or somebody who was found out takes more and more.
+    /// Whether this may be a race, or the excess of a finding is still growing.
     fn is_in_doubt(&self) -> bool {
         self.found.is_none() || self.excesses.iter().any(|excess| *excess > self.finding.excess)
     }
 }
 
 impl Truth {
-    /// Nothing is known yet.
+    /// An audit without observations.
     pub const fn new(violations: Violations) -> Self {
         Self {
             violations,
@@ -172,7 +172,7 @@ impl Truth {
         }
     }
 
-    /// Looks at a picture that was drawn now, at a time on a clock that is never set back.
+    /// Evaluates a picture taken at `now`, a time on a monotonic clock.
     pub fn look(&mut self, picture: &Picture, now: Duration) -> Outcome {
         let seen = rules::doubts(picture);
         self.records.enter(&seen, now);
@@ -204,19 +204,19 @@ impl Truth {
         Outcome { news, over, charge, hiding, hollow, kill, end, again }
     }
 
-    /// Whether a process of the offender is found by itself.
+    /// Whether a finding exists for a process of the offender.
     fn is_known(&self, offender: &Offender) -> bool {
         self.watched
             .values()
             .any(|watched| watched.found.is_some() && Offender::of(&watched.finding.subject) == *offender)
     }
 
-    /// What is found to be so now.
+    /// The findings in force.
     pub fn standing(&self) -> impl Iterator<Item = &Finding> + '_ {
         self.watched.values().filter(|watched| watched.found.is_some()).map(|watched| &watched.finding)
     }
 
-    /// Something was seen; returns it if that makes it a finding.
+    /// Records an observation; returns the finding if this makes it one.
     fn take(&mut self, subject: Subject, doubt: rules::Doubt, now: Duration) -> Option<Finding> {
         let rules::Doubt { evidence, who, excess, unsaid, patience } = doubt;
         let looked = self.looked;
@@ -231,7 +231,7 @@ impl Truth {
         });
         watched.excesses[watched.seen as usize % LOOKS] = excess;
         watched.seen = watched.seen.saturating_add(1);
-        // Before it was seen first it has been so for some part of the time since the look before.
+        // The first observation covers on average half of the interval before it.
         let passed = now.saturating_sub(watched.last).min(CALM);
         watched.unsaid += passed * unsaid.get() / if watched.seen > 1 { 1000 } else { 2000 };
         watched.last = now;
@@ -244,14 +244,14 @@ impl Truth {
         is_news.then(|| watched.finding.clone())
     }
 
-    /// What was found now or before, and was seen again now.
+    /// Excess memory of findings that were observed now.
     fn owed(&self, now: Duration) -> Vec<Finding> {
         let seen = self.watched.values().filter(|watched| watched.found.is_some() && watched.last == now);
         seen.map(|watched| &watched.finding).filter(|finding| finding.excess > Bytes::ZERO).cloned().collect()
     }
 
-    /// Whoever is charged for what it hides runs less for a while, and then there is nothing to be seen: it is taken to
-    /// hide for some time after that, as long as its slice is there.
+    /// Slices that hide GPU time. A slice that is charged for hidden time runs less and shows nothing for a
+    /// while, so it counts as hiding for some time after.
     fn hiding(&mut self, picture: &Picture, now: Duration) -> BTreeMap<SliceName, Duration> {
         let there: BTreeSet<_> =
             picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| &served.slice)).collect();
@@ -270,8 +270,8 @@ impl Truth {
         hiding
     }
 
-    /// Processes to kill, and slices to end. The grace is the slice's: it runs on while one offending process follows
-    /// the other, and ends only when none was seen for long.
+    /// Processes to kill, and slices to end. The grace belongs to the slice: it continues while one offending
+    /// process follows another, and restarts only after a long time without one.
     fn condemned(
         &mut self,
         visible: &[Finding],
@@ -287,7 +287,7 @@ impl Truth {
         let found = self.watched.values().filter(|watched| watched.found.is_some());
         let mut kill: Vec<Finding> =
             found.map(|watched| watched.finding.clone()).filter(|finding| is_due(finding)).collect();
-        // Those that are seen for the first time, where that is enough or processes of their slice come and go.
+        // First observations count where one suffices, or where processes of the slice come and go.
         let is_enough = |finding: &Finding| match finding.subject.kind {
             Kind::UnshimmedProcess => true,
             Kind::UnderReported => stands(&self.watched, &Offender::of(&finding.subject).subject()),
@@ -310,12 +310,12 @@ impl Truth {
     }
 }
 
-/// Whether that is a finding now.
+/// Whether this is a finding.
 fn stands(watched: &BTreeMap<Subject, Watched>, subject: &Subject) -> bool {
     watched.get(subject).is_some_and(|watched| watched.found.is_some())
 }
 
-/// Drops what was not seen again; returns what of it had been found.
+/// Drops discrepancies that were not observed again; returns the findings among them.
 fn forget(
     watched: &mut BTreeMap<Subject, Watched>,
     is_seen: impl Fn(&Subject) -> bool,

@@ -1,4 +1,4 @@
-//! Quantities. No bare integer stands for bytes or shares anywhere behind the edge of the program.
+//! Quantities of memory and shares. Bare integers are used at the boundaries of the program only.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ pub const MIB: Bytes = Bytes(1 << 20);
 /// One gibibyte.
 pub const GIB: Bytes = Bytes(1 << 30);
 
-/// A number of bytes.
+/// Number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(u64);
@@ -18,17 +18,17 @@ impl Bytes {
     /// No bytes.
     pub const ZERO: Self = Self(0);
 
-    /// A number of bytes.
+    /// This number of bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// A number of mebibytes; saturates at the end of the 64-bit range.
+    /// A number of mebibytes, saturating.
     pub const fn mib(mib: u64) -> Self {
         Self(mib.saturating_mul(MIB.0))
     }
 
-    /// The plain number, for the edge of the program.
+    /// The number, for use at the boundaries of the program.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -38,7 +38,7 @@ impl Bytes {
         self.0 / MIB.0
     }
 
-    /// `self + other`, or nothing on overflow.
+    /// `self + other`, or `None` on overflow.
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
             Some(sum) => Some(Self(sum)),
@@ -46,7 +46,7 @@ impl Bytes {
         }
     }
 
-    /// `self - other`, or nothing if `other` is larger.
+    /// `self - other`, or `None` if `other` is larger.
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
             Some(rest) => Some(Self(rest)),
@@ -54,18 +54,18 @@ impl Bytes {
         }
     }
 
-    /// `self + other`, at most the end of the 64-bit range.
+    /// Saturating `self + other`.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// `self - other`, at least nothing.
+    /// `self - other`, at least zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The part of `self` that `share` names, rounded down to a whole MiB so that sizes read well and
-    /// the parts of a GPU never sum to more than the GPU.
+    /// The part of `self` that `share` names, rounded down to a whole MiB, so that parts of a GPU never sum
+    /// to more than the GPU.
     pub fn part(self, share: Permille) -> Self {
         let exact = u128::from(self.0) * u128::from(share.get()) / 1000;
         let bytes = u64::try_from(exact).expect("a part is not larger than its u64 whole");
@@ -96,28 +96,28 @@ impl fmt::Display for Bytes {
 pub struct Permille(u16);
 
 impl Permille {
-    /// Nothing.
+    /// No share.
     pub const ZERO: Self = Self(0);
-    /// All of it.
+    /// One whole GPU.
     pub const WHOLE: Self = Self(1000);
 
-    /// The plain number, 0 to 1000.
+    /// The number, 0 to 1000.
     pub const fn get(self) -> u32 {
         self.0 as u32
     }
 
-    /// `self + other`, or nothing above the whole.
+    /// `self + other`, or `None` above the whole.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         Self::try_from(self.get() + other.get()).ok()
     }
 
-    /// `self - other`, at least nothing.
+    /// `self - other`, at least zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The share that `part` is of `whole`, rounded up so that a part never counts as nothing.
-    /// A part of nothing, or larger than its whole, is the whole.
+    /// The share that `part` is of `whole`, rounded up so that a part is never zero. A `whole` of zero, or a
+    /// larger part, gives the whole.
     pub fn of(part: Bytes, whole: Bytes) -> Self {
         if whole == Bytes::ZERO || part >= whole {
             return Self::WHOLE;
@@ -127,7 +127,7 @@ impl Permille {
     }
 }
 
-/// A share above 1000 permille.
+/// Error for a share above 1000 permille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AboveWhole(pub u32);
 
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn a_share_of_a_part_covers_the_part(whole in 1u64.., part: u64) {
+        fn share_of_a_part_covers_it(whole in 1u64.., part: u64) {
             let (whole, part) = (Bytes::new(whole), Bytes::new(part % whole));
             let share = Permille::of(part, whole);
             prop_assert!(u128::from(whole.get()) * u128::from(share.get()) >= u128::from(part.get()) * 1000);

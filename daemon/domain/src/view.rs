@@ -1,6 +1,4 @@
-//! What there is to see: the node at one instant, as plain data for people and scripts.
-//!
-//! The daemon makes it, the wire carries it, `tranche smi` draws it and `--json` prints it as it is.
+//! View of the node at one instant, as plain data for the wire, `tranche smi` and `--json`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,27 +14,27 @@ use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
 
-/// What a slice does with its compute, or why it does nothing.
+/// Scheduling state of a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ComputeState {
-    /// It may launch, and does.
+    /// The slice may launch, and does.
     Running,
-    /// It asks for nothing.
+    /// The slice has no work.
     #[default]
     NoWork,
-    /// It used more of its share than another, who has the GPU.
+    /// Another slice with less use of its share has the GPU.
     OverShare,
-    /// It has used what it may use at most.
+    /// The slice has reached its compute limit.
     LimitReached,
-    /// It is frozen.
+    /// The slice is frozen.
     Frozen,
-    /// Another goes first.
+    /// A slice of higher priority has the GPU.
     BehindPriority,
 }
 
 impl ComputeState {
-    /// What the arbiter says, and the slice that is waited for.
+    /// State for the scheduler's reason, and the slice that is waited for.
     pub fn of(why: Option<Why>) -> (Self, Option<SliceName>) {
         match why {
             Some(Why::Running) => (Self::Running, None),
@@ -62,14 +60,14 @@ impl fmt::Display for ComputeState {
     }
 }
 
-/// The whole node.
+/// The node with its GPUs and slices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
     /// Version of the daemon.
     pub daemon_version: String,
-    /// The daemon's process.
+    /// Pid of the daemon.
     pub daemon_pid: HostPid,
-    /// Where its sockets and regions are.
+    /// Directory of its sockets and regions.
     pub runtime_dir: String,
     /// Version of the NVIDIA driver, or of the simulated one.
     pub driver_version: String,
@@ -77,17 +75,17 @@ pub struct NodeView {
     pub cuda_version: u32,
     /// Whether the GPUs are simulated.
     pub simulated: bool,
-    /// Whether the daemon serves the whole node (true) or one user.
+    /// Whether the daemon serves the whole node (true) or a single user.
     pub privileged: bool,
-    /// `not enforced`, or the technique.
+    /// Technique of compute enforcement, or `not enforced`.
     pub compute_enforcement: String,
-    /// The GPUs in NVML's order.
+    /// GPUs, in NVML's order.
     pub gpus: Vec<GpuView>,
-    /// The slices by name.
+    /// Slices, by name.
     pub slices: Vec<SliceView>,
     /// Requests that wait for room, oldest first.
     pub waiting: Vec<WaitingView>,
-    /// What the operator should know, such as a state file set aside.
+    /// Messages for the operator, such as a state file set aside.
     pub notes: Vec<String>,
 }
 
@@ -104,64 +102,64 @@ pub struct GpuView {
     pub pci_bus_id: String,
     /// Compute capability, such as `7.0`.
     pub compute_capability: String,
-    /// The one NUMA node that it is near to, where NVML tells.
+    /// The NUMA node next to it, if NVML reports exactly one.
     pub numa_node: Option<NumaNode>,
-    /// NVML's total.
+    /// Total memory, from NVML.
     pub total: Bytes,
-    /// What the driver keeps from everybody.
+    /// Memory reserved by the driver.
     pub reserved: Bytes,
-    /// What slices can be made of: total less reserved.
+    /// Memory available to slices: total less reserved.
     pub capacity: Bytes,
-    /// In use now, by anybody.
+    /// Memory in use, by any process.
     pub used: Bytes,
-    /// Promised to slices.
+    /// Memory committed to slices.
     pub committed: Bytes,
-    /// Compute promised to slices.
+    /// Compute committed to slices.
     pub committed_compute: Permille,
-    /// Charged for a process's context before it is made.
+    /// Charge for a process's context before its creation.
     pub context_reserve: Bytes,
-    /// When that was measured, in Unix milliseconds, 0 if an earlier release did; nothing where it is assumed, as
-    /// `context_reserve_mib` of the configuration says.
+    /// Time of its measurement in Unix milliseconds, 0 if an earlier release measured it; `None` if it is the
+    /// `context_reserve_mib` of the configuration.
     #[serde(default)]
     pub context_measured_unix_ms: Option<u64>,
-    /// Utilisation in percent, where NVML tells.
+    /// Utilisation in percent, if NVML reports it.
     pub utilization_percent: Option<u32>,
-    /// Memory interface utilisation in percent, where NVML tells.
+    /// Memory interface utilisation in percent, if NVML reports it.
     pub memory_utilization_percent: Option<u32>,
-    /// Temperature in degrees Celsius, where NVML tells.
+    /// Temperature in degrees Celsius, if NVML reports it.
     pub temperature_celsius: Option<u32>,
-    /// Power draw in milliwatts, where NVML tells.
+    /// Power draw in milliwatts, if NVML reports it.
     pub power_milliwatts: Option<u32>,
-    /// Power limit in milliwatts, where NVML tells.
+    /// Power limit in milliwatts, if NVML reports it.
     pub power_limit_milliwatts: Option<u32>,
-    /// Why no slice may be put here, if so; a cordon, where nothing else is in the way.
+    /// Reason for which no slice may be placed here; a cordon, if there is no other.
     pub not_sliceable: Option<String>,
-    /// Who keeps further slices off it, if anybody.
+    /// The cordon in force, if any.
     pub cordon: Option<Cordon>,
-    /// Faults that the driver reported and that are not over.
+    /// Faults in force.
     pub faults: Vec<Fault>,
-    /// Processes on the GPU that are in no slice.
+    /// Processes on the GPU outside all slices.
     pub foreign: Vec<ForeignProcessView>,
 }
 
 impl GpuView {
-    /// What is in the way of slices that no operator can take away by uncordoning.
+    /// Reason, other than a cordon, for which no slice may be placed here.
     pub fn obstacle(&self) -> Option<&str> {
         let cordon = self.cordon.as_ref().map(|cordon| cordon.told.as_str());
         self.not_sliceable.as_deref().filter(|why| Some(*why) != cordon)
     }
 }
 
-/// Somebody who is still on a GPU that is being drained.
+/// A slice or processes left on a GPU that is being drained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RemainingView {
     /// NVML index of the GPU.
     pub gpu_index: u32,
     /// UUID of the GPU.
     pub gpu_uuid: GpuUuid,
-    /// The slice; nothing for processes that are in none.
+    /// Name of the slice; `None` for processes outside all slices.
     pub slice: Option<SliceName>,
-    /// The processes; a slice may be there without any.
+    /// Pids; may be empty for a slice.
     pub pids: Vec<HostPid>,
 }
 
@@ -186,59 +184,59 @@ impl fmt::Display for Pids<'_> {
     }
 }
 
-/// A process that uses a GPU outside any slice.
+/// A process that uses a GPU outside all slices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ForeignProcessView {
-    /// Its pid.
+    /// Pid on the host.
     pub pid: HostPid,
-    /// Its command, as far as it can be read.
+    /// Command, as far as readable.
     pub command: String,
-    /// What NVML says it holds, where NVML tells.
+    /// Memory held, if NVML reports it.
     pub used: Option<Bytes>,
 }
 
-/// One slice.
+/// A slice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SliceView {
-    /// Its name.
+    /// Name, unique on the node.
     pub name: SliceName,
-    /// What was asked for.
+    /// Share as requested.
     pub share: Share,
-    /// What it has, GPU by GPU.
+    /// Parts, GPU by GPU.
     pub devices: Vec<SliceDeviceView>,
-    /// Its compute request, of each of its GPUs.
+    /// Compute request on each GPU.
     pub compute: Permille,
-    /// The most compute it may have, of each of its GPUs.
+    /// Compute limit on each GPU.
     pub limit: Permille,
-    /// How its compute is bounded.
+    /// Bound on compute.
     pub mode: ComputeMode,
-    /// Who goes first.
+    /// Scheduling priority; higher first.
     pub priority: Priority,
-    /// Whether its programs' launches are held.
+    /// Whether launches are held.
     pub frozen: bool,
-    /// What it does with its compute, or why it does nothing.
+    /// Scheduling state.
     pub compute_state: ComputeState,
-    /// The slice that it waits for, where it waits for one.
+    /// The slice that it waits for, if any.
     pub waits_for: Option<SliceName>,
-    /// Launches let through though it was not its turn, because nothing that was outstanding made progress.
+    /// Launches let through a closed gate because outstanding work made no progress.
     pub launches_passed: u64,
-    /// Launches let through though it was not its turn, because the daemon was away.
+    /// Launches let through a closed gate because the daemon was away.
     pub launches_degraded: u64,
-    /// Its enforcement tier.
+    /// Enforcement tier.
     pub tier: String,
-    /// Why it has that tier.
+    /// Reason for the tier.
     pub tier_reason: String,
-    /// Whether it ends with its last process.
+    /// Whether the slice ends with its last process.
     pub ephemeral: bool,
-    /// Whom it is for, where somebody said so.
+    /// The pod that the slice is for, if set.
     pub pod: Option<PodContainer>,
-    /// Who made it.
+    /// Uid of the owner.
     pub owner_uid: u32,
-    /// When it was made, in milliseconds since the Unix epoch.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// Its processes that use CUDA.
+    /// Attached processes.
     pub processes: Vec<ProcessView>,
-    /// Processes whose descendants may join it.
+    /// Processes whose descendants may attach.
     pub root_pids: Vec<HostPid>,
 }
 
@@ -249,47 +247,47 @@ pub struct SliceDeviceView {
     pub gpu_index: u32,
     /// UUID of the GPU.
     pub gpu_uuid: GpuUuid,
-    /// The most it may hold.
+    /// Memory cap.
     pub cap: Bytes,
-    /// What it is charged for now: its processes each, what they share once, and what the driver took beyond
-    /// the reserves for their contexts.
+    /// Charged memory: that of each process, shared memory once, and memory that the driver took beyond the
+    /// context reserves.
     pub used: Bytes,
-    /// What of that several of its processes hold.
+    /// Part of it that several processes share.
     pub shared: Bytes,
-    /// By how much it is over its cap, as it may be after a shrink: until that is freed it gets nothing new.
+    /// Charge beyond the cap after a shrink; no memory is granted until it is zero.
     pub over_cap: Bytes,
-    /// Utilisation of the GPU by this slice in percent as NVML tells, where it does.
+    /// Utilisation of the GPU by this slice in percent, if NVML reports it.
     pub utilization_percent: Option<u32>,
-    /// What it used of the GPU's time over the last second.
+    /// GPU time used over the last second.
     pub compute_used_1s: Permille,
-    /// What it used of the GPU's time over the last minute.
+    /// GPU time used over the last minute.
     pub compute_used_60s: Permille,
 }
 
 /// A process in a slice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessView {
-    /// Its pid on the host.
+    /// Pid on the host.
     pub pid: HostPid,
-    /// Its pid in its own namespace, where that differs.
+    /// Pid in its own namespace, if different.
     pub inner_pid: Option<InnerPid>,
-    /// Its command, as far as it can be read.
+    /// Command, as far as readable.
     pub command: String,
-    /// What it is charged for, per device of the slice in the slice's order.
+    /// Charged memory on each device, in the slice's order.
     pub used: Vec<Bytes>,
 }
 
-/// A request that waits.
+/// A request that waits for room.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitingView {
-    /// The name it asks for, if any.
+    /// Requested name, if any.
     pub name: Option<SliceName>,
-    /// What it asks for.
+    /// Requested share.
     pub share: Share,
-    /// What it waits for.
+    /// Reason for waiting.
     pub reason: String,
-    /// Since when, in milliseconds since the Unix epoch.
+    /// Start of the wait, in milliseconds since the Unix epoch.
     pub since_unix_ms: u64,
-    /// Who waits.
+    /// Pid of the requester.
     pub pid: HostPid,
 }

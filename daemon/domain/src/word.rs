@@ -1,18 +1,18 @@
-//! Checked texts: names that other people's rules bound, each a type of its own.
+//! Validated text types, each with a rule of its own.
 
 use alloc::string::String;
 use core::fmt;
 
-/// A text that is no such word.
+/// Error for a text that violates the rule of its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadWord {
-    /// The text, cut where it is longer than any word.
+    /// The text, cut to the maximum length of any rule.
     text: String,
     what: &'static str,
     rule: &'static str,
 }
 
-/// No rule allows more bytes than this.
+/// Maximum length that any rule permits, in bytes.
 const LONGEST: usize = 253;
 
 impl BadWord {
@@ -29,7 +29,7 @@ impl fmt::Display for BadWord {
 
 impl core::error::Error for BadWord {}
 
-/// A checked text: its documentation, what it is, when it is one, and the rule as a person reads it.
+/// Defines a validated text type: documentation, name, description, rule as text, predicate.
 macro_rules! word {
     ($(#[$about:meta])* $name:ident, $what:literal, $rule:literal, $good:expr) => {
         $(#[$about])*
@@ -38,7 +38,7 @@ macro_rules! word {
         pub struct $name(alloc::string::String);
 
         impl $name {
-            /// The name as text.
+            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -77,12 +77,12 @@ macro_rules! word {
 
 pub(crate) use word;
 
-/// Whether it is a DNS label: [`is_part`], and at most 63 bytes.
+/// Whether the text is a DNS label: [`is_part`] and at most 63 bytes.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Whether it is made of `a-z 0-9 -`, beginning and ending with a letter or digit.
+/// Whether the text consists of `a-z 0-9 -` and begins and ends with a letter or digit.
 pub(crate) fn is_part(text: &str) -> bool {
     let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();

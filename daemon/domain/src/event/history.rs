@@ -1,7 +1,6 @@
-//! The last events, as many as are kept.
+//! Ring buffers of the latest events.
 //!
-//! Law: what somebody makes happen often does not push out what happens seldom and matters. Events to care about have
-//! room of their own.
+//! Warnings and errors have a buffer of their own, so frequent routine events never evict them.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -9,7 +8,7 @@ use alloc::vec::Vec;
 use super::{Event, Happening, Kind, Severity};
 use crate::id::SliceName;
 
-/// The last events.
+/// The latest events, and counts of all.
 #[derive(Clone, Debug)]
 pub struct History {
     most: usize,
@@ -20,24 +19,24 @@ pub struct History {
 }
 
 impl History {
-    /// An empty one that keeps so many events of each sort.
+    /// An empty history with room for `most` routine and `most` other events.
     pub const fn keeping(most: usize) -> Self {
         Self { most, next: 1, routine: VecDeque::new(), remarkable: VecDeque::new(), counts: BTreeMap::new() }
     }
 
-    /// Takes in an event of an earlier daemon.
+    /// Adds an event of an earlier daemon, and continues its numbering.
     pub fn recall(&mut self, event: Event) {
         self.next = self.next.max(event.seq.saturating_add(1));
         self.keep(event);
     }
 
-    /// Counts what happened, whether or not it is entered.
+    /// Counts an event, whether or not it is entered.
     pub fn count(&mut self, happening: &Happening) {
         let count = self.counts.entry((happening.kind.clone(), happening.slice.clone())).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// Enters what happened.
+    /// Adds an event under the next sequence number.
     pub fn enter(&mut self, happening: Happening, now_unix_ms: u64) -> &Event {
         let Happening { kind, slice, gpu, pid, actor, evidence } = happening;
         let (seq, severity) = (self.next, kind.severity());
@@ -55,12 +54,12 @@ impl History {
         &ring[ring.len() - 1]
     }
 
-    /// The number of the last event; 0 before the first.
+    /// Sequence number of the latest event; 0 before the first.
     pub const fn last(&self) -> u64 {
         self.next - 1
     }
 
-    /// What is kept of the events after that number, in their order.
+    /// The buffered events after `seq`, in order.
     pub fn after(&self, seq: u64) -> Vec<Event> {
         let rings = [&self.routine, &self.remarkable];
         let new = |ring: &VecDeque<Event>| ring.partition_point(|event| event.seq <= seq);
@@ -70,12 +69,12 @@ impl History {
         events
     }
 
-    /// How often each kind happened in each slice, or outside any, since this history began.
+    /// Number of events by kind and slice since this history was created.
     pub const fn counts(&self) -> &BTreeMap<(Kind, Option<SliceName>), u64> {
         &self.counts
     }
 
-    /// Forgets how often things happened in a slice that is gone: there may be many.
+    /// Drops the counts of a deleted slice, which bounds their number.
     pub fn forget_counts(&mut self, slice: &SliceName) {
         self.counts.retain(|(_, of), _| of.as_ref() != Some(slice));
     }
@@ -96,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_the_newest_of_each_sort_in_order(
+        fn history_holds_latest_of_each_class_in_order(
             kinds in proptest::collection::vec(kind(), 0..60), most in 1usize..9, since in 0u64..70,
         ) {
             let mut history = History::keeping(most);
@@ -120,7 +119,7 @@ mod tests {
         }
 
         #[test]
-        fn what_an_earlier_daemon_saw_comes_before_what_this_one_sees(
+        fn recalled_events_precede_new_ones(
             kinds in proptest::collection::vec(kind(), 1..20),
         ) {
             let mut earlier = History::keeping(50);

@@ -1,4 +1,4 @@
-//! Who makes the same thing happen again and again is heard of seldom: a tenant must not fill the history.
+//! Rate limit for events of one kind and slice, so that a tenant cannot flood the history.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -6,14 +6,14 @@ use core::time::Duration;
 use super::Kind;
 use crate::id::SliceName;
 
-/// How many of a kind are heard at once.
+/// Number of events that pass at once.
 const BURST: u32 = 16;
-/// After which time one more is.
+/// Interval after which one more passes.
 const REFILL: Duration = Duration::from_secs(2);
-/// Of how many kinds and slices it is known how often they happened; more than that have to share.
+/// Maximum number of buckets; further slices share one for each kind.
 const MOST: usize = 4096;
 
-/// What happened how often lately.
+/// Token buckets by kind and slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Throttle(BTreeMap<(Kind, Option<SliceName>), Bucket>);
 
@@ -24,20 +24,20 @@ struct Bucket {
     held_back: u64,
 }
 
-/// Whether an event is heard.
+/// Decision of the throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// It is, and so many like it were not since the last that was.
+    /// The event passes.
     Heard {
-        /// How many.
+        /// Number of events dropped since the last one that passed.
         held_back: u64,
     },
-    /// It is not.
+    /// The event is dropped.
     HeldBack,
 }
 
 impl Throttle {
-    /// Something happens now, at a time on a clock that is never set back.
+    /// Decides about an event at `now`, a time on a monotonic clock.
     pub fn pass(&mut self, kind: &Kind, slice: Option<&SliceName>, now: Duration) -> Pass {
         self.tidy(now);
         let slice = slice.filter(|_| self.0.len() < MOST);
@@ -56,7 +56,7 @@ impl Throttle {
         }
     }
 
-    /// Forgets what is as if it had never happened, where there is much.
+    /// Drops full buckets once there are too many.
     fn tidy(&mut self, now: Duration) {
         if self.0.len() < MOST {
             return;
@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_slice_that_makes_noise_keeps_no_other_from_being_heard() {
+    fn flooding_slice_does_not_throttle_others() {
         let (mut throttle, now) = (Throttle::default(), Duration::ZERO);
         let (loud, calm) = ("loud".parse().unwrap(), "calm".parse().unwrap());
         for _ in 0..1000 {
@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn none_is_lost_from_the_count_and_few_are_heard(gaps in proptest::collection::vec(0u64..900, 1..400)) {
+        fn all_events_are_counted_and_few_pass(gaps in proptest::collection::vec(0u64..900, 1..400)) {
             let (mut throttle, mut now) = (Throttle::default(), Duration::ZERO);
             let (mut heard, mut told) = (0, 0);
             for gap in &gaps {

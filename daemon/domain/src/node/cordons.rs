@@ -1,4 +1,4 @@
-//! GPUs that take no further slices because an operator said so.
+//! Cordons: GPUs that take no new slices by order of an operator.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,18 +9,18 @@ use crate::id::{GpuSelector, GpuUuid, SliceName};
 use crate::placement;
 
 impl Node {
-    /// The cordons, those of GPUs that are not here now included.
+    /// All cordons, including those of absent GPUs.
     pub const fn cordons(&self) -> &BTreeMap<GpuUuid, Cordon> {
         &self.cordons
     }
 
-    /// Takes over the cordons that an earlier daemon knew.
+    /// Restores the cordons of an earlier daemon.
     pub fn restore_cordons(&mut self, cordons: BTreeMap<GpuUuid, Cordon>) {
         self.cordons = cordons;
     }
 
-    /// Keeps further slices off these GPUs: off all of them, or nothing changes. A cordon that stands is kept, unless
-    /// the new one has a reason.
+    /// Cordons all of these GPUs or, on error, none. An existing cordon stays unless the new one has a
+    /// reason.
     pub fn cordon(&mut self, gpus: &[GpuSelector], cordon: &Cordon) -> Result<Vec<Cordoned>, Refusal> {
         self.each(gpus, |standing| match standing {
             Some(standing) if cordon.reason.is_none() => Some(standing),
@@ -28,7 +28,7 @@ impl Node {
         })
     }
 
-    /// Lets slices on these GPUs again: on all of them, or nothing changes.
+    /// Uncordons all of these GPUs or, on error, none.
     pub fn uncordon(&mut self, gpus: &[GpuSelector]) -> Result<Vec<Cordoned>, Refusal> {
         self.each(gpus, |_| None)
     }
@@ -53,7 +53,7 @@ impl Node {
         Ok(chosen.into_iter().map(change).collect())
     }
 
-    /// The slices that are on a GPU.
+    /// The slices with a part of this GPU.
     pub fn slices_on(&self, gpu: GpuUuid) -> impl Iterator<Item = &SliceName> {
         self.slices.values().filter(move |slice| slice.part_of(gpu).is_some()).map(|slice| &slice.name)
     }

@@ -1,4 +1,4 @@
-//! What is asked for, as placement takes it, and what makes no sense on any node.
+//! Translation of requests into placement demands; rejects contradictory requests.
 
 use super::{MAX_GPUS, Refusal};
 use crate::placement::{Compute, Demand, Memory};
@@ -18,8 +18,8 @@ pub(super) fn check_compute(compute: Permille, mode: ComputeMode) -> Result<(), 
     }
 }
 
-/// The ceiling of a slice's compute: the request itself where that is strict, else what was asked for, or
-/// what there was.
+/// Compute limit of a slice: the request itself in strict mode, otherwise the requested limit or the former
+/// one.
 pub(super) fn limit(
     mode: ComputeMode,
     request: Permille,
@@ -43,7 +43,7 @@ pub(super) fn limit(
     }
 }
 
-/// What has to be placed for a request.
+/// The placement demand of a request.
 pub(super) fn demand(request: &SliceRequest) -> Result<Demand, Refusal> {
     let idle_only = request.mode == ComputeMode::BestEffort;
     let asked = request.compute.or(idle_only.then_some(Permille::ZERO));

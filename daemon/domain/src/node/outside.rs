@@ -1,4 +1,4 @@
-//! What of a GPU is not for jobs.
+//! Parts of GPUs that are unavailable to jobs.
 
 use alloc::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::jobs::{Gpu, MemberId, MilliGpus};
 use crate::units::Bytes;
 
 impl Node {
-    /// The GPUs as jobs see them: what slices have that were not made for these members is outside, and all of a GPU that
-    /// takes no slices.
+    /// The GPUs as the quota scheduler uses them. Slices of anything but these members are unavailable, and
+    /// so is a GPU that takes no slices.
     pub fn for_jobs(&self, members: &BTreeSet<MemberId>) -> alloc::vec::Vec<Gpu> {
         let gpu = |gpu: &super::Gpu| Gpu {
             index: gpu.index,
@@ -23,7 +23,7 @@ impl Node {
         self.gpus.iter().map(gpu).collect()
     }
 
-    /// Of memory and compute, whichever others have more of.
+    /// The larger of the memory and compute fractions that other slices take.
     fn outside(&self, gpu: GpuUuid, capacity: Bytes, members: &BTreeSet<MemberId>) -> MilliGpus {
         let is_theirs = |job: Option<MemberId>| job.is_some_and(|member| members.contains(&member));
         let others = self.slices.values().filter(|slice| !is_theirs(slice.job));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_is_outside_and_what_jobs_have_is_not() {
+    fn other_slices_are_unavailable_to_jobs() {
         let gpu = |index: u32, obstacle: Option<&str>| Gpu {
             index,
             uuid: GpuUuid::from_bytes([index as u8; 16]),

@@ -1,4 +1,4 @@
-//! Why a node stays as it is.
+//! Reasons for rejecting changes to a node.
 
 use core::fmt;
 
@@ -6,50 +6,50 @@ use crate::id::{GpuUuid, SliceName};
 use crate::placement::{Ever, Unplaceable};
 use crate::units::{Bytes, Permille};
 
-/// Why the node stays as it is.
+/// Reason for rejecting a change to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It cannot be placed.
+    /// The request cannot be placed.
     Unplaceable(Unplaceable),
-    /// The name is taken.
+    /// A slice with this name exists.
     Exists(SliceName),
-    /// No slice has that name.
+    /// No slice with this name exists.
     Unknown(SliceName),
     /// The parts of the request contradict each other.
     Contradiction(&'static str),
-    /// A ceiling of compute below what is guaranteed.
+    /// The compute limit is below the compute request.
     LimitBelowRequest {
-        /// The ceiling.
+        /// The requested limit.
         limit: Permille,
-        /// What is guaranteed.
+        /// The compute request.
         request: Permille,
     },
-    /// Whole GPUs are not resized.
+    /// A slice of whole GPUs cannot be resized.
     WholeGpus(SliceName),
-    /// A job's slice is as large as its job, and ranked as that.
+    /// Size and priority of a job's slice are those of the job.
     OfJob(SliceName),
-    /// A slice cannot grow so far where it is.
+    /// The slice cannot have this size on its GPU.
     CannotGrow {
         /// The slice.
         name: SliceName,
-        /// The index of its GPU.
+        /// NVML index of its GPU.
         index: u32,
-        /// What it would have.
+        /// Requested memory.
         memory: Bytes,
-        /// What it would have of the compute.
+        /// Requested compute.
         compute: Permille,
-        /// The most it could have.
+        /// Maximum memory on this GPU.
         most_memory: Bytes,
-        /// The most it could have of the compute.
+        /// Maximum compute on this GPU.
         most_compute: Permille,
     },
-    /// A slice from before is on a GPU that is not here, or not as large, any more.
+    /// A restored slice's GPU is absent, or smaller than before.
     Stranded {
         /// The slice.
         name: SliceName,
         /// Its GPU.
         gpu: GpuUuid,
-        /// What is wrong with it.
+        /// Difference found, to follow the GPU in a message.
         reason: &'static str,
     },
 }
@@ -100,7 +100,7 @@ impl From<Unplaceable> for Refusal {
 }
 
 impl Refusal {
-    /// Whether the same request can succeed later without anybody changing it.
+    /// Whether the same request can succeed later without a change to it.
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::Unplaceable(Unplaceable::NoRoom { ever, .. }) => !matches!(ever, Ever::Never),

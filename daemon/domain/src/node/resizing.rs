@@ -1,4 +1,4 @@
-//! What a slice is after a change, if that fits where it is.
+//! Resizing of a slice in place.
 
 use alloc::vec::Vec;
 
@@ -48,7 +48,7 @@ impl Node {
         Ok(())
     }
 
-    /// One part of a slice with other memory, if that and the compute fit where it is.
+    /// One part of the slice with new memory, if memory and compute fit on its GPU.
     fn part_resized(
         &self,
         slice: &Slice,

@@ -1,4 +1,4 @@
-//! Why something cannot be placed, and whether waiting can help.
+//! Reasons for which a demand cannot be placed.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,56 +8,56 @@ use super::{Demand, Room};
 use crate::cordon::Cordon;
 use crate::id::{GpuSelector, GpuUuid};
 
-/// Why something cannot be placed.
+/// Reason for which a demand cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unplaceable {
     /// The node has no GPU.
     NoGpus,
-    /// No GPU answers to that selector.
+    /// No GPU matches the selector.
     UnknownGpu {
-        /// What was asked for.
+        /// The selector.
         selector: GpuSelector,
-        /// What there is.
+        /// Index and UUID of each GPU of the node.
         known: Vec<(u32, GpuUuid)>,
     },
-    /// A GPU is named twice.
+    /// A GPU is selected twice.
     Twice {
-        /// Its index.
+        /// NVML index.
         index: u32,
     },
-    /// The GPU asked for takes no slices.
+    /// The selected GPU takes no slices.
     NotSliceable {
-        /// Its index.
+        /// NVML index.
         index: u32,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The GPU asked for takes no further slices, because an operator said so.
+    /// The selected GPU is cordoned.
     Cordoned {
-        /// Its index.
+        /// NVML index.
         index: u32,
-        /// Who said so, when and why.
+        /// The cordon in force.
         cordon: Cordon,
     },
-    /// It does not fit.
+    /// Not enough room.
     NoRoom {
-        /// What was to be placed.
+        /// The demand.
         demand: Demand,
-        /// The GPUs that were considered, as they were.
+        /// The permitted GPUs at that time.
         rooms: Vec<Room>,
-        /// Whether it would fit if no other slice were there.
+        /// Whether the demand could fit later.
         ever: Ever,
     },
 }
 
-/// Whether waiting can help.
+/// Outcome of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ever {
-    /// It fits once others are gone.
+    /// The demand fits once other slices are gone.
     Later,
-    /// It fits once others are gone and a GPU is uncordoned.
+    /// The demand fits once other slices are gone and a GPU is uncordoned.
     Uncordoned,
-    /// It does not fit even on the empty node.
+    /// The demand does not fit on an empty node.
     Never,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Unplaceable {
 
 impl core::error::Error for Unplaceable {}
 
-/// The most GPUs that a message names one by one.
+/// Maximum number of GPUs listed in a message.
 const NAMED_GPUS: usize = 16;
 
 fn list<T>(

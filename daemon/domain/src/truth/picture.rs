@@ -1,4 +1,4 @@
-//! What a look finds, before anything is made of it.
+//! Observations of one moment, before evaluation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,121 +7,121 @@ use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::{Bytes, Permille};
 
-/// The node as the driver, the kernel and the ledger see it at about one instant.
+/// The node at about one instant, from driver, kernel and ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Picture {
-    /// The GPUs that were looked at.
+    /// The observed GPUs.
     pub gpus: Vec<OnGpu>,
-    /// What was found in the pages that tenants write, since the last look.
+    /// Tampering found in usage regions since the last picture.
     pub found: Vec<Found>,
 }
 
-/// A GPU.
+/// Observations of one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnGpu {
-    /// Which.
+    /// UUID of the GPU.
     pub gpu: GpuUuid,
-    /// Who uses it, as the driver says.
+    /// Processes on the GPU, from the driver.
     pub users: Vec<User>,
-    /// The slices that have a part of it.
+    /// Slices with a part of the GPU.
     pub slices: Vec<Served>,
 }
 
-/// A process that uses a GPU.
+/// A process on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Who.
+    /// Identity.
     pub id: ProcessId,
-    /// What it runs, as far as that can be read.
+    /// Command, as far as readable.
     pub command: String,
-    /// What it holds, where the driver tells.
+    /// Memory held, if the driver reports it.
     pub holds: Option<Bytes>,
-    /// To whom it belongs.
+    /// Owner.
     pub whose: Whose,
 }
 
-/// To whom a process belongs.
+/// Owner of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// It joined a slice.
+    /// A slice that the process is attached to.
     Member {
-        /// Which.
+        /// The slice.
         slice: SliceName,
-        /// What it is charged.
+        /// Its charges.
         charged: Charged,
     },
-    /// It descends from a slice's processes, or is in the slice's container, and has not joined.
+    /// A slice whose descendant or container process it is, without being attached.
     Relative {
-        /// Which.
+        /// The slice.
         slice: SliceName,
     },
-    /// To no slice.
+    /// No slice.
     Nobody,
 }
 
-/// What a process is charged on a GPU.
+/// Charges of a process on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// By its own word, at the most while the driver was asked.
+    /// Charge in its own usage word: the maximum while the driver was read.
     pub used: Bytes,
-    /// What it was granted, by the ledger.
+    /// Grant in the ledger.
     pub granted: Bytes,
-    /// What its slice is charged for together: the driver may count that with any of those who hold it.
+    /// Shared charge of its slice, which the driver may count for any of the holders.
     pub shared: Bytes,
-    /// What is charged to its slice beside that, because the driver was seen to hold it.
+    /// Charge to its slice for memory that only the driver showed.
     pub beyond: Bytes,
-    /// What is charged for a context: so much more or less the driver may take.
+    /// Context reserve: the tolerance for the driver's own memory.
     pub reserve: Bytes,
 }
 
-/// A slice's part of a GPU.
+/// Observations of a slice on one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Which slice.
+    /// Name of the slice.
     pub slice: SliceName,
-    /// For which part of the time its processes ran on the GPU, as the driver says; nothing where it says nothing new.
+    /// Fraction of time with kernels running, from the driver; `None` without new samples.
     pub busy: Option<Permille>,
-    /// For which part of the time they ran there, or read or wrote its memory. Nothing where the driver says nothing new.
+    /// Fraction of time with kernels or memory traffic, from the driver; `None` without new samples.
     pub worked: Option<Permille>,
-    /// For which part of the time they read or wrote memory, as the driver says, where copies and fills are not counted.
-    /// Nothing where they are.
+    /// Fraction of time with memory traffic, from the driver, if copies and fills are not counted as GPU
+    /// time; otherwise zero.
     pub moved: Permille,
-    /// Which part of the time was counted for the slice.
+    /// Fraction of time charged to the slice.
     pub counted: Permille,
-    /// For which part of the time others waited because of it.
+    /// Fraction of time in which other slices waited for it.
     pub kept: Permille,
-    /// Whoever ran most.
+    /// The process with the most GPU time.
     pub busiest: Option<ProcessId>,
 }
 
-/// Something that no honest process writes.
+/// A value in a usage region that the library never writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// In the pages of which slice.
+    /// Slice of the region.
     pub slice: SliceName,
-    /// In whose part of them. Any process of the slice may have written there.
+    /// Process that owns the slot. Any process of the slice may have written the value.
     pub who: Option<ProcessId>,
-    /// What.
+    /// Kind of tampering.
     pub what: Deceit,
 }
 
-/// Ways to deceive us.
+/// Kinds of tampering with a usage region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deceit {
-    /// A word claims more credit than was granted.
+    /// A credit word exceeds the grant.
     Credit {
-        /// So much more.
+        /// The difference.
         beyond: Bytes,
     },
-    /// A word says that more is used than was granted, which every charge makes sure of.
+    /// The recorded use exceeds the grant, which the library prevents with each charge.
     Use {
-        /// What it says.
+        /// The recorded use.
         used: Bytes,
-        /// What was granted.
+        /// The grant.
         granted: Bytes,
     },
     /// The header was overwritten.
     Header,
-    /// A time lies in the future.
+    /// A timestamp is in the future.
     Time,
 }

@@ -1,4 +1,4 @@
-//! What in a picture does not fit.
+//! Rules that find discrepancies in a picture.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,53 +11,53 @@ use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::{Bytes, Permille};
 
-/// So much the driver may hold for a process beyond what it is charged before that is somebody's doing, and more where
-/// contexts take more. What it holds below is charged all the same, once the process stands still.
+/// Memory that the driver may hold for a process beyond its charge, unless its context reserve is larger.
+/// Excess below is charged without a finding once the process is quiescent.
 const DRIVERS_OWN: Bytes = Bytes::mib(256);
-/// So much of it there may be for each process of a slice, where many hold a little more than they say.
+/// Tolerance for each process when the excess of many is summed.
 const EACH: Bytes = Bytes::mib(32);
-/// So much of a GPU's time may be seen by the driver and not by us, as it counts by other periods.
+/// Tolerance in permille for GPU time that the driver counts over other intervals.
 const UNSEEN: u32 = 200;
 
-/// In how many looks without a break it has to be seen. A process that has just begun is listed and not yet known.
+/// Consecutive observations for a finding. A process that has just started is listed before it is known.
 const STRANGERS: u32 = 2;
 const AMOUNTS: u32 = 3;
 const AT_ONCE: u32 = 1;
-/// The driver's samples may be of a second ago, and a slice may have begun since.
+/// Observations for GPU time: the driver's samples lag by up to a second.
 const SAMPLES: u32 = 8;
 
-/// For so much of the time others may wait because of a slice whose processes the driver does not see compute.
+/// Fraction of time, in permille, in which others wait for an idle slice, from which on it counts.
 const HELD: u32 = 100;
 
-/// Something that does not fit, at one look.
+/// A discrepancy in one picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
     pub(super) evidence: String,
-    /// Who does it, where that is known.
+    /// Offending process, if identified.
     pub(super) who: Option<ProcessId>,
     pub(super) excess: Bytes,
-    /// What part of a GPU's time was used beyond what was counted.
+    /// Fraction of GPU time used beyond the charged time.
     pub(super) unsaid: Permille,
-    /// In how many looks it has to be seen.
+    /// Number of consecutive observations for a finding.
     pub(super) patience: u32,
 }
 
 impl Doubt {
-    /// What counts once it was seen often enough; by nobody knows whom.
+    /// A discrepancy without an identified process.
     pub(super) const fn new(evidence: String) -> Self {
         Self { evidence, who: None, excess: Bytes::ZERO, unsaid: Permille::ZERO, patience: AMOUNTS }
     }
 }
 
 impl Doubt {
-    /// As a finding about this subject.
+    /// The finding that this discrepancy becomes.
     pub(super) fn finding(&self, subject: &Subject) -> Finding {
         let Self { evidence, who, excess, .. } = self.clone();
         Finding { subject: subject.clone(), who, evidence, excess }
     }
 }
 
-/// All that does not fit.
+/// All discrepancies in a picture.
 pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
     let of_gpu = |on: &OnGpu| {
         let users = on.users.iter().filter_map(|user| of_user(on, user));
@@ -68,7 +68,7 @@ pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
     picture.gpus.iter().flat_map(of_gpu).chain(picture.found.iter().map(of_page)).collect()
 }
 
-/// What cannot be told from this picture.
+/// Subjects about which this picture has no data.
 pub(super) fn unsure(picture: &Picture) -> impl Iterator<Item = Subject> + '_ {
     let slices = picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| (on.gpu, served)));
     let unknown = slices.filter(|(_, served)| served.busy.is_none());
@@ -119,12 +119,12 @@ fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
     })
 }
 
-/// Many who keep secret what is not much for any of them.
+/// Sum of small excesses over many processes of a slice.
 fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
     let members: Vec<_> = on.users.iter().filter_map(|user| unsuspected(user, slice)).collect();
     let sum = |of: fn(&Held) -> Bytes| members.iter().map(of).sum::<Bytes>();
     let (holds, known) = (sum(|(holds, _)| *holds), sum(|(_, its)| its.used.saturating_add(its.beyond)));
-    // The driver may count what is shared with each of them.
+    // The driver may count the shared memory for each of them.
     let excess = holds.saturating_sub(known).saturating_sub(sum(|(_, its)| its.shared));
     let most = members.iter().map(|(_, its)| its.reserve).max().unwrap_or_default().max(DRIVERS_OWN);
     (excess > most.saturating_add(sum(|_| EACH))).then(|| {
@@ -138,10 +138,10 @@ fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
     })
 }
 
-/// What a process holds, and what it is charged.
+/// Memory that a process holds, and its charges.
 type Held = (Bytes, Charged);
 
-/// What a member of the slice holds, unless that is in doubt by itself.
+/// Memory of an attached process without a discrepancy of its own.
 fn unsuspected(user: &User, of: &SliceName) -> Option<Held> {
     match &user.whose {
         Whose::Member { slice, charged } if slice == of && of_member(user, *charged).is_none() => {
@@ -155,7 +155,7 @@ fn about(kind: Kind, gpu: GpuUuid, served: &Served) -> Subject {
     Subject { kind, slice: Some(served.slice.clone()), gpu: Some(gpu), whose: None }
 }
 
-/// One that says that it uses the GPU, and keeps others from it.
+/// A slice that claims to use the GPU and keeps others from it.
 fn of_holder(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
     let kept = served.kept;
     (served.worked == Some(Permille::ZERO) && kept.get() >= HELD).then(|| {
@@ -170,7 +170,7 @@ fn of_holder(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
 fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
     let (busy, counted) = (served.busy?, served.counted);
     let (moved, most) = (served.moved, counted.get() * 2 + UNSEEN);
-    // A GPU that does nothing but move memory is seen to do so for most of the time, not for all of it.
+    // Memory traffic at full rate shows as most of the time, not all of it.
     let excused = moved.get() + moved.get() / 2;
     let unexcused = busy.get().saturating_sub(excused);
     (unexcused >= most).then(|| {
