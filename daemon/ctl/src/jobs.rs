@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tranche_domain::jobs::{
-    Farewell, JobSpec, JobState, JobView, Kind, Launch, ProjectName, Size, Submission, Terms,
+    JobSpec, JobState, JobView, Kind, Launch, ProjectName, Size, Submission, TerminationPolicy, Terms,
 };
 use tranche_domain::request::Share;
 use tranche_rpc::v1;
@@ -75,7 +75,7 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
     let terms = Terms {
         max_runtime: args.max_runtime,
         retries: args.retries,
-        farewell: Farewell { warning: args.warn, grace: args.grace },
+        farewell: TerminationPolicy { warning: args.warn, grace: args.grace },
     };
     let launch = Launch {
         command: args.command.clone(),

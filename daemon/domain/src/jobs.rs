@@ -1,42 +1,43 @@
-//! Jobs of several projects on one node: whose turn it is, where a job goes, and who has to give what back.
+//! Quota scheduling of jobs of several projects on the GPUs of one node.
 //!
-//! Each project has a *quota* of GPUs that it can have whenever it wants them. What nobody wants of that is the
-//! *surplus*: whoever has more to do borrows it, in proportion to its *weight*, until it is wanted back.
+//! Each project has a *quota* of GPUs that is available to it at any time. Quota that is not in use is the
+//! *surplus*. Projects borrow from it in proportion to their *weights*, until the owners of the quota need
+//! it.
 //!
 //! Laws:
-//! - What a project runs within its quota is never taken from it. What it borrowed is, by a project that is below its
-//!   quota, or that has borrowed less for its weight; then as little as will do.
-//! - Interactive jobs last: they stay within the quota and are never taken, whoever asks.
-//! - A job is on one island of GPUs, and a fraction on one GPU.
-//! - The same board always makes the same moves, and when it has made them it makes no more until something changes.
+//! - What a project runs within its quota is never preempted. What it borrowed is preempted by a project that
+//!   is below its quota or has borrowed less for its weight, and then by the smallest sufficient amount.
+//! - Non-preemptible interactive jobs stay within the quota and are never preempted.
+//! - All GPUs of one job member are on one island; a fraction is on one GPU.
+//! - Decisions are deterministic and final: until the input changes, a second decision is empty.
 
 mod amount;
-mod board;
-mod choose;
-mod claim;
-mod decide;
-mod floor;
+mod binding;
+mod combinations;
+mod decision;
 mod job;
 mod limits;
 mod name;
+mod pool;
+mod preemption;
 mod project;
-mod reclaim;
 mod restore;
+mod scheduler;
 mod submission;
 mod ticket;
 mod view;
 mod wait;
 
 pub use amount::{BadAmount, MilliGpus};
-pub use board::{Board, Left, Phase, Seat};
-pub use decide::Move;
-pub use floor::{Floor, Gpu};
+pub use decision::Action;
 pub use job::{Job, JobId, JobRefusal, JobSpec, Kind, MemberId, Size};
 pub use limits::{Activity, MOST_JOBS_OF_A_USER, Overdue, permit_another};
 pub use name::{JobName, ProjectName};
+pub use pool::{Gpu, GpuPool};
 pub use project::{Affinity, Project, ProjectRefusal};
-pub use restore::Kept;
-pub use submission::{BadWarning, Farewell, Launch, ProjectChange, Submission, Terms, Warning};
+pub use restore::SavedBinding;
+pub use scheduler::{Binding, Exit, Phase, QuotaScheduler};
+pub use submission::{BadWarning, Launch, ProjectChange, Submission, TerminationPolicy, Terms, Warning};
 pub use ticket::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
 pub use view::{JobState, JobView, MemberView, ProjectView};
 pub use wait::Wait;

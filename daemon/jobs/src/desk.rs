@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 use tranche_domain::jobs::{
-    Board, JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, Submission, TicketId,
+    JobId, JobName, JobRefusal, Project, ProjectChange, ProjectName, QuotaScheduler, Submission, TicketId,
     permit_another,
 };
 use tranche_shm::crash::point;
@@ -64,7 +64,7 @@ impl<S: Site> Desk<S> {
         let boot = recover::boot();
         recover::sweep(&folders, &all.numbers);
         let clock = Clock::again(all.node.clock, all.node.boot != boot, site.clocks());
-        let state = recover::state(Board::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
+        let state = recover::state(QuotaScheduler::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
         recover::unmarked(&state).iter().for_each(|slice| site.claim(slice));
         if let Err(error) = reserve::hold(folder) {
             tracing::debug!(%error, "no room is held for what is kept of jobs");
@@ -96,7 +96,7 @@ impl<S: Site> Desk<S> {
     /// If there is one of that name, or the quotas would be more than the node has.
     pub fn create_project(&self, project: Project, beyond_capacity: bool) -> Result<(), DeskError> {
         let mut state = self.state();
-        if state.board.project(&project.name).is_ok() {
+        if state.scheduler.project(&project.name).is_ok() {
             return Err(DeskError::ProjectExists(project.name));
         }
         self.set_project(&mut state, project, beyond_capacity)
@@ -113,7 +113,7 @@ impl<S: Site> Desk<S> {
         beyond_capacity: bool,
     ) -> Result<(), DeskError> {
         let mut state = self.state();
-        let mut project = state.board.project(name)?.clone();
+        let mut project = state.scheduler.project(name)?.clone();
         change.apply(&mut project);
         self.set_project(&mut state, project, beyond_capacity)
     }
@@ -124,15 +124,15 @@ impl<S: Site> Desk<S> {
         project: Project,
         beyond_capacity: bool,
     ) -> Result<(), DeskError> {
-        let before = state.board.project(&project.name).ok().cloned();
-        state.board.set_project(project.clone(), beyond_capacity)?;
+        let before = state.scheduler.project(&project.name).ok().cloned();
+        state.scheduler.set_project(project.clone(), beyond_capacity)?;
         state.unkept.projects.push(project.clone());
         self.keep(state).inspect_err(|_| {
             // What is not kept has not happened.
             state.unkept.projects.retain(|unkept| unkept.name != project.name);
             let undone = match before {
-                Some(before) => state.board.set_project(before, true),
-                None => state.board.remove_project(&project.name),
+                Some(before) => state.scheduler.set_project(before, true),
+                None => state.scheduler.remove_project(&project.name),
             };
             let _ = undone;
         })?;
@@ -146,16 +146,16 @@ impl<S: Site> Desk<S> {
     /// If there is none of that name, or it has jobs, ended ones too.
     pub fn delete_project(&self, name: &ProjectName) -> Result<(), DeskError> {
         let mut state = self.state();
-        let project = state.board.project(name)?.clone();
+        let project = state.scheduler.project(name)?.clone();
         let jobs = state.names.keys().filter(|(project, _)| project == name).count();
         if jobs > 0 {
             return Err(tranche_domain::jobs::ProjectRefusal::InUse { name: name.clone(), jobs }.into());
         }
-        state.board.remove_project(name)?;
+        state.scheduler.remove_project(name)?;
         state.unkept.projects_gone.push(name.to_string());
         self.keep(&mut state).inspect_err(|_| {
             state.unkept.projects_gone.retain(|gone| gone != name.as_str());
-            let _ = state.board.set_project(project, true);
+            let _ = state.scheduler.set_project(project, true);
         })
     }
 
@@ -168,20 +168,22 @@ impl<S: Site> Desk<S> {
     pub fn submit(&self, submission: Submission, owner: Owner, asker: Asker) -> Result<(), DeskError> {
         let mut state = self.state();
         let Submission { spec, launch, .. } = &submission;
-        let project =
-            state.board.project(&spec.project).map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
+        let project = state
+            .scheduler
+            .project(&spec.project)
+            .map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
         permit(asker, project, None)?;
         permit_another(state.unended_of(owner.uid), asker.admin)?;
         if state.find(&spec.project, &spec.name).is_some() {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
         self.check_ticket(submission.ticket.as_ref(), owner)?;
-        let id = state.board.submit(spec.clone())?;
+        let id = state.scheduler.submit(spec.clone())?;
         state.insert(id, Entry::new(&submission, owner, self.now().unix_ms));
         state.fresh.insert(id);
         state.unkept.launches.push((id, launch.clone()));
         self.keep(&mut state).inspect_err(|_| {
-            state.board.delete(id);
+            state.scheduler.delete(id);
             state.unkept.launches.retain(|(unkept, _)| *unkept != id);
             state.remove(id);
         })?;
@@ -205,8 +207,8 @@ impl<S: Site> Desk<S> {
     /// If there is none of that name, or the asker has no right to.
     pub fn delete(&self, project: &ProjectName, name: &JobName, asker: Asker) -> Result<(), DeskError> {
         self.change(project, name, asker, |state, id| {
-            let leaving = state.board.delete(id);
-            if state.board.jobs().contains_key(&id) {
+            let leaving = state.scheduler.delete(id);
+            if state.scheduler.jobs().contains_key(&id) {
                 let all: Vec<_> = state.tended.keys().filter(|member| member.job == id).copied().collect();
                 state.send_off(&leaving, &Reason::Deleted);
                 // Those who were leaving for now leave for good.
@@ -231,10 +233,10 @@ impl<S: Site> Desk<S> {
         asker: Asker,
     ) -> Result<(), DeskError> {
         self.change(project, name, asker, |state, id| {
-            if !state.board.jobs().contains_key(&id) {
+            if !state.scheduler.jobs().contains_key(&id) {
                 return Err(DeskError::Over(project.clone(), name.clone()));
             }
-            let leaving = state.board.suspend(id, suspended);
+            let leaving = state.scheduler.suspend(id, suspended);
             state.send_off(&leaving, &Reason::Suspended);
             state.dirty.insert(id);
             Ok(())
@@ -265,7 +267,7 @@ impl<S: Site> Desk<S> {
         name: &JobName,
         asker: Asker,
     ) -> Result<JobId, DeskError> {
-        let of = state.board.project(project).map_err(|_| JobRefusal::NoProject(project.clone()))?;
+        let of = state.scheduler.project(project).map_err(|_| JobRefusal::NoProject(project.clone()))?;
         let id = state.find(project, name);
         let id = id.ok_or_else(|| JobRefusal::Unknown(project.clone(), name.clone()))?;
         permit(asker, of, state.entries.get(&id).map(|entry| entry.owner))?;

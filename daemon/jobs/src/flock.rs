@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::HostPid;
-use tranche_domain::jobs::{Farewell, TicketId};
+use tranche_domain::jobs::{TerminationPolicy, TicketId};
 use tranche_domain::slice::ProcessId;
 
 /// No message is longer: the environment of a program is bounded by the kernel at a few times this.
@@ -103,7 +103,7 @@ pub struct Order {
     /// Where it starts.
     pub workdir: PathBuf,
     /// How it is stopped.
-    pub farewell: Farewell,
+    pub farewell: TerminationPolicy,
 }
 
 /// Something that a shepherd wrote down.
@@ -249,7 +249,7 @@ mod tests {
             command: vec!["a".into()],
             environment: vec![("A".into(), "b\nc".into())],
             workdir: "/".into(),
-            farewell: Farewell::DEFAULT,
+            farewell: TerminationPolicy::DEFAULT,
         };
         let mut wire = Vec::new();
         tell(&mut wire, &order).unwrap();

@@ -47,18 +47,19 @@ impl<S: Site> Desk<S> {
     pub fn projects(&self) -> Vec<ProjectView> {
         let state = self.state();
         let (mut running, mut queued) = (BTreeMap::new(), BTreeMap::new());
-        for (id, job) in state.board.jobs() {
-            let counts = if state.board.members(*id).next().is_some() { &mut running } else { &mut queued };
+        for (id, job) in state.scheduler.jobs() {
+            let counts =
+                if state.scheduler.members(*id).next().is_some() { &mut running } else { &mut queued };
             *counts.entry(&job.spec.project).or_insert(0) += 1;
         }
         let count = |of: &BTreeMap<_, u32>, project: &Project| of.get(&project.name).copied().unwrap_or(0);
         let view = |project: &Project| ProjectView {
             project: project.clone(),
-            allocated: state.board.used(&project.name),
+            allocated: state.scheduler.used(&project.name),
             running: count(&running, project),
             queued: count(&queued, project),
         };
-        state.board.projects().map(view).collect()
+        state.scheduler.projects().map(view).collect()
     }
 
     /// How each project stands, for whoever watches the node.
@@ -66,7 +67,7 @@ impl<S: Site> Desk<S> {
         let projects = self.projects();
         let state = self.state();
         let standing = |project: ProjectView| Standing {
-            owed: state.board.owed(&project.project.name),
+            owed: state.scheduler.queued_within_quota(&project.project.name),
             preempted: state.preempted.get(&project.project.name).copied().unwrap_or(0),
             project,
         };
@@ -87,17 +88,17 @@ impl<S: Site> Desk<S> {
         let ids: Vec<JobId> = match (project, name) {
             (Some(project), Some(name)) => {
                 let unknown = || tranche_domain::jobs::JobRefusal::Unknown(project.clone(), name.clone());
-                state.board.project(project)?;
+                state.scheduler.project(project)?;
                 vec![state.find(project, name).ok_or_else(unknown)?]
             }
             (Some(project), None) => {
-                state.board.project(project)?;
+                state.scheduler.project(project)?;
                 let of = state.entries.iter().filter(|(_, entry)| entry.spec.project == *project);
                 of.map(|(id, _)| *id).collect()
             }
             (None, _) => state.entries.keys().copied().collect(),
         };
-        let gpus = state.board.floor().gpus().map(|gpu| (gpu.uuid, gpu.index)).collect();
+        let gpus = state.scheduler.pool().gpus().map(|gpu| (gpu.uuid, gpu.index)).collect();
         let sights: Vec<Sight> = ids.iter().map(|id| sight(&state, *id, asker)).collect();
         let seen = ids.iter().zip(&sights);
         let mut views: Vec<JobView> =
@@ -188,7 +189,7 @@ enum Sight {
 
 fn sight(state: &State, id: JobId, asker: Asker) -> Sight {
     let Some(entry) = state.entries.get(&id) else { return Sight::Public };
-    let project = state.board.project(&entry.spec.project);
+    let project = state.scheduler.project(&entry.spec.project);
     match project {
         _ if asker.admin || asker.uid == entry.owner.uid => Sight::Own,
         Ok(project) if permit(asker, project, None).is_ok() => Sight::Project,
@@ -248,7 +249,7 @@ fn under_way(state: &State, id: JobId, view: &JobView) -> (JobState, String) {
     let is = JobState::of_members(view.members.iter().map(|member| member.state));
     let waits = match state.fresh.contains(&id) {
         true => Some("it has just come, and is looked at next".into()),
-        false => state.board.wait(id).map(|wait| wait.to_string()),
+        false => state.scheduler.wait(id).map(|wait| wait.to_string()),
     };
     let of_member = |state: JobState| {
         let member = view.members.iter().find(|member| member.state == state);
@@ -276,7 +277,7 @@ fn member(
     known: &Member,
     gpus: &BTreeMap<GpuUuid, u32>,
 ) -> MemberView {
-    let seat = state.board.seat(id);
+    let seat = state.scheduler.binding(id);
     let is = member_state(state, id, known, seat.as_ref().map(|(phase, _)| *phase));
     let has = !matches!(is, JobState::Pending) && !is.is_final();
     let indices = seat.filter(|_| has).map(|(_, uuids)| uuids).unwrap_or_default();
@@ -294,7 +295,8 @@ fn member(
 
 fn reason(state: &State, id: MemberId, known: &Member, sight: Sight) -> String {
     let refused = || state.refused.get(&id).map(ToString::to_string);
-    let unseen = || state.board.is_unseen(id).then(|| "the driver does not tell of its GPU now".into());
+    let unseen =
+        || state.scheduler.has_missing_gpu(id).then(|| "the driver does not tell of its GPU now".into());
     match &known.end {
         Some(end) if sight >= Sight::Project => end.why.clone(),
         Some(end) => end.public().into(),

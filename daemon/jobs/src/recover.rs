@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tranche_domain::jobs::{Board, JobId, Kept, MemberId, Phase};
+use tranche_domain::jobs::{JobId, MemberId, Phase, QuotaScheduler, SavedBinding};
 
 use crate::entry::Reason;
 use crate::error::OpenError;
@@ -49,23 +49,25 @@ pub(crate) fn boot() -> String {
 }
 
 /// Puts everybody back where they were.
-pub(crate) fn state(board: Board, all: Everything, boot: &str, folders: &Folders) -> State {
-    let mut state = State { board, ..State::default() };
+pub(crate) fn state(scheduler: QuotaScheduler, all: Everything, boot: &str, folders: &Folders) -> State {
+    let mut state = State { scheduler, ..State::default() };
     for project in all.projects {
         // What was allowed then is.
-        let _ = state.board.set_project(project, true);
+        let _ = state.scheduler.set_project(project, true);
     }
     let mut places = Vec::new();
     for (id, kept) in all.jobs {
         places.extend(take_back(&mut state, id, kept));
     }
     let unused = all.numbers.last().map_or(0, |last| last.0 + 1);
-    state.board.number_from(JobId(unused.max(all.node.next_job)));
-    let seated: Vec<Kept> = places.iter().filter(|kept| kept.phase != Phase::Claimed).cloned().collect();
-    let mut unseen = state.board.seat_again(places);
-    if let Some((job, gpus)) = all.node.hold.as_ref().filter(|(job, _)| state.board.jobs().contains_key(job))
+    state.scheduler.reserve_ids_below(JobId(unused.max(all.node.next_job)));
+    let seated: Vec<SavedBinding> =
+        places.iter().filter(|kept| kept.phase != Phase::Claimed).cloned().collect();
+    let mut unseen = state.scheduler.restore_bindings(places);
+    if let Some((job, gpus)) =
+        all.node.hold.as_ref().filter(|(job, _)| state.scheduler.jobs().contains_key(job))
     {
-        state.board.keep_free_again(*job, gpus);
+        state.scheduler.restore_reservation(*job, gpus);
     }
     forget_deleted(&mut state);
     let rebooted = all.node.boot != boot;
@@ -103,25 +105,25 @@ fn goes_on(state: &State, folders: &Folders, member: MemberId) -> bool {
 
 /// Jobs that were deleted, and whose last member has left since.
 fn forget_deleted(state: &mut State) {
-    let deleted = state.board.jobs().iter().filter(|(_, job)| job.deleted && job.placed == 0);
+    let deleted = state.scheduler.jobs().iter().filter(|(_, job)| job.deleted && job.placed == 0);
     for id in deleted.map(|(id, _)| *id).collect::<Vec<_>>() {
-        state.board.delete(id);
+        state.scheduler.delete(id);
         state.remove(id);
     }
 }
 
 /// Returns the places of its members.
-fn take_back(state: &mut State, id: JobId, kept: KeptJob) -> Vec<Kept> {
+fn take_back(state: &mut State, id: JobId, kept: KeptJob) -> Vec<SavedBinding> {
     let KeptJob { entry, job, places } = kept;
     // A job whose project is missing could not be understood with it; it stays in the store.
-    if state.board.project(&entry.spec.project).is_err() {
+    if state.scheduler.project(&entry.spec.project).is_err() {
         return Vec::new();
     }
     state.insert(id, entry);
     state.dirty.remove(&id);
     match job {
         Some(job) => {
-            state.board.take_back(id, job);
+            state.scheduler.restore_job(id, job);
             places
         }
         None => Vec::new(),
@@ -142,7 +144,7 @@ mod tests {
 
     use tranche_domain::compute::Priority;
     use tranche_domain::id::GpuUuid;
-    use tranche_domain::jobs::{Farewell, Gpu, JobSpec, Kind, MilliGpus, Project, Size, Terms};
+    use tranche_domain::jobs::{Gpu, JobSpec, Kind, MilliGpus, Project, Size, TerminationPolicy, Terms};
 
     use super::*;
     use crate::clock::{Clock, Moment};
@@ -167,7 +169,7 @@ mod tests {
     }
 
     fn entry(spec: JobSpec) -> Entry {
-        let farewell = Farewell { warning: None, grace: Duration::ZERO };
+        let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };
         Entry {
             spec,
             terms: Terms { max_runtime: None, retries: 0, farewell },
@@ -184,19 +186,26 @@ mod tests {
     fn taken_over(all: Everything) -> State {
         let place = tempfile::tempdir().unwrap();
         let folders = Folders::open(place.path().into()).unwrap();
-        state(Board::new(vec![gpu()]), all, "b", &folders)
+        state(QuotaScheduler::new(vec![gpu()]), all, "b", &folders)
     }
 
     /// One job has the only GPU, and another waits for it.
     fn kept(node: &str) -> Everything {
-        let mut board = Board::new(vec![gpu()]);
+        let mut scheduler = QuotaScheduler::new(vec![gpu()]);
         let project = Project::new("a".parse().unwrap(), "1".parse().unwrap());
-        board.set_project(project.clone(), false).unwrap();
-        let ids = ["runs", "waits"].map(|name| board.submit(spec(name)).unwrap());
-        board.decide();
+        scheduler.set_project(project.clone(), false).unwrap();
+        let ids = ["runs", "waits"].map(|name| scheduler.submit(spec(name)).unwrap());
+        scheduler.decide();
         let job = |id: JobId| {
-            let job = board.jobs()[&id].clone();
-            (id, KeptJob { entry: entry(job.spec.clone()), job: Some(job), places: board.places(id) })
+            let job = scheduler.jobs()[&id].clone();
+            (
+                id,
+                KeptJob {
+                    entry: entry(job.spec.clone()),
+                    job: Some(job),
+                    places: scheduler.saved_bindings(id),
+                },
+            )
         };
         let node: KeptNode = serde_json::from_str(node).unwrap();
         Everything { projects: vec![project], jobs: ids.map(job).into(), node, ..Everything::default() }
@@ -239,6 +248,6 @@ mod tests {
     #[test]
     fn no_number_that_is_in_the_store_is_given_again() {
         let all = Everything { numbers: BTreeSet::from([JobId(3), JobId(8)]), ..Everything::default() };
-        assert_eq!(taken_over(all).board.next_number(), 9);
+        assert_eq!(taken_over(all).scheduler.next_job_id(), 9);
     }
 }

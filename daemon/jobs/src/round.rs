@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tranche_domain::jobs::{Activity, MemberId, MilliGpus, Move};
+use tranche_domain::jobs::{Action, Activity, MemberId, MilliGpus};
 use tranche_shm::crash::point;
 
 use crate::budget::{Budget, LogUse, cut, on_disk};
@@ -110,15 +110,15 @@ impl<S: Site> Desk<S> {
     }
 
     /// Decides and keeps that; what is kept is returned, to be done.
-    fn round(&self, late: bool) -> Vec<Move> {
+    fn round(&self, late: bool) -> Vec<Action> {
         let members = self.state().tended.keys().copied().collect();
         let gpus = self.site.gpus(&members);
         let mut state = self.state();
         // A GPU that is not here any more takes nobody.
-        let known: Vec<_> = state.board.floor().gpus().map(|gpu| gpu.uuid).collect();
+        let known: Vec<_> = state.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
         for uuid in known {
             let here = gpus.iter().find(|gpu| gpu.uuid == uuid);
-            state.board.set_outside(uuid, here.map_or(MilliGpus::ONE, |gpu| gpu.outside));
+            state.scheduler.set_outside(uuid, here.map_or(MilliGpus::ONE, |gpu| gpu.outside));
         }
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
@@ -138,13 +138,13 @@ impl<S: Site> Desk<S> {
     }
 
     /// Keeps all that has changed; the moves that are kept are to be made.
-    fn keep_moves(&self, state: &mut State) -> Vec<Move> {
+    fn keep_moves(&self, state: &mut State) -> Vec<Action> {
         match self.keep(state) {
             Ok(()) => {
                 state.trouble.take().iter().for_each(|note| self.site.withdraw(note));
                 let moves = std::mem::take(&mut state.moves);
                 for one in &moves {
-                    if let Move::Start { member, .. } = one {
+                    if let Action::Start { member, .. } = one {
                         state.tended.insert(*member, Arc::default());
                     }
                 }
@@ -162,12 +162,12 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    fn make(self: &Arc<Self>, one: Move) {
+    fn make(self: &Arc<Self>, one: Action) {
         match one {
-            Move::Start { member, gpus } => {
+            Action::Start { member, gpus } => {
                 tokio::spawn(life::live(Arc::clone(self), member, Begin::Fresh(gpus)));
             }
-            Move::Stop { member, .. } => {
+            Action::Stop { member, .. } => {
                 point("jobs: leaving");
                 self.tell(member, What::Preempted);
                 if let Some(tended) = self.state().tended.get(&member) {
@@ -196,7 +196,7 @@ impl<S: Site> Desk<S> {
 
     fn overdue(&self, state: &State, member: MemberId, now: Moment) -> Option<String> {
         let entry = state.entries.get(&member.job)?;
-        let project = state.board.project(&entry.spec.project).ok()?;
+        let project = state.scheduler.project(&entry.spec.project).ok()?;
         let running = now.since(entry.members.get(&member.index)?.started);
         let idle = match project.idle_limit {
             Some(_) => self.site.idle(&entry.slice(member)),

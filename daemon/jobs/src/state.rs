@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tranche_domain::jobs::{
-    Board, JobId, JobName, Kept, Left, MemberId, MilliGpus, Move, Phase, ProjectName, TicketId,
+    Action, Exit, JobId, JobName, MemberId, MilliGpus, Phase, ProjectName, QuotaScheduler, SavedBinding,
+    TicketId,
 };
 use tranche_domain::slice::ProcessId;
 
@@ -19,7 +20,7 @@ use crate::store::{Changes, KeptJob, KeptNode};
 /// Everything that changes together.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) board: Board,
+    pub(crate) scheduler: QuotaScheduler,
     pub(crate) entries: BTreeMap<JobId, Entry>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
     pub(crate) tended: BTreeMap<MemberId, Arc<Tended>>,
@@ -36,9 +37,9 @@ pub(crate) struct State {
     /// What was noted because the last changes could not be kept.
     pub(crate) trouble: Option<String>,
     /// Moves that are made once they are kept.
-    pub(crate) moves: Vec<Move>,
+    pub(crate) moves: Vec<Action>,
     /// Places, as they were when moves were made last.
-    pub(crate) places: BTreeMap<MemberId, Kept>,
+    pub(crate) places: BTreeMap<MemberId, SavedBinding>,
     /// What each job had then.
     pub(crate) had: BTreeMap<JobId, MilliGpus>,
     pub(crate) node: KeptNode,
@@ -132,7 +133,7 @@ impl State {
 
     /// Decides who moves, and writes down who does.
     pub(crate) fn decide(&mut self, now: Now) {
-        let moves = self.board.decide();
+        let moves = self.scheduler.decide();
         self.fresh.clear();
         for one in &moves {
             self.note(one, now);
@@ -141,16 +142,16 @@ impl State {
         self.note_places(now.unix_ms);
     }
 
-    fn note(&mut self, one: &Move, now: Now) {
+    fn note(&mut self, one: &Action, now: Now) {
         match one {
-            Move::Start { member, .. } => {
+            Action::Start { member, .. } => {
                 let Some(entry) = self.entries.get_mut(&member.job) else { return };
                 let started = entry.member_mut(member.index);
                 started.starts += 1;
                 (started.started_unix_ms, started.started) = (now.unix_ms, now.moment());
                 (started.farewell, started.end) = (None, None);
             }
-            Move::Stop { member, by } => {
+            Action::Stop { member, by } => {
                 let Some(by) = self.entries.get(&by.job).map(|by| by.spec.clone()) else { return };
                 self.give_reason(*member, Reason::Preempted(by.project, by.name));
                 if let Some(entry) = self.entries.get(&member.job) {
@@ -163,8 +164,8 @@ impl State {
     /// Jobs whose places are others than before have to be kept.
     fn note_places(&mut self, now_unix_ms: u64) {
         let now: BTreeMap<_, _> =
-            self.board.all_places().into_iter().map(|kept| (kept.member, kept)).collect();
-        let changed = |one: &BTreeMap<MemberId, Kept>, other: &BTreeMap<MemberId, Kept>| {
+            self.scheduler.all_saved_bindings().into_iter().map(|kept| (kept.member, kept)).collect();
+        let changed = |one: &BTreeMap<MemberId, SavedBinding>, other: &BTreeMap<MemberId, SavedBinding>| {
             let differs = one.iter().filter(|(member, kept)| other.get(member) != Some(kept));
             differs.map(|(member, _)| member.job).collect::<Vec<_>>()
         };
@@ -209,8 +210,10 @@ impl State {
             self.refused.remove(&member);
         }
         let end = entry.member_mut(member.index).judge(run, retries);
-        let forgotten = self.board.jobs().get(&member.job).is_none_or(|job| job.deleted);
-        let over = self.board.left(member, if end.is_some() { Left::Done } else { Left::Again });
+        let forgotten = self.scheduler.jobs().get(&member.job).is_none_or(|job| job.deleted);
+        let over = self
+            .scheduler
+            .member_exited(member, if end.is_some() { Exit::Completed } else { Exit::Requeued });
         self.dirty.insert(member.job);
         // So that what it had ends in the history before the job does.
         self.note_places(now.unix_ms);
@@ -226,8 +229,8 @@ impl State {
     /// All that is to be kept now.
     pub(crate) fn changes(&mut self, boot: &str, clock: Clock) -> Changes {
         let node = KeptNode {
-            next_job: self.board.next_number(),
-            hold: self.board.kept_free(),
+            next_job: self.scheduler.next_job_id(),
+            hold: self.scheduler.reservation(),
             boot: boot.into(),
             marked: true,
             clock: Some(clock),
@@ -241,7 +244,11 @@ impl State {
 
     fn kept(&self, id: JobId) -> Option<KeptJob> {
         let entry = self.entries.get(&id)?.clone();
-        Some(KeptJob { entry, job: self.board.jobs().get(&id).cloned(), places: self.board.places(id) })
+        Some(KeptJob {
+            entry,
+            job: self.scheduler.jobs().get(&id).cloned(),
+            places: self.scheduler.saved_bindings(id),
+        })
     }
 
     /// They are.

@@ -8,7 +8,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTran
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
-use tranche_domain::jobs::{Job, JobId, Kept, Launch, Project};
+use tranche_domain::jobs::{Job, JobId, Launch, Project, SavedBinding};
 
 use crate::clock::Clock;
 use crate::entry::Entry;
@@ -52,7 +52,7 @@ pub(crate) struct KeptJob {
     pub(crate) entry: Entry,
     /// Nothing once it has ended.
     pub(crate) job: Option<Job>,
-    pub(crate) places: Vec<Kept>,
+    pub(crate) places: Vec<SavedBinding>,
 }
 
 /// What is kept of the node beside that.

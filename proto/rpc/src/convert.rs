@@ -6,7 +6,7 @@ use std::time::Duration;
 use tranche_domain::compute::Priority;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::jobs::{BadWarning, Farewell};
+use tranche_domain::jobs::{BadWarning, TerminationPolicy};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{AboveWhole, Bytes, Permille};
@@ -39,7 +39,7 @@ pub enum BadMessage {
     Workdir(String),
     #[error("a job's command, environment and paths have no zero bytes, and names of variables no '='")]
     Unprintable,
-    #[error("a grace of {} s is too long: at most {} s", .0.as_secs(), Farewell::LONGEST_GRACE.as_secs())]
+    #[error("a grace of {} s is too long: at most {} s", .0.as_secs(), TerminationPolicy::LONGEST_GRACE.as_secs())]
     Grace(Duration),
     #[error(
         "a project without a quota was asked for: say how many GPUs it can have whenever it wants, with --quota"

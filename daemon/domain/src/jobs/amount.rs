@@ -13,41 +13,41 @@ use serde::{Deserialize, Serialize};
 pub struct MilliGpus(u32);
 
 impl MilliGpus {
-    /// None.
+    /// No GPUs.
     pub const ZERO: Self = Self(0);
     /// One whole GPU.
     pub const ONE: Self = Self(1000);
-    /// More than any node has.
+    /// Upper bound of a parsed amount; more than any node has.
     const MOST: u32 = 1_000_000;
 
-    /// So many thousandths.
+    /// An amount in thousandths of a GPU.
     pub const fn new(thousandths: u32) -> Self {
         Self(thousandths)
     }
 
-    /// So many whole GPUs.
+    /// An amount in whole GPUs, saturating.
     pub const fn whole(gpus: u32) -> Self {
         Self(gpus.saturating_mul(1000))
     }
 
-    /// The plain number of thousandths.
+    /// Thousandths of a GPU.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// `self + other`, at most the end of the range.
+    /// Saturating `self + other`.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// `self`, so often, at most the end of the range.
+    /// Saturating `self * count`.
     #[must_use]
     pub const fn times(self, count: u32) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// `self - other`, at least nothing.
+    /// `self - other`, at least zero.
     #[must_use]
     pub const fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -61,7 +61,7 @@ impl Sum for MilliGpus {
 }
 
 impl fmt::Display for MilliGpus {
-    /// As a person writes it: `4`, `0.5`, `2.25`.
+    /// Decimal form without trailing zeros: `4`, `0.5`, `2.25`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, thousandths) = (self.0 / 1000, self.0 % 1000);
         let decimals = alloc::format!("{thousandths:03}");
@@ -72,7 +72,7 @@ impl fmt::Display for MilliGpus {
     }
 }
 
-/// A text that is no amount of GPUs.
+/// Error for a text that is not an amount of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAmount(pub String);
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_write_amounts_in_these_ways() {
+    fn decimal_amounts_parse_and_others_are_rejected() {
         for (text, milli) in [("4", 4000), ("0.5", 500), (".5", 500), ("2.250", 2250), ("0", 0), ("1.", 1000)]
         {
             assert_eq!(text.parse(), Ok(MilliGpus::new(milli)), "{text}");
@@ -125,13 +125,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_amount_reads_back(milli in 0u32..=1_000_000) {
+        fn displayed_amount_parses_back(milli in 0u32..=1_000_000) {
             let amount = MilliGpus::new(milli);
             prop_assert_eq!(amount.to_string().parse(), Ok(amount));
         }
 
         #[test]
-        fn reading_an_amount_never_panics(text: String) {
+        fn parsing_an_amount_never_panics(text: String) {
             let _ = text.parse::<MilliGpus>();
         }
     }

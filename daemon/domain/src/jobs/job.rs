@@ -1,4 +1,4 @@
-//! A job: what it asks for, and how many of its members have come how far.
+//! Jobs: specification, progress and reasons for rejection.
 
 use alloc::collections::BTreeSet;
 use core::fmt;
@@ -13,27 +13,27 @@ use super::project::Shape;
 use crate::compute::Priority;
 use crate::request::{Fraction, Share};
 
-/// A job, in the order of submission.
+/// Id of a job; ids ascend in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub u64);
 
-/// One of a job's members: a job is as many runs of a command as it has completions.
+/// Id of a member. A job has as many members, each one run of its command, as it has completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId {
     /// The job.
     pub job: JobId,
-    /// Which of its members, from 0.
+    /// Number of the member in its job, from 0.
     pub index: u32,
 }
 
-/// What a job is for.
+/// Purpose of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It runs by itself, and can be begun again.
+    /// Batch work, which can be stopped and restarted.
     Training,
-    /// Somebody sits before it.
+    /// Work with a user in front of it, such as a notebook.
     Interactive,
 }
 
@@ -46,18 +46,18 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How much of which GPUs a member takes.
+/// GPUs that each member takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
-    /// A part of one GPU.
+    /// A fraction of one GPU.
     Part(Fraction),
     /// Whole GPUs, all on one island.
     Whole(NonZeroU32),
 }
 
 impl Size {
-    /// On how many GPUs it is.
+    /// Number of GPUs that a member is on.
     pub const fn gpus(self) -> u32 {
         match self {
             Self::Part(_) => 1,
@@ -65,7 +65,7 @@ impl Size {
         }
     }
 
-    /// What it takes of each.
+    /// Part taken of each GPU.
     pub const fn of_each(self) -> MilliGpus {
         match self {
             Self::Part(fraction) => MilliGpus::new(fraction.permille().get()),
@@ -73,7 +73,7 @@ impl Size {
         }
     }
 
-    /// What it takes altogether.
+    /// Sum over all GPUs.
     pub const fn total(self) -> MilliGpus {
         self.of_each().times(self.gpus())
     }
@@ -94,57 +94,57 @@ impl fmt::Display for Size {
     }
 }
 
-/// What somebody wants to have run.
+/// Scheduling properties of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Whose quota it is under.
+    /// Project whose quota the job uses.
     pub project: ProjectName,
-    /// Its name there.
+    /// Name, unique in the project.
     pub name: JobName,
-    /// What each member takes.
+    /// GPUs of each member.
     pub size: Size,
-    /// What it is for.
+    /// Purpose.
     pub kind: Kind,
-    /// Whether it may be stopped for others and begun again. Training always may.
+    /// Whether the job may be preempted and restarted. Always true for training.
     pub preemptible: bool,
-    /// Where it stands in its project's queue.
+    /// Position in the project's queue; higher first.
     pub priority: Priority,
-    /// How many members may run at once.
+    /// Maximum number of members that run at once.
     pub parallelism: NonZeroU32,
-    /// How many have to come to their end.
+    /// Number of members that have to run to their end.
     pub completions: NonZeroU32,
 }
 
 impl JobSpec {
-    /// No job has more members: with the start and the end of each, what is known of all of them is written to the disk.
+    /// Maximum number of members. Each start and end of a member writes the state of all of them to disk.
     pub const MOST_MEMBERS: u32 = 2000;
 
-    /// Whether it stays until it ends by itself, and so has to stay within the quota.
-    pub fn is_lasting(&self) -> bool {
+    /// Whether the job is never preempted, and so has to stay within its project's quota.
+    pub fn is_non_preemptible(&self) -> bool {
         self.kind == Kind::Interactive && !self.preemptible
     }
 
     pub(super) fn shape(&self) -> Shape {
-        Shape { size: self.size, kind: self.kind, lasting: self.is_lasting() }
+        Shape { size: self.size, kind: self.kind, non_preemptible: self.is_non_preemptible() }
     }
 }
 
-/// A job, and how far it is.
+/// A job and the progress of its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// What was asked for.
+    /// The specification.
     pub spec: JobSpec,
-    /// Members that have come to their end.
+    /// Number of members that ran to their end.
     pub done: u32,
-    /// Members that have a place, or had one and are on their way out.
+    /// Number of bound members, stopping ones included.
     pub placed: u32,
-    /// Whether none may start for now.
+    /// Whether no member may start for now.
     pub suspended: bool,
-    /// Whether it is to be forgotten when the last member is gone.
+    /// Whether the job is removed once its last member has exited.
     pub deleted: bool,
-    /// The first member that never had a place.
+    /// Index of the first member that was never bound.
     pub(super) fresh: u32,
-    /// Members that had one and want another.
+    /// Indices of the members that were requeued.
     pub(super) again: BTreeSet<u32>,
 }
 
@@ -153,19 +153,19 @@ impl Job {
         Self { spec, done: 0, placed: 0, suspended: false, deleted: false, fresh: 0, again: BTreeSet::new() }
     }
 
-    /// The member that starts next, if one may.
+    /// Index of the member to start next, if one may start.
     pub fn next(&self) -> Option<u32> {
         let may = !self.suspended && !self.deleted && self.placed < self.spec.parallelism.get();
         may.then(|| self.pending())?
     }
 
-    /// The first member that waits for a place.
+    /// Index of the first member that is not bound and has to run.
     pub(super) fn pending(&self) -> Option<u32> {
         let fresh = (self.fresh < self.spec.completions.get()).then_some(self.fresh);
         self.again.first().copied().or(fresh)
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no member is bound or has to run.
     pub const fn is_over(&self) -> bool {
         self.placed == 0 && (self.deleted || self.done >= self.spec.completions.get())
     }
@@ -178,29 +178,29 @@ impl Job {
     }
 }
 
-/// Why a job is not taken on.
+/// Reasons for rejecting an operation on a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobRefusal {
-    /// No project has that name.
+    /// The project does not exist.
     NoProject(ProjectName),
-    /// The name is taken in the project.
+    /// A job with this name exists in the project.
     Exists(JobName),
-    /// No job has that name in the project.
+    /// No job with this name exists in the project.
     Unknown(ProjectName, JobName),
-    /// It has more members, or would have more at once, than a job may.
+    /// More members, or members at once, than [`JobSpec::MOST_MEMBERS`].
     TooManyMembers(NonZeroU32),
-    /// Whoever submits it has as many that have not ended as one user may.
+    /// The user has [`MOST_JOBS_OF_A_USER`] jobs that have not ended; contains their number.
     TooManyOfUser(usize),
-    /// It could not run even on an empty node.
+    /// A member would not fit on an empty node.
     NeverFits {
-        /// What a member takes.
+        /// GPUs of a member.
         size: Size,
-        /// The most GPUs of one island that its project may use for it.
+        /// Number of GPUs on the largest island that the project may use.
         most: u32,
     },
-    /// It lasts, and is larger than its project's quota.
+    /// A member of the non-preemptible job exceeds its project's quota.
     AboveQuota {
-        /// What a member takes.
+        /// GPUs of a member.
         size: Size,
         /// The quota.
         quota: MilliGpus,

@@ -1,4 +1,4 @@
-//! How long jobs may run and be idle, and how many a user may have.
+//! Time limits of running jobs, and the limit of jobs per user.
 
 use core::fmt;
 use core::time::Duration;
@@ -6,35 +6,35 @@ use core::time::Duration;
 use super::job::{JobRefusal, Kind};
 use super::project::Project;
 
-/// A user has no more jobs that have not ended, unless they administer the node: each is looked at whenever somebody lists
-/// jobs, and is kept with its command and its environment.
+/// Maximum number of jobs of one user that have not ended; does not apply to administrators. Bounds the work
+/// of listing jobs and the memory for their commands and environments.
 pub const MOST_JOBS_OF_A_USER: usize = 2000;
 
-/// Whether a user with so many jobs that have not ended may submit another.
+/// Checks whether a user with `has` jobs that have not ended may submit another.
 ///
 /// # Errors
-/// If they have as many as one may.
+/// If the user has [`MOST_JOBS_OF_A_USER`] of them and is no administrator.
 pub const fn permit_another(has: usize, administers: bool) -> Result<(), JobRefusal> {
     if has < MOST_JOBS_OF_A_USER || administers { Ok(()) } else { Err(JobRefusal::TooManyOfUser(has)) }
 }
 
-/// What a member has done so far.
+/// Running and idle time of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// For how long it has been running, since it started last.
+    /// Time since the latest start.
     pub running: Duration,
-    /// For how long it has used no GPU time.
+    /// Time since GPU time was last used.
     pub idle: Duration,
 }
 
-/// Why a member has to end.
+/// Limit that a member has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// It has run as long as whoever submitted it allowed.
+    /// The `--max-runtime` of the job.
     MaxRuntime(Duration),
-    /// It has run as long as its project allows interactive jobs to.
+    /// The project's runtime limit for interactive jobs.
     InteractiveLimit(Duration),
-    /// It has used no GPU time for as long as its project allows interactive jobs to.
+    /// The project's idle limit for interactive jobs.
     IdleLimit(Duration),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Overdue {
 }
 
 impl Project {
-    /// Whether a member of that kind has to end, and why.
+    /// The limit that a member of this kind has exceeded, if any.
     pub fn overdue(&self, kind: Kind, max_runtime: Option<Duration>, did: Activity) -> Option<Overdue> {
         let interactive = |limit: Option<Duration>| limit.filter(|_| kind == Kind::Interactive);
         let passed = |limit: Option<Duration>, time: Duration| limit.filter(|limit| time >= *limit);

@@ -1,9 +1,9 @@
-//! Names of projects and jobs: words that can stand in a slice's name, a folder and a label.
+//! Names of projects and jobs, which become part of slice names, paths and labels.
 
 use crate::word::{is_part, word};
 
 word! {
-    /// A project's name. With a job's and a member's number it makes a slice's name, of at most 63.
+    /// Name of a project. Together with a job name and a member number it fits a slice name of 63 bytes.
     ProjectName,
     "the name of a project",
     "1 to 24 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
@@ -11,7 +11,7 @@ word! {
 }
 
 word! {
-    /// A job's name, unique in its project.
+    /// Name of a job, unique in its project.
     JobName,
     "the name of a job",
     "1 to 31 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_it_cannot_be() {
+    fn invalid_name_is_rejected_with_its_rule() {
         assert_eq!("team-a".parse::<ProjectName>().unwrap().as_str(), "team-a");
         for text in ["", "-a", "a-", "A", "a.b", "a_b", "a/b", "a234567890123456789012345"] {
             let refused = text.parse::<ProjectName>().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A project: who shares the node, and what of it is each one's.
+//! Projects, their quotas and their queues.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,23 +13,23 @@ use super::job::{JobId, Kind, Size};
 use super::name::{JobName, ProjectName};
 use crate::compute::Priority;
 
-/// What a project is promised.
+/// Quota, limits and members of a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
-    /// Its name.
+    /// Name.
     pub name: ProjectName,
-    /// What it can have whenever it wants it.
+    /// GPUs available to the project at any time.
     pub quota: MilliGpus,
-    /// How much of the surplus is its, beside others' weights. Nothing: as much as its quota.
+    /// Weight in the division of the surplus; `None` means the quota.
     #[serde(default)]
     pub weight: Option<MilliGpus>,
-    /// Which GPUs its jobs of a kind may be on, by index. Nothing: any.
+    /// NVML indices of the GPUs for each kind of job; a kind without an entry may use all.
     #[serde(default)]
     pub affinity: BTreeMap<Kind, Affinity>,
-    /// How long an interactive job may run.
+    /// Maximum runtime of an interactive job.
     #[serde(default)]
     pub interactive_limit: Option<Duration>,
-    /// How long an interactive job may use no GPU time.
+    /// Maximum time of an interactive job without use of GPU time.
     #[serde(default)]
     pub idle_limit: Option<Duration>,
     /// Users who may submit to it and see its jobs, by uid.
@@ -37,11 +37,11 @@ pub struct Project {
     pub members: BTreeSet<u32>,
 }
 
-/// Indices of GPUs.
+/// NVML indices of GPUs.
 pub type Affinity = BTreeSet<u32>;
 
 impl Project {
-    /// A project with a quota, and the default of everything else.
+    /// A project with this quota and defaults otherwise.
     pub fn new(name: ProjectName, quota: MilliGpus) -> Self {
         Self {
             name,
@@ -54,34 +54,34 @@ impl Project {
         }
     }
 
-    /// Its weight in the division of the surplus.
+    /// Weight in the division of the surplus.
     pub fn weight(&self) -> MilliGpus {
         self.weight.unwrap_or(self.quota)
     }
 
-    /// The GPUs that its jobs of that kind may be on, if not all.
+    /// NVML indices of the GPUs permitted for this kind; `None` permits all.
     pub fn affinity(&self, kind: Kind) -> Option<&Affinity> {
         self.affinity.get(&kind)
     }
 }
 
-/// Why projects stay as they are.
+/// Reasons for rejecting an operation on a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectRefusal {
-    /// No project has that name.
+    /// The project does not exist.
     Unknown(ProjectName),
-    /// The quotas together would be more than the node has.
+    /// The sum of all quotas would exceed the node's capacity.
     TooMuch {
-        /// What they would be.
+        /// Sum of all quotas after the change.
         sum: MilliGpus,
-        /// What the node has.
+        /// Number of GPUs of the node.
         capacity: MilliGpus,
     },
-    /// It has jobs.
+    /// The project has jobs.
     InUse {
         /// The project.
         name: ProjectName,
-        /// How many.
+        /// Number of its jobs.
         jobs: usize,
     },
 }
@@ -109,28 +109,28 @@ impl fmt::Display for ProjectRefusal {
 
 impl core::error::Error for ProjectRefusal {}
 
-/// Where a job stands among those of its project: the higher priority first, then who came first.
-pub(super) type Turn = (Reverse<Priority>, JobId);
+/// Key of a job in its project's queue: higher priority first, then earlier submission.
+pub(super) type QueueKey = (Reverse<Priority>, JobId);
 
-/// What jobs have in common that fit or do not fit alike.
+/// Properties that decide where a job fits; jobs of equal shape fit or fail alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Shape {
     pub(super) size: Size,
     pub(super) kind: Kind,
-    pub(super) lasting: bool,
+    pub(super) non_preemptible: bool,
 }
 
-/// A project with what it has and what it waits for.
+/// A project with its use and its queue.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) project: Project,
-    /// What its members have that are not on their way out.
+    /// GPUs used by its members, stopping ones not counted.
     pub(super) used: MilliGpus,
-    /// What of it is never taken.
-    pub(super) lasting: MilliGpus,
+    /// Part of `used` that belongs to non-preemptible jobs.
+    pub(super) non_preemptible: MilliGpus,
     pub(super) names: BTreeMap<JobName, JobId>,
-    /// Jobs with a member that could start; of those alike only the first needs to be looked at.
-    pub(super) queue: BTreeMap<Shape, BTreeSet<Turn>>,
+    /// Jobs with a member that could start, by shape. Only the first of each shape has to be tried.
+    pub(super) queue: BTreeMap<Shape, BTreeSet<QueueKey>>,
 }
 
 impl Account {
@@ -138,43 +138,43 @@ impl Account {
         Self {
             project,
             used: MilliGpus::ZERO,
-            lasting: MilliGpus::ZERO,
+            non_preemptible: MilliGpus::ZERO,
             names: BTreeMap::new(),
             queue: BTreeMap::new(),
         }
     }
 
-    /// How far it is beyond its quota for its weight.
+    /// Use beyond the quota, relative to the weight.
     pub(super) fn level(&self) -> Level {
         self.level_with(self.used)
     }
 
-    /// How far it would be, if it had that much.
+    /// The level at a use of `used`.
     pub(super) fn level_with(&self, used: MilliGpus) -> Level {
         Level::of(used, self.project.quota, self.project.weight())
     }
 
-    /// Whether one more of a shape would be within what it is promised.
+    /// Whether one more member of this shape stays within the guaranteed quota.
     pub(super) fn is_guaranteed(&self, shape: &Shape) -> bool {
         let size = shape.size.total();
-        self.used.plus(size) <= self.project.quota || shape.lasting && self.may_last(size)
+        self.used.plus(size) <= self.project.quota || shape.non_preemptible && self.fits_non_preemptible(size)
     }
 
-    /// Whether that much more of lasting jobs would be within its quota.
-    pub(super) fn may_last(&self, size: MilliGpus) -> bool {
-        self.lasting.plus(size) <= self.project.quota
+    /// Whether `size` more of non-preemptible use stays within the quota.
+    pub(super) fn fits_non_preemptible(&self, size: MilliGpus) -> bool {
+        self.non_preemptible.plus(size) <= self.project.quota
     }
 
     /// The first job of each shape, in the order in which they are tried.
-    pub(super) fn heads(&self) -> Vec<(Shape, Turn)> {
-        let first = |(shape, turns): (&Shape, &BTreeSet<Turn>)| Some((*shape, *turns.first()?));
+    pub(super) fn heads(&self) -> Vec<(Shape, QueueKey)> {
+        let first = |(shape, keys): (&Shape, &BTreeSet<QueueKey>)| Some((*shape, *keys.first()?));
         let mut heads: Vec<_> = self.queue.iter().filter_map(first).collect();
-        heads.sort_by_key(|(shape, turn)| (!shape.lasting, *turn));
+        heads.sort_by_key(|(shape, key)| (!shape.non_preemptible, *key));
         heads
     }
 }
 
-/// A project's use beyond its quota, divided by its weight. Projects below their quotas are below zero.
+/// Use beyond the quota divided by the weight, compared exactly; negative below the quota.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level {
     over: i64,
@@ -183,7 +183,7 @@ pub(super) struct Level {
 
 impl Level {
     pub(super) fn of(used: MilliGpus, quota: MilliGpus, weight: MilliGpus) -> Self {
-        // Without a weight nothing is borrowed; what is beyond the quota all the same is as far as can be.
+        // A weight of zero borrows nothing; use beyond the quota nevertheless compares as the highest level.
         let weight = i64::from(weight.get()).max(1);
         Self { over: i64::from(used.get()) - i64::from(quota.get()), weight }
     }

@@ -1,97 +1,100 @@
-//! A board as it was, from what was kept of it.
+//! Saving and restoring the state of the quota scheduler.
 
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::board::{Board, Hold, Phase, Seat};
-use super::floor::Spot;
 use super::job::{Job, JobId, MemberId};
+use super::pool::PoolIndex;
+use super::scheduler::{Binding, Phase, QuotaScheduler, Reservation};
 use crate::id::GpuUuid;
 
-/// A member that has a place, or was promised one.
+/// A binding as it is saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// Who.
+pub struct SavedBinding {
+    /// The bound member.
     pub member: MemberId,
-    /// Where.
+    /// UUIDs of its GPUs, absent ones included.
     pub gpus: Vec<GpuUuid>,
-    /// How far it is there.
+    /// Phase of the member.
     pub phase: Phase,
-    /// In which order places were given.
+    /// Sequence number of the binding.
     pub order: u64,
 }
 
-impl Board {
-    /// The places of a job's members, as they are to be kept.
-    pub fn places(&self, job: JobId) -> Vec<Kept> {
-        self.members(job).map(|(member, seat)| self.keep(member, seat)).collect()
+impl QuotaScheduler {
+    /// The bindings of one job.
+    pub fn saved_bindings(&self, job: JobId) -> Vec<SavedBinding> {
+        self.members(job).map(|(member, binding)| self.save(member, binding)).collect()
     }
 
-    /// The places of everybody.
-    pub fn all_places(&self) -> Vec<Kept> {
-        self.seats.iter().map(|(member, seat)| self.keep(*member, seat)).collect()
+    /// The bindings of all jobs.
+    pub fn all_saved_bindings(&self) -> Vec<SavedBinding> {
+        self.bindings.iter().map(|(member, binding)| self.save(*member, binding)).collect()
     }
 
-    fn keep(&self, member: MemberId, seat: &Seat) -> Kept {
-        Kept { member, gpus: self.gpus_of(seat), phase: seat.phase, order: seat.order }
+    fn save(&self, member: MemberId, binding: &Binding) -> SavedBinding {
+        SavedBinding { member, gpus: self.gpus_of(binding), phase: binding.phase, order: binding.order }
     }
 
-    /// The GPUs that are kept free for a job as they empty.
-    pub fn kept_free(&self) -> Option<(JobId, Vec<GpuUuid>)> {
-        self.hold.as_ref().map(|hold| (hold.job, self.floor.uuids(&hold.spots)))
+    /// The job that GPUs are reserved for, and their UUIDs.
+    pub fn reservation(&self) -> Option<(JobId, Vec<GpuUuid>)> {
+        self.reserved.as_ref().map(|reserved| (reserved.job, self.pool.uuids(&reserved.indices)))
     }
 
-    /// Takes a job back as it was, with nobody at a place. Its project is there already.
-    pub fn take_back(&mut self, id: JobId, job: Job) {
+    /// Restores a job without its bindings. Its project has to exist.
+    pub fn restore_job(&mut self, id: JobId, job: Job) {
         let job = Job { placed: 0, ..job };
         let account = self.account_mut(&job.spec.project);
         account.names.insert(job.spec.name.clone(), id);
         self.jobs.insert(id, job);
-        self.number_from(JobId(id.0 + 1));
-        self.queue_or_not(id);
+        self.reserve_ids_below(JobId(id.0 + 1));
+        self.update_queue(id);
     }
 
-    /// Gives members of all jobs their places back. Those who were at a GPU that is not seen now are returned: whoever runs
-    /// may go on there, nobody else comes there, and whoever does not has to say that it has left.
-    pub fn seat_again(&mut self, mut kept: Vec<Kept>) -> Vec<MemberId> {
-        kept.sort_by_key(|kept| kept.order);
-        kept.into_iter().filter_map(|kept| self.seat_one_again(kept)).collect()
+    /// Restores bindings of all jobs. Returns the bound members with an absent GPU: a running one keeps its
+    /// GPUs until it exits, and the caller has to report the exit of one that does not run.
+    pub fn restore_bindings(&mut self, mut saved: Vec<SavedBinding>) -> Vec<MemberId> {
+        saved.sort_by_key(|saved| saved.order);
+        saved.into_iter().filter_map(|saved| self.restore_binding(saved)).collect()
     }
 
-    fn seat_one_again(&mut self, Kept { member, gpus, phase, .. }: Kept) -> Option<MemberId> {
-        let (seen, unseen): (Vec<_>, Vec<_>) =
-            gpus.into_iter().partition(|gpu| self.floor.spot_of(*gpu).is_some());
-        let lost = !unseen.is_empty();
+    fn restore_binding(
+        &mut self,
+        SavedBinding { member, gpus, phase, .. }: SavedBinding,
+    ) -> Option<MemberId> {
+        let (seen, missing): (Vec<_>, Vec<_>) =
+            gpus.into_iter().partition(|gpu| self.pool.index_of(*gpu).is_some());
+        let lost = !missing.is_empty();
         let first = if phase == Phase::Stopping { Phase::Running } else { phase };
-        self.seat_at(member, self.spots(&seen).unwrap_or_default(), first);
-        if let Some(seat) = self.seats.get_mut(&member) {
-            seat.unseen = unseen;
+        self.bind(member, self.indices_of(&seen).unwrap_or_default(), first);
+        if let Some(binding) = self.bindings.get_mut(&member) {
+            binding.missing = missing;
         }
         match phase {
-            Phase::Claimed if lost => self.give_up(member),
-            Phase::Stopping => self.see_off(member),
+            Phase::Claimed if lost => self.requeue(member),
+            Phase::Stopping => self.mark_stopping(member),
             Phase::Claimed | Phase::Running => {}
         }
         (lost && phase != Phase::Claimed).then_some(member)
     }
 
-    /// Keeps GPUs free for a job again.
-    pub fn keep_free_again(&mut self, job: JobId, gpus: &[GpuUuid]) {
-        self.hold = self.spots(gpus).map(|spots| Hold { job, spots });
+    /// Restores a reservation; drops it if one of the GPUs is absent.
+    pub fn restore_reservation(&mut self, job: JobId, gpus: &[GpuUuid]) {
+        self.reserved = self.indices_of(gpus).map(|indices| Reservation { job, indices });
     }
 
-    fn spots(&self, gpus: &[GpuUuid]) -> Option<Vec<Spot>> {
-        gpus.iter().map(|gpu| self.floor.spot_of(*gpu)).collect()
+    fn indices_of(&self, gpus: &[GpuUuid]) -> Option<Vec<PoolIndex>> {
+        gpus.iter().map(|gpu| self.pool.index_of(*gpu)).collect()
     }
 
-    /// The number of the next job.
-    pub const fn next_number(&self) -> u64 {
+    /// Id of the next job.
+    pub const fn next_job_id(&self) -> u64 {
         self.next_job
     }
 
-    /// Jobs that come from now on have this number or a higher one: numbers are not used again.
-    pub fn number_from(&mut self, next: JobId) {
+    /// Raises the id of the next job, so that no id is used twice.
+    pub fn reserve_ids_below(&mut self, next: JobId) {
         self.next_job = self.next_job.max(next.0);
     }
 }
@@ -102,84 +105,84 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::decide::Move;
-    use super::super::floor::Gpu;
+    use super::super::decision::Action;
     use super::super::job::Kind;
+    use super::super::pool::Gpu;
     use super::super::tests::{World, islands, spec};
     use super::*;
 
-    fn restored(of: &Board) -> Board {
-        let (board, unseen) = restored_on(of.floor.gpus().cloned().collect(), of);
-        assert_eq!(unseen, [], "a GPU is missing");
-        board
+    fn restored(of: &QuotaScheduler) -> QuotaScheduler {
+        let (scheduler, missing) = restored_on(of.pool.gpus().cloned().collect(), of);
+        assert_eq!(missing, [], "a GPU is missing");
+        scheduler
     }
 
-    /// With those who were at a GPU that is not among these.
-    fn restored_on(gpus: Vec<Gpu>, of: &Board) -> (Board, Vec<MemberId>) {
-        let mut board = Board::new(gpus);
+    /// Restores onto other GPUs; also returns the members on absent ones.
+    fn restored_on(gpus: Vec<Gpu>, of: &QuotaScheduler) -> (QuotaScheduler, Vec<MemberId>) {
+        let mut scheduler = QuotaScheduler::new(gpus);
         for project in of.projects() {
-            board.set_project(project.clone(), true).unwrap();
+            scheduler.set_project(project.clone(), true).unwrap();
         }
-        of.jobs().iter().for_each(|(id, job)| board.take_back(*id, job.clone()));
-        let unseen = board.seat_again(of.all_places());
-        if let Some((job, gpus)) = of.kept_free() {
-            board.keep_free_again(job, &gpus);
+        of.jobs().iter().for_each(|(id, job)| scheduler.restore_job(*id, job.clone()));
+        let missing = scheduler.restore_bindings(of.all_saved_bindings());
+        if let Some((job, gpus)) = of.reservation() {
+            scheduler.restore_reservation(job, &gpus);
         }
-        (board, unseen)
+        (scheduler, missing)
     }
 
-    /// All that can be seen of a board.
-    fn picture(board: &Board) -> impl PartialEq + core::fmt::Debug {
-        let seats: Vec<_> = board.jobs().keys().flat_map(|id| board.places(*id)).collect();
-        let seats: Vec<_> = seats.into_iter().map(|kept| Kept { order: 0, ..kept }).collect();
-        let used: Vec<_> = board.projects().map(|project| board.used(&project.name)).collect();
-        let waits: Vec<_> = board.jobs().keys().map(|id| board.wait(*id)).collect();
-        (board.jobs().clone(), seats, used, waits, board.floor.clone(), board.kept_free())
+    /// The complete observable state.
+    fn picture(scheduler: &QuotaScheduler) -> impl PartialEq + core::fmt::Debug {
+        let bindings: Vec<_> = scheduler.jobs().keys().flat_map(|id| scheduler.saved_bindings(*id)).collect();
+        let bindings: Vec<_> = bindings.into_iter().map(|saved| SavedBinding { order: 0, ..saved }).collect();
+        let used: Vec<_> = scheduler.projects().map(|project| scheduler.used(&project.name)).collect();
+        let waits: Vec<_> = scheduler.jobs().keys().map(|id| scheduler.wait(*id)).collect();
+        (scheduler.jobs().clone(), bindings, used, waits, scheduler.pool.clone(), scheduler.reservation())
     }
 
     proptest! {
         #[test]
-        fn a_board_that_is_taken_back_is_as_it_was_and_goes_on_alike(
+        fn restored_scheduler_equals_the_original_and_decides_alike(
             jobs in proptest::collection::vec((0..3usize, 0..4usize, any::<bool>()), 1..14),
             slow: bool,
         ) {
             let mut world = World::new(islands(2, 2), &[("a", "2"), ("b", "1"), ("c", "1")]);
             world.slow = slow;
-            for (at, (project, gpus, lasting)) in jobs.into_iter().enumerate() {
-                let kind = if lasting { Kind::Interactive } else { Kind::Training };
+            for (at, (project, gpus, non_preemptible)) in jobs.into_iter().enumerate() {
+                let kind = if non_preemptible { Kind::Interactive } else { Kind::Training };
                 let (project, gpus) = (["a", "b", "c"][project], ["0.3", "0.5", "1", "2"][gpus]);
-                // One that is refused is not what this is about.
-                let _ = world.board.submit(spec(project, &std::format!("j{at}"), gpus, kind));
+                // Rejected submissions are irrelevant here.
+                let _ = world.scheduler.submit(spec(project, &std::format!("j{at}"), gpus, kind));
                 world.settle();
             }
-            let mut again = restored(&world.board);
-            prop_assert_eq!(picture(&again), picture(&world.board));
-            let leaving: Vec<_> = world.board.seats.iter()
-                .filter(|(_, seat)| seat.phase == Phase::Stopping).map(|(member, _)| *member).collect();
+            let mut again = restored(&world.scheduler);
+            prop_assert_eq!(picture(&again), picture(&world.scheduler));
+            let leaving: Vec<_> = world.scheduler.bindings.iter()
+                .filter(|(_, binding)| binding.phase == Phase::Stopping).map(|(member, _)| *member).collect();
             for member in leaving {
-                again.left(member, super::super::Left::Again);
-                world.board.left(member, super::super::Left::Again);
+                again.member_exited(member, super::super::Exit::Requeued);
+                world.scheduler.member_exited(member, super::super::Exit::Requeued);
             }
-            prop_assert_eq!(again.decide(), world.board.decide());
-            prop_assert_eq!(picture(&again), picture(&world.board));
+            prop_assert_eq!(again.decide(), world.scheduler.decide());
+            prop_assert_eq!(picture(&again), picture(&world.scheduler));
         }
     }
 
-    /// Who has what of which GPUs.
-    fn places(board: &Board) -> impl PartialEq + core::fmt::Debug {
-        let mut kept = board.all_places();
-        kept.iter_mut().for_each(|kept| kept.gpus.sort_unstable());
-        let used: Vec<_> = board.projects().map(|project| board.used(&project.name)).collect();
+    /// Bindings and use of all GPUs.
+    fn saved_bindings(scheduler: &QuotaScheduler) -> impl PartialEq + core::fmt::Debug {
+        let mut saved = scheduler.all_saved_bindings();
+        saved.iter_mut().for_each(|saved| saved.gpus.sort_unstable());
+        let used: Vec<_> = scheduler.projects().map(|project| scheduler.used(&project.name)).collect();
         (
-            board.jobs().clone(),
-            kept.into_iter().map(|kept| Kept { order: 0, ..kept }).collect::<Vec<_>>(),
+            scheduler.jobs().clone(),
+            saved.into_iter().map(|saved| SavedBinding { order: 0, ..saved }).collect::<Vec<_>>(),
             used,
         )
     }
 
     proptest! {
         #[test]
-        fn whoever_runs_on_a_gpu_that_is_not_seen_for_a_while_is_where_they_were(
+        fn running_members_survive_a_temporary_loss_of_gpus(
             jobs in proptest::collection::vec((0..2usize, 0..4usize), 1..10),
             seen: [bool; 4],
         ) {
@@ -188,45 +191,45 @@ mod tests {
                 let (project, gpus) = (["a", "b"][project], ["0.3", "0.5", "1", "2"][gpus]);
                 world.submit(project, &std::format!("j{at}"), gpus, Kind::Training);
             }
-            let here = world.board.floor.gpus().filter(|gpu| seen[gpu.index as usize]);
-            let (mut half, unseen) = restored_on(here.cloned().collect(), &world.board);
-            prop_assert_eq!(places(&half), places(&world.board));
-            let (again, nobody) = restored_on(islands(2, 2), &half);
-            prop_assert_eq!((places(&again), nobody.len()), (places(&world.board), 0));
-            for member in unseen {
-                half.left(member, super::super::Left::Again);
+            let here = world.scheduler.pool.gpus().filter(|gpu| seen[gpu.index as usize]);
+            let (mut half, missing) = restored_on(here.cloned().collect(), &world.scheduler);
+            prop_assert_eq!(saved_bindings(&half), saved_bindings(&world.scheduler));
+            let (again, displaced) = restored_on(islands(2, 2), &half);
+            prop_assert_eq!((saved_bindings(&again), displaced.len()), (saved_bindings(&world.scheduler), 0));
+            for member in missing {
+                half.member_exited(member, super::super::Exit::Requeued);
             }
-            let missing = |kept: &Kept| kept.gpus.iter().any(|gpu| half.floor.spot_of(*gpu).is_none());
-            prop_assert!(!half.all_places().iter().any(missing));
+            let missing = |saved: &SavedBinding| saved.gpus.iter().any(|gpu| half.pool.index_of(*gpu).is_none());
+            prop_assert!(!half.all_saved_bindings().iter().any(missing));
         }
     }
 
     #[test]
-    fn a_member_whose_gpu_is_not_seen_keeps_its_place_until_it_leaves() {
+    fn member_on_missing_gpu_stays_bound_until_exit() {
         let mut world = World::new(islands(1, 2), &[("a", "2")]);
         let id = world.submit("a", "j", "2", Kind::Training);
         let member = MemberId { job: id, index: 0 };
-        let (mut board, unseen) = restored_on(islands(1, 1), &world.board);
-        assert_eq!((unseen, board.seat(member)), (vec![member], world.board.seat(member)));
-        board.submit(spec("a", "other", "0.5", Kind::Training)).unwrap();
-        assert_eq!(board.decide(), [], "the half that is seen is taken");
-        board.left(member, super::super::Left::Again);
-        let started = board.decide();
-        assert!(matches!(&started[..], [Move::Start { member, .. }] if member.job != id), "{started:?}");
-        assert!(board.wait(id).is_some(), "it needs two GPUs, and there is one");
+        let (mut scheduler, missing) = restored_on(islands(1, 1), &world.scheduler);
+        assert_eq!((missing, scheduler.binding(member)), (vec![member], world.scheduler.binding(member)));
+        scheduler.submit(spec("a", "other", "0.5", Kind::Training)).unwrap();
+        assert_eq!(scheduler.decide(), [], "the half that is seen is taken");
+        scheduler.member_exited(member, super::super::Exit::Requeued);
+        let started = scheduler.decide();
+        assert!(matches!(&started[..], [Action::Start { member, .. }] if member.job != id), "{started:?}");
+        assert!(scheduler.wait(id).is_some(), "it needs two GPUs, and there is one");
     }
 
     #[test]
-    fn a_place_that_was_only_promised_on_a_gpu_that_is_not_seen_is_given_up() {
+    fn claim_on_missing_gpu_is_requeued() {
         let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
         world.slow = true;
         world.submit("b", "takes", "2", Kind::Training);
         let id = world.submit("a", "waits", "1", Kind::Training);
         let member = MemberId { job: id, index: 0 };
-        assert_eq!(world.board.seat(member).unwrap().0, Phase::Claimed);
-        let (board, unseen) = restored_on(Vec::new(), &world.board);
-        assert!(!unseen.contains(&member), "it has never run");
-        assert_eq!(board.seat(member), None);
-        assert!(board.wait(id).is_some());
+        assert_eq!(world.scheduler.binding(member).unwrap().0, Phase::Claimed);
+        let (scheduler, missing) = restored_on(Vec::new(), &world.scheduler);
+        assert!(!missing.contains(&member), "it has never run");
+        assert_eq!(scheduler.binding(member), None);
+        assert!(scheduler.wait(id).is_some());
     }
 }

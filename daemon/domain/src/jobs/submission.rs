@@ -1,4 +1,4 @@
-//! What somebody hands in: a job, what it runs, and how it is treated; or a change to a project.
+//! Submissions of jobs, and changes to projects.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -14,58 +14,58 @@ use super::job::{JobSpec, Kind};
 use super::project::{Affinity, Project};
 use super::ticket::TicketId;
 
-/// A job as it is handed in.
+/// A submitted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {
-    /// What is asked for.
+    /// Scheduling properties.
     pub spec: JobSpec,
-    /// What is run.
+    /// Command, environment and working directory.
     pub launch: Launch,
-    /// How it is treated.
+    /// Limits, retries and termination.
     pub terms: Terms,
-    /// The submitter's word to the job launcher; older clients have none, and a user's own daemon needs none.
+    /// Ticket from the job launcher. Older clients send none, and a user's own daemon needs none.
     pub ticket: Option<TicketId>,
 }
 
-/// What a job's members run.
+/// Command, environment and working directory of a job's members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub command: Vec<String>,
-    /// All of its environment.
+    /// The complete environment.
     pub environment: Vec<(String, String)>,
-    /// Where it starts: an absolute path.
+    /// Absolute path of the working directory.
     pub workdir: String,
 }
 
-/// How a job's members are treated.
+/// Limits, retries and termination of a job's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// How long one may run.
+    /// Maximum runtime of a member.
     pub max_runtime: Option<Duration>,
-    /// How often one that fails is started again.
+    /// Number of restarts of a member that fails.
     pub retries: u32,
-    /// How one is told to leave.
-    pub farewell: Farewell,
+    /// Signals and times of termination.
+    pub farewell: TerminationPolicy,
 }
 
-/// How a member is told to leave.
+/// Signals and times with which a member is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Farewell {
-    /// A signal that comes `grace` before SIGTERM, so that it can save where it is.
+pub struct TerminationPolicy {
+    /// Signal sent `grace` before SIGTERM, so that the program can save a checkpoint.
     pub warning: Option<Warning>,
-    /// How long from SIGTERM to SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
 }
 
-impl Farewell {
-    /// What is given to those who ask for nothing else.
+impl TerminationPolicy {
+    /// Policy of jobs that request none: SIGTERM, 10 s of grace, SIGKILL.
     pub const DEFAULT: Self = Self { warning: None, grace: Duration::from_secs(10) };
-    /// Nobody gets more.
+    /// Maximum `grace`.
     pub const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 }
 
-/// Signals that warn a program and that it can take.
+/// Signal that announces termination to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Warning {
@@ -79,7 +79,7 @@ pub enum Warning {
     Usr2,
 }
 
-/// A text that names no such signal.
+/// Error for a text that names no such signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadWarning(pub String);
 
@@ -117,34 +117,34 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What is to be different of a project. What is nothing stays.
+/// Partial update of a project; `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectChange {
-    /// What it can have whenever it wants it.
+    /// Quota.
     pub quota: Option<MilliGpus>,
-    /// How much of the surplus is its.
+    /// Weight in the division of the surplus.
     pub weight: Option<MilliGpus>,
-    /// Which GPUs its training may be on; none: any.
+    /// NVML indices of the GPUs for training; empty permits all.
     pub training_gpus: Option<Affinity>,
-    /// Which GPUs its interactive jobs may be on; none: any.
+    /// NVML indices of the GPUs for interactive jobs; empty permits all.
     pub interactive_gpus: Option<Affinity>,
-    /// How long an interactive job may run; zero: for ever.
+    /// Maximum runtime of an interactive job; zero removes the limit.
     pub interactive_limit: Option<Duration>,
-    /// How long one may use no GPU time; zero: for ever.
+    /// Maximum idle time of an interactive job; zero removes the limit.
     pub idle_limit: Option<Duration>,
-    /// Users who are members from now on.
+    /// Uids of users to add as members.
     pub add: BTreeSet<u32>,
-    /// Users who are not any more.
+    /// Uids of users to remove.
     pub remove: BTreeSet<u32>,
 }
 
 impl ProjectChange {
-    /// Whether it changes nothing.
+    /// Whether no field would change.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Makes it so.
+    /// Applies the update.
     pub fn apply(self, project: &mut Project) {
         let limit = |limit: Duration| (!limit.is_zero()).then_some(limit);
         project.quota = self.quota.unwrap_or(project.quota);
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_reads_back_with_and_without_its_prefix() {
+    fn warning_signal_parses_with_and_without_prefix() {
         for (text, warning) in [("USR1", Warning::Usr1), ("SIGUSR2", Warning::Usr2), ("hup", Warning::Hup)] {
             assert_eq!(text.parse(), Ok(warning));
             assert_eq!(warning.to_string().parse(), Ok(warning));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_leaves_alone_what_it_does_not_name() {
+    fn unset_fields_of_a_change_stay() {
         let mut project = Project::new("a".parse().unwrap(), MilliGpus::whole(2));
         let set = ProjectChange {
             interactive_limit: Some(Duration::from_secs(5)),

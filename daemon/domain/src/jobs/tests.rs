@@ -1,7 +1,7 @@
-//! A small world to try the board in, and what is tried.
+//! Tests of the quota scheduler on a simulated node.
 
-mod laws;
 mod oracle;
+mod properties;
 mod rules;
 mod scenario;
 
@@ -11,8 +11,8 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use super::board::{Board, Left, Phase};
-use super::{Gpu, JobId, JobSpec, Kind, MemberId, MilliGpus, Move, Project, ProjectName, Size};
+use super::scheduler::{Exit, Phase, QuotaScheduler};
+use super::{Action, Gpu, JobId, JobSpec, Kind, MemberId, MilliGpus, Project, ProjectName, Size};
 use crate::compute::Priority;
 use crate::id::GpuUuid;
 use crate::request::Share;
@@ -53,115 +53,116 @@ pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: Kind) -> JobSpec
     }
 }
 
-/// A board whose jobs do as they are told at once, unless it is told otherwise.
+/// A scheduler whose stopped members exit at once, unless `slow`.
 pub(super) struct World {
-    pub(super) board: Board,
-    /// Whether those who are told to leave take their time.
+    pub(super) scheduler: QuotaScheduler,
+    /// Whether stopped members stay until a test lets them exit.
     pub(super) slow: bool,
     pub(super) stopped: Vec<String>,
 }
 
 impl core::fmt::Debug for World {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let gpus = self.board.floor().gpus().map(|gpu| (gpu.index, gpu.island, gpu.outside.to_string()));
+        let gpus = self.scheduler.pool().gpus().map(|gpu| (gpu.index, gpu.island, gpu.outside.to_string()));
         writeln!(f, "GPUs {:?}", gpus.collect::<Vec<_>>())?;
-        for account in self.board.accounts.values() {
+        for account in self.scheduler.accounts.values() {
             let Project { name, quota, weight, .. } = &account.project;
             writeln!(f, "{name}: {} of {quota}, weight {weight:?}", account.used)?;
         }
-        for (member, seat) in &self.board.seats {
-            let spec = &self.board.jobs()[&member.job].spec;
+        for (member, binding) in &self.scheduler.bindings {
+            let spec = &self.scheduler.jobs()[&member.job].spec;
             let JobSpec { project, name, size, .. } = spec;
-            writeln!(f, "{project}/{name} {size} {seat:?} lasting {}", spec.is_lasting())?;
+            writeln!(f, "{project}/{name} {size} {binding:?} lasting {}", spec.is_non_preemptible())?;
         }
-        for (id, job) in self.board.jobs().iter().filter(|(_, job)| job.pending().is_some()) {
+        for (id, job) in self.scheduler.jobs().iter().filter(|(_, job)| job.pending().is_some()) {
             let JobSpec { project, name, size, .. } = &job.spec;
-            writeln!(f, "{project}/{name} {size} waits: {:?}", self.board.wait(*id))?;
+            writeln!(f, "{project}/{name} {size} waits: {:?}", self.scheduler.wait(*id))?;
         }
-        write!(f, "hold {:?}", self.board.hold)
+        write!(f, "hold {:?}", self.scheduler.reserved)
     }
 }
 
 impl World {
     pub(super) fn new(gpus: Vec<Gpu>, projects: &[(&str, &str)]) -> Self {
-        let mut board = Board::new(gpus);
+        let mut scheduler = QuotaScheduler::new(gpus);
         for (name, quota) in projects {
-            board.set_project(project(name, quota), false).unwrap();
+            scheduler.set_project(project(name, quota), false).unwrap();
         }
-        Self { board, slow: false, stopped: Vec::new() }
+        Self { scheduler, slow: false, stopped: Vec::new() }
     }
 
     pub(super) fn submit(&mut self, project: &str, name: &str, gpus: &str, kind: Kind) -> JobId {
-        self.take_on(spec(project, name, gpus, kind))
+        self.submit_spec(spec(project, name, gpus, kind))
     }
 
-    pub(super) fn take_on(&mut self, spec: JobSpec) -> JobId {
-        let id = self.board.submit(spec).unwrap();
+    pub(super) fn submit_spec(&mut self, spec: JobSpec) -> JobId {
+        let id = self.scheduler.submit(spec).unwrap();
         self.settle();
         id
     }
 
-    /// Decides until nothing moves any more; says how many rounds something did.
+    /// Decides until nothing changes; returns the number of rounds with changes.
     pub(super) fn settle(&mut self) -> usize {
         for round in 0..1000 {
-            let moves = self.board.decide();
-            assert_eq!(self.board.decide(), [], "a decision was not the last one: {self:?}");
-            if moves.is_empty() {
+            let actions = self.scheduler.decide();
+            assert_eq!(self.scheduler.decide(), [], "a decision was not the last one: {self:?}");
+            if actions.is_empty() {
                 return round;
             }
-            self.follow(&moves);
+            self.apply_actions(&actions);
         }
         panic!("the board never comes to rest");
     }
 
-    fn follow(&mut self, moves: &[Move]) {
-        for one in moves {
-            if let Move::Stop { member, .. } = one {
+    fn apply_actions(&mut self, actions: &[Action]) {
+        for one in actions {
+            if let Action::Stop { member, .. } = one {
                 self.stopped.push(self.name(*member));
                 if !self.slow {
-                    self.board.left(*member, Left::Again);
+                    self.scheduler.member_exited(*member, Exit::Requeued);
                 }
             }
         }
     }
 
     pub(super) fn name(&self, member: MemberId) -> String {
-        self.board.jobs()[&member.job].spec.name.to_string()
+        self.scheduler.jobs()[&member.job].spec.name.to_string()
     }
 
     pub(super) fn delete(&mut self, project: &str, names: &[&str]) {
         for name in names {
-            let id = self.board.find(&project.parse().unwrap(), &name.parse().unwrap()).unwrap();
-            for member in self.board.delete(id) {
-                self.board.left(member, Left::Done);
+            let id = self.scheduler.find(&project.parse().unwrap(), &name.parse().unwrap()).unwrap();
+            for member in self.scheduler.delete(id) {
+                self.scheduler.member_exited(member, Exit::Completed);
             }
         }
         self.settle();
     }
 
     pub(super) fn used(&self, project: &str) -> String {
-        self.board.used(&project.parse().unwrap()).to_string()
+        self.scheduler.used(&project.parse().unwrap()).to_string()
     }
 
-    /// The jobs of a project that wait, none of whose members has a place.
+    /// Names of a project's jobs without bound members.
     pub(super) fn queued(&self, project: &str) -> BTreeSet<String> {
         let project: ProjectName = project.parse().unwrap();
-        let jobs = self.board.jobs().iter().filter(|(_, job)| job.spec.project == project);
-        let waits = |id: JobId| self.board.members(id).next().is_none();
+        let jobs = self.scheduler.jobs().iter().filter(|(_, job)| job.spec.project == project);
+        let waits = |id: JobId| self.scheduler.members(id).next().is_none();
         jobs.filter(|(id, _)| waits(**id)).map(|(_, job)| job.spec.name.to_string()).collect()
     }
 
     pub(super) fn running(&self) -> Vec<(MemberId, Vec<u32>)> {
-        let seats = self.board.seats.iter().filter(|(_, seat)| seat.phase == Phase::Running);
-        let gpus =
-            |spots: &[usize]| spots.iter().map(|spot| self.board.floor.tile(*spot).gpu.index).collect();
-        seats.map(|(member, seat)| (*member, gpus(&seat.spots))).collect()
+        let bindings = self.scheduler.bindings.iter().filter(|(_, binding)| binding.phase == Phase::Running);
+        let gpus = |indices: &[usize]| {
+            indices.iter().map(|index| self.scheduler.pool.entry(*index).gpu.index).collect()
+        };
+        bindings.map(|(member, binding)| (*member, gpus(&binding.indices))).collect()
     }
 
     pub(super) fn gpus_of(&self, project: &str, names: &[&str]) -> BTreeSet<u32> {
         let ids: Vec<JobId> = names
             .iter()
-            .map(|name| self.board.find(&project.parse().unwrap(), &name.parse().unwrap()).unwrap())
+            .map(|name| self.scheduler.find(&project.parse().unwrap(), &name.parse().unwrap()).unwrap())
             .collect();
         let of_these = self.running().into_iter().filter(|(member, _)| ids.contains(&member.job));
         of_these.flat_map(|(_, gpus)| gpus).collect()

@@ -1,7 +1,8 @@
-//! Tickets: a submitter's word to the job launcher about what may be run as that user, and the messages that carry it.
+//! Tickets: a submitter's permission for the job launcher to run a job as that user.
 //!
-//! The job launcher and the submitter have a socket of their own. The launcher sends a [`Greeting`], the submitter one
-//! [`TicketRequest`] that repeats its nonce, the launcher one [`TicketAnswer`]: a line of JSON each.
+//! The launcher and the submitter share a socket of their own. The launcher sends a [`Greeting`], the
+//! submitter one [`TicketRequest`] with the same nonce, and the launcher one [`TicketAnswer`], each as a line
+//! of JSON.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -14,8 +15,8 @@ use super::submission::{Launch, Submission};
 use crate::word::word;
 
 word! {
-    /// The name of a ticket: the submitter's uid and 128 random bits. It is no secret that gives power by itself: the
-    /// launcher looks up what it stands for.
+    /// Id of a ticket: the submitter's uid and 128 random bits. It is not a bearer secret: the launcher looks
+    /// up the job that it permits.
     TicketId,
     "a ticket",
     "a uid, '-' and 32 hexadecimal digits",
@@ -23,7 +24,7 @@ word! {
 }
 
 impl TicketId {
-    /// Whether the submitter has this uid.
+    /// Whether the ticket was issued to this uid.
     pub fn is_of(&self, uid: u32) -> bool {
         self.as_str().split_once('-').is_some_and(|(of, _)| of.parse() == Ok(uid))
     }
@@ -40,31 +41,31 @@ fn is_ticket(text: &str) -> bool {
     })
 }
 
-/// The first message, from the launcher. A reply that repeats the nonce was written after it.
+/// The launcher's first message. A request with the same nonce was written after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
-    /// Random, for this connection alone.
+    /// Random value, unique to the connection.
     pub nonce: String,
 }
 
-/// The submitter's message.
+/// The submitter's only message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketRequest {
-    /// As in the greeting.
+    /// Nonce from the greeting.
     pub nonce: String,
-    /// The request itself.
+    /// The operation requested.
     pub ask: TicketAsk,
 }
 
-/// Requests to the launcher.
+/// Operations on tickets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TicketAsk {
-    /// A ticket for this job of the peer's.
+    /// Issues a ticket for this job of the peer.
     Issue(Box<Attested>),
-    /// This ticket of the peer's is void from now on.
+    /// Revokes this ticket of the peer.
     Revoke(TicketId),
-    /// All tickets of the peer's for jobs of that name are void from now on.
+    /// Revokes all tickets of the peer for jobs with this name.
     RevokeJob {
         /// The job's project.
         project: ProjectName,
@@ -73,16 +74,16 @@ pub enum TicketAsk {
     },
 }
 
-/// What a submitter lets the launcher run, and no more.
+/// The job that a ticket permits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attested {
     /// The job's project.
     pub project: ProjectName,
     /// The job's name.
     pub job: JobName,
-    /// Number of members, each of which comes to a good end once.
+    /// Number of members, each of which may succeed once.
     pub completions: NonZeroU32,
-    /// Times that a member that failed is started again.
+    /// Number of restarts of a member that fails.
     pub retries: u32,
     /// Command, environment and working directory.
     pub launch: Launch,
@@ -100,15 +101,15 @@ impl From<&Submission> for Attested {
     }
 }
 
-/// The launcher's answer.
+/// The launcher's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TicketAnswer {
-    /// The ticket, for the daemon to present.
+    /// Id of the issued ticket, for the daemon to present.
     Issued(TicketId),
-    /// Number of tickets that were voided.
+    /// Number of revoked tickets.
     Revoked(u32),
-    /// The reason, for a person.
+    /// Reason for the rejection, for the user.
     Refused(String),
 }
 
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_a_uid_and_random_bits() {
+    fn ticket_consists_of_uid_and_random_bits() {
         assert!("1000-0123456789abcdef0123456789abcdef".parse::<TicketId>().is_ok());
         for text in [
             "",

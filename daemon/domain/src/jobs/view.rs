@@ -1,4 +1,4 @@
-//! What there is to see of projects and jobs, as plain data for people and scripts.
+//! Views of projects and jobs for clients, as plain data.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,27 +12,27 @@ use super::name::{JobName, ProjectName};
 use super::project::Project;
 use crate::id::{HostPid, SliceName};
 
-/// How far a job, or one of its members, is.
+/// State of a job or of one of its members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// It waits for its turn or its place.
+    /// Queued, or waiting for its GPUs to empty.
     #[default]
     Pending,
-    /// It has a place, and its slice and process are being made.
+    /// Bound to GPUs; its slice and process are being created.
     Creating,
-    /// It runs.
+    /// Running.
     Running,
-    /// It was told to leave.
+    /// Signalled to terminate, not yet exited.
     Stopping,
-    /// It has come to its end.
+    /// Ended successfully.
     Succeeded,
-    /// It has ended in another way.
+    /// Ended otherwise.
     Failed,
 }
 
 impl JobState {
-    /// The state of a job some of whose members are in these states.
+    /// State of a job with bound members in these states: the most advanced of them.
     pub fn of_members(states: impl Iterator<Item = Self>) -> Self {
         let rank = |state: &Self| match state {
             Self::Running => 3,
@@ -44,7 +44,7 @@ impl JobState {
         most.unwrap_or_default()
     }
 
-    /// Whether nothing more happens.
+    /// Whether the state never changes again.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -63,57 +63,57 @@ impl fmt::Display for JobState {
     }
 }
 
-/// A job.
+/// A job with its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobView {
-    /// Its project.
+    /// Project of the job.
     pub project: ProjectName,
-    /// Its name there.
+    /// Name, unique in the project.
     pub name: JobName,
-    /// How far it is.
+    /// State of the job.
     pub state: JobState,
-    /// Why it is not further, or how it ended.
+    /// Reason for waiting, or outcome.
     pub reason: String,
-    /// What it is for.
+    /// Purpose.
     pub kind: Kind,
-    /// Whether it may be stopped for others.
+    /// Whether the job may be preempted.
     pub preemptible: bool,
-    /// Where it stands in its project's queue: the higher first.
+    /// Position in the project's queue; higher first.
     pub priority: i32,
-    /// What each member takes, in thousandths of a GPU.
+    /// GPUs of each member, in thousandths.
     pub gpus_of_member: MilliGpus,
-    /// How many members may run at once.
+    /// Maximum number of members that run at once.
     pub parallelism: u32,
-    /// How many have to come to their end.
+    /// Number of members that have to succeed.
     pub completions: u32,
-    /// How many have.
+    /// Number of members that succeeded.
     pub succeeded: u32,
-    /// How many have ended in another way.
+    /// Number of members that failed.
     pub failed: u32,
-    /// Who submitted it.
+    /// Uid of the submitter.
     pub uid: u32,
-    /// When, in milliseconds since the Unix epoch.
+    /// Time of submission, in milliseconds since the Unix epoch.
     pub submitted_unix_ms: u64,
-    /// When its last member ended.
+    /// Time at which the last member ended, in milliseconds since the Unix epoch.
     pub ended_unix_ms: Option<u64>,
-    /// Members that have or had a place, in order.
+    /// Members that are or were bound, in order.
     pub members: Vec<MemberView>,
-    /// What it runs; nothing for those who may only look.
+    /// Program and arguments; empty for peers without access to the job.
     pub command: Vec<String>,
-    /// Where; nothing for those who may only look.
+    /// Working directory; empty for peers without access to the job.
     pub workdir: String,
-    /// Where it says that it can be reached, if it is interactive; nothing for those who may only look.
+    /// Address that an interactive job has published; `None` for peers without access to the job.
     pub url: Option<String>,
 }
 
 impl JobView {
-    /// What its members have now.
+    /// GPUs of all members that are being created or run.
     pub fn allocated(&self) -> MilliGpus {
         let has = |member: &&MemberView| matches!(member.state, JobState::Creating | JobState::Running);
         self.members.iter().filter(has).map(|_| self.gpus_of_member).sum()
     }
 
-    /// With what was asked for, and nothing yet of how far it is.
+    /// A view of a pending job with this specification; its progress is zero.
     pub fn of(spec: &JobSpec) -> Self {
         Self {
             project: spec.project.clone(),
@@ -121,7 +121,7 @@ impl JobView {
             state: JobState::Pending,
             reason: String::new(),
             kind: spec.kind,
-            preemptible: !spec.is_lasting(),
+            preemptible: !spec.is_non_preemptible(),
             priority: spec.priority.get().into(),
             gpus_of_member: spec.size.total(),
             parallelism: spec.parallelism.get(),
@@ -139,37 +139,37 @@ impl JobView {
     }
 }
 
-/// One of a job's members.
+/// One member of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberView {
-    /// Which, from 0.
+    /// Number of the member, from 0.
     pub index: u32,
-    /// How far it is.
+    /// State of the member.
     pub state: JobState,
-    /// Why, where there is something to say.
+    /// Reason for the state; may be empty.
     pub reason: String,
-    /// Indices of its GPUs, while it has some.
+    /// NVML indices of its GPUs, while bound.
     pub gpus: Vec<u32>,
-    /// Its slice, while it has one.
+    /// Name of its slice, while it exists.
     pub slice: Option<SliceName>,
-    /// The process that looks after it, while there is one.
+    /// Pid of its job runner, while it exists.
     pub pid: Option<HostPid>,
-    /// How often it was started.
+    /// Number of starts.
     pub starts: u32,
-    /// When it was started last, in milliseconds since the Unix epoch.
+    /// Time of the latest start, in milliseconds since the Unix epoch.
     pub started_unix_ms: Option<u64>,
 }
 
-/// A project, with what it has.
+/// A project with its use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProjectView {
-    /// What it was promised.
+    /// Quota, limits and members.
     #[serde(flatten)]
     pub project: Project,
-    /// What its jobs have, those on their way out not counted.
+    /// GPUs used by its jobs, stopping members not counted.
     pub allocated: MilliGpus,
-    /// Jobs that run.
+    /// Number of running jobs.
     pub running: u32,
-    /// Jobs of which no member has a place.
+    /// Number of jobs without a bound member.
     pub queued: u32,
 }

@@ -1,47 +1,47 @@
-//! What a job waits for, in words that its owner can act on.
+//! Reasons for which a job waits, in words that its owner can act on.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::amount::MilliGpus;
-use super::board::{Board, Phase};
 use super::job::{Job, JobId, MemberId, Size};
 use super::name::JobName;
-use super::project::{Account, Turn};
+use super::project::{Account, QueueKey};
+use super::scheduler::{Phase, QuotaScheduler};
 
-/// Why no more of a job's members run.
+/// Reason for which no further member of a job runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Its owner suspended it.
+    /// The owner suspended the job.
     Suspended,
-    /// As many run as may at once.
+    /// The maximum number of members runs already.
     Parallelism(u32),
-    /// Its place is being left by others.
+    /// Preempted members still occupy its GPUs.
     Leaving(Vec<MemberId>),
-    /// Another job of the project is first.
+    /// Another job of the project comes first.
     Behind(JobName),
-    /// It would stay, and the project's share for those that stay is taken.
-    LastingQuota {
-        /// What they have.
-        lasting: MilliGpus,
+    /// Non-preemptible jobs of the project use up its quota.
+    NonPreemptibleQuota {
+        /// GPUs of the project's non-preemptible jobs.
+        non_preemptible: MilliGpus,
         /// The quota.
         quota: MilliGpus,
     },
-    /// The quota is used up, and the project has no weight to borrow with.
+    /// The quota is used up, and the project's weight is zero.
     NoWeight {
         /// The quota.
         quota: MilliGpus,
     },
-    /// It is within its quota, and GPUs are kept free for it as they empty.
+    /// Within the quota; GPUs are reserved for it as they empty.
     Emptying {
-        /// Indices of the GPUs.
+        /// NVML indices of the reserved GPUs.
         gpus: Vec<u32>,
     },
-    /// It is within its quota, and no GPU, or island, has enough in one piece.
+    /// Within the quota; no GPU or island has enough contiguous room.
     Scattered(Size),
-    /// It would borrow, and nothing is idle that it has a better claim to than those who have it.
+    /// It would borrow, and its claim is no stronger than that of the members that run.
     NothingIdle {
-        /// What the project has.
+        /// GPUs that the project uses.
         used: MilliGpus,
         /// Its quota.
         quota: MilliGpus,
@@ -57,9 +57,9 @@ impl fmt::Display for Wait {
                 write!(f, "its GPUs are being left by {} preempted member(s)", members.len())
             }
             Self::Behind(name) => write!(f, "{name} is before it in the project's queue"),
-            Self::LastingQuota { lasting, quota } => write!(
+            Self::NonPreemptibleQuota { non_preemptible, quota } => write!(
                 f,
-                "interactive jobs stay within the quota, and of {quota} GPUs they have {lasting} already"
+                "interactive jobs stay within the quota, and of {quota} GPUs they have {non_preemptible} already"
             ),
             Self::NoWeight { quota } => {
                 write!(
@@ -84,11 +84,11 @@ impl fmt::Display for Wait {
     }
 }
 
-impl Board {
-    /// Why no more members of a job run; nothing if none waits.
+impl QuotaScheduler {
+    /// The reason for which no further member runs; `None` if none waits.
     pub fn wait(&self, id: JobId) -> Option<Wait> {
         let job = self.jobs.get(&id).filter(|job| !job.deleted)?;
-        if let Some((claimed, _)) = self.members(id).find(|(_, seat)| seat.phase == Phase::Claimed) {
+        if let Some((claimed, _)) = self.members(id).find(|(_, binding)| binding.phase == Phase::Claimed) {
             return Some(Wait::Leaving(self.leaving_for(claimed)));
         }
         job.pending()?;
@@ -103,30 +103,33 @@ impl Board {
         Some(before.map(Wait::Behind).unwrap_or_else(|| self.wait_of_head(account, job, id)))
     }
 
-    /// Those on whose GPUs it has to wait.
+    /// The stopping members on the GPUs of a claimed one.
     fn leaving_for(&self, member: MemberId) -> Vec<MemberId> {
-        let Some(place) = self.seats.get(&member) else { return Vec::new() };
-        let leaving = self.seats.iter().filter(|(_, seat)| seat.phase == Phase::Stopping);
-        let here = leaving.filter(|(_, seat)| seat.spots.iter().any(|spot| place.spots.contains(spot)));
+        let Some(place) = self.bindings.get(&member) else { return Vec::new() };
+        let leaving = self.bindings.iter().filter(|(_, binding)| binding.phase == Phase::Stopping);
+        let here =
+            leaving.filter(|(_, binding)| binding.indices.iter().any(|index| place.indices.contains(index)));
         here.map(|(member, _)| *member).collect()
     }
 
-    /// The first of the jobs like it, if that is another.
+    /// Name of the job of equal shape that comes first, if it is another.
     fn before(&self, account: &Account, job: &Job, id: JobId) -> Option<JobName> {
-        let first: &Turn = account.queue.get(&job.spec.shape())?.first()?;
+        let first: &QueueKey = account.queue.get(&job.spec.shape())?.first()?;
         let other = (first.1 != id).then(|| self.jobs.get(&first.1))?;
         other.map(|job| job.spec.name.clone())
     }
 
     fn wait_of_head(&self, account: &Account, job: &Job, id: JobId) -> Wait {
         let (shape, quota) = (job.spec.shape(), account.project.quota);
-        if let Some(hold) = self.hold.as_ref().filter(|hold| hold.job == id) {
-            let gpus = hold.spots.iter().map(|spot| self.floor.tile(*spot).gpu.index).collect();
+        if let Some(reserved) = self.reserved.as_ref().filter(|reserved| reserved.job == id) {
+            let gpus = reserved.indices.iter().map(|index| self.pool.entry(*index).gpu.index).collect();
             return Wait::Emptying { gpus };
         }
         match () {
             () if account.is_guaranteed(&shape) => Wait::Scattered(job.spec.size),
-            () if shape.lasting => Wait::LastingQuota { lasting: account.lasting, quota },
+            () if shape.non_preemptible => {
+                Wait::NonPreemptibleQuota { non_preemptible: account.non_preemptible, quota }
+            }
             () if account.project.weight() == MilliGpus::ZERO => Wait::NoWeight { quota },
             () => Wait::NothingIdle { used: account.used, quota },
         }

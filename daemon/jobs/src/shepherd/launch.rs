@@ -182,7 +182,7 @@ fn are_gpus(list: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tranche_domain::jobs::{Attested, Farewell, Launch};
+    use tranche_domain::jobs::{Attested, Launch, TerminationPolicy};
 
     use super::*;
     use crate::account::Account;
@@ -218,7 +218,7 @@ mod tests {
             command: vec!["evil".into()],
             environment,
             workdir: "/".into(),
-            farewell: Farewell::DEFAULT,
+            farewell: TerminationPolicy::DEFAULT,
         };
         let shim = env::current_exe().unwrap();
         bind(order, &ticket(), 2, &shim)

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
-use tranche_domain::jobs::{Farewell, Warning};
+use tranche_domain::jobs::{TerminationPolicy, Warning};
 use tranche_jobs::flock::{Order, Outcome};
 
 use crate::kin;
@@ -119,14 +119,14 @@ fn outcome(status: ExitStatus) -> Outcome {
 struct Leaving(Option<(Instant, Signal)>);
 
 impl Leaving {
-    fn begin(&mut self, group: Pid, farewell: Farewell) {
+    fn begin(&mut self, group: Pid, farewell: TerminationPolicy) {
         match farewell.warning {
             Some(warning) => self.tell(group, of(warning), farewell.grace, Signal::SIGTERM),
             None => self.tell(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
         }
     }
 
-    fn step(&mut self, group: Pid, farewell: Farewell) {
+    fn step(&mut self, group: Pid, farewell: TerminationPolicy) {
         match self.0.take() {
             Some((_, Signal::SIGTERM)) => self.tell(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
             Some((_, last)) => kin::signal(group, last),

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
-    Farewell, Gpu, JobSpec, JobState, JobView, Kind, Launch, MemberId, MilliGpus, Project, ProjectChange,
-    Size, Submission, Terms, Warning,
+    Gpu, JobSpec, JobState, JobView, Kind, Launch, MemberId, MilliGpus, Project, ProjectChange, Size,
+    Submission, TerminationPolicy, Terms, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
@@ -310,7 +310,7 @@ impl From<Wish> for Submission {
             terms: Terms {
                 max_runtime: wish.max_runtime,
                 retries: wish.retries,
-                farewell: Farewell { warning: wish.warning, grace: Duration::from_millis(300) },
+                farewell: TerminationPolicy { warning: wish.warning, grace: Duration::from_millis(300) },
             },
             ticket: None,
         }

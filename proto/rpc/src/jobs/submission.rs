@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tranche_domain::jobs::{Farewell, JobSpec, Kind, Launch, Size, Submission, Terms};
+use tranche_domain::jobs::{JobSpec, Kind, Launch, Size, Submission, TerminationPolicy, Terms};
 use tranche_domain::request::{BadShare, Share};
 
 use super::project::millis;
@@ -46,12 +46,12 @@ fn size(share: Share) -> Result<Size, BadMessage> {
     }
 }
 
-fn farewell(warning: Option<&str>, grace_ms: Option<u64>) -> Result<Farewell, BadMessage> {
-    let grace = grace_ms.map_or(Farewell::DEFAULT.grace, Duration::from_millis);
-    if grace > Farewell::LONGEST_GRACE {
+fn farewell(warning: Option<&str>, grace_ms: Option<u64>) -> Result<TerminationPolicy, BadMessage> {
+    let grace = grace_ms.map_or(TerminationPolicy::DEFAULT.grace, Duration::from_millis);
+    if grace > TerminationPolicy::LONGEST_GRACE {
         return Err(BadMessage::Grace(grace));
     }
-    Ok(Farewell { warning: warning.map(str::parse).transpose()?, grace })
+    Ok(TerminationPolicy { warning: warning.map(str::parse).transpose()?, grace })
 }
 
 fn launch(
@@ -126,7 +126,7 @@ mod tests {
             terms: Terms {
                 max_runtime: Some(Duration::from_secs(5)),
                 retries: 2,
-                farewell: Farewell { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },
+                farewell: TerminationPolicy { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },
             },
             ticket: Some("1000-0123456789abcdef0123456789abcdef".parse().unwrap()),
         }
@@ -167,6 +167,9 @@ mod tests {
         let mut wire = v1::SubmitJobRequest::from(submission());
         (wire.parallelism, wire.completions, wire.grace_ms) = (3, 0, None);
         let read = Submission::try_from(wire).unwrap();
-        assert_eq!((read.spec.completions.get(), read.terms.farewell.grace), (3, Farewell::DEFAULT.grace));
+        assert_eq!(
+            (read.spec.completions.get(), read.terms.farewell.grace),
+            (3, TerminationPolicy::DEFAULT.grace)
+        );
     }
 }

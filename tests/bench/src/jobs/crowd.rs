@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    Farewell, Gpu, JobSpec, Kind, Launch, MilliGpus, Project, Size, Submission, Terms,
+    Gpu, JobSpec, Kind, Launch, MilliGpus, Project, Size, Submission, TerminationPolicy, Terms,
 };
 use tranche_domain::request::Share;
 
@@ -78,7 +78,7 @@ impl Crowd {
             environment: std::iter::once(path).chain((0..30).map(variable)).collect(),
             workdir: "/".into(),
         };
-        let terms = Terms { max_runtime: None, retries: 0, farewell: Farewell::DEFAULT };
+        let terms = Terms { max_runtime: None, retries: 0, farewell: TerminationPolicy::DEFAULT };
         Submission { spec: self.job(), launch, terms, ticket: None }
     }
 }

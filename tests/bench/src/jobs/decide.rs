@@ -5,7 +5,7 @@ use std::time::Instant;
 use bench::Result;
 use bench::report::Report;
 use bench::stats::{mean, quantile, sorted};
-use tranche_domain::jobs::{Board, Left, MemberId, Move};
+use tranche_domain::jobs::{Action, Exit, MemberId, QuotaScheduler};
 
 use crate::Scale;
 use crate::crowd::{Crowd, gpus};
@@ -27,7 +27,7 @@ pub(crate) struct Curve {
 
 /// A board where there is always somebody to decide about.
 struct Game {
-    board: Board,
+    scheduler: QuotaScheduler,
     crowd: Crowd,
     running: Vec<MemberId>,
     leaving: Vec<MemberId>,
@@ -36,28 +36,28 @@ struct Game {
 impl Game {
     fn begin(projects: u32, jobs: usize) -> Result<Self> {
         let crowd = Crowd::of(projects);
-        let mut board = Board::new(gpus());
+        let mut scheduler = QuotaScheduler::new(gpus());
         for project in crowd.projects() {
-            board.set_project(project.clone(), false).map_err(|refusal| refusal.to_string())?;
+            scheduler.set_project(project.clone(), false).map_err(|refusal| refusal.to_string())?;
         }
-        let mut game = Self { board, crowd, running: Vec::new(), leaving: Vec::new() };
+        let mut game = Self { scheduler, crowd, running: Vec::new(), leaving: Vec::new() };
         (0..jobs).try_for_each(|_| game.submit())?;
         Ok(game)
     }
 
     fn submit(&mut self) -> Result<()> {
-        self.board.submit(self.crowd.job()).map(drop).map_err(|refusal| refusal.to_string())
+        self.scheduler.submit(self.crowd.job()).map(drop).map_err(|refusal| refusal.to_string())
     }
 
     /// Decides; how long that took, in ms.
     fn decide(&mut self) -> f64 {
         let begun = Instant::now();
-        let moves = self.board.decide();
+        let moves = self.scheduler.decide();
         let took = begun.elapsed().as_secs_f64() * 1e3;
         for one in moves {
             match one {
-                Move::Start { member, .. } => self.running.push(member),
-                Move::Stop { member, .. } => {
+                Action::Start { member, .. } => self.running.push(member),
+                Action::Stop { member, .. } => {
                     self.running.retain(|running| *running != member);
                     self.leaving.push(member);
                 }
@@ -69,12 +69,12 @@ impl Game {
     /// Whoever was told to leave has left; or else somebody comes to its end, and another job is handed in.
     fn change(&mut self) -> Result<()> {
         if let Some(member) = self.leaving.pop() {
-            self.board.left(member, Left::Again);
+            self.scheduler.member_exited(member, Exit::Requeued);
             return Ok(());
         }
         if !self.running.is_empty() {
             let at = self.crowd.below(self.running.len() as u64) as usize;
-            self.board.left(self.running.swap_remove(at), Left::Done);
+            self.scheduler.member_exited(self.running.swap_remove(at), Exit::Completed);
         }
         self.submit()
     }
@@ -147,7 +147,7 @@ mod tests {
         let mut game = Game::begin(20, 200).expect("it begins");
         game.decide();
         assert_eq!(game.decisions(300).expect("it goes on").len(), 300);
-        let waiting = game.board.jobs().values().filter(|job| job.placed == 0).count();
+        let waiting = game.scheduler.jobs().values().filter(|job| job.placed == 0).count();
         assert!((100..=300).contains(&waiting), "{waiting}");
     }
 }

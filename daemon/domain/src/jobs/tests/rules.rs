@@ -1,4 +1,4 @@
-//! The rules, one by one.
+//! Single rules of the quota scheduler.
 
 use core::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::jobs::{Activity, JobRefusal, MOST_JOBS_OF_A_USER, Overdue, ProjectRef
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn wait(world: &World, job: JobId) -> Option<Wait> {
-    world.board.wait(job)
+    world.scheduler.wait(job)
 }
 
 #[test]
-fn the_project_that_borrowed_the_most_for_its_weight_gives_first() {
+fn highest_level_is_preempted_first() {
     let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2"), ("c", "2"), ("d", "2")]);
     world.submit("a", "a-1", "3", Kind::Training);
     world.submit("b", "b-1", "2", Kind::Training);
@@ -24,7 +24,7 @@ fn the_project_that_borrowed_the_most_for_its_weight_gives_first() {
 }
 
 #[test]
-fn a_borrower_gives_way_to_one_who_borrowed_less_for_its_weight() {
+fn lower_level_preempts_higher_level() {
     let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2")]);
     for name in ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7", "a-8"] {
         world.submit("a", name, "1", Kind::Training);
@@ -37,23 +37,23 @@ fn a_borrower_gives_way_to_one_who_borrowed_less_for_its_weight() {
 }
 
 #[test]
-fn a_weight_divides_the_surplus_and_not_the_quota() {
+fn weight_divides_surplus_not_quota() {
     let mut world = World::new(islands(1, 8), &[("a", "1")]);
     let weighted = |name, weight: &str| Project { weight: weight.parse().ok(), ..project(name, "1") };
-    world.board.set_project(weighted("b", "3"), false).unwrap();
-    world.board.set_project(weighted("c", "0"), false).unwrap();
+    world.scheduler.set_project(weighted("b", "3"), false).unwrap();
+    world.scheduler.set_project(weighted("c", "0"), false).unwrap();
     for at in 0..8 {
         for name in ["a", "b", "c"] {
             world.submit(name, &std::format!("{name}-{at}"), "1", Kind::Training);
         }
     }
     assert_eq!([world.used("a"), world.used("b"), world.used("c")], ["3", "4", "1"].map(String::from));
-    let second = world.board.find(&"c".parse().unwrap(), &"c-1".parse().unwrap()).unwrap();
+    let second = world.scheduler.find(&"c".parse().unwrap(), &"c-1".parse().unwrap()).unwrap();
     assert!(matches!(wait(&world, second), Some(Wait::NoWeight { .. })));
 }
 
 #[test]
-fn an_interactive_job_takes_the_place_of_its_own_projects_training() {
+fn interactive_job_displaces_own_training() {
     let mut world = World::new(islands(1, 4), &[("a", "2"), ("b", "2")]);
     world.submit("a", "a-1", "1", Kind::Training);
     world.submit("a", "a-2", "1", Kind::Training);
@@ -64,12 +64,12 @@ fn an_interactive_job_takes_the_place_of_its_own_projects_training() {
 }
 
 #[test]
-fn training_gives_no_more_than_makes_its_projects_claim_the_better_one() {
+fn own_training_stops_only_as_needed() {
     let mut world = World::new(islands(2, 3), &[("b", "3.2")]);
     let weighted =
         |name, quota, weight: &str| Project { weight: weight.parse().ok(), ..project(name, quota) };
-    world.board.set_project(weighted("a", "0.8", "2"), false).unwrap();
-    world.board.set_project(weighted("c", "2", "3"), false).unwrap();
+    world.scheduler.set_project(weighted("a", "0.8", "2"), false).unwrap();
+    world.scheduler.set_project(weighted("c", "2", "3"), false).unwrap();
     for (project, name, gpus) in
         [("a", "a-1", "0.2"), ("c", "c-1", "0.2"), ("a", "a-2", "3"), ("b", "b-1", "1"), ("c", "c-2", "1")]
     {
@@ -82,20 +82,20 @@ fn training_gives_no_more_than_makes_its_projects_claim_the_better_one() {
 }
 
 #[test]
-fn an_interactive_job_never_borrows_unless_it_may_be_stopped() {
+fn only_preemptible_interactive_jobs_borrow() {
     let mut world = World::new(islands(1, 4), &[("a", "1"), ("b", "3")]);
     world.submit("a", "shell-1", "1", Kind::Interactive);
     let second = world.submit("a", "shell-2", "0.5", Kind::Interactive);
     let quota = MilliGpus::ONE;
-    assert_eq!(wait(&world, second), Some(Wait::LastingQuota { lasting: quota, quota }));
-    world.take_on(JobSpec { preemptible: true, ..spec("a", "shell-3", "1", Kind::Interactive) });
+    assert_eq!(wait(&world, second), Some(Wait::NonPreemptibleQuota { non_preemptible: quota, quota }));
+    world.submit_spec(JobSpec { preemptible: true, ..spec("a", "shell-3", "1", Kind::Interactive) });
     assert_eq!(world.used("a"), "2");
     world.submit("b", "b-1", "3", Kind::Training);
     assert_eq!((world.stopped.clone(), world.used("b")), (vec!["shell-3".to_string()], "3".into()));
 }
 
 #[test]
-fn as_little_as_will_do_is_taken() {
+fn smallest_sufficient_set_is_preempted() {
     let mut world = World::new(islands(1, 4), &[("a", "0.5"), ("b", "3.5")]);
     for (name, gpus) in [("a-1", "0.5"), ("a-2", "2"), ("a-3", "0.3"), ("a-4", "1")] {
         world.submit("a", name, gpus, Kind::Training);
@@ -107,7 +107,7 @@ fn as_little_as_will_do_is_taken() {
 }
 
 #[test]
-fn a_job_larger_than_what_its_project_is_beyond_its_quota_goes_only_if_nothing_else_will_do() {
+fn victim_project_falls_below_quota_only_without_alternative() {
     let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2"), ("c", "4")]);
     world.submit("a", "a-1", "4", Kind::Training);
     world.submit("b", "b-1", "2", Kind::Training);
@@ -120,7 +120,7 @@ fn a_job_larger_than_what_its_project_is_beyond_its_quota_goes_only_if_nothing_e
 }
 
 #[test]
-fn a_place_is_taken_when_it_is_empty_and_not_before() {
+fn claim_starts_once_its_gpus_are_empty() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
     world.submit("a", "a-1", "2", Kind::Training);
     world.slow = true;
@@ -128,28 +128,28 @@ fn a_place_is_taken_when_it_is_empty_and_not_before() {
     assert!(matches!(wait(&world, heir), Some(Wait::Leaving(members)) if members.len() == 1));
     assert_eq!((world.used("a"), world.used("b")), ("0".into(), "1".into()));
     let gone = MemberId { job: JobId(0), index: 0 };
-    assert!(!world.board.left(gone, Left::Again));
+    assert!(!world.scheduler.member_exited(gone, Exit::Requeued));
     world.settle();
     assert_eq!(wait(&world, heir), None);
     assert_eq!(world.queued("a").len(), 1, "both GPUs would be needed again");
 }
 
 #[test]
-fn a_job_that_is_deleted_before_its_place_is_empty_leaves_it_to_the_next() {
+fn deleted_claim_passes_to_the_next_job() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
     world.submit("a", "a-1", "1", Kind::Training);
     world.submit("a", "a-2", "1", Kind::Training);
     world.slow = true;
     let heir = world.submit("b", "b-1", "1", Kind::Training);
-    assert_eq!(world.board.delete(heir), []);
+    assert_eq!(world.scheduler.delete(heir), []);
     world.settle();
-    world.board.left(MemberId { job: JobId(1), index: 0 }, Left::Again);
+    world.scheduler.member_exited(MemberId { job: JobId(1), index: 0 }, Exit::Requeued);
     world.settle();
     assert_eq!((world.used("a"), world.queued("a").len()), ("2".into(), 0));
 }
 
 #[test]
-fn who_is_within_its_quota_and_finds_only_pieces_gets_gpus_as_they_empty() {
+fn blocked_job_within_quota_reserves_emptying_gpus() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
     world.submit("a", "a-1", "0.6", Kind::Interactive);
     world.submit("b", "b-1", "0.6", Kind::Interactive);
@@ -164,11 +164,11 @@ fn who_is_within_its_quota_and_finds_only_pieces_gets_gpus_as_they_empty() {
 }
 
 #[test]
-fn a_sweep_runs_so_many_at_a_time_until_all_have_run() {
+fn parallelism_limits_members_until_all_completed() {
     let mut world = World::new(islands(1, 8), &[("a", "8")]);
     let four = NonZeroU32::new(4).unwrap();
     let two = NonZeroU32::new(2).unwrap();
-    let sweep = world.take_on(JobSpec {
+    let sweep = world.submit_spec(JobSpec {
         parallelism: two,
         completions: four,
         ..spec("a", "sweep", "2", Kind::Training)
@@ -177,34 +177,34 @@ fn a_sweep_runs_so_many_at_a_time_until_all_have_run() {
     while let Some((member, _)) = world.running().first().cloned() {
         assert!(world.running().len() <= 2);
         seen.insert(member.index);
-        assert_eq!(world.board.left(member, Left::Done), seen.len() == 4);
+        assert_eq!(world.scheduler.member_exited(member, Exit::Completed), seen.len() == 4);
         world.settle();
     }
     assert_eq!(seen, BTreeSet::from([0, 1, 2, 3]));
-    assert!(!world.board.jobs().contains_key(&sweep));
+    assert!(!world.scheduler.jobs().contains_key(&sweep));
 }
 
 #[test]
-fn a_suspended_job_leaves_and_comes_back_when_it_is_resumed() {
+fn suspended_job_stops_and_restarts_when_resumed() {
     let mut world = World::new(islands(1, 1), &[("a", "1")]);
     let job = world.submit("a", "a-1", "1", Kind::Training);
-    let leaving = world.board.suspend(job, true);
+    let leaving = world.scheduler.suspend(job, true);
     assert_eq!(leaving.len(), 1);
-    world.board.left(leaving[0], Left::Again);
+    world.scheduler.member_exited(leaving[0], Exit::Requeued);
     world.settle();
     assert_eq!((world.used("a"), wait(&world, job)), ("0".into(), Some(Wait::Suspended)));
-    world.board.suspend(job, false);
+    world.scheduler.suspend(job, false);
     world.settle();
     assert_eq!((world.used("a"), wait(&world, job)), ("1".into(), None));
 }
 
 #[test]
-fn a_priority_orders_the_queue_of_its_project_alone() {
+fn priority_orders_the_projects_own_queue() {
     let mut world = World::new(islands(1, 1), &[("a", "0.5"), ("b", "0.5")]);
     world.submit("a", "first", "1", Kind::Training);
     let low = world.submit("a", "low", "1", Kind::Training);
     let urgent = JobSpec { priority: Priority::new(5), ..spec("a", "high", "1", Kind::Training) };
-    let high = world.take_on(urgent);
+    let high = world.submit_spec(urgent);
     assert_eq!(world.stopped.len(), 0, "a running job is not stopped for one of its own project");
     assert_eq!(wait(&world, low), Some(Wait::Behind("high".parse().unwrap())));
     world.delete("a", &["first"]);
@@ -212,42 +212,42 @@ fn a_priority_orders_the_queue_of_its_project_alone() {
 }
 
 #[test]
-fn a_project_stays_on_its_gpus() {
+fn affinity_restricts_gpus() {
     let mut world = World::new(islands(1, 4), &[("b", "2")]);
     let mut a = project("a", "2");
     a.affinity.insert(Kind::Training, BTreeSet::from([2, 3]));
-    world.board.set_project(a, false).unwrap();
+    world.scheduler.set_project(a, false).unwrap();
     world.submit("a", "a-1", "1", Kind::Training);
     world.submit("a", "a-2", "0.5", Kind::Interactive);
     assert_eq!(world.gpus_of("a", &["a-1"]), BTreeSet::from([2]));
     assert_eq!(world.gpus_of("a", &["a-2"]), BTreeSet::from([0]));
-    let refused = world.board.submit(spec("a", "a-3", "3", Kind::Training)).unwrap_err();
+    let refused = world.scheduler.submit(spec("a", "a-3", "3", Kind::Training)).unwrap_err();
     assert_eq!(refused, JobRefusal::NeverFits { size: size("3"), most: 2 });
 }
 
 #[test]
-fn others_use_of_a_gpu_is_respected_and_takes_promises_back() {
+fn outside_use_displaces_claims() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
     let uuid = GpuUuid::from_bytes([1; 16]);
     world.submit("a", "a-1", "2", Kind::Training);
     world.slow = true;
     let heir = world.submit("b", "b-1", "1", Kind::Training);
     for gpu in [0, 1] {
-        world.board.set_outside(GpuUuid::from_bytes([gpu; 16]), MilliGpus::new(1));
+        world.scheduler.set_outside(GpuUuid::from_bytes([gpu; 16]), MilliGpus::new(1));
     }
-    world.board.left(MemberId { job: JobId(0), index: 0 }, Left::Again);
+    world.scheduler.member_exited(MemberId { job: JobId(0), index: 0 }, Exit::Requeued);
     world.settle();
     assert_eq!(world.used("b"), "0");
     assert_eq!(wait(&world, heir), Some(Wait::Emptying { gpus: vec![0] }));
-    world.board.set_outside(uuid, MilliGpus::ZERO);
+    world.scheduler.set_outside(uuid, MilliGpus::ZERO);
     world.settle();
     assert_eq!((world.used("b"), wait(&world, heir)), ("1".into(), None));
 }
 
 #[test]
-fn what_can_never_be_is_refused_at_once() {
+fn impossible_jobs_are_rejected_at_submission() {
     let mut world = World::new(islands(2, 8), &[("a", "4")]);
-    let refusal = |world: &mut World, spec| world.board.submit(spec).unwrap_err().to_string();
+    let refusal = |world: &mut World, spec| world.scheduler.submit(spec).unwrap_err().to_string();
     for (spec, said) in [
         (spec("x", "j", "1", Kind::Training), "no project x"),
         (spec("a", "j", "9", Kind::Training), "at most 8"),
@@ -259,17 +259,17 @@ fn what_can_never_be_is_refused_at_once() {
     world.submit("a", "j", "1", Kind::Training);
     let refused = refusal(&mut world, spec("a", "j", "1", Kind::Training));
     assert!(refused.contains("exists"), "{refused}");
-    let too_much = world.board.set_project(project("b", "12.001"), false).unwrap_err();
+    let too_much = world.scheduler.set_project(project("b", "12.001"), false).unwrap_err();
     assert!(matches!(too_much, ProjectRefusal::TooMuch { .. }), "{too_much}");
-    world.board.set_project(project("b", "12.001"), true).unwrap();
-    let in_use = world.board.remove_project(&"a".parse().unwrap()).unwrap_err();
+    world.scheduler.set_project(project("b", "12.001"), true).unwrap();
+    let in_use = world.scheduler.remove_project(&"a".parse().unwrap()).unwrap_err();
     assert_eq!(in_use, ProjectRefusal::InUse { name: "a".parse().unwrap(), jobs: 1 });
-    world.board.remove_project(&"b".parse().unwrap()).unwrap();
-    assert!(world.board.remove_project(&"b".parse().unwrap()).is_err());
+    world.scheduler.remove_project(&"b".parse().unwrap()).unwrap();
+    assert!(world.scheduler.remove_project(&"b".parse().unwrap()).is_err());
 }
 
 #[test]
-fn interactive_jobs_end_when_they_have_run_or_idled_too_long() {
+fn interactive_limits_apply_to_runtime_and_idleness() {
     let limits = Project { interactive_limit: Some(DAY), idle_limit: Some(DAY / 24), ..project("a", "1") };
     let did = |running, idle| Activity { running, idle };
     let shell = |did| limits.overdue(Kind::Interactive, None, did);
@@ -282,7 +282,7 @@ fn interactive_jobs_end_when_they_have_run_or_idled_too_long() {
 }
 
 #[test]
-fn a_decision_looks_at_the_first_job_of_each_size_however_many_wait_behind_it() {
+fn decision_cost_is_independent_of_queue_length() {
     let looked_at = |behind: usize| {
         let mut world = World::new(islands(1, 1), &[("a", "0.5"), ("b", "0.5")]);
         for (project, at) in
@@ -293,13 +293,13 @@ fn a_decision_looks_at_the_first_job_of_each_size_however_many_wait_behind_it() 
                 world.submit(project, &name, gpus, Kind::Training);
             }
         }
-        world.board.guaranteed().len() + world.board.surplus().len()
+        world.scheduler.guaranteed().len() + world.scheduler.surplus().len()
     };
     assert_eq!((looked_at(3), looked_at(60)), (6, 6), "three of each of two projects");
 }
 
 #[test]
-fn a_job_has_no_more_members_than_can_be_looked_after() {
+fn member_count_is_limited() {
     let mut world = World::new(islands(1, 1), &[("a", "1")]);
     let members = |at_once: u32, all: u32| JobSpec {
         parallelism: NonZeroU32::new(at_once).unwrap(),
@@ -308,15 +308,15 @@ fn a_job_has_no_more_members_than_can_be_looked_after() {
     };
     let most = JobSpec::MOST_MEMBERS;
     for (at_once, all) in [(1, most + 1), (most + 1, 1), (u32::MAX, u32::MAX)] {
-        let refused = world.board.submit(members(at_once, all)).unwrap_err();
+        let refused = world.scheduler.submit(members(at_once, all)).unwrap_err();
         assert_eq!(refused, JobRefusal::TooManyMembers(NonZeroU32::new(at_once.max(all)).unwrap()));
         assert!(refused.to_string().contains("at most 2000: submit several"), "{refused}");
     }
-    world.take_on(members(most, most));
+    world.submit_spec(members(most, most));
 }
 
 #[test]
-fn a_user_has_no_more_jobs_than_others_can_bear_and_who_administers_the_node_has() {
+fn job_limit_applies_to_users_not_administrators() {
     assert_eq!(permit_another(MOST_JOBS_OF_A_USER - 1, false), Ok(()));
     assert_eq!(permit_another(MOST_JOBS_OF_A_USER, true), Ok(()));
     let refused = permit_another(MOST_JOBS_OF_A_USER, false).unwrap_err().to_string();

@@ -28,10 +28,10 @@ fn queued(world: &World) -> [usize; 4] {
     PROJECTS.map(|(project, _)| world.queued(project).len())
 }
 
-/// Nothing moves for ten rounds, and nobody is on two islands.
+/// Asserts that ten decisions are empty and no member spans two islands.
 fn is_stable(world: &mut World) {
     for _ in 0..10 {
-        assert_eq!(world.board.decide(), []);
+        assert_eq!(world.scheduler.decide(), []);
     }
     for (member, gpus) in world.running() {
         let islands: BTreeSet<u32> = gpus.iter().map(|gpu| gpu / 8).collect();
@@ -71,7 +71,7 @@ fn idle_quota_is_borrowed_until_every_gpu_is_in_use() {
 }
 
 #[test]
-fn who_is_below_its_quota_gets_it_back_from_whoever_is_beyond() {
+fn project_below_quota_preempts_borrowers() {
     let world = returned();
     let stopped: BTreeSet<&str> = world.stopped.iter().map(String::as_str).collect();
     assert_eq!((stopped, world.stopped.len()), (BTreeSet::from(["b-4-gg", "c-4-gg"]), 2));
@@ -80,7 +80,7 @@ fn who_is_below_its_quota_gets_it_back_from_whoever_is_beyond() {
 }
 
 #[test]
-fn the_surplus_is_divided_by_weight_among_those_who_want_it() {
+fn surplus_is_divided_by_weight() {
     let mut world = returned();
     for (project, name) in
         [("team-a", "a-3-gg"), ("team-a", "a-4-gg"), ("team-b", "b-5-gg"), ("team-c", "c-6-gg")]

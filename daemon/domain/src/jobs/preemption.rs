@@ -1,18 +1,21 @@
-//! Who gives back, when somebody has a better claim: the smallest set of victims that makes the room.
+//! Preemption: the smallest set of victims that makes room for a job with a stronger claim.
 //!
-//! Of a project's members those within its quota are safe: the lasting ones first, then as they started, as far as they fit
-//! into the quota together. The others it runs on what others do not want. They are taken
-//! - by a project that stays within its quota with what it gets, or
-//! - by one that has borrowed less for its weight than they have even without what they give.
+//! Members within their project's quota are safe: non-preemptible ones first, then in the order of their
+//! bindings, as far as they fit into the quota together. The remaining members run on surplus. They are
+//! preempted
+//! - by a project that stays within its quota with the GPUs it gets, or
+//! - by a project that has borrowed less for its weight than the victims' projects have even without the
+//!   victims.
 //!
-//! So whoever has the least for its weight comes to more, and nobody comes to as little as it had. That cannot go on for
-//! ever, even if what a victim leaves is more than what was asked for and somebody else gets the rest.
+//! With each such preemption the minimum level rises and no project falls to the former minimum, so
+//! preemption terminates, even if victims free more than was needed and another project takes the rest.
 //!
-//! A lasting job of a project that has its quota full of training takes the place of that training; where that place is of
-//! no use to it, the training gives back what it takes elsewhere.
+//! A non-preemptible job of a project whose quota is filled by its own training displaces that training. If
+//! the freed GPUs are of no use to the job, training elsewhere is stopped as well, so that the project's use
+//! stays the same.
 //!
-//! As long as there is another way no victim's project falls below its quota. With a job larger than what its project is
-//! beyond its quota it may: what it was promised is then free for it to ask for.
+//! A victim's project does not fall below its quota while another choice exists. A job larger than its
+//! project's excess may take it below; the quota that is freed in this way is then guaranteed to it again.
 
 mod search;
 
@@ -22,28 +25,28 @@ use alloc::vec::Vec;
 
 use self::search::Search;
 use super::amount::MilliGpus;
-use super::board::{Board, Phase, Seat};
-use super::floor::{Reach, Spot};
 use super::job::{Job, MemberId, Size};
 use super::name::ProjectName;
+use super::pool::{PoolIndex, Reach};
 use super::project::{Account, Level, Shape};
+use super::scheduler::{Binding, Phase, QuotaScheduler};
 
-/// Who wants room.
-pub(super) struct Claimant<'a> {
+/// The job that room is made for.
+pub(super) struct Preemptor<'a> {
     pub(super) account: &'a Account,
     pub(super) shape: Shape,
 }
 
-/// A member that somebody could take the place of.
+/// A member that can be preempted.
 #[derive(Clone, Copy)]
 pub(super) struct Victim<'a> {
     id: MemberId,
-    seat: &'a Seat,
+    binding: &'a Binding,
     job: &'a Job,
     account: &'a Account,
 }
 
-/// The members that run on what others do not want, with the level of each one's project without it.
+/// Members that run on surplus, each with the level of its project without it.
 pub(super) struct Borrowers<'a> {
     members: Vec<(Level, Victim<'a>)>,
     highest: Option<Level>,
@@ -70,7 +73,7 @@ impl Borrowers<'_> {
     }
 }
 
-impl Claimant<'_> {
+impl Preemptor<'_> {
     fn used_after(&self, own: MilliGpus) -> MilliGpus {
         self.account.used.plus(self.shape.size.total()).less(own)
     }
@@ -79,11 +82,11 @@ impl Claimant<'_> {
         self.used_after(own) <= self.account.project.quota
     }
 
-    /// Whether its own project's training makes way for it.
+    /// Whether the job displaces training of its own project.
     pub(super) fn displaces_its_own(&self) -> bool {
-        self.shape.lasting
+        self.shape.non_preemptible
             && !self.is_within_quota(MilliGpus::ZERO)
-            && self.account.may_last(self.shape.size.total())
+            && self.account.fits_non_preemptible(self.shape.size.total())
     }
 
     fn is(&self, project: &ProjectName) -> bool {
@@ -91,7 +94,7 @@ impl Claimant<'_> {
     }
 }
 
-impl Board {
+impl QuotaScheduler {
     /// The members beyond their projects' quotas.
     pub(super) fn borrowers(&self) -> Borrowers<'_> {
         let beyond = self.accounts.values().filter(|account| account.used > account.project.quota);
@@ -103,59 +106,60 @@ impl Board {
 
     fn borrowed_by<'a>(&'a self, account: &'a Account) -> Vec<Victim<'a>> {
         let mut members = self.staying(account);
-        members.sort_by_key(|victim| (!victim.job.spec.is_lasting(), victim.seat.order));
+        members.sort_by_key(|victim| (!victim.job.spec.is_non_preemptible(), victim.binding.order));
         let mut safe = MilliGpus::ZERO;
         members.retain(|victim| {
             let with = safe.plus(victim.total());
             let is_safe = with <= account.project.quota;
             safe = if is_safe { with } else { safe };
-            !is_safe && !victim.job.spec.is_lasting()
+            !is_safe && !victim.job.spec.is_non_preemptible()
         });
         members
     }
 
-    /// A project's members that are not on their way out.
+    /// Members of a project that are not stopping.
     fn staying<'a>(&'a self, account: &'a Account) -> Vec<Victim<'a>> {
-        let here = self.seats.iter().filter(|(_, seat)| seat.phase != Phase::Stopping);
-        let victims = here.filter_map(|(id, seat)| {
+        let here = self.bindings.iter().filter(|(_, binding)| binding.phase != Phase::Stopping);
+        let victims = here.filter_map(|(id, binding)| {
             let job = self.jobs.get(&id.job)?;
-            Some(Victim { id: *id, seat, job, account })
+            Some(Victim { id: *id, binding, job, account })
         });
         victims.filter(|victim| *victim.project() == account.project.name).collect()
     }
 
-    /// The GPUs that a claimant gets, and who has to leave them.
-    pub(super) fn reclaim(
+    /// GPUs for the preemptor, and the victims on them.
+    pub(super) fn preempt(
         &self,
-        claimant: &Claimant<'_>,
+        preemptor: &Preemptor<'_>,
         reach: &Reach<'_>,
         borrowers: &Borrowers<'_>,
-    ) -> Option<(Vec<Spot>, Vec<MemberId>)> {
-        let victims = self.within_reach(claimant, borrowers);
+    ) -> Option<(Vec<PoolIndex>, Vec<MemberId>)> {
+        let victims = self.candidates_for(preemptor, borrowers);
         if victims.is_empty() {
             return None;
         }
-        let search = Search { board: self, claimant, victims };
-        let found = match claimant.shape.size {
+        let search = Search { scheduler: self, preemptor, victims };
+        let found = match preemptor.shape.size {
             Size::Part(_) => search.part(reach),
             Size::Whole(count) => search.whole(reach, count.get() as usize),
         };
-        found.map(|(_, spots, victims)| (spots, victims))
+        found.map(|(_, indices, victims)| (indices, victims))
     }
 
-    /// Those who can be asked at all, each for itself.
-    fn within_reach<'a>(&'a self, claimant: &Claimant<'a>, borrowers: &Borrowers<'a>) -> Vec<Victim<'a>> {
-        if claimant.displaces_its_own() {
-            let own = self.staying(claimant.account).into_iter().filter(|own| !own.job.spec.is_lasting());
+    /// The members that this preemptor may preempt, each considered alone.
+    fn candidates_for<'a>(&'a self, preemptor: &Preemptor<'a>, borrowers: &Borrowers<'a>) -> Vec<Victim<'a>> {
+        if preemptor.displaces_its_own() {
+            let own =
+                self.staying(preemptor.account).into_iter().filter(|own| !own.job.spec.is_non_preemptible());
             let others = borrowers.members.iter().map(|(_, victim)| *victim);
-            return own.chain(others.filter(|other| !claimant.is(other.project()))).collect();
+            return own.chain(others.filter(|other| !preemptor.is(other.project()))).collect();
         }
-        let entitled = claimant.is_within_quota(MilliGpus::ZERO);
-        let level = claimant.account.level();
+        let entitled = preemptor.is_within_quota(MilliGpus::ZERO);
+        let level = preemptor.account.level();
         if !entitled && borrowers.highest.is_none_or(|highest| highest <= level) {
             return Vec::new();
         }
         let asked = borrowers.members.iter().filter(|(without, _)| entitled || *without > level);
-        asked.map(|(_, victim)| *victim).filter(|victim| !claimant.is(victim.project())).collect()
+        asked.map(|(_, victim)| *victim).filter(|victim| !preemptor.is(victim.project())).collect()
     }
 }

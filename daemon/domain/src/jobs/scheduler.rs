@@ -1,4 +1,4 @@
-//! The board: projects, their jobs, and who sits where. Everything that changes it from outside is here.
+//! State of the quota scheduler, and the operations that change it from outside.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,116 +7,116 @@ use core::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::floor::{Floor, Gpu, Spot};
 use super::job::{Job, JobId, JobRefusal, JobSpec, MemberId};
 use super::name::{JobName, ProjectName};
-use super::project::{Account, Project, ProjectRefusal, Turn};
+use super::pool::{Gpu, GpuPool, PoolIndex};
+use super::project::{Account, Project, ProjectRefusal, QueueKey};
 use crate::id::GpuUuid;
 
-/// Projects, jobs and places. Its moves are made by [`Board::decide`].
+/// Projects, jobs and bindings of one node. [`QuotaScheduler::decide`] makes the decisions.
 #[derive(Clone, Debug, Default)]
-pub struct Board {
-    pub(super) floor: Floor,
+pub struct QuotaScheduler {
+    pub(super) pool: GpuPool,
     pub(super) accounts: BTreeMap<ProjectName, Account>,
     pub(super) jobs: BTreeMap<JobId, Job>,
-    pub(super) seats: BTreeMap<MemberId, Seat>,
-    pub(super) hold: Option<Hold>,
+    pub(super) bindings: BTreeMap<MemberId, Binding>,
+    pub(super) reserved: Option<Reservation>,
     pub(super) next_job: u64,
-    next_place: u64,
+    next_order: u64,
 }
 
-/// GPUs that empty for a job that is within its quota and that no one else can make room for: nobody else is put on them.
+/// GPUs kept free, as they empty, for a job within its quota for which no preemption makes room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
+pub(super) struct Reservation {
     pub(super) job: JobId,
-    pub(super) spots: Vec<Spot>,
+    pub(super) indices: Vec<PoolIndex>,
 }
 
-/// Where a member is, or is to be.
+/// GPUs assigned to a member of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
-    pub(super) spots: Vec<Spot>,
-    /// Those of its GPUs that are not seen now.
-    pub(super) unseen: Vec<GpuUuid>,
-    /// How far it is there.
+pub struct Binding {
+    pub(super) indices: Vec<PoolIndex>,
+    /// UUIDs of bound GPUs that are absent from the pool.
+    pub(super) missing: Vec<GpuUuid>,
+    /// Progress of the member on these GPUs.
     pub phase: Phase,
-    /// In which order places were given.
+    /// Sequence number of the binding; a higher one was assigned later.
     pub(super) order: u64,
 }
 
-/// How far a member is.
+/// Progress of a bound member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It has a place, as soon as others have left it.
+    /// The GPUs are assigned, but not yet empty.
     Claimed,
-    /// It runs.
+    /// The member occupies the GPUs.
     Running,
-    /// It was told to leave, and has not left yet.
+    /// The member was stopped and has not exited yet.
     Stopping,
 }
 
-/// Why a member has left.
+/// Outcome of a member's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// It has come to its end.
-    Done,
-    /// It wants to begin again: it was stopped for others, or failed and may try once more.
-    Again,
+pub enum Exit {
+    /// The member ran to its end.
+    Completed,
+    /// The member has to start again: it was preempted, or failed with retries left.
+    Requeued,
 }
 
-impl Board {
-    /// A node without projects.
+impl QuotaScheduler {
+    /// A scheduler of these GPUs, without projects.
     pub fn new(gpus: Vec<Gpu>) -> Self {
-        Self { floor: Floor::new(gpus), ..Self::default() }
+        Self { pool: GpuPool::new(gpus), ..Self::default() }
     }
 
-    /// The GPUs.
-    pub const fn floor(&self) -> &Floor {
-        &self.floor
+    /// The pool of GPUs.
+    pub const fn pool(&self) -> &GpuPool {
+        &self.pool
     }
 
-    /// Takes note of what is not for jobs on a GPU.
+    /// Sets the part of a GPU that is unavailable to jobs.
     pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus) {
-        self.floor.set_outside(gpu, outside);
+        self.pool.set_outside(gpu, outside);
     }
 
     // Projects
 
-    /// The projects.
+    /// All projects, by name.
     pub fn projects(&self) -> impl Iterator<Item = &Project> {
         self.accounts.values().map(|account| &account.project)
     }
 
-    /// A project.
+    /// The project with this name.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If no project has that name.
     pub fn project(&self, name: &ProjectName) -> Result<&Project, ProjectRefusal> {
         let account = self.accounts.get(name).ok_or_else(|| ProjectRefusal::Unknown(name.clone()))?;
         Ok(&account.project)
     }
 
-    /// What a project's jobs have, those on their way out not counted.
+    /// GPUs used by a project, members in phase [`Phase::Stopping`] not counted.
     pub fn used(&self, name: &ProjectName) -> MilliGpus {
         self.accounts.get(name).map_or(MilliGpus::ZERO, |account| account.used)
     }
 
-    /// How many of a project's jobs wait although they are within its quota.
-    pub fn owed(&self, name: &ProjectName) -> usize {
+    /// Number of a project's jobs that wait although they are within its quota.
+    pub fn queued_within_quota(&self, name: &ProjectName) -> usize {
         let Some(account) = self.accounts.get(name) else { return 0 };
         let queues = account.queue.iter().filter(|(shape, _)| account.is_guaranteed(shape));
-        queues.map(|(_, turns)| turns.len()).sum()
+        queues.map(|(_, keys)| keys.len()).sum()
     }
 
-    /// Makes a project, or changes one.
+    /// Creates or replaces a project.
     ///
     /// # Errors
-    /// If the quotas together would be more than the node has, and that is not allowed.
+    /// If the sum of all quotas would exceed the node's capacity and `beyond_capacity` is false.
     pub fn set_project(&mut self, project: Project, beyond_capacity: bool) -> Result<(), ProjectRefusal> {
         let others = self.projects().filter(|other| other.name != project.name);
         let sum = others.map(|other| other.quota).sum::<MilliGpus>().plus(project.quota);
-        let capacity = self.floor.capacity();
+        let capacity = self.pool.capacity();
         if sum > capacity && !beyond_capacity {
             return Err(ProjectRefusal::TooMuch { sum, capacity });
         }
@@ -127,10 +127,10 @@ impl Board {
         Ok(())
     }
 
-    /// Forgets a project.
+    /// Removes a project.
     ///
     /// # Errors
-    /// If there is none of that name, or it has jobs.
+    /// If no project has that name, or the project has jobs.
     pub fn remove_project(&mut self, name: &ProjectName) -> Result<(), ProjectRefusal> {
         self.project(name)?;
         match self.accounts.get(name).map_or(0, |account| account.names.len()) {
@@ -142,48 +142,48 @@ impl Board {
 
     // Jobs
 
-    /// The jobs, in the order in which they came.
+    /// All jobs, in order of submission.
     pub const fn jobs(&self) -> &BTreeMap<JobId, Job> {
         &self.jobs
     }
 
-    /// The job of that name.
+    /// Id of the job with this name.
     ///
     /// # Errors
-    /// If there is no such project or job.
+    /// If the project or the job does not exist.
     pub fn find(&self, project: &ProjectName, name: &JobName) -> Result<JobId, JobRefusal> {
         let account = self.accounts.get(project).ok_or_else(|| JobRefusal::NoProject(project.clone()))?;
         let unknown = || JobRefusal::Unknown(project.clone(), name.clone());
         account.names.get(name).copied().ok_or_else(unknown)
     }
 
-    /// Where a member is.
-    pub fn seat(&self, member: MemberId) -> Option<(Phase, Vec<GpuUuid>)> {
-        let seat = self.seats.get(&member)?;
-        Some((seat.phase, self.gpus_of(seat)))
+    /// Phase and GPUs of a bound member.
+    pub fn binding(&self, member: MemberId) -> Option<(Phase, Vec<GpuUuid>)> {
+        let binding = self.bindings.get(&member)?;
+        Some((binding.phase, self.gpus_of(binding)))
     }
 
-    /// Whether a member has a place on a GPU that is not seen now.
-    pub fn is_unseen(&self, member: MemberId) -> bool {
-        self.seats.get(&member).is_some_and(|seat| !seat.unseen.is_empty())
+    /// Whether the member is bound to a GPU that is absent from the pool.
+    pub fn has_missing_gpu(&self, member: MemberId) -> bool {
+        self.bindings.get(&member).is_some_and(|binding| !binding.missing.is_empty())
     }
 
-    pub(super) fn gpus_of(&self, seat: &Seat) -> Vec<GpuUuid> {
-        let mut gpus = self.floor.uuids(&seat.spots);
-        gpus.extend(&seat.unseen);
+    pub(super) fn gpus_of(&self, binding: &Binding) -> Vec<GpuUuid> {
+        let mut gpus = self.pool.uuids(&binding.indices);
+        gpus.extend(&binding.missing);
         gpus
     }
 
-    /// The members of a job that have a place, or are about to leave one.
-    pub fn members(&self, job: JobId) -> impl Iterator<Item = (MemberId, &Seat)> {
+    /// The bound members of a job, stopping ones included.
+    pub fn members(&self, job: JobId) -> impl Iterator<Item = (MemberId, &Binding)> {
         let (first, last) = (MemberId { job, index: 0 }, MemberId { job, index: u32::MAX });
-        self.seats.range(first..=last).map(|(member, seat)| (*member, seat))
+        self.bindings.range(first..=last).map(|(member, binding)| (*member, binding))
     }
 
-    /// Takes a job on. It starts when [`Board::decide`] says so.
+    /// Queues a job. [`QuotaScheduler::decide`] starts it.
     ///
     /// # Errors
-    /// If it could never run, or its name is taken.
+    /// If the job could never run, or its name is taken.
     pub fn submit(&mut self, spec: JobSpec) -> Result<JobId, JobRefusal> {
         self.check(&spec)?;
         let id = JobId(self.next_job);
@@ -191,7 +191,7 @@ impl Board {
         let account = self.account_mut(&spec.project);
         account.names.insert(spec.name.clone(), id);
         self.jobs.insert(id, Job::new(spec));
-        self.queue_or_not(id);
+        self.update_queue(id);
         Ok(id)
     }
 
@@ -206,45 +206,47 @@ impl Board {
         match () {
             () if members.get() > JobSpec::MOST_MEMBERS => Err(JobRefusal::TooManyMembers(members)),
             () if size.gpus() > most => Err(JobRefusal::NeverFits { size, most }),
-            () if spec.is_lasting() && size.total() > quota => Err(JobRefusal::AboveQuota { size, quota }),
+            () if spec.is_non_preemptible() && size.total() > quota => {
+                Err(JobRefusal::AboveQuota { size, quota })
+            }
             () => Ok(()),
         }
     }
 
-    /// The most GPUs of one island that a job could ever have.
+    /// Number of GPUs on the largest island that the job's project may use.
     fn most_gpus(&self, account: &Account, spec: &JobSpec) -> u32 {
-        let reach = super::floor::Reach { affinity: account.project.affinity(spec.kind), kept: &[] };
-        let most = self.floor.islands(&reach).values().map(Vec::len).max();
+        let reach = super::pool::Reach { affinity: account.project.affinity(spec.kind), reserved: &[] };
+        let most = self.pool.islands(&reach).values().map(Vec::len).max();
         most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
     }
 
-    /// Lets a job's members start, or not; returns those who have to be stopped now.
+    /// Suspends or resumes a job; returns the members that have to be stopped now.
     pub fn suspend(&mut self, id: JobId, suspended: bool) -> Vec<MemberId> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         job.suspended = suspended;
-        let leaving = if suspended { self.dismiss(id) } else { Vec::new() };
-        self.queue_or_not(id);
+        let leaving = if suspended { self.stop_members(id) } else { Vec::new() };
+        self.update_queue(id);
         leaving
     }
 
-    /// Forgets a job, at once or when its last member has left; returns those who have to be stopped now.
+    /// Deletes a job as soon as its last member has exited; returns the members that have to be stopped now.
     pub fn delete(&mut self, id: JobId) -> Vec<MemberId> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         job.deleted = true;
-        let leaving = self.dismiss(id);
-        self.queue_or_not(id);
-        self.forget_if_over(id);
+        let leaving = self.stop_members(id);
+        self.update_queue(id);
+        self.remove_if_over(id);
         leaving
     }
 
-    /// Tells all members of a job to leave.
-    fn dismiss(&mut self, id: JobId) -> Vec<MemberId> {
+    /// Releases the claims of a job and marks its running members as stopping; returns the latter.
+    fn stop_members(&mut self, id: JobId) -> Vec<MemberId> {
         let here: Vec<(MemberId, Phase)> =
-            self.members(id).map(|(member, seat)| (member, seat.phase)).collect();
+            self.members(id).map(|(member, binding)| (member, binding.phase)).collect();
         for (member, phase) in &here {
             match phase {
-                Phase::Claimed => self.give_up(*member),
-                Phase::Running => self.see_off(*member),
+                Phase::Claimed => self.requeue(*member),
+                Phase::Running => self.mark_stopping(*member),
                 Phase::Stopping => {}
             }
         }
@@ -252,19 +254,19 @@ impl Board {
         here.into_iter().filter_map(runs).collect()
     }
 
-    /// A member has left its place, of its own accord or not. Says whether its job is over with that.
-    pub fn left(&mut self, member: MemberId, why: Left) -> bool {
-        self.rise(member);
+    /// Releases the GPUs of a member that has exited. Returns true if its job is over.
+    pub fn member_exited(&mut self, member: MemberId, why: Exit) -> bool {
+        self.release(member);
         let Some(job) = self.jobs.get_mut(&member.job) else { return true };
         match why {
-            Left::Done => job.done += 1,
-            Left::Again => drop(job.again.insert(member.index)),
+            Exit::Completed => job.done += 1,
+            Exit::Requeued => drop(job.again.insert(member.index)),
         }
-        self.queue_or_not(member.job);
-        self.forget_if_over(member.job)
+        self.update_queue(member.job);
+        self.remove_if_over(member.job)
     }
 
-    fn forget_if_over(&mut self, id: JobId) -> bool {
+    fn remove_if_over(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(&id).filter(|job| job.is_over()) else { return false };
         let JobSpec { project, name, .. } = job.spec.clone();
         self.jobs.remove(&id);
@@ -272,19 +274,19 @@ impl Board {
         true
     }
 
-    /// Puts a job into its project's queue if a member of it may start, and takes it out if none may.
-    pub(super) fn queue_or_not(&mut self, id: JobId) {
+    /// Adds a job to its project's queue if a member may start, and removes it otherwise.
+    pub(super) fn update_queue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         let (spec, waits) = (job.spec.clone(), job.next().is_some());
-        let turn: Turn = (Reverse(spec.priority), id);
+        let key: QueueKey = (Reverse(spec.priority), id);
         let queue = &mut self.account_mut(&spec.project).queue;
-        let turns = queue.entry(spec.shape()).or_default();
+        let keys = queue.entry(spec.shape()).or_default();
         if waits {
-            turns.insert(turn);
+            keys.insert(key);
         } else {
-            turns.remove(&turn);
+            keys.remove(&key);
         }
-        if turns.is_empty() {
+        if keys.is_empty() {
             queue.remove(&spec.shape());
         }
     }
@@ -293,8 +295,8 @@ impl Board {
         self.accounts.get_mut(name).expect("a project with jobs is not removed")
     }
 
-    pub(super) fn next_place(&mut self) -> u64 {
-        self.next_place += 1;
-        self.next_place
+    pub(super) fn next_order(&mut self) -> u64 {
+        self.next_order += 1;
+        self.next_order
     }
 }

@@ -1,12 +1,12 @@
-//! All ways to choose some of a few.
+//! Subsets and combinations of small sets.
 
 use alloc::vec::Vec;
 
-/// Every set of some of them that is enough, and would not be without any one of its own. What is enough for some has to
-/// be enough for more.
+/// All minimal sets that satisfy `enough`. `enough` has to be monotonic: a superset of a sufficient set is
+/// sufficient.
 pub(super) fn least_sets<T: Copy>(all: &[T], enough: impl Fn(&[T]) -> bool) -> Vec<Vec<T>> {
     let (mut sets, mut masks, mut set) = (Vec::new(), Vec::new(), Vec::with_capacity(all.len()));
-    // Where not even all are enough there is nothing to look for, and that is the most common case.
+    // In the most common case the whole set is insufficient and no subset needs to be tried.
     let most = if enough(all) { 1usize << all.len() } else { 0 };
     for mask in 1..most {
         if masks.iter().any(|least| mask & least == *least) {
@@ -22,12 +22,12 @@ pub(super) fn least_sets<T: Copy>(all: &[T], enough: impl Fn(&[T]) -> bool) -> V
     sets
 }
 
-/// In how many ways `count` can be chosen of `all`.
+/// Binomial coefficient of `all` over `count`, saturating; an upper bound once it has saturated.
 pub(super) fn choices(all: usize, count: usize) -> usize {
     (0..count.min(all - count)).fold(1usize, |ways, at| ways.saturating_mul(all - at) / (at + 1))
 }
 
-/// Every choice of `count` of them, in order.
+/// All combinations of `count` elements, in order.
 pub(super) fn combinations<T: Copy>(all: &[T], count: usize) -> Vec<Vec<T>> {
     if count == 0 {
         return alloc::vec![Vec::new()];
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_with_anybody_to_spare_are_left_out() {
+    fn only_minimal_sets_are_returned() {
         let sum = |least: u32| move |set: &[u32]| set.iter().sum::<u32>() >= least;
         assert_eq!(least_sets(&[1, 2, 3], sum(3)), [vec![1, 2], vec![3]]);
         assert_eq!(least_sets(&[1, 2, 3], sum(1)), [vec![1], vec![2], vec![3]]);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_is_made_once() {
+    fn every_combination_occurs_once() {
         assert_eq!(combinations(&[1, 2, 3], 2), [[1, 2], [1, 3], [2, 3]]);
         assert_eq!(combinations(&[1, 2], 3), Vec::<Vec<i32>>::new());
         assert_eq!(combinations(&[1, 2], 0), vec![Vec::<i32>::new()]);

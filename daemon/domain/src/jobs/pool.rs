@@ -1,0 +1,192 @@
+//! The pool of GPUs: running, claimed and stopping use of each.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::amount::MilliGpus;
+use super::job::Size;
+use super::project::Affinity;
+use crate::id::GpuUuid;
+
+/// A GPU that jobs can be bound to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// NVML index.
+    pub index: u32,
+    /// UUID.
+    pub uuid: GpuUuid,
+    /// Island number; GPUs of the same island are connected by NVLink.
+    pub island: u32,
+    /// Part unavailable to jobs: slices of other owners, or all of it on a GPU that takes no slices.
+    pub outside: MilliGpus,
+}
+
+/// Position of a GPU in the pool.
+pub(super) type PoolIndex = usize;
+
+/// All GPUs of the node, with the use that jobs make of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuPool {
+    entries: Vec<PoolEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PoolEntry {
+    pub(super) gpu: Gpu,
+    /// Use by members in [`Phase::Running`](super::Phase::Running).
+    pub(super) running: MilliGpus,
+    /// Use promised to members in [`Phase::Claimed`](super::Phase::Claimed).
+    pub(super) claimed: MilliGpus,
+    /// Use by members in [`Phase::Stopping`](super::Phase::Stopping).
+    pub(super) stopping: MilliGpus,
+}
+
+/// Time at which room is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// Immediately.
+    Now,
+    /// After all stopping members have exited.
+    Soon,
+}
+
+impl PoolEntry {
+    /// Part that is neither used, claimed nor unavailable.
+    pub(super) const fn free(&self, when: When) -> MilliGpus {
+        let soon = MilliGpus::ONE.less(self.gpu.outside).less(self.running).less(self.claimed);
+        match when {
+            When::Soon => soon,
+            When::Now => soon.less(self.stopping),
+        }
+    }
+
+    /// Free part after all stopping members, and members using `gone`, have exited.
+    pub(super) fn free_without(&self, gone: MilliGpus) -> MilliGpus {
+        let taken = self.running.plus(self.claimed).less(gone).plus(self.gpu.outside);
+        MilliGpus::ONE.less(taken)
+    }
+
+    /// Whether the whole GPU is free.
+    const fn is_empty(&self, when: When) -> bool {
+        self.free(when).get() == MilliGpus::ONE.get()
+    }
+
+    /// Whether a claim of this part can start now.
+    pub(super) fn can_hold(&self, part: MilliGpus) -> bool {
+        let taken = self.gpu.outside.plus(self.running).plus(self.stopping);
+        taken.plus(part) <= MilliGpus::ONE
+    }
+}
+
+impl GpuPool {
+    /// A pool of unused GPUs.
+    pub fn new(gpus: Vec<Gpu>) -> Self {
+        let none = MilliGpus::ZERO;
+        let entry = |gpu| PoolEntry { gpu, running: none, claimed: none, stopping: none };
+        Self { entries: gpus.into_iter().map(entry).collect() }
+    }
+
+    /// Number of GPUs, unavailable parts included.
+    pub fn capacity(&self) -> MilliGpus {
+        self.entries.iter().map(|_| MilliGpus::ONE).sum()
+    }
+
+    /// The GPUs, in the order of the pool.
+    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+        self.entries.iter().map(|entry| &entry.gpu)
+    }
+
+    pub(super) fn entry(&self, index: PoolIndex) -> &PoolEntry {
+        &self.entries[index]
+    }
+
+    pub(super) fn entry_mut(&mut self, index: PoolIndex) -> &mut PoolEntry {
+        &mut self.entries[index]
+    }
+
+    pub(super) fn index_of(&self, gpu: GpuUuid) -> Option<PoolIndex> {
+        self.entries.iter().position(|entry| entry.gpu.uuid == gpu)
+    }
+
+    pub(super) fn uuids(&self, indices: &[PoolIndex]) -> Vec<GpuUuid> {
+        indices.iter().map(|index| self.entries[*index].gpu.uuid).collect()
+    }
+
+    /// Sets the part of a GPU that is unavailable to jobs; unknown GPUs are ignored.
+    pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus) {
+        if let Some(index) = self.index_of(gpu) {
+            self.entries[index].gpu.outside = outside;
+        }
+    }
+
+    /// Best fit: for a fraction the fullest GPU with enough room, shared ones before empty ones; for whole
+    /// GPUs the island with the fewest sufficient empty GPUs.
+    pub(super) fn room(&self, size: Size, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
+        match size {
+            Size::Part(_) => self.part_room(size.of_each(), reach, when),
+            Size::Whole(count) => self.whole_room(count.get() as usize, reach, when),
+        }
+    }
+
+    fn part_room(&self, part: MilliGpus, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
+        let empty = self.empty_of_islands(reach, when);
+        let fits = self.reachable(reach).filter(|(_, entry)| entry.free(when) >= part);
+        let snug = |(index, entry): &(PoolIndex, &PoolEntry)| {
+            let neighbours =
+                if entry.is_empty(when) { empty.get(&entry.gpu.island).map_or(0, Vec::len) } else { 0 };
+            (entry.free(when), neighbours, *index)
+        };
+        fits.min_by_key(snug).map(|(index, _)| alloc::vec![index])
+    }
+
+    fn whole_room(&self, count: usize, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
+        let islands = self.empty_of_islands(reach, when);
+        let enough = islands.into_iter().filter(|(_, indices)| indices.len() >= count);
+        let (_, mut indices) = enough.min_by_key(|(island, indices)| (indices.len(), *island))?;
+        indices.truncate(count);
+        Some(indices)
+    }
+
+    /// Empty GPUs within reach, by island.
+    fn empty_of_islands(&self, reach: &Reach<'_>, when: When) -> BTreeMap<u32, Vec<PoolIndex>> {
+        let empty = self.reachable(reach).filter(|(_, entry)| entry.is_empty(when));
+        by_island(empty)
+    }
+
+    /// All GPUs within reach, by island.
+    pub(super) fn islands(&self, reach: &Reach<'_>) -> BTreeMap<u32, Vec<PoolIndex>> {
+        by_island(self.reachable(reach))
+    }
+
+    pub(super) fn reachable<'a>(
+        &'a self,
+        reach: &'a Reach<'_>,
+    ) -> impl Iterator<Item = (PoolIndex, &'a PoolEntry)> {
+        self.entries.iter().enumerate().filter(|(index, entry)| reach.includes(*index, entry))
+    }
+}
+
+fn by_island<'a>(entries: impl Iterator<Item = (PoolIndex, &'a PoolEntry)>) -> BTreeMap<u32, Vec<PoolIndex>> {
+    entries.fold(BTreeMap::new(), |mut islands: BTreeMap<u32, Vec<PoolIndex>>, (index, entry)| {
+        islands.entry(entry.gpu.island).or_default().push(index);
+        islands
+    })
+}
+
+/// Constraints on the GPUs of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach<'a> {
+    /// NVML indices of the permitted GPUs; `None` permits all.
+    pub(super) affinity: Option<&'a Affinity>,
+    /// GPUs reserved for another job.
+    pub(super) reserved: &'a [PoolIndex],
+}
+
+impl Reach<'_> {
+    fn includes(&self, index: PoolIndex, entry: &PoolEntry) -> bool {
+        !self.reserved.contains(&index)
+            && self.affinity.is_none_or(|indices| indices.contains(&entry.gpu.index))
+    }
+}
