@@ -1,74 +1,75 @@
-//! The clock of the desk. It shows for how long the machine has been on altogether since there is one: nobody sets it, it never
-//! goes back, and what it showed to one daemon means the same to the next, after a reboot too. Limits and ages are by it; the
-//! time of day is for people to read.
+//! The job clock: total uptime of the machine since the store was created. It is monotonic, is not affected
+//! by changes of the system time, and continues over restarts and reboots. Limits and ages use it; wall-clock
+//! times are for display.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What the clocks of the machine show.
+/// Readings of the system clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// In milliseconds since the Unix epoch, as somebody has set it.
+    /// Wall-clock time in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// For how long the machine has been on.
+    /// Time since boot, including suspend.
     pub uptime: Duration,
 }
 
 impl Reading {
-    /// Now.
+    /// The current readings.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Every Linux has this clock.
+        // CLOCK_BOOTTIME exists on every Linux that is supported.
         let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
         Self { unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX), uptime }
     }
 }
 
-/// What the desk's clock shows at some time.
+/// A time on the job clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Moment(pub(crate) Duration);
 
 impl Moment {
-    /// How long it has been since then.
+    /// Time since `earlier`, at least zero.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// The clock, as it was looked at and kept at some time.
+/// State of the job clock at the time it was last saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock {
-    /// What it showed.
+    /// Its time.
     pub(crate) showed: Moment,
-    /// For how long the machine had been on then.
+    /// Uptime at that moment.
     uptime: Duration,
 }
 
 impl Clock {
-    /// Goes on with one that was kept, or begins with nothing.
+    /// Continues a saved clock, or starts at zero.
     pub(crate) fn again(kept: Option<Self>, rebooted: bool, now: Reading) -> Self {
         match kept {
             None => Self { showed: Moment::default(), uptime: now.uptime },
-            // What passed from when it was kept to the reboot is not known; that is an hour at most, and the time off.
+            // The time between the last save and the reboot, at most an hour, is lost, as is the time
+            // switched off.
             Some(kept) if rebooted => Self { uptime: Duration::ZERO, ..kept },
             Some(kept) => kept,
         }
     }
 
-    /// Looks at it.
+    /// The time for these readings.
     pub(crate) fn at(self, now: Reading) -> Now {
         let showed = Moment(self.showed.0 + now.uptime.saturating_sub(self.uptime));
         Now { unix_ms: now.unix_ms, clock: Self { showed, uptime: now.uptime } }
     }
 }
 
-/// The present.
+/// The current time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// For people, who may set their clocks.
+    /// Wall-clock time for display.
     pub(crate) unix_ms: u64,
     pub(crate) clock: Clock,
 }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_with_the_next_daemon_and_over_reboots_and_never_back() {
+    fn clock_continues_over_restarts_and_reboots() {
         let shows = |clock: Clock, at: u64| clock.at(up(at)).moment().0.as_secs();
         let first = Clock::again(None, true, up(500));
         assert_eq!((shows(first, 500), shows(first, 530)), (0, 30));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_tells_for_how_long_it_has_been_on() {
+    fn boottime_clock_is_available() {
         let before = Reading::now();
         assert!(before.uptime > Duration::ZERO && Reading::now().uptime >= before.uptime);
     }

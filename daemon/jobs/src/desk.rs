@@ -1,4 +1,4 @@
-//! The desk: where jobs are handed in, and everything that may be done with them.
+//! The job controller's interface: submission of jobs and operations on jobs and projects.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,28 +12,28 @@ use tranche_domain::jobs::{
 use tranche_shm::crash::point;
 
 use crate::clock::{Clock, Now};
-use crate::entry::{Entry, Owner, Reason};
 use crate::error::{DeskError, OpenError};
 use crate::folder::Folders;
 use crate::history::Point;
 use crate::launch::Launcher;
-use crate::recover;
+use crate::record::{Entry, Owner, Reason};
 use crate::reserve;
+use crate::restore;
 use crate::retain::Retention;
 use crate::site::Site;
 use crate::state::State;
 use crate::store::Store;
 
-/// Who asks.
+/// The user who makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// The user.
+    /// Uid.
     pub uid: u32,
-    /// Whether they administer the node.
+    /// Whether the user administers the node.
     pub admin: bool,
 }
 
-/// Jobs of a node.
+/// Keeps the jobs of a node running as the quota scheduler decides.
 #[derive(Debug)]
 pub struct Desk<S> {
     pub(crate) site: S,
@@ -48,24 +48,24 @@ pub struct Desk<S> {
 }
 
 impl<S: Site> Desk<S> {
-    /// Takes over what is kept in a folder; nothing moves before [`Desk::run`].
+    /// Restores the state saved in `folder`; nothing starts before [`Desk::run`].
     ///
     /// # Errors
-    /// If that cannot be read or written.
+    /// If the state cannot be read or written.
     pub fn open(folder: &Path, site: S, launcher: Launcher) -> Result<Self, OpenError> {
         let path = folder.join("jobs");
-        let (store, complaint) = recover::store(&folder.join("jobs.redb"), &path)?;
+        let (store, complaint) = restore::store(&folder.join("jobs.redb"), &path)?;
         let folders = Folders::open(path.clone()).map_err(|cause| OpenError::Folder { path, cause })?;
         let all = store.read()?;
         complaint
             .into_iter()
             .chain(all.complaints.iter().cloned())
             .for_each(|complaint| site.note(complaint));
-        let boot = recover::boot();
-        recover::sweep(&folders, &all.numbers);
+        let boot = restore::boot();
+        restore::sweep(&folders, &all.numbers);
         let clock = Clock::again(all.node.clock, all.node.boot != boot, site.clocks());
-        let state = recover::state(QuotaScheduler::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
-        recover::unmarked(&state).iter().for_each(|slice| site.claim(slice));
+        let state = restore::state(QuotaScheduler::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
+        restore::unmarked(&state).iter().for_each(|slice| site.claim(slice));
         if let Err(error) = reserve::hold(folder) {
             tracing::debug!(%error, "no room is held for what is kept of jobs");
         }
@@ -74,7 +74,7 @@ impl<S: Site> Desk<S> {
         Ok(Self { site, launcher, folders, store, boot, clock, retention, bell, state })
     }
 
-    /// The same, with other jobs kept that have ended.
+    /// Sets the retention of ended jobs.
     #[must_use]
     pub fn keeping(self, retention: Retention) -> Self {
         Self { retention, ..self }
@@ -90,10 +90,10 @@ impl<S: Site> Desk<S> {
 
     // Projects
 
-    /// Makes a project.
+    /// Creates a project.
     ///
     /// # Errors
-    /// If there is one of that name, or the quotas would be more than the node has.
+    /// If the name is taken, or the quotas would exceed the node's capacity.
     pub fn create_project(&self, project: Project, beyond_capacity: bool) -> Result<(), DeskError> {
         let mut state = self.state();
         if state.scheduler.project(&project.name).is_ok() {
@@ -105,7 +105,7 @@ impl<S: Site> Desk<S> {
     /// Changes a project.
     ///
     /// # Errors
-    /// If there is none of that name, or the quotas would be more than the node has.
+    /// If the project does not exist, or the quotas would exceed the node's capacity.
     pub fn update_project(
         &self,
         name: &ProjectName,
@@ -126,10 +126,10 @@ impl<S: Site> Desk<S> {
     ) -> Result<(), DeskError> {
         let before = state.scheduler.project(&project.name).ok().cloned();
         state.scheduler.set_project(project.clone(), beyond_capacity)?;
-        state.unkept.projects.push(project.clone());
-        self.keep(state).inspect_err(|_| {
-            // What is not kept has not happened.
-            state.unkept.projects.retain(|unkept| unkept.name != project.name);
+        state.unsaved.projects.push(project.clone());
+        self.save(state).inspect_err(|_| {
+            // A change that cannot be saved is undone.
+            state.unsaved.projects.retain(|unsaved| unsaved.name != project.name);
             let undone = match before {
                 Some(before) => state.scheduler.set_project(before, true),
                 None => state.scheduler.remove_project(&project.name),
@@ -140,10 +140,10 @@ impl<S: Site> Desk<S> {
         Ok(())
     }
 
-    /// Forgets a project.
+    /// Deletes a project.
     ///
     /// # Errors
-    /// If there is none of that name, or it has jobs, ended ones too.
+    /// If the project does not exist or has jobs, ended ones included.
     pub fn delete_project(&self, name: &ProjectName) -> Result<(), DeskError> {
         let mut state = self.state();
         let project = state.scheduler.project(name)?.clone();
@@ -152,19 +152,19 @@ impl<S: Site> Desk<S> {
             return Err(tranche_domain::jobs::ProjectRefusal::InUse { name: name.clone(), jobs }.into());
         }
         state.scheduler.remove_project(name)?;
-        state.unkept.projects_gone.push(name.to_string());
-        self.keep(&mut state).inspect_err(|_| {
-            state.unkept.projects_gone.retain(|gone| gone != name.as_str());
+        state.unsaved.projects_gone.push(name.to_string());
+        self.save(&mut state).inspect_err(|_| {
+            state.unsaved.projects_gone.retain(|gone| gone != name.as_str());
             let _ = state.scheduler.set_project(project, true);
         })
     }
 
     // Jobs
 
-    /// Takes a job on. It starts when it is its turn.
+    /// Submits a job, which starts when the quota scheduler selects it.
     ///
     /// # Errors
-    /// If it could never run, its name is taken, or its owner is not a member of the project.
+    /// If the job could never run, its name is taken, or its owner is no member of the project.
     pub fn submit(&self, submission: Submission, owner: Owner, asker: Asker) -> Result<(), DeskError> {
         let mut state = self.state();
         let Submission { spec, launch, .. } = &submission;
@@ -181,17 +181,17 @@ impl<S: Site> Desk<S> {
         let id = state.scheduler.submit(spec.clone())?;
         state.insert(id, Entry::new(&submission, owner, self.now().unix_ms));
         state.fresh.insert(id);
-        state.unkept.launches.push((id, launch.clone()));
-        self.keep(&mut state).inspect_err(|_| {
+        state.unsaved.launches.push((id, launch.clone()));
+        self.save(&mut state).inspect_err(|_| {
             state.scheduler.delete(id);
-            state.unkept.launches.retain(|(unkept, _)| *unkept != id);
+            state.unsaved.launches.retain(|(unsaved, _)| *unsaved != id);
             state.remove(id);
         })?;
         self.bell.notify_one();
         Ok(())
     }
 
-    /// A job that could never be started is refused at once.
+    /// Rejects a job that no launcher would start.
     fn check_ticket(&self, ticket: Option<&TicketId>, owner: Owner) -> Result<(), DeskError> {
         let Owner { uid, .. } = owner;
         match ticket {
@@ -201,18 +201,19 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    /// Ends a job and forgets it.
+    /// Deletes a job, and stops its members.
     ///
     /// # Errors
-    /// If there is none of that name, or the asker has no right to.
+    /// If the job does not exist, or the requester has no right to it.
     pub fn delete(&self, project: &ProjectName, name: &JobName, asker: Asker) -> Result<(), DeskError> {
         self.change(project, name, asker, |state, id| {
             let leaving = state.scheduler.delete(id);
             if state.scheduler.jobs().contains_key(&id) {
-                let all: Vec<_> = state.tended.keys().filter(|member| member.job == id).copied().collect();
-                state.send_off(&leaving, &Reason::Deleted);
-                // Those who were leaving for now leave for good.
-                state.send_off(&all, &Reason::Deleted);
+                let all: Vec<_> =
+                    state.supervised.keys().filter(|member| member.job == id).copied().collect();
+                state.request_stop(&leaving, &Reason::Deleted);
+                // Members that were stopping with a restart in view now stop for good.
+                state.request_stop(&all, &Reason::Deleted);
                 return Ok(());
             }
             state.remove(id);
@@ -221,10 +222,10 @@ impl<S: Site> Desk<S> {
         })
     }
 
-    /// Stops a job's members until it is resumed, or lets them go on.
+    /// Suspends a job, stopping its members, or resumes it.
     ///
     /// # Errors
-    /// If there is none of that name, it has ended, or the asker has no right to.
+    /// If the job does not exist or has ended, or the requester has no right to it.
     pub fn suspend(
         &self,
         project: &ProjectName,
@@ -237,7 +238,7 @@ impl<S: Site> Desk<S> {
                 return Err(DeskError::Over(project.clone(), name.clone()));
             }
             let leaving = state.scheduler.suspend(id, suspended);
-            state.send_off(&leaving, &Reason::Suspended);
+            state.request_stop(&leaving, &Reason::Suspended);
             state.dirty.insert(id);
             Ok(())
         })
@@ -253,13 +254,13 @@ impl<S: Site> Desk<S> {
         let mut state = self.state();
         let id = self.permitted(&state, project, name, asker)?;
         change(&mut state, id)?;
-        // What cannot be kept now is kept later, by the same as every other move.
-        let kept = self.keep(&mut state);
+        // A change that cannot be saved now is saved by a later round.
+        let kept = self.save(&mut state);
         self.bell.notify_one();
         kept
     }
 
-    /// A job with which the asker may do what they want.
+    /// The job of this name, if the requester has full rights to it.
     pub(crate) fn permitted(
         &self,
         state: &State,
@@ -274,15 +275,15 @@ impl<S: Site> Desk<S> {
         Ok(id)
     }
 
-    /// Who had how much since then.
+    /// Use of GPUs by all jobs since a time in milliseconds since the Unix epoch.
     ///
     /// # Errors
-    /// If that cannot be read.
+    /// If the history cannot be read.
     pub fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, DeskError> {
         Ok(self.store.history(since_unix_ms)?)
     }
 
-    /// Voids tickets of jobs that are over, while others go on.
+    /// Revokes tickets of ended jobs in a thread of its own.
     fn revoke(&self, tickets: Vec<TicketId>) {
         if tickets.is_empty() {
             return;
@@ -290,30 +291,30 @@ impl<S: Site> Desk<S> {
         let launcher = self.launcher.clone();
         let revoking =
             std::thread::Builder::new().name("revoke".into()).spawn(move || launcher.revoke(tickets));
-        // Without a thread they stay until they expire.
+        // If no thread can be started, the tickets stay valid until they expire.
         drop(revoking);
     }
 
-    /// Keeps all that has changed.
-    pub(crate) fn keep(&self, state: &mut State) -> Result<(), DeskError> {
+    /// Saves all unsaved changes.
+    pub(crate) fn save(&self, state: &mut State) -> Result<(), DeskError> {
         let changes = state.changes(&self.boot, self.now().clock);
         point("jobs: keeping");
-        match self.store.keep(&changes) {
+        match self.store.save(&changes) {
             Ok(()) => {
                 point("jobs: kept");
-                state.kept_now(changes);
+                state.clear_saved(changes);
                 self.revoke(std::mem::take(&mut state.revoked));
                 Ok(())
             }
             Err(error) => {
-                state.not_kept(changes);
+                state.restore_unsaved(changes);
                 Err(error.into())
             }
         }
     }
 }
 
-/// Members of the project may, whose job it is may, and whoever administers the node.
+/// Permits members of the project, the owner of the job, and administrators.
 pub(crate) fn permit(asker: Asker, project: &Project, owner: Option<Owner>) -> Result<(), DeskError> {
     let owns = owner.is_some_and(|owner| owner.uid == asker.uid);
     if asker.admin || owns || project.members.contains(&asker.uid) {

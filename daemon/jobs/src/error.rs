@@ -1,4 +1,4 @@
-//! What a caller can be told.
+//! Errors of the job controller.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use tranche_domain::jobs::{JobName, JobRefusal, ProjectName, ProjectRefusal};
 
 use crate::store::StoreError;
 
-/// Why a call changed nothing.
+/// Reason for rejecting an operation.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum DeskError {
@@ -44,7 +44,7 @@ pub enum DeskError {
     Log { path: PathBuf, cause: io::Error },
 }
 
-/// Why there is no desk.
+/// Reason for which the job controller cannot start.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum OpenError {

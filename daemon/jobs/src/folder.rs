@@ -1,4 +1,4 @@
-//! Where shepherds write: a folder for each job, and in it what each member printed and how each of its starts went.
+//! Job folders: the log of each member, and the status file of each of its starts.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,11 +10,11 @@ use nix::fcntl::{Flock, FlockArg};
 use tranche_domain::jobs::{JobId, MemberId};
 use tranche_domain::slice::ProcessId;
 
-use crate::entry::Run;
-use crate::flock::{Hail, Line, Outcome};
+use crate::record::Run;
 use crate::reserve::disk_size;
+use crate::runner_protocol::{Outcome, RunnerSetup, StatusLine};
 
-/// The folders of all jobs.
+/// The parent folder of all job folders.
 #[derive(Clone, Debug)]
 pub(crate) struct Folders(PathBuf);
 
@@ -22,7 +22,7 @@ pub(crate) struct Folders(PathBuf);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
     pub(crate) member: MemberId,
-    /// Which of its starts, from 1.
+    /// Number of the start, from 1.
     pub(crate) start: u32,
 }
 
@@ -36,18 +36,18 @@ impl Folders {
         self.0.join(job.0.to_string())
     }
 
-    /// What a member printed.
+    /// Path of a member's log.
     pub(crate) fn log(&self, member: MemberId) -> PathBuf {
         self.of(member.job).join(format!("{}.log", member.index))
     }
 
-    /// The file of one start.
+    /// Path of the status file of a start.
     pub(crate) fn attempt(&self, attempt: Attempt) -> PathBuf {
         let Attempt { member, start } = attempt;
         self.of(member.job).join(format!("{}.{start}", member.index))
     }
 
-    /// Makes the files of a start; the file of the one before it is of no use any more.
+    /// Creates the files of a start, and removes the status file of the one before.
     pub(crate) fn prepare(&self, attempt: Attempt) -> io::Result<()> {
         make(&self.of(attempt.member.job))?;
         for path in [self.log(attempt.member), self.attempt(attempt)] {
@@ -58,12 +58,12 @@ impl Folders {
         Ok(())
     }
 
-    /// The size of the disk that they are on, in bytes.
+    /// Size of the file system in bytes.
     pub(crate) fn disk_size(&self) -> io::Result<u64> {
         disk_size(&self.0)
     }
 
-    /// Removes all of a job.
+    /// Removes the folder of a job.
     pub(crate) fn remove(&self, job: JobId) {
         match fs::remove_dir_all(self.of(job)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -84,13 +84,13 @@ fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// No more than this of what is written down of a start is read, in bytes: a shepherd writes a few lines.
+/// Maximum number of bytes read of a status file; a runner writes a few lines.
 const MOST_WRITTEN: usize = 64 << 10;
 
-/// What is written down of a start.
+/// Content of a status file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// The first that said so: what comes later may be the user's own.
+    /// First identity in the file; later lines may come from the user's own processes.
     pub(crate) shepherd: Option<ProcessId>,
     ran: bool,
     told: bool,
@@ -106,16 +106,16 @@ impl Written {
         written
     }
 
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, line: StatusLine) {
         match line {
-            Line::Shepherd(process) => drop(self.shepherd.get_or_insert(process)),
-            Line::Ran => self.ran = true,
-            Line::Told => self.told = true,
-            Line::Ended(outcome) => drop(self.outcome.get_or_insert(outcome)),
+            StatusLine::Shepherd(process) => drop(self.shepherd.get_or_insert(process)),
+            StatusLine::Ran => self.ran = true,
+            StatusLine::Told => self.told = true,
+            StatusLine::Ended(outcome) => drop(self.outcome.get_or_insert(outcome)),
         }
     }
 
-    /// What came of it, now that there is no shepherd any more.
+    /// Result of the start, after the runner has ended.
     pub(crate) fn run(self) -> Run {
         match self.outcome {
             Some(outcome) => Run::Ended { outcome, told: self.told },
@@ -125,23 +125,23 @@ impl Written {
     }
 }
 
-/// Whether a start has no shepherd, nor will have one.
+/// Whether the runner of a start does not exist and never will.
 pub(crate) fn is_deserted(path: &Path) -> bool {
     match File::open(path) {
         Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok(),
-        // What cannot be looked at now is not known to be so.
+        // An error other than absence proves nothing.
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
-/// How much is kept of what each of so many members prints, in bytes: together they have room for a gibibyte.
+/// Bytes kept of each member's output, of which all members together have one gibibyte.
 pub(crate) fn kept_of_each(members: NonZeroU32) -> u64 {
     const OF_JOB: u64 = 1 << 30;
     const LEAST: u64 = 64 << 10;
-    (OF_JOB / u64::from(members.get())).clamp(LEAST, Hail::most_kept())
+    (OF_JOB / u64::from(members.get())).clamp(LEAST, RunnerSetup::most_kept())
 }
 
-/// A part of what a member printed, and where it ends; what was printed long ago may be gone.
+/// Part of a log from an offset on, with the offset of its end; the beginning may have been discarded.
 pub(crate) fn read_log(path: &Path, from: u64, most: usize) -> io::Result<(Vec<u8>, u64)> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -156,7 +156,7 @@ pub(crate) fn read_log(path: &Path, from: u64, most: usize) -> io::Result<(Vec<u
     Ok((part, end))
 }
 
-/// The first byte from there on that has not been given back to the disk.
+/// Offset of the first byte from `from` on that is not in a hole.
 fn first_kept(file: &File, from: u64) -> u64 {
     let offset = i64::try_from(from).unwrap_or(i64::MAX);
     match nix::unistd::lseek64(file, offset, nix::unistd::Whence::SeekData) {
@@ -165,9 +165,9 @@ fn first_kept(file: &File, from: u64) -> u64 {
     }
 }
 
-/// Where the last lines of what a member printed begin.
+/// Offset at which the last lines of a log begin.
 pub(crate) fn last_lines(path: &Path, lines: usize) -> u64 {
-    /// No more is looked at, in bytes.
+    /// Maximum number of bytes searched.
     const MOST: u64 = 1 << 20;
     let size = fs::metadata(path).map_or(0, |file| file.len());
     let from = size.saturating_sub(MOST);
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_written_down_first_is_believed() {
+    fn first_status_lines_take_precedence() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.1");
         assert_eq!(Written::read(&path).run(), Run::Never);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_counted_from_the_end() {
+    fn last_lines_are_counted_from_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.log");
         fs::write(&path, "one\ntwo\nthree\n").unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_large_job_have_a_gibibyte_together_for_what_they_print() {
+    fn logs_of_all_members_share_one_gibibyte() {
         let mib = |members| kept_of_each(NonZeroU32::new(members).unwrap()) as f64 / f64::from(1 << 20);
         assert_eq!([1, 16, 32, 1024].map(mib), [64.0, 64.0, 32.0, 1.0]);
         assert!(mib(JobSpec::MOST_MEMBERS) * f64::from(JobSpec::MOST_MEMBERS) <= 1024.0);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_deserted_once_nobody_holds_its_file() {
+    fn start_without_file_lock_is_deserted() {
         let directory = tempfile::tempdir().unwrap();
         let folders = Folders::open(directory.path().join("jobs")).unwrap();
         let attempt = Attempt { member: MemberId { job: JobId(3), index: 1 }, start: 1 };

@@ -1,17 +1,17 @@
-//! Who had how much when.
+//! History of GPU use by jobs.
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::jobs::{JobName, MilliGpus, ProjectName};
 
-/// From then on a job had so much.
+/// A change of a job's GPU use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// In milliseconds since the Unix epoch.
+    /// Time in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
-    /// The job's project.
+    /// Project of the job.
     pub project: ProjectName,
-    /// The job.
+    /// Name of the job.
     pub job: JobName,
-    /// What its members had together.
+    /// GPUs of all its members from this time on.
     pub gpus: MilliGpus,
 }

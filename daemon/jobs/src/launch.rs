@@ -1,6 +1,6 @@
-//! How a shepherd is started: by the daemon itself for its own user, and by the node's job launcher for all users.
+//! Start of job runners: by the daemon itself for its own user, and by the node's job launcher for all users.
 //!
-//! The launcher takes the daemon's word for when and where, never for who and what: that is in the ticket.
+//! The launcher accepts time and slice from the daemon; user and command are in the ticket.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -18,35 +18,37 @@ use serde::de::DeserializeOwned;
 use tranche_domain::jobs::{Launch, TicketId};
 use tranche_domain::slice::ProcessId;
 
-use crate::entry::Owner;
-use crate::flock::{Hail, Hello, LaunchAnswer, LaunchRequest, Order, Start, hear, tell};
+use crate::record::Owner;
+use crate::runner_protocol::{
+    LaunchAnswer, LaunchRequest, Order, RunnerReady, RunnerSetup, Start, receive_message, send_message,
+};
 
-/// How long a shepherd may take to say that it is there.
+/// Time for a job runner to report its identity.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where shepherds come from.
+/// Sources of job runners.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The program, for members that run as the daemon's own user.
+    /// The job runner, for members that run as the daemon's own user.
     pub program: PathBuf,
-    /// Where the node's job launcher takes tickets; without that socket only the daemon's own user can have jobs.
+    /// Socket of the node's job launcher; without it only the daemon's own user can run jobs.
     pub socket: PathBuf,
 }
 
-/// A start of a member, as the daemon knows it.
+/// A start as the daemon requests it.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted<'a> {
-    pub(crate) hail: Hail,
+    pub(crate) setup: RunnerSetup,
     pub(crate) index: u32,
     pub(crate) ticket: Option<&'a TicketId>,
     pub(crate) launch: &'a Launch,
 }
 
-/// Why there is no shepherd.
+/// Reason for which a start failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) why: String,
-    /// No later start would succeed.
+    /// Whether every later start would fail.
     pub(crate) for_good: bool,
 }
 
@@ -68,7 +70,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A shepherd that waits for its order.
+/// A job runner that waits for its order.
 #[derive(Debug)]
 pub(crate) struct Shepherd {
     pub(crate) process: ProcessId,
@@ -76,17 +78,17 @@ pub(crate) struct Shepherd {
 }
 
 impl Launcher {
-    /// Whether a user's jobs can be started without a ticket.
+    /// Whether this user's jobs require a ticket.
     pub(crate) fn needs_ticket(&self, owner: Owner) -> bool {
         !is_own(owner) || self.socket.exists()
     }
 
-    /// Starts a shepherd; it waits for its order.
+    /// Starts a job runner, which then waits for its order.
     pub(crate) fn start(&self, wanted: &Wanted<'_>) -> Result<Shepherd, Refusal> {
-        let owner = Owner { uid: wanted.hail.uid, gid: wanted.hail.gid };
+        let owner = Owner { uid: wanted.setup.uid, gid: wanted.setup.gid };
         match UnixStream::connect(&self.socket) {
             Ok(stream) => by_ticket(stream, wanted),
-            Err(_) if is_own(owner) => self.by_itself(&wanted.hail).map_err(Refusal::for_now),
+            Err(_) if is_own(owner) => self.by_itself(&wanted.setup).map_err(Refusal::for_now),
             Err(error) => {
                 let (socket, uid) = (self.socket.display(), owner.uid);
                 Err(Refusal::for_now(format!(
@@ -98,8 +100,8 @@ impl Launcher {
         }
     }
 
-    /// Voids tickets of jobs that are over. One that cannot be reached keeps them until they expire: its members have
-    /// ended, and what has ended well is not started again.
+    /// Revokes tickets of ended jobs. If the launcher is unreachable they stay valid until they expire, but a
+    /// member that succeeded is not started again.
     pub(crate) fn revoke(&self, tickets: Vec<TicketId>) {
         let revoked = UnixStream::connect(&self.socket)
             .and_then(|stream| ask::<LaunchAnswer>(&stream, &LaunchRequest::Revoke(tickets), &[]));
@@ -108,10 +110,10 @@ impl Launcher {
         }
     }
 
-    fn by_itself(&self, hail: &Hail) -> Result<Shepherd, String> {
+    fn by_itself(&self, setup: &RunnerSetup) -> Result<Shepherd, String> {
         let stream =
             self.spawn().map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
-        let Hello { shepherd } = ask(&stream, hail, &[]).map_err(not_started)?;
+        let RunnerReady { shepherd } = ask(&stream, setup, &[]).map_err(not_started)?;
         Ok(Shepherd { process: shepherd, stream })
     }
 
@@ -120,7 +122,7 @@ impl Launcher {
         let mut command = Command::new(&self.program);
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0).env_clear();
         let mut child = command.spawn()?;
-        // Whose child it is has to take note of its end; nothing else follows from that.
+        // The thread reaps the child.
         thread::Builder::new().name("shepherd".into()).spawn(move || child.wait())?;
         Ok(ours)
     }
@@ -135,30 +137,30 @@ fn not_started(error: io::Error) -> String {
 }
 
 fn by_ticket(stream: UnixStream, wanted: &Wanted<'_>) -> Result<Shepherd, Refusal> {
-    let Wanted { hail, index, ticket, launch } = wanted;
+    let Wanted { setup, index, ticket, launch } = wanted;
     let Some(ticket) = ticket else {
         return Err(Refusal { why: WITHOUT.into(), for_good: true });
     };
-    let files = [append_to(&hail.attempt), append_to(&hail.log)];
+    let files = [append_to(&setup.attempt), append_to(&setup.log)];
     let [Ok(attempt), Ok(log)] = files else {
         return Err(Refusal::for_now("cannot open the files for what it prints".into()));
     };
     let start = LaunchRequest::Start(Start {
         ticket: (*ticket).clone(),
         index: *index,
-        kept: hail.kept,
+        kept: setup.kept,
         command: launch.command.clone(),
         workdir: launch.workdir.clone(),
     });
     match ask(&stream, &start, &[attempt, log]) {
-        Ok(LaunchAnswer::Ready(Hello { shepherd })) => Ok(Shepherd { process: shepherd, stream }),
+        Ok(LaunchAnswer::Ready(RunnerReady { shepherd })) => Ok(Shepherd { process: shepherd, stream }),
         Ok(LaunchAnswer::Refused { why, for_good }) => Err(Refusal { why, for_good }),
         Ok(LaunchAnswer::Revoked) => Err(Refusal::for_now("the job launcher answered something else".into())),
         Err(error) => Err(Refusal::for_now(not_started(error))),
     }
 }
 
-/// Why a job without a ticket is not started where there is a launcher.
+/// Reason for refusing a job without a ticket where there is a launcher.
 pub(crate) const WITHOUT: &str = "it has no ticket of its submitter's: it was submitted by a `tranche` of an earlier \
      release, or to a daemon of one; delete it and submit it again with this one";
 
@@ -166,7 +168,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
 }
 
-/// Sends a message with files, and reads the answer.
+/// Sends a request with descriptors, and receives the reply.
 fn ask<T: DeserializeOwned>(
     stream: &UnixStream,
     message: &impl serde::Serialize,
@@ -175,11 +177,11 @@ fn ask<T: DeserializeOwned>(
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = Vec::new();
-    tell(&mut line, message)?;
+    send_message(&mut line, message)?;
     let files: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
     let sent = if files.is_empty() { 0 } else { send_with(stream, &line, &files)? };
     (&mut &*stream).write_all(&line[sent..])?;
-    hear(BufReader::new(stream))
+    receive_message(BufReader::new(stream))
 }
 
 fn send_with(stream: &UnixStream, line: &[u8], files: &[i32]) -> io::Result<usize> {
@@ -188,9 +190,10 @@ fn send_with(stream: &UnixStream, line: &[u8], files: &[i32]) -> io::Result<usiz
 }
 
 impl Shepherd {
-    /// Lets it begin.
+    /// Sends the order; returns the runner's identity.
     pub(crate) fn order(self, order: &Order) -> Result<ProcessId, String> {
-        tell(&mut &self.stream, order).map_err(|error| format!("cannot tell it what to run: {error}"))?;
+        send_message(&mut &self.stream, order)
+            .map_err(|error| format!("cannot tell it what to run: {error}"))?;
         Ok(self.process)
     }
 }

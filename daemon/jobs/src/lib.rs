@@ -1,39 +1,39 @@
-//! Jobs of several projects on one node: kept, started, watched, stopped and begun again.
+//! Job controller: saves, starts, watches, stops and restarts the jobs of a node.
 //!
 //! Laws:
-//! - Whose turn it is, where a job goes and who gives what back is decided by [`tranche_domain::jobs`]; here it is done.
-//! - Nothing is done before it is kept: a daemon that dies at any instruction leaves a store from which the next one goes
-//!   on, and no job runs twice or is lost.
-//! - A member of a job is looked after by a process of its own, the *shepherd*, which runs as the user who submitted it,
-//!   outlives the daemon, and writes down how it ended.
+//! - [`tranche_domain::jobs`] decides about order, placement and preemption; this crate carries that out.
+//! - Each decision is saved before it is carried out: after a crash at any instruction the next daemon
+//!   continues from the store, and no job runs twice or is lost.
+//! - Each member of a job is supervised by a *job runner* (`tranche-shepherd`), a process that runs as the
+//!   submitter, outlives the daemon, and records the outcome.
 #![forbid(unsafe_code)]
 
-mod budget;
 mod clock;
 mod desk;
-mod entry;
 mod error;
-pub mod flock;
 mod folder;
 mod history;
 mod launch;
-mod life;
-mod picture;
-mod recover;
+mod lifecycle;
+mod log_budget;
+mod reconcile;
+mod record;
 pub mod reserve;
+mod restore;
 mod retain;
-mod round;
+pub mod runner_protocol;
 mod site;
 mod state;
 mod store;
+mod views;
 
 pub use clock::Reading;
 pub use desk::{Asker, Desk};
-pub use entry::Owner;
 pub use error::{DeskError, OpenError};
 pub use history::Point;
 pub use launch::Launcher;
-pub use picture::{LogFrom, LogPart, Standing};
+pub use record::Owner;
 pub use retain::Retention;
 pub use site::{Happened, JobSlice, Site, What};
 pub use store::StoreError;
+pub use views::{LogFrom, LogPart, Standing};

@@ -1,8 +1,8 @@
-//! Room on the disk that is kept for the state: a file that is there to be removed.
+//! Disk space reserved for the state.
 //!
-//! A disk that others have filled must not keep a slice from being made or ended. So the folder of the state holds a file
-//! of zeros; when a write of the state finds no room, the file goes and the write is tried again. It comes back when
-//! there is room.
+//! A full disk must not prevent slices from being created or ended. The state folder therefore holds a file
+//! of zeros; when a write of the state finds no space, the file is removed and the write repeated. It is
+//! created again once there is space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,18 +14,19 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
 const FILE: &str = "reserve";
-/// Its length, in bytes, or a sixteenth of a disk that is small.
+/// Size in bytes; a sixteenth of the disk if that is less.
 const BYTES: u64 = 8 << 20;
-/// It is made where there is so many times as much room.
+/// The file is created if this many times its size is free.
 const TIMES: u64 = 4;
 
-/// What logs leave free, in bytes, or a twentieth of a disk that is small: more than the state ever needs at once.
+/// Space in bytes that logs leave free, or a twentieth of a small disk; more than the state ever needs at
+/// once.
 const LEFT_BY_LOGS: u64 = 256 << 20;
 
-/// Makes the file, where there is none and there is room.
+/// Creates the reserve if it does not exist and there is space.
 ///
 /// # Errors
-/// If it cannot be written; nothing is left of it then.
+/// If it cannot be written; no partial file remains.
 pub fn hold(folder: &Path) -> io::Result<()> {
     let path = folder.join(FILE);
     if path.exists() {
@@ -44,23 +45,23 @@ pub fn hold(folder: &Path) -> io::Result<()> {
     })
 }
 
-/// Removes the file; says whether that made room.
+/// Removes the reserve; returns whether that freed space.
 pub fn give_up(folder: &Path) -> bool {
     fs::remove_file(folder.join(FILE)).is_ok()
 }
 
-/// Whether there was no room for something.
+/// Whether the error means a full disk or quota.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Bytes that logs may still take of the disk on which a file is; nothing where that is not known.
+/// Bytes of the file's disk that logs may still take; `None` if unknown.
 pub fn room_for_logs(file: &File) -> Option<u64> {
     let disk = fstatvfs(file.as_fd()).ok()?;
     Some(free(&disk).saturating_sub(LEFT_BY_LOGS.min(size(&disk) / 20)))
 }
 
-/// The size of the disk of a folder, in bytes.
+/// Size of a folder's disk in bytes.
 pub(crate) fn disk_size(folder: &Path) -> io::Result<u64> {
     Ok(size(&statvfs(folder)?))
 }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_takes_room_until_it_is_given_up() {
+    fn reserve_takes_space_until_removed() {
         let folder = tempfile::tempdir().unwrap();
         hold(folder.path()).unwrap();
         let held = fs::metadata(folder.path().join(FILE)).unwrap();

@@ -1,4 +1,4 @@
-//! What came of a job can be looked up for a while, and not for ever: neither the store nor the logs grow without end.
+//! Retention of ended jobs, which bounds the store and the logs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use tranche_domain::jobs::{JobId, ProjectName};
 
 use crate::clock::Moment;
-use crate::entry::Entry;
+use crate::record::Entry;
 
-/// Which ended jobs are kept. The others are forgotten, with what they printed.
+/// Limits on ended jobs; others are deleted with their logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// So many of each project, those that ended last.
+    /// Number kept of each project, latest end first.
     pub most: usize,
-    /// For so long, while the machine is on.
+    /// Maximum age, counted while the machine is on.
     pub age: Duration,
 }
 
 impl Retention {
-    /// As it is where nobody says otherwise.
+    /// 500 jobs of each project, 30 days.
     pub const DEFAULT: Self = Self { most: 500, age: Duration::from_hours(30 * 24) };
 
-    /// Those that are forgotten now.
+    /// Jobs to delete now.
     pub(crate) fn expired(self, entries: &BTreeMap<JobId, Entry>, now: Moment) -> Vec<JobId> {
         let mut ended: BTreeMap<&ProjectName, Vec<Ended>> = BTreeMap::new();
         for (id, entry) in entries {
@@ -41,7 +41,7 @@ impl Retention {
     }
 }
 
-/// When a job ended, by the desk's clock; those that ended before there was one, by what people read.
+/// End on the job clock, then wall-clock end for jobs from before that clock.
 type Ended = (Moment, u64, JobId);
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_ended_first_are_forgotten_where_they_are_too_many_or_too_old() {
+    fn oldest_ended_jobs_expire_by_count_and_age() {
         let retention = Retention { most: 2, age: Duration::from_secs(1) };
         let moment = |ms| Moment(Duration::from_millis(ms));
         let expired = |ended: &[u64], now| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_ended_before_there_was_a_clock_are_forgotten_in_their_order() {
+    fn jobs_from_before_the_clock_expire_in_order() {
         let retention = Retention { most: 1, ..Retention::DEFAULT };
         let jobs = vec![(Moment::default(), 7, JobId(0)), (Moment::default(), 5, JobId(1))];
         let expired: Vec<_> = retention.expired_of_project(jobs, Moment::default()).collect();

@@ -1,4 +1,4 @@
-//! What a desk of jobs needs of the node that it is on.
+//! Interface of the job controller to the node.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,36 +10,36 @@ use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::Reading;
-use crate::entry::Owner;
+use crate::record::Owner;
 
-/// A member's slice. One of the same name that somebody else made is another.
+/// A member's slice, identified by name and member: a user's slice may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSlice {
-    /// Its name.
+    /// Name of the slice.
     pub name: SliceName,
-    /// Whom it is made for.
+    /// The member that it is created for.
     pub member: MemberId,
 }
 
-/// The node: its GPUs, slices and processes.
+/// Operations on the GPUs, slices and processes of a node.
 pub trait Site: Send + Sync + 'static {
-    /// The GPUs, and what of each is not for jobs: slices other than those of these members, or all of it where it takes
-    /// none.
+    /// All GPUs with the part unavailable to jobs: slices of anything but these members, or all of a GPU that
+    /// takes no slices.
     fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<Gpu>;
 
-    /// Makes a member's slice.
+    /// Creates a member's slice.
     ///
     /// # Errors
-    /// Why not, for a person.
+    /// The reason, for the user.
     fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String>;
 
-    /// The slice of that name is the member's, unless it was made for another.
+    /// Assigns a slice without an owner to the member.
     fn claim(&self, slice: &JobSlice);
 
     /// Lets a process and its descendants into a slice; returns their environment with what leads them there.
-    ///
+    /// Lets a process and its descendants into a slice; returns the variables that attach them.
     /// # Errors
-    /// Why not, for a person.
+    /// The reason, for the user.
     fn enter(
         &self,
         slice: &JobSlice,
@@ -47,56 +47,56 @@ pub trait Site: Send + Sync + 'static {
         environment: Vec<(String, String)>,
     ) -> Result<Vec<(String, String)>, String>;
 
-    /// Ends a member's slice and everybody in it, and returns when it is gone, or there was none; one of that name that was
-    /// not made for the member stays as it is.
+    /// Ends a member's slice with its processes, and returns once it is gone. A slice of the same name that
+    /// belongs to another owner is left alone.
     fn close(&self, slice: &JobSlice) -> impl Future<Output = ()> + Send;
 
-    /// Returns when a process has ended.
+    /// Waits for the end of a process.
     fn ended(&self, process: ProcessId) -> impl Future<Output = ()> + Send;
 
-    /// Tells a process something, unless it has ended.
+    /// Signals a process, unless it has ended.
     fn signal(&self, process: ProcessId, signal: Signal);
 
-    /// For how long a slice has used no GPU time.
+    /// Time since a slice last used GPU time.
     fn idle(&self, slice: &SliceName) -> Duration;
 
-    /// What the clocks of the machine show.
+    /// Readings of the system clocks.
     fn clocks(&self) -> Reading {
         Reading::now()
     }
 
-    /// Something that an operator should know.
+    /// Sets a condition for the operator.
     fn note(&self, note: String);
 
-    /// It is so no more.
+    /// Clears a condition.
     fn withdraw(&self, note: &str);
 
-    /// Something that belongs into the event history.
+    /// Records an event.
     fn record(&self, happening: Happened);
 }
 
-/// Something that happened to a job.
+/// An event of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// What.
+    /// Kind.
     pub what: What,
-    /// The member's slice.
+    /// Slice of the member.
     pub slice: SliceName,
-    /// What there is to say.
+    /// Evidence, as a sentence.
     pub evidence: String,
 }
 
-/// Kinds of happenings.
+/// Kinds of job events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A member was started.
     Started,
-    /// A member was told to leave for another.
+    /// A member was preempted.
     Preempted,
-    /// A member was told to leave for having run, or been idle, for too long.
+    /// A member was stopped at a runtime or idle limit.
     Overdue,
-    /// A member came to a good end.
+    /// A member ended successfully.
     Succeeded,
-    /// A member ended in another way.
+    /// A member ended otherwise.
     Failed,
 }

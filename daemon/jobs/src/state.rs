@@ -1,4 +1,4 @@
-//! What a desk has in memory: the board, what else is known of each job, and who is being looked after.
+//! In-memory state of the job controller: quota scheduler, job records and supervised members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,62 +13,62 @@ use tranche_domain::jobs::{
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::{Clock, Now};
-use crate::entry::{End, Entry, Reason, Run};
 use crate::history::Point;
-use crate::store::{Changes, KeptJob, KeptNode};
+use crate::record::{End, Entry, Reason, Run};
+use crate::store::{Changes, SavedJob, SavedNode};
 
-/// Everything that changes together.
+/// All state that changes under one lock.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) scheduler: QuotaScheduler,
     pub(crate) entries: BTreeMap<JobId, Entry>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
-    pub(crate) tended: BTreeMap<MemberId, Arc<Tended>>,
-    /// Members that could not be started, until they are, or have left.
+    pub(crate) supervised: BTreeMap<MemberId, Arc<Supervised>>,
+    /// Members whose start failed, until a start succeeds or they exit.
     pub(crate) refused: BTreeMap<MemberId, Refused>,
-    /// What has changed and is not kept yet.
-    pub(crate) unkept: Changes,
-    /// Jobs of which something has.
+    /// Changes that are not saved yet.
+    pub(crate) unsaved: Changes,
+    /// Jobs with unsaved changes.
     pub(crate) dirty: BTreeSet<JobId>,
-    /// Jobs that nobody has looked at yet.
+    /// Jobs that were submitted since the last round.
     pub(crate) fresh: BTreeSet<JobId>,
-    /// Tickets of jobs that are over, to be voided once that is kept.
+    /// Tickets of ended jobs, to be revoked once that is saved.
     pub(crate) revoked: Vec<TicketId>,
-    /// What was noted because the last changes could not be kept.
+    /// Condition set because the last save failed.
     pub(crate) trouble: Option<String>,
-    /// Moves that are made once they are kept.
-    pub(crate) moves: Vec<Action>,
-    /// Places, as they were when moves were made last.
+    /// Actions to carry out once they are saved.
+    pub(crate) actions: Vec<Action>,
+    /// Bindings at the last decision.
     pub(crate) places: BTreeMap<MemberId, SavedBinding>,
-    /// What each job had then.
+    /// GPUs of each job at the last decision.
     pub(crate) had: BTreeMap<JobId, MilliGpus>,
-    pub(crate) node: KeptNode,
-    /// How often members of each project were told to leave for others, since this daemon began.
+    pub(crate) node: SavedNode,
+    /// Number of preempted members of each project since this daemon started.
     pub(crate) preempted: BTreeMap<ProjectName, u64>,
 }
 
-/// A member that is being looked after.
+/// A supervised member.
 #[derive(Debug, Default)]
-pub(crate) struct Tended {
-    /// Told when it is to leave.
+pub(crate) struct Supervised {
+    /// Notified when the member is to stop.
     pub(crate) leave: Notify,
-    /// The process that looks after it, once it runs.
+    /// Its job runner, once started.
     pub(crate) shepherd: std::sync::OnceLock<ProcessId>,
 }
 
-/// A member that could not be started when it was tried last.
+/// A member whose latest start failed.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
-    /// How often in a row.
+    /// Number of consecutive failures.
     times: u32,
     why: String,
 }
 
 impl Refused {
-    /// Until the first and the last time that it is tried again.
+    /// First and maximum pause before another attempt.
     const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-    /// Until it is tried again: twice as long each time.
+    /// Pause before the next attempt; doubles each time.
     fn pause(&self) -> Duration {
         let [first, last] = Self::PAUSES;
         last.min(first * (1 << self.times.saturating_sub(1).min(8)))
@@ -83,12 +83,12 @@ impl fmt::Display for Refused {
 }
 
 impl State {
-    /// A job that a caller names.
+    /// The job with this name.
     pub(crate) fn find(&self, project: &ProjectName, name: &JobName) -> Option<JobId> {
         self.names.get(&(project.clone(), name.clone())).copied()
     }
 
-    /// How many jobs of a user have not ended.
+    /// Number of a user's jobs that have not ended.
     pub(crate) fn unended_of(&self, uid: u32) -> usize {
         let has_not = |entry: &&Entry| entry.owner.uid == uid && entry.ended_unix_ms.is_none();
         self.entries.values().filter(has_not).count()
@@ -108,38 +108,38 @@ impl State {
         self.dirty.remove(&id);
         self.fresh.remove(&id);
         self.refused.retain(|member, _| member.job != id);
-        self.unkept.jobs_gone.push(id);
+        self.unsaved.jobs_gone.push(id);
     }
 
-    /// Tells members to leave, and why.
-    pub(crate) fn send_off(&mut self, members: &[MemberId], reason: &Reason) {
+    /// Requests members to stop for this reason.
+    pub(crate) fn request_stop(&mut self, members: &[MemberId], reason: &Reason) {
         for member in members {
             self.give_reason(*member, reason.clone());
-            if let Some(tended) = self.tended.get(member) {
-                tended.leave.notify_one();
+            if let Some(supervised) = self.supervised.get(member) {
+                supervised.leave.notify_one();
             }
         }
     }
 
-    /// Why a member has to leave; who has to leave for good does so, whatever comes after.
+    /// Sets the reason of a member's stop; a permanent reason is never replaced.
     fn give_reason(&mut self, member: MemberId, reason: Reason) {
         let Some(entry) = self.entries.get_mut(&member.job) else { return };
         let farewell = &mut entry.member_mut(member.index).farewell;
-        if farewell.as_ref().is_none_or(Reason::is_for_now) {
+        if farewell.as_ref().is_none_or(Reason::is_retryable) {
             *farewell = Some(reason);
             self.dirty.insert(member.job);
         }
     }
 
-    /// Decides who moves, and writes down who does.
+    /// Runs the quota scheduler, and records its decisions.
     pub(crate) fn decide(&mut self, now: Now) {
-        let moves = self.scheduler.decide();
+        let actions = self.scheduler.decide();
         self.fresh.clear();
-        for one in &moves {
+        for one in &actions {
             self.note(one, now);
         }
-        self.moves.extend(moves);
-        self.note_places(now.unix_ms);
+        self.actions.extend(actions);
+        self.record_bindings(now.unix_ms);
     }
 
     fn note(&mut self, one: &Action, now: Now) {
@@ -161,8 +161,8 @@ impl State {
         }
     }
 
-    /// Jobs whose places are others than before have to be kept.
-    fn note_places(&mut self, now_unix_ms: u64) {
+    /// Marks jobs whose bindings changed as unsaved.
+    fn record_bindings(&mut self, now_unix_ms: u64) {
         let now: BTreeMap<_, _> =
             self.scheduler.all_saved_bindings().into_iter().map(|kept| (kept.member, kept)).collect();
         let changed = |one: &BTreeMap<MemberId, SavedBinding>, other: &BTreeMap<MemberId, SavedBinding>| {
@@ -189,21 +189,21 @@ impl State {
         for id in ids.iter().filter(|id| of(&self.had, id) != of(&has, id)) {
             let Some(entry) = self.entries.get(id) else { continue };
             let (project, job) = (entry.spec.project.clone(), entry.spec.name.clone());
-            self.unkept.points.push(Point { time_unix_ms, project, job, gpus: of(&has, id) });
+            self.unsaved.points.push(Point { time_unix_ms, project, job, gpus: of(&has, id) });
         }
         self.had = has;
     }
 
-    /// A member could not be started; says until when it is tried again.
+    /// Records a failed start; returns the pause before the next attempt.
     pub(crate) fn refuse(&mut self, member: MemberId, why: String) -> Duration {
         let refused = self.refused.entry(member).or_default();
         *refused = Refused { times: refused.times.saturating_add(1), why };
         refused.pause()
     }
 
-    /// A member has left; says how that was judged, and whether its job is over.
+    /// Records the exit of a member; returns its final outcome, if it is final.
     pub(crate) fn left(&mut self, member: MemberId, run: Run, now: Now) -> Option<End> {
-        self.tended.remove(&member);
+        self.supervised.remove(&member);
         let entry = self.entries.get_mut(&member.job)?;
         let retries = entry.terms.retries;
         if !matches!(run, Run::Refused(_)) {
@@ -215,8 +215,8 @@ impl State {
             .scheduler
             .member_exited(member, if end.is_some() { Exit::Completed } else { Exit::Requeued });
         self.dirty.insert(member.job);
-        // So that what it had ends in the history before the job does.
-        self.note_places(now.unix_ms);
+        // The job's use has to end in the history before the job itself does.
+        self.record_bindings(now.unix_ms);
         if over && forgotten {
             self.remove(member.job);
         } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
@@ -226,9 +226,9 @@ impl State {
         end
     }
 
-    /// All that is to be kept now.
+    /// All changes to save now.
     pub(crate) fn changes(&mut self, boot: &str, clock: Clock) -> Changes {
-        let node = KeptNode {
+        let node = SavedNode {
             next_job: self.scheduler.next_job_id(),
             hold: self.scheduler.reservation(),
             boot: boot.into(),
@@ -236,30 +236,30 @@ impl State {
             clock: Some(clock),
         };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
-        let mut changes = std::mem::take(&mut self.unkept);
+        let mut changes = std::mem::take(&mut self.unsaved);
         changes.jobs = jobs;
         changes.node = (node != self.node).then_some(node);
         changes
     }
 
-    fn kept(&self, id: JobId) -> Option<KeptJob> {
+    fn kept(&self, id: JobId) -> Option<SavedJob> {
         let entry = self.entries.get(&id)?.clone();
-        Some(KeptJob {
+        Some(SavedJob {
             entry,
             job: self.scheduler.jobs().get(&id).cloned(),
             places: self.scheduler.saved_bindings(id),
         })
     }
 
-    /// They are.
-    pub(crate) fn kept_now(&mut self, changes: Changes) {
+    /// Clears the marks of changes that were saved.
+    pub(crate) fn clear_saved(&mut self, changes: Changes) {
         self.dirty.clear();
         self.node = changes.node.unwrap_or_else(|| std::mem::take(&mut self.node));
     }
 
-    /// They are not: they have to be tried again.
-    pub(crate) fn not_kept(&mut self, mut changes: Changes) {
+    /// Restores unsaved changes after a failed commit.
+    pub(crate) fn restore_unsaved(&mut self, mut changes: Changes) {
         changes.jobs.clear();
-        self.unkept = changes;
+        self.unsaved = changes;
     }
 }

@@ -1,4 +1,4 @@
-//! Where projects and jobs are kept. A change is there whole or not at all, whenever the daemon dies.
+//! Persistent store of projects and jobs (redb). Each change is one transaction.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Job, JobId, Launch, Project, SavedBinding};
 
 use crate::clock::Clock;
-use crate::entry::Entry;
 use crate::history::Point;
+use crate::record::Entry;
 use crate::reserve;
 
 const PROJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("projects");
 const JOBS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("jobs");
-/// What jobs run. It never changes, and is the largest part of them.
+/// Commands and environments, which never change and are the largest part of a job.
 const LAUNCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("launches");
 const HISTORY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("history");
 const NODE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("node");
 
-/// How many points of history are kept.
+/// Maximum number of points in the history.
 const MOST_POINTS: u64 = 100_000;
 
-/// Why nothing could be kept, or read.
+/// Failure of the store.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing} {}: {cause}", path.display())]
 pub struct StoreError {
@@ -35,7 +35,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// Whether the file itself is at fault, so that another one would do.
+    /// Whether the file itself is damaged.
     pub(crate) fn is_damage(&self) -> bool {
         use redb::Error::{Corrupted, Io, UpgradeRequired};
         match &*self.cause {
@@ -46,58 +46,58 @@ impl StoreError {
     }
 }
 
-/// A job as it is kept.
+/// A job as saved.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct KeptJob {
+pub(crate) struct SavedJob {
     pub(crate) entry: Entry,
-    /// Nothing once it has ended.
+    /// Scheduling state; `None` once ended.
     pub(crate) job: Option<Job>,
     pub(crate) places: Vec<SavedBinding>,
 }
 
-/// What is kept of the node beside that.
+/// State of the node as saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptNode {
-    /// Numbers of jobs below this one have been used.
+pub(crate) struct SavedNode {
+    /// Lower bound of unused job ids.
     pub(crate) next_job: u64,
-    /// GPUs that are kept free for a job.
+    /// GPUs reserved for a job.
     pub(crate) hold: Option<(JobId, Vec<GpuUuid>)>,
-    /// The boot of the machine in which that was so.
+    /// Boot id of the machine at the time.
     pub(crate) boot: String,
-    /// Whether slices of jobs say whose they are; where an earlier release made them, they do not.
+    /// Whether slices of jobs record their owner; earlier releases did not mark them.
     #[serde(default)]
     pub(crate) marked: bool,
-    /// The clock, as it was then; an earlier daemon had none.
+    /// The job clock at the time; earlier daemons had none.
     #[serde(default)]
     pub(crate) clock: Option<Clock>,
 }
 
-/// Everything, as it was kept last.
+/// The complete saved state, without launches and history.
 #[derive(Debug, Default)]
-pub(crate) struct Everything {
+pub(crate) struct SavedState {
     pub(crate) projects: Vec<Project>,
-    pub(crate) jobs: Vec<(JobId, KeptJob)>,
-    pub(crate) node: KeptNode,
-    /// The numbers of all jobs that are kept, understood or not.
+    pub(crate) jobs: Vec<(JobId, SavedJob)>,
+    pub(crate) node: SavedNode,
+    /// Ids of all saved jobs, readable or not.
     pub(crate) numbers: BTreeSet<JobId>,
-    /// What could not be understood, for a person to see.
+    /// Messages about unreadable rows.
     pub(crate) complaints: Vec<String>,
 }
 
-/// What has changed.
+/// Changes to save in one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) projects: Vec<Project>,
     pub(crate) projects_gone: Vec<String>,
-    pub(crate) jobs: Vec<(JobId, KeptJob)>,
+    pub(crate) jobs: Vec<(JobId, SavedJob)>,
     pub(crate) launches: Vec<(JobId, Launch)>,
     pub(crate) jobs_gone: Vec<JobId>,
     pub(crate) points: Vec<Point>,
-    pub(crate) node: Option<KeptNode>,
+    pub(crate) node: Option<SavedNode>,
 }
 
 impl Changes {
-    /// Whether nothing has changed beside jobs.
+    /// Whether no change other than to jobs is pending.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { projects, projects_gone, jobs, launches, jobs_gone, points, node } = self;
         projects.is_empty()
@@ -110,11 +110,11 @@ impl Changes {
     }
 }
 
-/// The file.
+/// The database file.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    /// Nothing after an error of the disk: such a database answers nothing else until it is opened again.
+    /// `None` after an I/O error: redb then rejects all access until the database is reopened.
     database: Mutex<Option<Database>>,
 }
 
@@ -124,13 +124,13 @@ impl Store {
             |cause: redb::Error| StoreError { doing: "open", path: path.into(), cause: Box::new(cause) };
         let database = Database::create(path).map_err(|error| failed(error.into()))?;
         let store = Self { path: path.into(), database: Mutex::new(Some(database)) };
-        // So that every table is there to be read.
-        store.keep(&Changes::default())?;
+        // Creates all tables, so that reads find them.
+        store.save(&Changes::default())?;
         Ok(store)
     }
 
-    /// Keeps what has changed: when this returns, it is on the disk.
-    pub(crate) fn keep(&self, changes: &Changes) -> Result<(), StoreError> {
+    /// Saves changes durably.
+    pub(crate) fn save(&self, changes: &Changes) -> Result<(), StoreError> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let kept = self.with(|database| write(database, changes)).or_else(|error| match error {
             redb::Error::Io(cause) if reserve::is_full(&cause) && reserve::give_up(folder) => {
@@ -141,7 +141,7 @@ impl Store {
         kept.map_err(|cause| self.failed("write to", cause))
     }
 
-    /// Does something with the database, opened again where that is needed.
+    /// Accesses the database, reopened if necessary.
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, redb::Error> {
         let mut held = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let database = match held.take() {
@@ -159,12 +159,12 @@ impl Store {
         StoreError { doing, path: self.path.clone(), cause: Box::new(cause) }
     }
 
-    /// Reads everything but what jobs run and the history.
-    pub(crate) fn read(&self) -> Result<Everything, StoreError> {
+    /// Reads everything except launches and history.
+    pub(crate) fn read(&self) -> Result<SavedState, StoreError> {
         self.with(read_all).map_err(|cause| self.failed("read", cause))
     }
 
-    /// What a job runs.
+    /// Command and environment of a job.
     pub(crate) fn launch(&self, id: JobId) -> Result<Option<Launch>, StoreError> {
         let read = |database: &Database| {
             let transaction = database.begin_read()?;
@@ -174,7 +174,7 @@ impl Store {
         self.with(read).map_err(|cause| self.failed("read", cause))
     }
 
-    /// What happened since then, in milliseconds since the Unix epoch.
+    /// Points of the history since a time in milliseconds since the Unix epoch.
     pub(crate) fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, StoreError> {
         let read = |database: &Database| {
             let transaction = database.begin_read()?;
@@ -203,9 +203,9 @@ fn write(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-fn read_all(database: &Database) -> Result<Everything, redb::Error> {
+fn read_all(database: &Database) -> Result<SavedState, redb::Error> {
     let transaction = database.begin_read()?;
-    let mut all = Everything::default();
+    let mut all = SavedState::default();
     for row in transaction.open_table(PROJECTS)?.iter()? {
         let (name, text) = row?;
         all.projects.extend(understood(&mut all.complaints, "project", name.value(), text.value()));
@@ -267,7 +267,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
         .expect("it has no keys that are not texts, and nothing that fails to be written")
 }
 
-/// A row that cannot be understood stays where it is and is told: nothing of it is believed, and nothing is lost.
+/// Parses a row. An unreadable row stays in place and is reported.
 fn understood<T: DeserializeOwned>(
     complaints: &mut Vec<String>,
     what: &str,
@@ -286,7 +286,7 @@ fn understood<T: DeserializeOwned>(
 mod tests {
     use super::*;
 
-    /// As a daemon wrote it that knew no clock but the one that people set.
+    /// A row written by a daemon without the job clock.
     const EARLIER: &str = r#"{"entry": {"spec": {"project": "a", "name": "j", "size": {"part": 500}, "kind": "training",
         "preemptible": true, "priority": 0, "parallelism": 1, "completions": 1}, "terms": {"max_runtime": null, "retries": 0,
         "farewell": {"warning": null, "grace": {"secs": 10, "nanos": 0}}}, "owner": {"uid": 1, "gid": 1},
@@ -294,11 +294,11 @@ mod tests {
         "farewell": null, "end": {"success": true, "why": "exited with status 0"}}}}, "job": null, "places": []}"#;
 
     #[test]
-    fn what_an_earlier_daemon_kept_is_read() {
+    fn rows_of_earlier_daemons_are_readable() {
         let mut complaints = Vec::new();
-        let job: Option<KeptJob> = understood(&mut complaints, "job", 3, EARLIER.as_bytes());
+        let job: Option<SavedJob> = understood(&mut complaints, "job", 3, EARLIER.as_bytes());
         let node = r#"{"next_job": 4, "hold": null, "boot": "b"}"#;
-        let node: Option<KeptNode> = understood(&mut complaints, "the", "node", node.as_bytes());
+        let node: Option<SavedNode> = understood(&mut complaints, "the", "node", node.as_bytes());
         assert_eq!(complaints, [""; 0]);
         let entry = job.unwrap().entry;
         assert_eq!((entry.ended_unix_ms, entry.ended), (Some(7), Default::default()));

@@ -1,4 +1,4 @@
-//! The account of a job's user: what the system says of it when a job is submitted, and again at each start.
+//! Account of a job's user: recorded at submission, compared and checked at each start.
 
 use std::fs;
 use std::io;
@@ -9,31 +9,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::unistd::{Uid, User};
 use serde::{Deserialize, Serialize};
 
-/// Passwords and expiry dates of local accounts.
+/// File with passwords and expiry dates of local accounts.
 const SHADOW: &str = "/etc/shadow";
 
-/// An account when a job was submitted. Another that has its number, or its name, is not it.
+/// An account at submission. A later account with the same uid or name is a different one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) name: String,
     home: PathBuf,
-    /// Inode and time of birth of the home folder, where the account owns one: a new account gets a new one.
+    /// Inode and birth time of the home folder, if the account owns it; differs for a new account.
     home_made: Option<(u64, Option<Duration>)>,
-    /// Its shell lets it log in.
+    /// Whether its shell permits logins.
     logs_in: bool,
 }
 
-/// The reason why an account may not run anything now.
+/// Reason for which an account may not run anything now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Barred {
-    /// The job has to be submitted again.
+    /// Permanent: the job has to be submitted again.
     ForGood(String),
-    /// A later start may succeed.
+    /// Temporary: a later start may succeed.
     ForNow(String),
 }
 
 impl Account {
-    /// The account that has this uid.
+    /// The account with this uid.
     pub(crate) fn of(uid: u32) -> Result<(Self, User), Barred> {
         let user = lookup(User::from_uid(Uid::from_raw(uid)))?
             .ok_or_else(|| Barred::ForGood(format!("uid {uid} has no account on this node")))?;
@@ -53,7 +53,7 @@ impl Account {
         Ok((account, user))
     }
 
-    /// The same account as now, if it is, and may run something.
+    /// The current entry of the account, if it is the same account and may run programs.
     pub(crate) fn again(&self, uid: u32) -> Result<User, Barred> {
         let (now, user) = Self::of(uid)?;
         if now.name != self.name {
@@ -109,7 +109,7 @@ fn today() -> i64 {
     i64::try_from(seconds / (24 * 3600)).unwrap_or(i64::MAX)
 }
 
-/// What /etc/shadow says of a local account; accounts of a directory service are not in it.
+/// Checks a local account in /etc/shadow; accounts of directory services are not in it.
 fn may_run(name: &str, shadow: &Path, today: i64) -> Result<(), Barred> {
     let text = match fs::read_to_string(shadow) {
         Ok(text) => text,
@@ -128,12 +128,12 @@ fn may_run(name: &str, shadow: &Path, today: i64) -> Result<(), Barred> {
     }
 }
 
-/// Why an account with this line of /etc/shadow may not run anything.
+/// Reason for which the account of a /etc/shadow line may not run programs.
 fn bar(line: &str, today: i64) -> Option<&'static str> {
     let fields: Vec<&str> = line.split(':').collect();
     let hash = fields.get(1).copied().unwrap_or_default();
-    // `passwd -l` and `usermod -L` put a "!" before what is there. "!" or "!!" alone is an account that never had a
-    // password, such as one that logs in by a key.
+    // `passwd -l` and `usermod -L` prepend "!". "!" or "!!" alone is an account that never had a password,
+    // for example one that logs in by key.
     if hash.starts_with('!') && !hash.trim_start_matches('!').is_empty() {
         return Some("is locked");
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_with_another_name_or_home_is_another() {
+    fn changed_name_or_home_is_another_account() {
         let (root, _) = Account::of(0).unwrap();
         assert_eq!(root.name, "root");
         let renamed = Account { name: "someone".into(), ..root.clone() };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_ends_logins_is_known() {
+    fn nologin_shells_are_recognised() {
         for (shell, expected) in
             [("/usr/sbin/nologin", false), ("/bin/false", false), ("/bin/bash", true), ("", true)]
         {

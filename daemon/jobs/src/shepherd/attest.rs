@@ -1,4 +1,4 @@
-//! The submitters' side of the launcher: notes who asks for what, by the kernel's word, and hands out tickets.
+//! The launcher's socket for submitters: identifies peers through the kernel, and issues and revokes tickets.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,23 +9,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tranche_domain::jobs::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
-use tranche_jobs::flock::tell;
+use tranche_jobs::runner_protocol::send_message;
 
 use crate::account::{Account, Barred};
 use crate::peer::Peer;
 use crate::tickets::{Ticket, Tickets};
 
-/// How long one connection may take.
+/// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that are served at a time, root's aside.
+/// Maximum number of simultaneous connections, root's not counted.
 const MOST_CONNECTIONS: usize = 128;
-/// And of each user.
+/// Maximum number of simultaneous connections of one user.
 const MOST_OF_USER: usize = 8;
 
 /// Connections by user.
 type Connections = Arc<Mutex<BTreeMap<u32, usize>>>;
 
-/// Serves submitters; never returns unless the socket is gone.
+/// Serves submitters; returns only if the socket fails.
 pub(crate) fn serve(listener: &UnixListener, tickets: &Tickets) -> io::Result<()> {
     tickets.sweep()?;
     let connections = Connections::default();
@@ -33,14 +33,14 @@ pub(crate) fn serve(listener: &UnixListener, tickets: &Tickets) -> io::Result<()
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
-            // Out of descriptors, or the peer is gone already.
+            // Out of descriptors, or the peer has disconnected.
             Err(_) => {
                 thread::sleep(Duration::from_millis(50));
                 continue;
             }
         };
         let (tickets, connections) = (tickets.clone(), Arc::clone(&connections));
-        // Without a thread the connection is dropped, and its peer may try again.
+        // Without a thread the connection is closed; the peer may retry.
         let _ = thread::Builder::new().name("submitter".into()).spawn(move || {
             let _ = connection(&stream, &tickets, &connections);
         });
@@ -57,10 +57,10 @@ fn connection(stream: &UnixStream, tickets: &Tickets, connections: &Connections)
         },
         Err(why) => TicketAnswer::Refused(why),
     };
-    tell(&mut &*stream, &answer)
+    send_message(&mut &*stream, &answer)
 }
 
-/// One of the connections that are served.
+/// Permit for one connection.
 struct Turn<'a>(&'a Connections, u32);
 
 impl<'a> Turn<'a> {
@@ -89,7 +89,7 @@ impl Drop for Turn<'_> {
 fn attend(stream: &UnixStream, peer: &Peer, tickets: &Tickets) -> io::Result<TicketAnswer> {
     let deadline = Instant::now() + PATIENCE;
     let greeting = Greeting { nonce: nonce()? };
-    tell(&mut &*stream, &greeting)?;
+    send_message(&mut &*stream, &greeting)?;
     let line = peer.line(stream, deadline)?;
     let Ok(request) = serde_json::from_slice::<TicketRequest>(&line) else {
         return Ok(TicketAnswer::Refused("this is no request for a ticket".into()));
@@ -144,7 +144,7 @@ fn issue(attested: Attested, peer: &Peer, tickets: &Tickets) -> Result<TicketId,
     Ok(ticket.id)
 }
 
-/// What no program could be started with.
+/// Rejects commands that no program could be started with.
 fn check(attested: &Attested) -> Result<(), String> {
     let launch = &attested.launch;
     let variables = launch.environment.iter().flat_map(|(name, value)| [name, value]);
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_cannot_keep_others_from_being_served() {
+    fn connections_of_one_user_are_limited() {
         let connections = Connections::default();
         let turns: Vec<_> = (0..MOST_OF_USER).map(|_| Turn::take(&connections, 7).unwrap()).collect();
         assert!(Turn::take(&connections, 7).is_none());

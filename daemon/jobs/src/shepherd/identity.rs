@@ -1,4 +1,4 @@
-//! Which process this is, which user it answers to, and which user it becomes.
+//! Identity of this process, and the change to the job's user.
 
 use std::ffi::CString;
 use std::io;
@@ -11,7 +11,7 @@ use nix::unistd::{Gid, Uid, User, geteuid, getgrouplist, getpid, initgroups, set
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::ProcessId;
 
-/// A daemon starts this program for its own user alone.
+/// Verifies that the daemon runs as this process's user.
 pub(crate) fn is_own(daemon: &UnixStream) -> io::Result<()> {
     let peer = getsockopt(daemon, PeerCredentials)?.uid();
     if peer == geteuid().as_raw() {
@@ -20,23 +20,23 @@ pub(crate) fn is_own(daemon: &UnixStream) -> io::Result<()> {
     Err(io::Error::other(format!("user {peer} may not say what is run here")))
 }
 
-/// This process.
+/// Pid and start time of this process.
 pub(crate) fn own() -> io::Result<ProcessId> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The program's name ends with the last parenthesis; the start time is the twentieth field after it.
+    // The command name ends at the last parenthesis; the start time is the twentieth field after it.
     let after = stat.rsplit(')').next().unwrap_or_default();
     let start_time = after.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
     let start_time = start_time.ok_or_else(|| io::Error::other("/proc/self/stat has no start time"))?;
     Ok(ProcessId { pid: HostPid::new(getpid().as_raw().unsigned_abs()), start_time })
 }
 
-/// From here on it may do what the account may, with the groups that the system gives it now, and nothing else. Root's
-/// jobs have root's files and no capabilities.
+/// Changes to the account, with the groups that it has now, irrevocably. Jobs of root have root's files and
+/// no capabilities.
 pub(crate) fn become_account(name: &str, uid: u32, gid: u32) -> io::Result<()> {
     let name = CString::new(name)?;
     let primary = User::from_uid(Uid::from_raw(uid))?.ok_or(io::ErrorKind::NotFound)?.gid;
     let groups = getgrouplist(&name, primary)?;
-    // The group of the submitter's shell, unless the account has left it since.
+    // The submitter's group, unless the account is no longer in it.
     let gid = Some(Gid::from_raw(gid)).filter(|gid| groups.contains(gid)).unwrap_or(primary);
     initgroups(&name, gid)?;
     setgid(gid)?;
@@ -45,9 +45,10 @@ pub(crate) fn become_account(name: &str, uid: u32, gid: u32) -> io::Result<()> {
         for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
             caps::clear(None, set).map_err(failed)?;
         }
-        // Nor does a program that it starts gain them for being root's.
+        // With no_new_privs, programs executed as root gain no capabilities either.
         return Ok(prctl::set_no_new_privs()?);
     }
-    // The kernel lets nobody trace a program that was root's, so the user's own programs cannot make it lie about them.
+    // After setuid the process is not dumpable, so the user's own programs cannot ptrace it and forge its
+    // records.
     Ok(setuid(Uid::from_raw(uid))?)
 }

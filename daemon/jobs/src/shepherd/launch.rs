@@ -1,8 +1,8 @@
-//! The daemon's side of the launcher: starts what a ticket allows, as the user who attested it.
+//! The launcher's socket for the daemon: starts what a ticket permits, as the user who attested it.
 //!
-//! The daemon decides when and in which slice. User, command, folder and environment are the ticket's, files are
-//! descriptors that the daemon opened itself, and of the environment that leads into a slice only known variables with
-//! checked values are taken.
+//! The daemon chooses time and slice. User, command, folder and environment are the ticket's; files are
+//! descriptors that the daemon opened; and of the daemon's environment only known variables with validated
+//! values are taken.
 
 use std::env;
 use std::fs::File;
@@ -13,20 +13,21 @@ use std::os::unix::net::UnixStream;
 use std::path::{Component, Path};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use tranche_jobs::flock::{
-    Hello, LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, Order, Outcome, Start, hear, tell,
+use tranche_jobs::runner_protocol::{
+    LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, Order, Outcome, RunnerReady, Start, receive_message,
+    send_message,
 };
 
 use crate::account::Barred;
-use crate::book::Book;
 use crate::log::Log;
+use crate::status_file::StatusFile;
 use crate::tickets::{MemberRecord, Ticket, Tickets, now_unix_s};
 use crate::{identity, member, pam};
 
-/// The library that leads a program into its slice; it is installed beside this program.
+/// The library that attaches a program to its slice, installed beside this program.
 const SHIM: &str = "libtranche_preload.so";
 
-/// Does what the daemon asks for, once.
+/// Serves one request of the daemon.
 pub(crate) fn run(daemon: &UnixStream, tickets: &Tickets) -> io::Result<()> {
     let (request, files) = receive(daemon)?;
     match request {
@@ -34,11 +35,11 @@ pub(crate) fn run(daemon: &UnixStream, tickets: &Tickets) -> io::Result<()> {
             for id in &ids {
                 tickets.revoke(id)?;
             }
-            tell(&mut &*daemon, &LaunchAnswer::Revoked)
+            send_message(&mut &*daemon, &LaunchAnswer::Revoked)
         }
         LaunchRequest::Start(start) => match admit(&start, tickets) {
             Ok((ticket, record)) => launch(daemon, &start, files, &ticket, record),
-            Err(barred) => tell(&mut &*daemon, &refused(barred)),
+            Err(barred) => send_message(&mut &*daemon, &refused(barred)),
         },
     }
 }
@@ -50,7 +51,7 @@ fn refused(barred: Barred) -> LaunchAnswer {
     }
 }
 
-/// The first message, and the files that came with it.
+/// The request, with the descriptors that came with it.
 fn receive(daemon: &UnixStream) -> io::Result<(LaunchRequest, Vec<OwnedFd>)> {
     let (mut line, mut files) = (Vec::new(), Vec::new());
     let mut bytes = vec![0; 64 << 10];
@@ -72,7 +73,7 @@ fn receive(daemon: &UnixStream) -> io::Result<(LaunchRequest, Vec<OwnedFd>)> {
     Ok((serde_json::from_slice(&line)?, files))
 }
 
-/// The ticket and the member's record, if the ticket allows this start now.
+/// The ticket and the member's locked record, if the ticket permits this start now.
 fn admit(start: &Start, tickets: &Tickets) -> Result<(Ticket, MemberRecord), Barred> {
     let unreadable = |error: io::Error| Barred::ForNow(format!("cannot read its ticket: {error}"));
     let again = "submit the job again";
@@ -106,26 +107,26 @@ fn launch(
         .map_err(|files| io::Error::other(format!("{} files came, and not two", files.len())))?
         .map(File::from);
     let shim = env::current_exe()?.with_file_name(SHIM);
-    let mut book = Book::lock(attempt)?;
+    let mut status = StatusFile::lock(attempt)?;
     let shepherd = identity::own()?;
-    book.note_shepherd(shepherd)?;
+    status.record_runner(shepherd)?;
     identity::become_account(&ticket.account.name, ticket.uid, ticket.gid)?;
-    tell(&mut &*daemon, &LaunchAnswer::Ready(Hello { shepherd }))?;
-    // Without an order nothing runs: the daemon went away, or changed its mind.
-    let Ok(order) = hear::<Order>(io::BufReader::new(daemon)) else { return Ok(()) };
+    send_message(&mut &*daemon, &LaunchAnswer::Ready(RunnerReady { shepherd }))?;
+    // No order: the daemon ended or cancelled the start.
+    let Ok(order) = receive_message::<Order>(io::BufReader::new(daemon)) else { return Ok(()) };
     let log = Log { to: log, kept: start.kept };
     match bind(order, ticket, start.index, &shim) {
-        Ok(order) => member::run(order, book, log, |outcome, told| {
+        Ok(order) => member::run(order, status, log, |outcome, told| {
             if !told && !matches!(outcome, Outcome::Lost) {
-                // Without it the member could only be started once more.
+                // If this fails, the member may be started once more at worst.
                 let _ = record.ended(outcome.is_success());
             }
         }),
-        Err(why) => book.refuse(&why),
+        Err(why) => status.refuse(&why),
     }
 }
 
-/// The ticket's command in the daemon's slice.
+/// The ticket's command, with the variables of the daemon's slice.
 fn bind(order: Order, ticket: &Ticket, index: u32, shim: &Path) -> Result<Order, String> {
     let attested = &ticket.attested;
     let given = |name: &str| {
@@ -169,7 +170,7 @@ fn bind(order: Order, ticket: &Ticket, index: u32, shim: &Path) -> Result<Order,
     })
 }
 
-/// `RUNTIME/slices/NAME/attach.sock`.
+/// Whether the path has the form `RUNTIME/slices/NAME/attach.sock`.
 fn is_socket_of(path: &str, slice: &str) -> bool {
     let path = Path::new(path);
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_chooses_the_slice_and_nothing_else() {
+    fn daemon_chooses_only_the_slice() {
         let order = bound(|_| {}).unwrap();
         assert_eq!((order.command, order.workdir), (vec!["train".to_owned()], "/home".into()));
         let value = |name: &str| {
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_lead_elsewhere_are_refused() {
+    fn unsafe_environment_values_are_rejected() {
         let with = |name: &'static str, value: &'static str| {
             bound(move |all| {
                 all.iter_mut().filter(|(known, _)| known == name).for_each(|pair| pair.1 = value.into());

@@ -1,4 +1,4 @@
-//! What the command prints: both of its streams in one file, of which the last part is kept.
+//! Log of the command: stdout and stderr in one file, of which the last part is kept.
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
@@ -7,23 +7,23 @@ use std::thread::{self, JoinHandle};
 use nix::fcntl::{FallocateFlags, fallocate};
 use tranche_jobs::reserve::room_for_logs;
 
-/// What is beyond what is kept is cut off when it is this part of that.
+/// Fraction of the kept size by which a log may exceed it before it is cut.
 const SLACK: u64 = 8;
 
-/// So much room has to be there before a log goes on, in bytes.
+/// Free space in bytes required to resume a log that was stopped by a full disk.
 const AHEAD: usize = 1 << 20;
-/// What stands in a log where the disk was too full.
+/// Marker for output lost to a full disk.
 const FULL: &[u8] =
     b"\n[tranche: the disk is nearly full; what is printed from here on is not kept until there is room]\n";
 
-/// Where it goes.
+/// Destination of the output.
 pub(crate) struct Log {
     pub(crate) to: File,
-    /// So much of its end is kept, in bytes.
+    /// Number of bytes to keep of its end.
     pub(crate) kept: u64,
 }
 
-/// Copies until nobody can write any more.
+/// Copies the output until all writers have closed the pipe.
 pub(crate) fn keep(from: PipeReader, log: Log) -> JoinHandle<()> {
     thread::spawn(move || {
         let _ = copy(from, log);
@@ -43,28 +43,28 @@ fn copy(mut from: PipeReader, log: Log) -> io::Result<()> {
     }
 }
 
-/// The file, and what of it is kept.
+/// The open log file and its size.
 struct LogFile {
     log: Log,
     size: u64,
     kept_from: u64,
-    /// The disk is too full for what is printed now.
+    /// Whether output is currently dropped because the disk is full.
     silent: bool,
 }
 
 impl LogFile {
-    /// Keeps what was printed, or not: neither a full disk nor a full log stops the program.
+    /// Appends output, or drops it: the program never blocks on a full disk or log.
     fn take(&mut self, printed: &[u8]) {
         let kept = self.log.kept;
         if self.is_crowded(printed.len()) && !self.silent {
-            // First it gives back of its own.
+            // Space is first freed in the log itself.
             self.forget_before(self.size.saturating_sub(kept / SLACK));
             if self.is_crowded(printed.len()) {
                 self.silent = true;
                 self.write(FULL);
             }
         }
-        // It begins again with some room to spare, so that it does not stop and go.
+        // The log resumes with space to spare, so that it does not stop again at once.
         if self.silent && !self.is_crowded(AHEAD) {
             self.silent = false;
         }
@@ -76,7 +76,7 @@ impl LogFile {
         }
     }
 
-    /// Whether logs may not take so much more of the disk: the rest of it is the state's.
+    /// Whether this many more bytes would cut into the space reserved for the state.
     fn is_crowded(&self, bytes: usize) -> bool {
         room_for_logs(&self.log.to).is_some_and(|room| room < bytes as u64)
     }
@@ -87,12 +87,12 @@ impl LogFile {
         }
     }
 
-    /// Gives back the disk under the beginning; what stays keeps its place in it.
+    /// Punches a hole up to `offset`; later offsets stay valid.
     fn forget_before(&mut self, offset: u64) {
         self.kept_from = offset;
         let whole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         if let Some(length) = i64::try_from(offset).ok().filter(|length| *length > 0) {
-            // A file system that cannot do that keeps everything.
+            // A file system without holes keeps everything.
             let _ = fallocate(&self.log.to, whole, 0, length);
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_kept_than_there_is_room_for() {
+    fn log_keeps_no_more_than_its_limit() {
         const KEPT: u64 = 256 << 10;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.log");

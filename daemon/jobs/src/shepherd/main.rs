@@ -1,23 +1,23 @@
-//! Looks after one member of a job: runs its command as the user who submitted it, keeps what it prints, stops it when told
-//! to, and writes down how it ended. It outlives the daemon.
+//! Job runner: runs the command of one member of a job as its submitter, keeps its output, stops it on
+//! request, and records the outcome. It outlives the daemon.
 //!
-//! Without arguments it is started by a daemon for the daemon's own user. The other two are the *job launcher* of a node,
-//! started by systemd: `attest` gives submitters tickets for what they let it run, `launch` runs what a ticket says for a
-//! daemon that presents it.
+//! Without arguments, a daemon starts it for the daemon's own user. The other two modes are the *job
+//! launcher* of a node, started by systemd: `attest` issues tickets to submitters, and `launch` runs what a
+//! ticket permits for a daemon that presents it.
 #![deny(unsafe_code)]
 
 mod account;
 mod attest;
-mod book;
+mod descendants;
 mod identity;
-mod kin;
 mod launch;
 mod log;
 mod member;
 #[allow(unsafe_code)] // asks libpam, which speaks C
 mod pam;
 mod peer;
-mod tend;
+mod status_file;
+mod supervision;
 mod tickets;
 
 use std::io::{self, BufReader};
@@ -27,10 +27,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nix::unistd::{Uid, User, geteuid};
-use tranche_jobs::flock::{Hail, Hello, Order, hear, tell};
+use tranche_jobs::runner_protocol::{Order, RunnerReady, RunnerSetup, receive_message, send_message};
 
-use crate::book::{Book, append_to};
 use crate::log::Log;
+use crate::status_file::{StatusFile, append_to};
 use crate::tickets::Tickets;
 
 fn main() -> ExitCode {
@@ -53,36 +53,36 @@ fn main() -> ExitCode {
     }
 }
 
-/// A daemon's own user's.
+/// Runner started by a daemon for its own user.
 fn shepherd() -> io::Result<()> {
     let daemon = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     identity::is_own(&daemon)?;
     let mut stream = BufReader::new(daemon.try_clone()?);
-    let hail: Hail = hear(&mut stream)?;
-    if hail.uid != geteuid().as_raw() {
-        let (uid, own) = (hail.uid, geteuid());
+    let setup: RunnerSetup = receive_message(&mut stream)?;
+    if setup.uid != geteuid().as_raw() {
+        let (uid, own) = (setup.uid, geteuid());
         return Err(io::Error::other(format!(
             "cannot run anything as user {uid}: this process is user {own}'s"
         )));
     }
-    let mut book = Book::open(&hail.attempt)?;
-    let log = Log { to: append_to(&hail.log)?, kept: hail.kept };
+    let mut status = StatusFile::open(&setup.attempt)?;
+    let log = Log { to: append_to(&setup.log)?, kept: setup.kept };
     let shepherd = identity::own()?;
-    book.note_shepherd(shepherd)?;
-    tell(&mut &daemon, &Hello { shepherd })?;
-    // Without an order nothing runs: the daemon went away, or changed its mind.
-    let Ok(order) = hear::<Order>(&mut stream) else { return Ok(()) };
+    status.record_runner(shepherd)?;
+    send_message(&mut &daemon, &RunnerReady { shepherd })?;
+    // No order: the daemon ended or cancelled the start.
+    let Ok(order) = receive_message::<Order>(&mut stream) else { return Ok(()) };
     drop((stream, daemon));
-    member::run(order, book, log, |_, _| {})
+    member::run(order, status, log, |_, _| {})
 }
 
-/// The submitters' side of the launcher; standard input listens.
+/// Serves submitters; standard input is the listening socket.
 fn attest(folder: &str) -> io::Result<()> {
     let listener = UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     attest::serve(&listener, &Tickets::open(folder.into(), geteuid())?)
 }
 
-/// The daemon's side of the launcher; standard input is one connection.
+/// Serves the daemon; standard input is one connection.
 fn launch(folder: &str, keeper: &str) -> io::Result<()> {
     let daemon = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let keeper = uid_of(keeper)?;

@@ -1,31 +1,31 @@
-//! One run of a member, from its order to its end.
+//! One run of a member, from its order to the recorded outcome.
 
 use std::cell::Cell;
 use std::io;
 
-use tranche_jobs::flock::{Line, Order, Outcome};
+use tranche_jobs::runner_protocol::{Order, Outcome, StatusLine};
 
-use crate::book::Book;
 use crate::log::Log;
-use crate::tend;
+use crate::status_file::StatusFile;
+use crate::supervision;
 
-/// Runs the command to its end and writes down how that was; `ended` is given it first, and whether the command was told
-/// to end.
+/// Runs the command and records its outcome. `ended` is called first, with the outcome and whether a stop was
+/// requested.
 pub(crate) fn run(
     order: Order,
-    mut book: Book,
+    mut status: StatusFile,
     log: Log,
     ended: impl FnOnce(&Outcome, bool),
 ) -> io::Result<()> {
-    // A signal to stop from now on ends the command.
-    let pen = tend::Pen::new()?;
-    book.write(&Line::Ran)?;
+    // From here on SIGTERM stops the command, not the runner.
+    let supervisor = supervision::Supervisor::new()?;
+    status.write(&StatusLine::Ran)?;
     let told = Cell::new(false);
-    let outcome = pen.run(order, log, || {
+    let outcome = supervisor.run(order, log, || {
         told.set(true);
-        let _ = book.write(&Line::Told);
+        let _ = status.write(&StatusLine::Told);
     });
     let outcome = outcome.unwrap_or_else(|error| Outcome::NotStarted(error.to_string()));
     ended(&outcome, told.get());
-    book.write(&Line::Ended(outcome))
+    status.write(&StatusLine::Ended(outcome))
 }

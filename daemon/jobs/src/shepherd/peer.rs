@@ -1,8 +1,8 @@
-//! A process that talks with the launcher: its user, and whether it is confined.
+//! Peers of the launcher: user, identity and privileges.
 //!
-//! A uid alone is no word of its owner: root of a container, and a service without capabilities, have uid 0 as well. So
-//! the process itself is looked at, in a way that its pid cannot be taken by another meanwhile: its start time is read,
-//! it is sent a nonce, the kernel notes the sender of each piece of the reply, and its start time is read again.
+//! A uid alone is no proof: root of a container and a service without capabilities also have uid 0. The
+//! process itself is inspected in a way that excludes reuse of its pid: its start time is read, it is sent a
+//! nonce, the kernel reports the sender of each segment of the reply, and the start time is read again.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -14,9 +14,9 @@ use nix::cmsg_space;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, UnixCredentials, getsockopt, recvmsg, setsockopt, sockopt,
 };
-use tranche_jobs::flock::LONGEST_MESSAGE;
+use tranche_jobs::runner_protocol::LONGEST_MESSAGE;
 
-/// The process at the other end, when it connected.
+/// The process that connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The peer; from here on the kernel names the sender of each piece.
+    /// The peer of a connection; from here on the kernel reports the sender of each segment.
     pub(crate) fn of(stream: &UnixStream) -> Result<Self, String> {
         let peer = getsockopt(stream, sockopt::PeerCredentials).map_err(|errno| errno.to_string())?;
         setsockopt(stream, sockopt::PassCred, &true).map_err(|errno| errno.to_string())?;
@@ -37,12 +37,12 @@ impl Peer {
         Ok(Self { uid: peer.uid(), gid: peer.gid(), pid: peer.pid(), start_time })
     }
 
-    /// One line, all of it written by this process, before the deadline.
+    /// One line before the deadline, all of it written by this process.
     pub(crate) fn line(&self, stream: &UnixStream, deadline: Instant) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Zero would be for ever.
+            // A timeout of zero would mean none.
             stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
             let (part, sender) = part(stream)?;
             if part.is_empty() || (line.len() + part.len()) as u64 > LONGEST_MESSAGE {
@@ -62,7 +62,7 @@ impl Peer {
         }
     }
 
-    /// Whether the process may speak for its user on this node; to be called once it has answered the nonce.
+    /// Checks that the process may act for its user on this node; call after it has returned the nonce.
     pub(crate) fn may_attest(&self) -> Result<(), String> {
         let status = read(self.pid, "status")?;
         let confined = "jobs are submitted from the node itself, and this process is confined";
@@ -94,7 +94,7 @@ impl Peer {
 
 fn part(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<UnixCredentials>)> {
     let mut bytes = vec![0; 64 << 10];
-    // There is room for the sender's name alone: descriptors that come with it are closed by the kernel.
+    // The buffer has space for credentials only, so the kernel closes any descriptors sent along.
     let mut room = cmsg_space!(UnixCredentials);
     let (count, sender) = {
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -119,7 +119,7 @@ fn read(pid: i32, name: &str) -> Result<String, String> {
 
 fn start_time(pid: i32) -> Result<u64, String> {
     let stat = read(pid, "stat")?;
-    // The program's name ends with the last parenthesis; the start time is the twentieth field after it.
+    // The command name ends at the last parenthesis; the start time is the twentieth field after it.
     let after = stat.rsplit(')').next().unwrap_or_default();
     let start_time = after.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
     start_time.ok_or_else(|| format!("/proc/{pid}/stat has no start time"))
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_a_status_are_found_whole() {
+    fn status_fields_match_whole_names() {
         let status = "Name:\ta\nNSpid:\t7\t1\nCapEff:\t000001ffffffffff\nCapBnd:\t0000000000000000\n";
         assert_eq!(field(status, "NSpid").unwrap().split_ascii_whitespace().count(), 2);
         assert_eq!(capabilities(status, "CapEff"), Some(0x1ff_ffff_ffff));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_writes_is_refused() {
+    fn reply_from_another_process_is_rejected() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&ours).unwrap();
         let soon = Instant::now() + Duration::from_secs(20);

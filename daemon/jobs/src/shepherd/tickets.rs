@@ -1,8 +1,8 @@
-//! The launcher's own folder: what each submitter attested, and what came of each member.
+//! Store of the launcher: what each submitter attested, and the outcome of each member.
 //!
-//! The folder belongs to a user of its own, the *keeper*, who is not the daemon's: without CAP_DAC_OVERRIDE not even uid 0
-//! gets into it. The process that talks with submitters runs as the keeper; the one that starts members is root's and
-//! takes the keeper's identity for the moment of a look.
+//! The folder belongs to a separate user, the *keeper*: without CAP_DAC_OVERRIDE not even uid 0 can access
+//! it. The process that serves submitters runs as the keeper; the one that starts members runs as root and
+//! assumes the keeper's file identity for each access.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,32 +19,32 @@ use tranche_domain::jobs::{Attested, TicketId};
 
 use crate::account::Account;
 
-/// Tickets of one user, of which each is for one job.
+/// Maximum number of tickets of one user; each is for one job.
 const MOST_TICKETS: usize = 4096;
-/// And what they take on the disk together, in bytes.
+/// Maximum size of one user's tickets in bytes.
 const MOST_BYTES: u64 = 64 << 20;
-/// No ticket is longer, in bytes.
+/// Maximum size of a ticket in bytes.
 const LONGEST_TICKET: u64 = 8 << 20;
-/// Tickets are refused where the disk has less left, in bytes.
+/// Free disk space in bytes below which tickets are refused.
 const RESERVE: u64 = 64 << 20;
-/// A ticket is void after so many seconds, however long its job waited or ran: 180 days.
+/// Validity of a ticket in seconds, regardless of the job's progress: 180 days.
 pub(crate) const VALID_S: u64 = 180 * 24 * 3600;
-/// Failed starts beyond the retries: a member that fails as it is told to leave is not charged by the daemon.
+/// Failed starts permitted beyond the retries: the daemon does not count failures during a requested stop.
 const SLACK: usize = 8;
 
 const FILE: &str = "ticket.json";
 const UNFINISHED: &str = ".new-";
 
-/// What a submitter let the launcher run.
+/// A job that a submitter permits the launcher to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ticket {
     version: u32,
     pub(crate) id: TicketId,
     pub(crate) uid: u32,
-    /// The submitter's group then.
+    /// Gid of the submitter at submission.
     pub(crate) gid: u32,
     pub(crate) account: Account,
-    /// The node's machine-id.
+    /// Machine id of the node.
     node: String,
     expires_unix_s: u64,
     pub(crate) attested: Attested,
@@ -62,7 +62,7 @@ impl Ticket {
         Ok(Self { version: Self::VERSION, id, uid, gid, account, node: node(), expires_unix_s, attested })
     }
 
-    /// Why it is void, if it is.
+    /// Reason for which the ticket is void, if it is.
     pub(crate) fn void(&self, now_unix_s: u64) -> Option<String> {
         let Self { version, node: of, expires_unix_s, .. } = self;
         match () {
@@ -86,7 +86,7 @@ fn node() -> String {
     fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().into()
 }
 
-/// The folder.
+/// The ticket folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Tickets {
     folder: PathBuf,
@@ -94,7 +94,7 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// The folder, if nobody but its keeper can have written in it.
+    /// Opens the folder after checking that only its keeper can write to it.
     pub(crate) fn open(folder: PathBuf, keeper: Uid) -> io::Result<Self> {
         let found = fs::symlink_metadata(&folder)?;
         if !found.is_dir() || found.uid() != keeper.as_raw() || found.mode() & 0o077 != 0 {
@@ -106,14 +106,14 @@ impl Tickets {
         Ok(Self { folder, keeper })
     }
 
-    /// Does something in the folder with the keeper's rights to files.
+    /// Accesses the folder with the keeper's file permissions.
     fn as_keeper<T>(&self, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-        // The keeper's own process has them, and its system calls may be filtered.
+        // The process of the keeper has them already, and its seccomp filter may forbid setfsuid.
         if Uid::effective() == self.keeper {
             return work(&self.folder);
         }
         let before = setfsuid(self.keeper);
-        // The call does not report a failure; the next one returns what is in force.
+        // setfsuid reports no errors; the second call returns the value in force.
         if setfsuid(self.keeper) != self.keeper {
             return Err(io::Error::other(format!("cannot take the rights of uid {} to files", self.keeper)));
         }
@@ -122,7 +122,7 @@ impl Tickets {
         done
     }
 
-    /// Keeps a ticket; when this returns, it is on the disk.
+    /// Stores a ticket durably.
     pub(crate) fn issue(&self, ticket: &Ticket) -> io::Result<()> {
         let text = serde_json::to_vec(ticket)?;
         self.as_keeper(|folder| {
@@ -145,7 +145,7 @@ impl Tickets {
         })
     }
 
-    /// Removes what a launcher that died left unfinished.
+    /// Removes unfinished tickets of a crashed launcher.
     pub(crate) fn sweep(&self) -> io::Result<()> {
         self.as_keeper(|folder| {
             for name in names(folder)?.iter().filter(|name| name.starts_with(UNFINISHED)) {
@@ -155,12 +155,12 @@ impl Tickets {
         })
     }
 
-    /// The ticket of that name; nothing where there is none.
+    /// The ticket with this id, if it exists.
     pub(crate) fn find(&self, id: &TicketId) -> io::Result<Option<Ticket>> {
         self.as_keeper(|folder| read(&folder.join(id.as_str()), self.keeper))
     }
 
-    /// Voids a ticket; says whether there was one.
+    /// Revokes a ticket; returns whether it existed.
     pub(crate) fn revoke(&self, id: &TicketId) -> io::Result<bool> {
         self.as_keeper(|folder| match fs::remove_dir_all(folder.join(id.as_str())) {
             Ok(()) => Ok(true),
@@ -169,16 +169,16 @@ impl Tickets {
         })
     }
 
-    /// The tickets of a user.
+    /// All tickets of a user.
     pub(crate) fn of(&self, uid: u32) -> io::Result<Vec<Ticket>> {
         self.as_keeper(|folder| {
             let names = owned(folder, uid)?;
-            // One that cannot be read is nobody's right to anything.
+            // An unreadable ticket permits nothing.
             Ok(names.iter().filter_map(|name| read(&folder.join(name), self.keeper).ok().flatten()).collect())
         })
     }
 
-    /// Takes a member's record, so that it runs once at a time, and says what came of it before.
+    /// Locks a member's record, so that it runs once at a time; the inner error is the reason for a refusal.
     pub(crate) fn member(&self, ticket: &Ticket, index: u32) -> io::Result<Result<MemberRecord, String>> {
         if index >= ticket.attested.completions.get() {
             let count = ticket.attested.completions;
@@ -206,14 +206,14 @@ impl Tickets {
     }
 }
 
-/// What came of a member, for the launcher: it is locked while the member runs.
+/// Record of a member's outcomes, locked while the member runs.
 pub(crate) struct MemberRecord(Flock<File>);
 
 impl MemberRecord {
     const DONE: &str = "done";
     const FAILED: &str = "failed";
 
-    /// The member has ended by itself.
+    /// Records that the member ended by itself.
     pub(crate) fn ended(&mut self, success: bool) -> io::Result<()> {
         let word = if success { Self::DONE } else { Self::FAILED };
         self.0.write_all(format!("{word}\n").as_bytes())
@@ -241,7 +241,7 @@ fn read(folder: &Path, keeper: Uid) -> io::Result<Option<Ticket>> {
     let mut text = Vec::new();
     file.take(LONGEST_TICKET).read_to_end(&mut text)?;
     let ticket: Ticket = serde_json::from_slice(&text)?;
-    // A ticket that was moved is none.
+    // A ticket under another name is void.
     Ok(Some(ticket).filter(|ticket| folder.file_name().is_some_and(|name| name == ticket.id.as_str())))
 }
 
@@ -255,7 +255,7 @@ fn owned(folder: &Path, uid: u32) -> io::Result<Vec<String>> {
     Ok(names(folder)?.into_iter().filter(|name| name.starts_with(&prefix)).collect())
 }
 
-/// The number of a user's tickets, and their bytes.
+/// Number and total bytes of a user's tickets.
 fn used(folder: &Path, uid: u32) -> io::Result<(usize, u64)> {
     let names = owned(folder, uid)?;
     let sizes =
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_found_until_it_is_revoked() {
+    fn ticket_is_found_until_revoked() {
         let (_folder, tickets) = folder();
         let (mine, others) = (ticket(1000), ticket(100));
         tickets.issue(&mine).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_under_another_name_is_none() {
+    fn ticket_under_another_name_is_void() {
         let (folder, tickets) = folder();
         let (mine, other) = (ticket(1000), ticket(0));
         tickets.issue(&mine).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_enter_is_refused() {
+    fn folder_open_to_others_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o750)).unwrap();
         assert!(Tickets::open(folder.path().into(), geteuid()).is_err());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_expires_and_is_of_one_node() {
+    fn ticket_expires_and_belongs_to_one_node() {
         let ticket = ticket(1000);
         assert_eq!(ticket.void(now_unix_s()), None);
         assert!(ticket.void(now_unix_s() + VALID_S + 5).unwrap().contains("180 days"));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_ends_well_once_and_runs_once_at_a_time() {
+    fn member_succeeds_once_and_never_runs_twice() {
         let (_folder, tickets) = folder();
         let ticket = ticket(1000);
         tickets.issue(&ticket).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_no_more_tickets_than_there_is_room_for() {
+    fn tickets_of_a_user_are_limited() {
         let (folder, tickets) = folder();
         let large = ticket(1000);
         tickets.issue(&large).unwrap();

@@ -1,4 +1,4 @@
-//! A desk with shepherds and commands that are real, on a node whose slices are only written down.
+//! The job controller with real runners and commands, on a node whose slices are simulated.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on says where
 
@@ -12,7 +12,7 @@ use tranche_domain::jobs::{JobState, Kind, MOST_JOBS_OF_A_USER, ProjectChange, W
 use tranche_jobs::{Asker, DeskError, LogFrom, Retention};
 
 #[tokio::test]
-async fn a_job_runs_and_what_it_printed_is_kept() {
+async fn job_runs_and_its_output_is_kept() {
     let node = Node::with_gpus(2);
     let desk = node.desk();
     desk.project("a", "2");
@@ -29,7 +29,7 @@ async fn a_job_runs_and_what_it_printed_is_kept() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_start_or_fails_says_why() {
+async fn failed_job_reports_its_reason() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -46,7 +46,7 @@ async fn a_job_that_cannot_start_or_fails_says_why() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_be_started_yet_says_why_and_starts_when_it_can() {
+async fn refused_start_is_retried_until_it_succeeds() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -61,7 +61,7 @@ async fn a_job_that_cannot_be_started_yet_says_why_and_starts_when_it_can() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_be_started_is_deleted_at_once_however_seldom_it_is_tried() {
+async fn refused_job_is_deleted_without_waiting() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -75,7 +75,7 @@ async fn a_job_that_cannot_be_started_is_deleted_at_once_however_seldom_it_is_tr
 }
 
 #[tokio::test]
-async fn a_slice_that_has_a_jobs_name_and_is_not_its_own_outlives_it_and_the_job_says_why_it_waits() {
+async fn foreign_slice_of_same_name_blocks_and_survives() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -94,7 +94,7 @@ async fn a_slice_that_has_a_jobs_name_and_is_not_its_own_outlives_it_and_the_job
 }
 
 #[tokio::test]
-async fn why_a_job_cannot_be_started_is_noted_only_until_it_is() {
+async fn start_failure_condition_clears_after_start() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -107,7 +107,7 @@ async fn why_a_job_cannot_be_started_is_noted_only_until_it_is() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_has_looked_at_yet_does_not_say_that_there_is_no_room_for_it() {
+async fn new_job_reports_no_reason_before_first_round() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -119,7 +119,7 @@ async fn a_job_that_nobody_has_looked_at_yet_does_not_say_that_there_is_no_room_
 }
 
 #[tokio::test]
-async fn a_job_that_may_try_again_does() {
+async fn failed_member_is_retried() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -130,7 +130,7 @@ async fn a_job_that_may_try_again_does() {
 }
 
 #[tokio::test]
-async fn nobody_is_left_behind_when_a_job_ends() {
+async fn no_process_survives_its_job() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -147,7 +147,7 @@ async fn nobody_is_left_behind_when_a_job_ends() {
 }
 
 #[tokio::test]
-async fn a_preempted_job_is_warned_and_goes_on_from_where_it_was() {
+async fn preempted_job_is_warned_and_resumes() {
     let node = Node::with_gpus(2);
     let desk = node.desk();
     desk.project("a", "1");
@@ -172,7 +172,7 @@ async fn a_preempted_job_is_warned_and_goes_on_from_where_it_was() {
 }
 
 #[test]
-fn a_job_runs_on_while_a_daemon_sees_no_gpu_and_is_at_its_place_when_one_does() {
+fn running_job_survives_missing_gpus_over_restart() {
     let node = Node::with_gpus(1);
     let before = node::daemon(async {
         let desk = node.desk();
@@ -207,7 +207,7 @@ fn a_job_runs_on_while_a_daemon_sees_no_gpu_and_is_at_its_place_when_one_does() 
 }
 
 #[test]
-fn a_member_that_nobody_looks_after_and_whose_gpu_is_not_seen_waits_for_a_place() {
+fn unsupervised_member_on_missing_gpu_is_requeued() {
     let node = Node::with_gpus(1);
     let pid = node.path("pid");
     let says = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid.display());
@@ -237,7 +237,7 @@ fn a_member_that_nobody_looks_after_and_whose_gpu_is_not_seen_waits_for_a_place(
 }
 
 #[tokio::test]
-async fn a_deleted_job_leaves_nothing_and_its_name_is_free() {
+async fn deleted_job_leaves_nothing_behind() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -252,7 +252,7 @@ async fn a_deleted_job_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test]
-async fn a_job_hears_that_it_is_to_end_whatever_signals_the_daemon_was_started_without() {
+async fn stop_signal_reaches_job_despite_inherited_mask() {
     let blocked: SigSet = [Signal::SIGTERM, Signal::SIGUSR1].into_iter().collect();
     blocked.thread_block().unwrap();
     let node = Node::with_gpus(1);
@@ -267,7 +267,7 @@ async fn a_job_hears_that_it_is_to_end_whatever_signals_the_daemon_was_started_w
 }
 
 #[tokio::test]
-async fn a_suspended_job_gives_its_place_back_until_it_is_resumed() {
+async fn suspended_job_releases_gpus_until_resumed() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -283,7 +283,7 @@ async fn a_suspended_job_gives_its_place_back_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_sweep_runs_as_many_at_once_as_it_may_and_tells_its_members_apart() {
+async fn parallel_members_are_limited_and_have_indices() {
     let node = Node::with_gpus(4);
     let desk = node.desk();
     desk.project("a", "4");
@@ -303,7 +303,7 @@ async fn a_sweep_runs_as_many_at_once_as_it_may_and_tells_its_members_apart() {
 }
 
 #[tokio::test]
-async fn whoever_runs_too_long_is_stopped_and_told_why() {
+async fn overdue_job_is_stopped_with_a_reason() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -322,8 +322,8 @@ async fn whoever_runs_too_long_is_stopped_and_told_why() {
     assert_eq!(desk.view("a", "unbounded").unwrap().state, JobState::Running);
 }
 
-/// A project with a job that may run for an hour and runs, and one that has ended.
-async fn two_that_time_matters_to(desk: &node::Running) {
+/// A project with a running job limited to one hour, and an ended job.
+async fn limited_and_ended_job(desk: &node::Running) {
     desk.project("a", "1");
     desk.submit(wish("a", "ended", "0.5", "true")).unwrap();
     desk.until("a", "ended", JobState::Succeeded).await;
@@ -332,8 +332,8 @@ async fn two_that_time_matters_to(desk: &node::Running) {
     desk.until("a", "runs", JobState::Running).await;
 }
 
-/// Returns when limits have been looked at.
-async fn limits_are_looked_at(desk: &node::Running) {
+/// Waits until limits have been checked.
+async fn wait_for_limit_check(desk: &node::Running) {
     let most = Some(Duration::ZERO);
     desk.submit(Wish { max_runtime: most, ..wish("a", "overdue", "0.5", "sleep 1000") }).unwrap();
     desk.until("a", "overdue", JobState::Failed).await;
@@ -341,24 +341,24 @@ async fn limits_are_looked_at(desk: &node::Running) {
 }
 
 #[tokio::test]
-async fn setting_the_clock_ends_no_job_and_forgets_none() {
+async fn clock_change_affects_no_job() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
-    two_that_time_matters_to(&desk).await;
+    limited_and_ended_job(&desk).await;
     for hours in [31 * 24, -31 * 24] {
         node.set_clock(hours);
-        limits_are_looked_at(&desk).await;
+        wait_for_limit_check(&desk).await;
         assert_eq!(desk.view("a", "runs").unwrap().state, JobState::Running);
         assert!(desk.view("a", "ended").is_some());
     }
 }
 
 #[test]
-fn what_has_passed_counts_whatever_the_clock_says_and_whichever_daemon_saw_it() {
+fn elapsed_time_counts_over_daemons_and_clocks() {
     let node = Node::with_gpus(1);
     node::daemon(async {
         let desk = node.desk();
-        two_that_time_matters_to(&desk).await;
+        limited_and_ended_job(&desk).await;
         desk.dies();
     });
     node.set_clock(-31 * 24);
@@ -374,7 +374,7 @@ fn what_has_passed_counts_whatever_the_clock_says_and_whichever_daemon_saw_it() 
 }
 
 #[tokio::test]
-async fn only_so_many_ended_jobs_of_a_project_are_kept_and_what_they_printed() {
+async fn retention_limits_ended_jobs_and_logs() {
     let node = Node::with_gpus(1);
     let desk = node.desk_keeping(Retention { most: 1, ..Retention::DEFAULT });
     desk.project("a", "1");
@@ -395,7 +395,7 @@ async fn only_so_many_ended_jobs_of_a_project_are_kept_and_what_they_printed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_and_leaves_nothing() {
+async fn rejected_submission_leaves_nothing() {
     let node = Node::with_gpus(2);
     let desk = node.desk();
     desk.project("a", "2");
@@ -414,7 +414,7 @@ async fn what_cannot_be_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn one_user_cannot_fill_the_desk() {
+async fn jobs_of_one_user_are_limited() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "0");
@@ -433,7 +433,7 @@ async fn one_user_cannot_fill_the_desk() {
 }
 
 #[tokio::test]
-async fn only_its_own_people_submit_see_and_end_a_projects_jobs() {
+async fn project_jobs_are_restricted_to_members() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");
@@ -466,7 +466,7 @@ async fn only_its_own_people_submit_see_and_end_a_projects_jobs() {
 }
 
 #[tokio::test]
-async fn the_way_into_an_interactive_job_is_its_owners_and_no_other_members() {
+async fn notebook_address_is_visible_to_owner_only() {
     let node = Node::with_gpus(1);
     let desk = node.desk();
     desk.project("a", "1");

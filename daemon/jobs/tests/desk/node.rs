@@ -1,4 +1,4 @@
-//! The node: GPUs, slices that are names, and processes that are real.
+//! A simulated node: GPUs, slices that are mere names, and real processes.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ use tranche_jobs::{
     Asker, Desk, DeskError, Happened, JobSlice, Launcher, LogFrom, Owner, Reading, Retention, Site,
 };
 
-/// Whoever runs the tests, as whoever administers the node.
+/// The user who runs the tests, as an administrator.
 pub(crate) const ADMIN: Asker = Asker { uid: 0, admin: true };
 
 /// A node in a folder of its own.
@@ -33,23 +33,23 @@ pub(crate) struct Node {
     site: Slices,
 }
 
-/// What there is of a node beside its folder.
+/// State of a node apart from its folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     gpus: Vec<Gpu>,
-    /// The slices, and whom each was made for.
+    /// Slices with the members that they were created for.
     open: Arc<Mutex<BTreeMap<SliceName, Option<MemberId>>>>,
     told: Arc<Mutex<Vec<String>>>,
-    /// What is noted, as long as it is.
+    /// Conditions in force.
     noted: Arc<Mutex<Vec<String>>>,
-    /// No slice can be made.
+    /// Whether creating slices fails.
     broken: Arc<AtomicBool>,
-    /// The driver tells of no GPU.
+    /// Whether the driver reports no GPU.
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
 }
 
-/// How far the clocks are ahead of those of this machine.
+/// Offsets of the simulated clocks from the real ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ahead {
     set_ms: i64,
@@ -80,12 +80,12 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    /// Starts a desk, as a daemon would.
+    /// Starts a job controller.
     pub(crate) fn desk(&self) -> Running {
         self.desk_keeping(Retention::DEFAULT)
     }
 
-    /// The same, with other jobs kept that have ended.
+    /// Starts a job controller with this retention.
     pub(crate) fn desk_keeping(&self, retention: Retention) -> Running {
         let launcher = Launcher {
             program: env!("CARGO_BIN_EXE_tranche-shepherd").into(),
@@ -99,22 +99,22 @@ impl Node {
         Running { desk, running, dies: false }
     }
 
-    /// From now on no slice can be made, or they can again.
+    /// Makes the creation of slices fail, or work again.
     pub(crate) fn break_down(&self, broken: bool) {
         self.site.broken.store(broken, Relaxed);
     }
 
-    /// From now on the driver does not answer, or it does again.
+    /// Makes the driver report no GPU, or all again.
     pub(crate) fn fall_silent(&self, silent: bool) {
         self.site.silent.store(silent, Relaxed);
     }
 
-    /// Somebody sets the clock to so much later than it is, or earlier.
+    /// Moves the wall clock by hours.
     pub(crate) fn set_clock(&self, hours: i64) {
         self.site.clocks.lock().unwrap().set_ms = hours * 3_600_000;
     }
 
-    /// So much time passes.
+    /// Lets hours pass.
     pub(crate) fn pass(&self, hours: u64) {
         self.site.clocks.lock().unwrap().passed += Duration::from_hours(hours);
     }
@@ -123,12 +123,12 @@ impl Node {
         self.site.open.lock().unwrap().keys().cloned().collect()
     }
 
-    /// Somebody makes a slice.
+    /// Creates a slice without a job.
     pub(crate) fn make(&self, name: &str) {
         self.site.open.lock().unwrap().insert(name.parse().unwrap(), None);
     }
 
-    /// Somebody deletes one.
+    /// Deletes a slice.
     pub(crate) fn delete(&self, name: &str) {
         self.site.open.lock().unwrap().remove(&name.parse().unwrap());
     }
@@ -215,7 +215,7 @@ impl Site for Slices {
     }
 }
 
-/// When a process that has not ended began.
+/// Start time of a live process.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
@@ -223,20 +223,20 @@ fn start_time(pid: u32) -> Option<u64> {
     (state != "Z").then(|| fields.nth(18)?.parse().ok())?
 }
 
-/// A desk at work.
+/// A running job controller.
 pub(crate) struct Running {
     pub(crate) desk: Arc<Desk<Slices>>,
     running: JoinHandle<()>,
     dies: bool,
 }
 
-/// Runs as a daemon does, which dies suddenly in the end.
+/// Runs a daemon that crashes at the end.
 pub(crate) fn daemon<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Runtime::new().unwrap().block_on(work)
 }
 
 impl Drop for Running {
-    /// As suddenly as a daemon dies, with all that it started unless its jobs are to be found.
+    /// Crashes the daemon; kills its jobs unless they are to be found later.
     fn drop(&mut self) {
         self.running.abort();
         if self.dies {
@@ -251,7 +251,7 @@ impl Drop for Running {
     }
 }
 
-/// What is submitted.
+/// Parameters of a submission.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) project: String,
@@ -318,7 +318,7 @@ impl From<Wish> for Submission {
 }
 
 impl Running {
-    /// It ends, and its jobs do not.
+    /// Crashes the daemon and leaves its jobs running.
     pub(crate) fn dies(mut self) {
         self.dies = true;
     }
@@ -363,7 +363,7 @@ impl Running {
         String::from_utf8(part.bytes).unwrap()
     }
 
-    /// Waits until a job is so far.
+    /// Waits until a job is in a state.
     pub(crate) async fn until(&self, project: &str, name: &str, state: JobState) -> JobView {
         let there = async {
             loop {
@@ -393,12 +393,12 @@ pub(crate) async fn killed(pid: u32) {
     until(&format!("{pid} has ended"), || start_time(pid).is_none()).await;
 }
 
-/// Waits until a file is there.
+/// Waits until a file exists.
 pub(crate) async fn appears(path: &Path) {
     until(&format!("{} appears", path.display()), || path.exists()).await;
 }
 
-/// Waits until something is so.
+/// Waits for a predicate.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let there = async {
         while !is_so() {

@@ -1,4 +1,4 @@
-//! A desk as an earlier daemon left it.
+//! Restoration of the state that an earlier daemon saved.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 
 use tranche_domain::jobs::{JobId, MemberId, Phase, QuotaScheduler, SavedBinding};
 
-use crate::entry::Reason;
 use crate::error::OpenError;
 use crate::folder::{Attempt, Folders, is_deserted};
+use crate::record::Reason;
 use crate::site::JobSlice;
 use crate::state::State;
-use crate::store::{Everything, KeptJob, Store};
+use crate::store::{SavedJob, SavedState, Store};
 
-/// Opens the store. One that is damaged is kept for a person to look at, with what its jobs printed, and the node goes on
-/// without it.
+/// Opens the store. A damaged one is set aside together with its jobs' logs, and a new one is created.
 pub(crate) fn store(path: &Path, printed: &Path) -> Result<(Store, Option<String>), OpenError> {
     let damaged = match Store::open(path) {
         Ok(store) => return Ok((store, None)),
@@ -43,21 +42,21 @@ fn set_aside(path: &Path) -> Result<PathBuf, OpenError> {
     }
 }
 
-/// Which boot of the machine this is.
+/// Boot id of the machine.
 pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
 }
 
-/// Puts everybody back where they were.
-pub(crate) fn state(scheduler: QuotaScheduler, all: Everything, boot: &str, folders: &Folders) -> State {
+/// Restores projects, jobs and bindings.
+pub(crate) fn state(scheduler: QuotaScheduler, all: SavedState, boot: &str, folders: &Folders) -> State {
     let mut state = State { scheduler, ..State::default() };
     for project in all.projects {
-        // What was allowed then is.
+        // Quotas were checked when they were set.
         let _ = state.scheduler.set_project(project, true);
     }
     let mut places = Vec::new();
     for (id, kept) in all.jobs {
-        places.extend(take_back(&mut state, id, kept));
+        places.extend(restore_job(&mut state, id, kept));
     }
     let unused = all.numbers.last().map_or(0, |last| last.0 + 1);
     state.scheduler.reserve_ids_below(JobId(unused.max(all.node.next_job)));
@@ -73,37 +72,36 @@ pub(crate) fn state(scheduler: QuotaScheduler, all: Everything, boot: &str, fold
     let rebooted = all.node.boot != boot;
     state.node = all.node;
     for kept in &seated {
-        state.tended.insert(kept.member, Default::default());
+        state.supervised.insert(kept.member, Default::default());
     }
     unseen.retain(|member| !goes_on(&state, folders, *member));
-    state.send_off(&unseen, &Reason::GpuGone);
+    state.request_stop(&unseen, &Reason::GpuGone);
     if rebooted {
         let everybody: Vec<MemberId> = seated.iter().map(|kept| kept.member).collect();
-        state.send_off(&everybody, &Reason::Reboot);
+        state.request_stop(&everybody, &Reason::Reboot);
     }
     state
 }
 
-/// The slices of those who have a place, if an earlier release made them: these do not say whose they are. That of a
-/// member that had a place then is the member's, as that release would have had it; it is asked once, because from now on
-/// a slice that does not say so is somebody else's.
+/// Slices of bound members that an earlier release created without marking their owner. They are assigned to
+/// these members once; from now on an unmarked slice is not a job's.
 pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
     let slice = |member: &MemberId| {
         let name = state.entries.get(&member.job)?.slice(*member);
         Some(JobSlice { name, member: *member })
     };
-    let members = state.tended.keys().filter(|_| !state.node.marked);
+    let members = state.supervised.keys().filter(|_| !state.node.marked);
     members.filter_map(slice).collect()
 }
 
-/// Whether somebody looks after a member still: a GPU that the driver does not tell of now may be all that its program needs.
+/// Whether a member's runner still exists; an absent GPU does not stop its program.
 fn goes_on(state: &State, folders: &Folders, member: MemberId) -> bool {
     let known = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     let attempt = Attempt { member, start: known.map_or(0, |known| known.starts) };
     !is_deserted(&folders.attempt(attempt))
 }
 
-/// Jobs that were deleted, and whose last member has left since.
+/// Removes deleted jobs whose last member has exited.
 fn forget_deleted(state: &mut State) {
     let deleted = state.scheduler.jobs().iter().filter(|(_, job)| job.deleted && job.placed == 0);
     for id in deleted.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -112,10 +110,10 @@ fn forget_deleted(state: &mut State) {
     }
 }
 
-/// Returns the places of its members.
-fn take_back(state: &mut State, id: JobId, kept: KeptJob) -> Vec<SavedBinding> {
-    let KeptJob { entry, job, places } = kept;
-    // A job whose project is missing could not be understood with it; it stays in the store.
+/// Restores a job; returns the saved bindings of its members.
+fn restore_job(state: &mut State, id: JobId, kept: SavedJob) -> Vec<SavedBinding> {
+    let SavedJob { entry, job, places } = kept;
+    // Without its project the job cannot be restored; it stays in the store.
     if state.scheduler.project(&entry.spec.project).is_err() {
         return Vec::new();
     }
@@ -130,8 +128,8 @@ fn take_back(state: &mut State, id: JobId, kept: KeptJob) -> Vec<SavedBinding> {
     }
 }
 
-/// Removes what jobs printed that are not kept any more. Of those that are and are not understood, another daemon may make
-/// something.
+/// Removes the logs of jobs that are not in the store. Jobs in the store that this version cannot read keep
+/// theirs.
 pub(crate) fn sweep(folders: &Folders, kept: &BTreeSet<JobId>) {
     folders.all().into_iter().filter(|id| !kept.contains(id)).for_each(|id| folders.remove(id));
 }
@@ -148,8 +146,8 @@ mod tests {
 
     use super::*;
     use crate::clock::{Clock, Moment};
-    use crate::entry::{Entry, Owner};
-    use crate::store::KeptNode;
+    use crate::record::{Entry, Owner};
+    use crate::store::SavedNode;
 
     fn gpu() -> Gpu {
         Gpu { index: 0, uuid: GpuUuid::from_bytes([7; 16]), island: 0, outside: MilliGpus::ZERO }
@@ -182,15 +180,15 @@ mod tests {
         }
     }
 
-    /// What a daemon makes of that on a node of one GPU, where nobody has printed anything.
-    fn taken_over(all: Everything) -> State {
+    /// The state restored on a node of one GPU without status files.
+    fn taken_over(all: SavedState) -> State {
         let place = tempfile::tempdir().unwrap();
         let folders = Folders::open(place.path().into()).unwrap();
         state(QuotaScheduler::new(vec![gpu()]), all, "b", &folders)
     }
 
     /// One job has the only GPU, and another waits for it.
-    fn kept(node: &str) -> Everything {
+    fn kept(node: &str) -> SavedState {
         let mut scheduler = QuotaScheduler::new(vec![gpu()]);
         let project = Project::new("a".parse().unwrap(), "1".parse().unwrap());
         scheduler.set_project(project.clone(), false).unwrap();
@@ -200,19 +198,19 @@ mod tests {
             let job = scheduler.jobs()[&id].clone();
             (
                 id,
-                KeptJob {
+                SavedJob {
                     entry: entry(job.spec.clone()),
                     job: Some(job),
                     places: scheduler.saved_bindings(id),
                 },
             )
         };
-        let node: KeptNode = serde_json::from_str(node).unwrap();
-        Everything { projects: vec![project], jobs: ids.map(job).into(), node, ..Everything::default() }
+        let node: SavedNode = serde_json::from_str(node).unwrap();
+        SavedState { projects: vec![project], jobs: ids.map(job).into(), node, ..SavedState::default() }
     }
 
     #[test]
-    fn the_slices_of_an_earlier_release_are_theirs_who_had_a_place_and_those_of_this_one_say_so_themselves() {
+    fn unmarked_slices_are_claimed_for_bound_members_once() {
         let found = |node: &str| unmarked(&taken_over(kept(node)));
         let member = MemberId { job: JobId(0), index: 0 };
         let earlier = found(r#"{"next_job": 2, "hold": null, "boot": "b"}"#);
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_jobs_of_a_damaged_store_printed_is_set_aside_with_it() {
+    fn damaged_store_is_set_aside_with_its_logs() {
         let place = tempfile::tempdir().unwrap();
         let (file, printed) = (place.path().join("jobs.redb"), place.path().join("jobs"));
         for turn in 1..=2 {
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_printed_that_is_kept_and_not_understood_stays() {
+    fn unreadable_jobs_keep_their_logs() {
         let place = tempfile::tempdir().unwrap();
         let folders = Folders::open(place.path().into()).unwrap();
         ["3", "4"].iter().for_each(|id| fs::create_dir(place.path().join(id)).unwrap());
@@ -246,8 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn no_number_that_is_in_the_store_is_given_again() {
-        let all = Everything { numbers: BTreeSet::from([JobId(3), JobId(8)]), ..Everything::default() };
+    fn stored_job_ids_are_not_reused() {
+        let all = SavedState { numbers: BTreeSet::from([JobId(3), JobId(8)]), ..SavedState::default() };
         assert_eq!(taken_over(all).scheduler.next_job_id(), 9);
     }
 }

@@ -1,4 +1,4 @@
-//! The processes that descend from the command, wherever they went: those whose parents ended are the shepherd's.
+//! Descendants of the command: orphans are reparented to the runner as their subreaper.
 
 use std::fs;
 use std::io;
@@ -11,21 +11,21 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Between two looks at who is left.
+/// Interval of checking for remaining descendants.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// From here on, whoever loses its parent becomes a child of this process.
+/// Makes this process the subreaper of its descendants.
 pub(crate) fn adopt() -> io::Result<()> {
     Ok(prctl::set_child_subreaper(true)?)
 }
 
-/// Tells the command's process group. Who has left it is ended when the command has.
+/// Signals the command's process group. Processes outside the group are killed when the command has ended.
 pub(crate) fn signal(group: Pid, signal: Signal) {
-    // Whoever is not there any more needs not be told.
+    // ESRCH: the group has already ended.
     let _ = killpg(group, signal);
 }
 
-/// Ends everybody who is left, and returns when nobody is.
+/// Kills all remaining descendants and waits for their end.
 pub(crate) fn sweep(group: Pid) {
     signal(group, Signal::SIGKILL);
     while reap() {
@@ -36,7 +36,7 @@ pub(crate) fn sweep(group: Pid) {
     }
 }
 
-/// Takes note of those that have ended; says whether there are others.
+/// Reaps ended children; returns whether others remain.
 fn reap() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

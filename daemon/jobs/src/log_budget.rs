@@ -1,5 +1,5 @@
-//! What logs take on the disk: so much of each user's jobs, and so much of all. Beyond that the oldest goes first: the
-//! beginnings of what ended jobs printed, and then of what running ones did.
+//! Disk budgets of logs, for each user and for all. Over budget, the oldest output is discarded first: the
+//! beginnings of logs of ended jobs, then of running ones.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -12,46 +12,46 @@ use nix::libc::O_NOFOLLOW;
 
 use crate::clock::Moment;
 
-/// Bytes that logs may take.
+/// Budgets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// Of one user's jobs.
+    /// For the jobs of one user.
     pub(crate) of_user: u64,
-    /// Of all.
+    /// For all jobs together.
     pub(crate) of_all: u64,
 }
 
-/// A member's log.
+/// Disk use of a member's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogUse {
     pub(crate) path: PathBuf,
     pub(crate) uid: u32,
-    /// When its job ended.
+    /// End of its job, if ended.
     pub(crate) ended: Option<Moment>,
     /// Bytes on the disk.
     pub(crate) bytes: u64,
 }
 
-/// A log of which only so many bytes of the end are kept.
+/// A log to be cut to its last bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) path: PathBuf,
     pub(crate) uid: u32,
-    pub(crate) keep: u64,
+    pub(crate) save: u64,
 }
 
-/// What stays of a log that is cut, of an ended job and of one that runs.
+/// Bytes that remain of a cut log, of an ended job and of a running one.
 const KEPT: [u64; 2] = [64 << 10, 1 << 20];
-/// Cuts go down to this part of a budget, so that not each line that is printed brings the next.
+/// Fraction of a budget that is freed in addition, so that cuts are rare.
 const SLACK: u64 = 8;
 
 impl Budget {
-    /// As it is on a disk of this size.
+    /// Budgets for a disk of this size in bytes.
     pub(crate) fn on_disk(size: u64) -> Self {
         Self { of_user: (4 << 30).min(size / 16), of_all: (32 << 30).min(size / 4) }
     }
 
-    /// What has to be cut so that all are within it, or nothing more can be.
+    /// Cuts that bring all logs within budget, as far as cuts can.
     pub(crate) fn cuts(self, logs: Vec<LogUse>) -> Vec<Cut> {
         let mut of_users: BTreeMap<u32, Vec<LogUse>> = BTreeMap::new();
         logs.into_iter().for_each(|log| of_users.entry(log.uid).or_default().push(log));
@@ -63,7 +63,7 @@ impl Budget {
         let all = |users: &[User]| users.iter().fold(0, |sum: u64, user| sum.saturating_add(user.bytes));
         if all(&users) > self.of_all {
             while all(&users) > self.of_all - self.of_all / SLACK {
-                // Of the user who has most there is most to cut.
+                // The user with the most output has the most to cut.
                 let Some(user) =
                     users.iter_mut().filter(|user| user.has_more()).max_by_key(|user| user.bytes)
                 else {
@@ -76,7 +76,7 @@ impl Budget {
     }
 }
 
-/// The logs of a user, in the order in which they are cut, last first.
+/// Logs of one user in reverse order of cutting.
 struct User {
     logs: Vec<LogUse>,
     bytes: u64,
@@ -84,7 +84,7 @@ struct User {
 
 impl User {
     fn new(mut logs: Vec<LogUse>) -> Self {
-        // Ended ones, the oldest first; then running ones, the longest first.
+        // Ended jobs first, oldest first; then running ones, longest log first.
         logs.sort_by_key(|log| (log.ended.is_none(), log.ended, u64::MAX - log.bytes));
         logs.reverse();
         let bytes = logs.iter().fold(0, |sum: u64, log| sum.saturating_add(log.bytes));
@@ -93,7 +93,7 @@ impl User {
         user
     }
 
-    /// Passes over logs that are as short as a cut would make them.
+    /// Skips logs that a cut would not shorten.
     fn skip(&mut self) {
         while self.logs.last().is_some_and(|log| log.bytes <= Self::kept(log).saturating_mul(2)) {
             self.logs.pop();
@@ -108,30 +108,30 @@ impl User {
         !self.logs.is_empty()
     }
 
-    /// Cuts the next; nothing where there is none.
+    /// Cuts the next log; false if there is none.
     fn cut(&mut self, cuts: &mut Vec<Cut>) -> bool {
         let Some(log) = self.logs.pop() else { return false };
-        let keep = Self::kept(&log);
-        self.bytes = self.bytes.saturating_sub(log.bytes.saturating_sub(keep));
-        cuts.push(Cut { path: log.path, uid: log.uid, keep });
+        let save = Self::kept(&log);
+        self.bytes = self.bytes.saturating_sub(log.bytes.saturating_sub(save));
+        cuts.push(Cut { path: log.path, uid: log.uid, save });
         self.skip();
         true
     }
 }
 
-/// Bytes that a log takes on the disk.
+/// Disk space of a log in bytes.
 pub(crate) fn on_disk(path: &Path) -> u64 {
     std::fs::symlink_metadata(path).map_or(0, |file| file.blocks().saturating_mul(512))
 }
 
-/// Gives back the disk under the beginning of a log, and says so where what is kept begins.
+/// Frees the disk space of a log's beginning, and marks the gap at the start of the remainder.
 pub(crate) fn cut(cut: &Cut) -> io::Result<()> {
-    /// Holes are made of whole blocks.
+    /// Granularity of holes in a file.
     const BLOCK: u64 = 4096;
     const GONE: &[u8] =
         b"[tranche: what was printed before this is gone, as logs took more than there is room for]\n";
     let file = OpenOptions::new().write(true).custom_flags(O_NOFOLLOW).open(&cut.path)?;
-    let from = file.metadata()?.len().saturating_sub(cut.keep) / BLOCK * BLOCK;
+    let from = file.metadata()?.len().saturating_sub(cut.save) / BLOCK * BLOCK;
     let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     let length = i64::try_from(from).map_err(io::Error::other)?;
     if length > 0 {
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn within_its_budget_nothing_is_cut() {
+    fn logs_within_budget_are_not_cut() {
         assert_eq!(cuts(10, 20, vec![log("a", 1, None, 10), log("b", 2, Some(1), 10)]), [""; 0]);
     }
 
     #[test]
-    fn a_user_over_budget_loses_the_oldest_of_its_own() {
+    fn user_over_budget_loses_own_oldest_output() {
         let logs = vec![
             log("runs", 1, None, 5),
             log("new", 1, Some(9), 5),
@@ -180,23 +180,23 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_common_budget_the_largest_user_loses_first() {
+    fn over_common_budget_largest_user_is_cut_first() {
         let logs = vec![log("small", 1, Some(0), 3), log("large", 2, Some(9), 20), log("runs", 2, None, 20)];
         assert_eq!(cuts(99, 30, logs), ["large"]);
     }
 
     #[test]
-    fn what_is_short_already_is_not_cut_again() {
+    fn short_logs_are_not_cut_again() {
         let many: Vec<_> = (0..100).map(|n| log(&n.to_string(), 1, None, 2)).collect();
         assert_eq!(cuts(1, 1, many), [""; 0]);
     }
 
     #[test]
-    fn a_cut_log_takes_little_and_says_so() {
+    fn cut_log_frees_disk_and_marks_the_gap() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0.log");
         File::create(&path).unwrap().write_all(&vec![b'x'; 3 << 20]).unwrap();
-        cut(&Cut { path: path.clone(), uid: 1, keep: 64 << 10 }).unwrap();
+        cut(&Cut { path: path.clone(), uid: 1, save: 64 << 10 }).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 3 << 20, "what stays keeps its place");
         assert!(on_disk(&path) <= 128 << 10, "{}", on_disk(&path));
         let (text, _) = crate::folder::read_log(&path, 0, 1 << 20).unwrap();

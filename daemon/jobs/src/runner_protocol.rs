@@ -1,10 +1,11 @@
-//! What the daemon and a shepherd say to each other, and what the shepherd writes down.
+//! Protocol between daemon and job runner, and the runner's status file.
 //!
-//! They have one stream: the daemon says who and where ([`Hail`]), the shepherd who it is ([`Hello`]), the daemon lets it
-//! into the slice and says what to run ([`Order`]), a line of JSON each. A shepherd that is given no order runs nothing.
+//! On one stream, as lines of JSON: the daemon sends user and files ([`RunnerSetup`]), the runner its identity
+//! ([`RunnerReady`]); the daemon lets it into the slice and sends the command ([`Order`]). A runner without an
+//! order runs nothing.
 //!
-//! And they have one file for each start of a member, which the shepherd locks for as long as it lives: whoever gets the
-//! lock knows that there is none, nor will be. What it says is in [`Line`]s.
+//! For each start of a member there is one status file, which the runner locks for its lifetime: a process
+//! that obtains the lock knows that the runner does not exist and never will. Its content are [`StatusLine`]s.
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -18,123 +19,123 @@ use tranche_domain::id::HostPid;
 use tranche_domain::jobs::{TerminationPolicy, TicketId};
 use tranche_domain::slice::ProcessId;
 
-/// No message is longer: the environment of a program is bounded by the kernel at a few times this.
+/// Maximum size of a message in bytes; a multiple of the kernel's limit on a program's environment.
 pub const LONGEST_MESSAGE: u64 = 4 << 20;
 
-/// As whom, and where it writes.
+/// User and files of a start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hail {
-    /// The user who submitted the job.
+pub struct RunnerSetup {
+    /// Uid of the submitter.
     pub uid: u32,
-    /// And their group then.
+    /// Gid of the submitter at submission.
     pub gid: u32,
-    /// The file to lock and write down in.
+    /// Status file, to be locked and written.
     pub attempt: PathBuf,
-    /// Where the output goes.
+    /// Log file for the command's output.
     pub log: PathBuf,
-    /// So much of the end of that is kept, in bytes.
-    #[serde(default = "Hail::most_kept")]
+    /// Number of bytes to keep of the end of the output.
+    #[serde(default = "RunnerSetup::most_kept")]
     pub kept: u64,
 }
 
-impl Hail {
-    /// Of no member more of what it prints is kept, in bytes.
+impl RunnerSetup {
+    /// Maximum number of bytes kept of a member's output.
     pub const fn most_kept() -> u64 {
         64 << 20
     }
 }
 
-/// What a daemon asks of the job launcher. With a start come two files: that to lock and write down in, and the log.
+/// Requests of the daemon to the job launcher. A start carries two descriptors: status file and log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchRequest {
-    /// A member is to be started.
+    /// Starts a member.
     Start(Start),
-    /// These tickets are void from now on.
+    /// Revokes these tickets.
     Revoke(Vec<TicketId>),
 }
 
-/// One start of a member by its submitter's ticket.
+/// One start of a member under its submitter's ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The submitter's word.
+    /// The submitter's ticket.
     pub ticket: TicketId,
-    /// The member's number.
+    /// Number of the member.
     pub index: u32,
-    /// So much of the end of its log is kept, in bytes.
+    /// Number of bytes to keep of the end of its log.
     pub kept: u64,
-    /// What the daemon shows as the job's command; it has to be the ticket's.
+    /// Command that the daemon displays for the job; must equal the ticket's.
     pub command: Vec<String>,
-    /// And its folder.
+    /// Working directory; must equal the ticket's.
     pub workdir: String,
 }
 
-/// The launcher's answer.
+/// Reply of the job launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchAnswer {
-    /// The shepherd waits for its order.
-    Ready(Hello),
-    /// Nothing is started.
+    /// The job runner waits for its order.
+    Ready(RunnerReady),
+    /// The start is refused.
     Refused {
-        /// The reason, for a person.
+        /// Reason, for the user.
         why: String,
-        /// No later start of this job would succeed.
+        /// Whether every later start of this job would be refused.
         for_good: bool,
     },
-    /// The tickets are void.
+    /// The tickets are revoked.
     Revoked,
 }
 
-/// The shepherd's process.
+/// Identity of the job runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    /// Who will run the command.
+pub struct RunnerReady {
+    /// The process that will run the command.
     pub shepherd: ProcessId,
 }
 
-/// What to run, and how to stop it.
+/// The command, and the policy for its termination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub command: Vec<String>,
-    /// All of its environment.
+    /// The complete environment.
     pub environment: Vec<(String, String)>,
-    /// Where it starts.
+    /// Working directory.
     pub workdir: PathBuf,
-    /// How it is stopped.
+    /// Signals and times of termination.
     pub farewell: TerminationPolicy,
 }
 
-/// Something that a shepherd wrote down.
+/// A line of the status file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
-    /// It is there.
+pub enum StatusLine {
+    /// The runner started.
     Shepherd(ProcessId),
-    /// It got its order and starts the command.
+    /// The runner received its order and starts the command.
     Ran,
-    /// It was told that the command has to end, and the command had not.
+    /// The runner received a stop request while the command ran.
     Told,
-    /// The command has ended.
+    /// The command ended.
     Ended(Outcome),
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// With this status.
+    /// Exit with this status.
     Exit(i32),
-    /// By this signal.
+    /// Termination by this signal.
     Signal(i32),
-    /// It could not be started, and why.
+    /// Failure to start, with the reason.
     NotStarted(String),
-    /// The shepherd ended before it could say.
+    /// Unknown: the runner ended before it recorded the outcome.
     Lost,
 }
 
 impl Outcome {
-    /// Whether that is a good end.
+    /// Whether the command exited with status 0.
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Exit(0))
     }
@@ -154,7 +155,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for StatusLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shepherd(ProcessId { pid, start_time }) => write!(f, "shepherd {pid} {start_time}"),
@@ -168,25 +169,25 @@ impl fmt::Display for Line {
     }
 }
 
-/// A line that no shepherd writes.
+/// Error for a line that is not in the format of the status file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadLine;
+pub struct BadStatusLine;
 
-impl FromStr for Line {
-    type Err = BadLine;
+impl FromStr for StatusLine {
+    type Err = BadStatusLine;
 
-    fn from_str(text: &str) -> Result<Self, BadLine> {
+    fn from_str(text: &str) -> Result<Self, BadStatusLine> {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let number = || rest.parse().map_err(|_| BadLine);
+        let number = || rest.parse().map_err(|_| BadStatusLine);
         Ok(match (word, rest) {
             ("ran", "") => Self::Ran,
             ("told", "") => Self::Told,
             ("lost", "") => Self::Ended(Outcome::Lost),
-            ("shepherd", _) => Self::Shepherd(process(rest).ok_or(BadLine)?),
+            ("shepherd", _) => Self::Shepherd(process(rest).ok_or(BadStatusLine)?),
             ("exit", _) => Self::Ended(Outcome::Exit(number()?)),
             ("signal", _) => Self::Ended(Outcome::Signal(number()?)),
             ("not-started", _) => Self::Ended(Outcome::NotStarted(rest.into())),
-            _ => return Err(BadLine),
+            _ => return Err(BadStatusLine),
         })
     }
 }
@@ -196,21 +197,21 @@ fn process(text: &str) -> Option<ProcessId> {
     Some(ProcessId { pid: HostPid::new(pid.parse().ok()?), start_time: start_time.parse().ok()? })
 }
 
-/// Writes a message.
+/// Sends a message.
 ///
 /// # Errors
-/// If the other side is gone.
-pub fn tell(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+/// If the peer has closed the connection.
+pub fn send_message(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-/// Reads a message.
+/// Receives a message.
 ///
 /// # Errors
-/// If the other side is gone, or says something else.
-pub fn hear<T: DeserializeOwned>(stream: impl BufRead) -> io::Result<T> {
+/// If the peer has closed the connection or sent anything else.
+pub fn receive_message<T: DeserializeOwned>(stream: impl BufRead) -> io::Result<T> {
     let mut line = Vec::new();
     stream.take(LONGEST_MESSAGE).read_until(b'\n', &mut line)?;
     match line.pop() {
@@ -224,27 +225,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shepherd_writes_reads_back() {
+    fn status_lines_parse_back() {
         let id = ProcessId { pid: HostPid::new(7), start_time: 9 };
         let lines = [
-            Line::Shepherd(id),
-            Line::Ran,
-            Line::Told,
-            Line::Ended(Outcome::Exit(3)),
-            Line::Ended(Outcome::Signal(9)),
-            Line::Ended(Outcome::NotStarted("there is no xyz".into())),
-            Line::Ended(Outcome::Lost),
+            StatusLine::Shepherd(id),
+            StatusLine::Ran,
+            StatusLine::Told,
+            StatusLine::Ended(Outcome::Exit(3)),
+            StatusLine::Ended(Outcome::Signal(9)),
+            StatusLine::Ended(Outcome::NotStarted("there is no xyz".into())),
+            StatusLine::Ended(Outcome::Lost),
         ];
         for line in lines {
             assert_eq!(line.to_string().parse(), Ok(line));
         }
         for text in ["", "ran 3x", "exit", "exit x", "shepherd 3", "shepherd -1 2", "RAN"] {
-            assert!(text.parse::<Line>().is_err(), "{text}");
+            assert!(text.parse::<StatusLine>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_message_that_is_cut_off_is_none() {
+    fn truncated_message_is_an_error() {
         let order = Order {
             command: vec!["a".into()],
             environment: vec![("A".into(), "b\nc".into())],
@@ -252,8 +253,8 @@ mod tests {
             farewell: TerminationPolicy::DEFAULT,
         };
         let mut wire = Vec::new();
-        tell(&mut wire, &order).unwrap();
-        assert_eq!(hear::<Order>(&wire[..]).unwrap(), order);
-        assert!((0..wire.len()).all(|length| hear::<Order>(&wire[..length]).is_err()));
+        send_message(&mut wire, &order).unwrap();
+        assert_eq!(receive_message::<Order>(&wire[..]).unwrap(), order);
+        assert!((0..wire.len()).all(|length| receive_message::<Order>(&wire[..length]).is_err()));
     }
 }

@@ -1,4 +1,4 @@
-//! The file of one start, where what happens is written down. It is locked for as long as there is a shepherd.
+//! Status file of one start, locked for the lifetime of the runner.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -6,33 +6,33 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::flock::{Line, Outcome};
+use tranche_jobs::runner_protocol::{Outcome, StatusLine};
 
-pub(crate) struct Book(Flock<File>);
+pub(crate) struct StatusFile(Flock<File>);
 
-impl Book {
+impl StatusFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::lock(append_to(path)?)
     }
 
-    /// The same with a file that the daemon opened.
+    /// Locks a file that the daemon opened.
     pub(crate) fn lock(file: File) -> io::Result<Self> {
         let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
         locked.map(Self).map_err(|(_, errno)| errno.into())
     }
 
-    /// Each line in one write, so that none is ever seen in part.
-    pub(crate) fn write(&mut self, line: &Line) -> io::Result<()> {
+    /// Appends a line in a single write, so that readers never see part of it.
+    pub(crate) fn write(&mut self, line: &StatusLine) -> io::Result<()> {
         self.0.write_all(format!("{line}\n").as_bytes())
     }
 
-    pub(crate) fn note_shepherd(&mut self, shepherd: ProcessId) -> io::Result<()> {
-        self.write(&Line::Shepherd(shepherd))
+    pub(crate) fn record_runner(&mut self, shepherd: ProcessId) -> io::Result<()> {
+        self.write(&StatusLine::Shepherd(shepherd))
     }
 
-    /// The command is not started.
+    /// Records that the command is not started, and why.
     pub(crate) fn refuse(&mut self, why: &str) -> io::Result<()> {
-        self.write(&Line::Ended(Outcome::NotStarted(why.into())))
+        self.write(&StatusLine::Ended(Outcome::NotStarted(why.into())))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rounds of the desk: what has changed outside is looked at, moves are decided, kept, and made.
+//! Reconcile loop: reads the node, decides, saves, and carries out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tranche_domain::jobs::{Action, Activity, MemberId, MilliGpus};
 use tranche_shm::crash::point;
 
-use crate::budget::{Budget, LogUse, cut, on_disk};
 use crate::clock::{Moment, Now};
 use crate::desk::Desk;
-use crate::entry::Reason;
-use crate::life::{self, Begin};
+use crate::lifecycle::{self, Begin};
+use crate::log_budget::{Budget, LogUse, cut, on_disk};
+use crate::record::Reason;
 use crate::site::{Happened, Site, What};
 use crate::state::State;
 
-/// How often limits are looked at, and what else nobody tells us of.
+/// Interval of checking limits and other state that changes without a notification.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How often it is looked how much logs take.
+/// Interval of checking the size of logs.
 const LOGS: Duration = Duration::from_secs(10);
 
-/// How often the clock is kept where nothing else is: so much of the age of ended jobs is lost by a reboot.
+/// Interval of saving the clock when nothing else is saved; a reboot loses at most this much.
 const TICK: Duration = Duration::from_hours(1);
 
-/// Whether the clock has to be kept again.
+/// Whether the clock has to be saved again.
 fn is_old(state: &State, now: Now) -> bool {
     state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
 }
@@ -52,7 +52,7 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    /// Cuts logs that take more than there is room for; returns what an operator should know of it.
+    /// Cuts logs to their budgets; returns a message for the operator if that failed.
     fn bound_logs(&self) -> Option<String> {
         let state = self.state();
         let members = state.entries.iter().flat_map(|(id, entry)| {
@@ -85,9 +85,9 @@ impl<S: Site> Desk<S> {
     }
 
     async fn rounds(self: Arc<Self>) {
-        let running: Vec<MemberId> = self.state().tended.keys().copied().collect();
+        let running: Vec<MemberId> = self.state().supervised.keys().copied().collect();
         for member in running {
-            tokio::spawn(life::live(Arc::clone(&self), member, Begin::Again));
+            tokio::spawn(lifecycle::supervise(Arc::clone(&self), member, Begin::Again));
         }
         let mut turn = Instant::now();
         loop {
@@ -95,8 +95,8 @@ impl<S: Site> Desk<S> {
             if late {
                 turn = Instant::now() + TURN;
             }
-            let moves = tokio::task::spawn_blocking(move || desk.round(late)).await.unwrap_or_default();
-            moves.into_iter().for_each(|one| self.make(one));
+            let actions = tokio::task::spawn_blocking(move || desk.round(late)).await.unwrap_or_default();
+            actions.into_iter().for_each(|one| self.carry_out(one));
             tokio::select! {
                 () = self.bell.notified() => {}
                 () = sleep_until(turn) => {}
@@ -104,17 +104,17 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    /// Something of the node has changed that matters to jobs.
+    /// Requests another round after a change of the node.
     pub fn look_again(&self) {
         self.bell.notify_one();
     }
 
-    /// Decides and keeps that; what is kept is returned, to be done.
+    /// One round: decides and saves; returns the actions to carry out.
     fn round(&self, late: bool) -> Vec<Action> {
-        let members = self.state().tended.keys().copied().collect();
+        let members = self.state().supervised.keys().copied().collect();
         let gpus = self.site.gpus(&members);
         let mut state = self.state();
-        // A GPU that is not here any more takes nobody.
+        // An absent GPU takes no new members.
         let known: Vec<_> = state.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
         for uuid in known {
             let here = gpus.iter().find(|gpu| gpu.uuid == uuid);
@@ -122,36 +122,39 @@ impl<S: Site> Desk<S> {
         }
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
-            self.send_home(&mut state, now.moment());
+            self.stop_overdue(&mut state, now.moment());
             forgotten = self.retention.expired(&state.entries, now.moment());
             forgotten.iter().for_each(|id| state.remove(*id));
         }
         state.decide(now);
-        if state.dirty.is_empty() && state.moves.is_empty() && state.unkept.is_empty() && !is_old(&state, now)
+        if state.dirty.is_empty()
+            && state.actions.is_empty()
+            && state.unsaved.is_empty()
+            && !is_old(&state, now)
         {
             return Vec::new();
         }
-        let moves = self.keep_moves(&mut state);
+        let actions = self.save_actions(&mut state);
         drop(state);
         forgotten.into_iter().for_each(|id| self.folders.remove(id));
-        moves
+        actions
     }
 
-    /// Keeps all that has changed; the moves that are kept are to be made.
-    fn keep_moves(&self, state: &mut State) -> Vec<Action> {
-        match self.keep(state) {
+    /// Saves all changes; returns the actions that are now saved.
+    fn save_actions(&self, state: &mut State) -> Vec<Action> {
+        match self.save(state) {
             Ok(()) => {
                 state.trouble.take().iter().for_each(|note| self.site.withdraw(note));
-                let moves = std::mem::take(&mut state.moves);
-                for one in &moves {
+                let actions = std::mem::take(&mut state.actions);
+                for one in &actions {
                     if let Action::Start { member, .. } = one {
-                        state.tended.insert(*member, Arc::default());
+                        state.supervised.insert(*member, Arc::default());
                     }
                 }
-                moves
+                actions
             }
             Err(error) => {
-                // They are made when they can be kept; it is tried again with the next round.
+                // Unsaved actions wait for the next round.
                 let note = format!("jobs stay as they are: {error}");
                 if state.trouble.as_ref() != Some(&note) {
                     state.trouble.replace(note.clone()).iter().for_each(|note| self.site.withdraw(note));
@@ -162,34 +165,36 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    fn make(self: &Arc<Self>, one: Action) {
+    fn carry_out(self: &Arc<Self>, one: Action) {
         match one {
             Action::Start { member, gpus } => {
-                tokio::spawn(life::live(Arc::clone(self), member, Begin::Fresh(gpus)));
+                tokio::spawn(lifecycle::supervise(Arc::clone(self), member, Begin::Fresh(gpus)));
             }
             Action::Stop { member, .. } => {
                 point("jobs: leaving");
-                self.tell(member, What::Preempted);
-                if let Some(tended) = self.state().tended.get(&member) {
-                    tended.leave.notify_one();
+                self.record_event(member, What::Preempted);
+                if let Some(supervised) = self.state().supervised.get(&member) {
+                    supervised.leave.notify_one();
                 }
             }
         }
     }
 
-    /// Those who ran, or were idle, for longer than they may.
-    fn send_home(&self, state: &mut State, now: Moment) {
-        let tended = state.tended.iter().filter(|(_, tended)| tended.shepherd.get().is_some());
-        let overdue: Vec<(MemberId, String)> =
-            tended.filter_map(|(member, _)| Some((*member, self.overdue(state, *member, now)?))).collect();
+    /// Stops members that exceed a limit.
+    fn stop_overdue(&self, state: &mut State, now: Moment) {
+        let supervised =
+            state.supervised.iter().filter(|(_, supervised)| supervised.shepherd.get().is_some());
+        let overdue: Vec<(MemberId, String)> = supervised
+            .filter_map(|(member, _)| Some((*member, self.overdue(state, *member, now)?)))
+            .collect();
         for (member, why) in overdue {
             let already = state
                 .entries
                 .get(&member.job)
                 .and_then(|entry| entry.members.get(&member.index)?.farewell.as_ref());
             if already.is_none() {
-                self.tell_of(state, member, What::Overdue, &why);
-                state.send_off(&[member], &Reason::Overdue(why));
+                self.record_event_of(state, member, What::Overdue, &why);
+                state.request_stop(&[member], &Reason::Overdue(why));
             }
         }
     }
@@ -206,18 +211,18 @@ impl<S: Site> Desk<S> {
         project.overdue(entry.spec.kind, entry.terms.max_runtime, did).map(|overdue| overdue.to_string())
     }
 
-    /// Tells of a member what there is to say.
-    pub(crate) fn tell(&self, member: MemberId, what: What) {
+    /// Records an event about a member, with default evidence.
+    pub(crate) fn record_event(&self, member: MemberId, what: What) {
         let state = self.state();
         let reason = state
             .entries
             .get(&member.job)
             .and_then(|entry| entry.members.get(&member.index)?.farewell.clone());
         let evidence = reason.map(|reason| reason.to_string()).unwrap_or_default();
-        self.tell_of(&state, member, what, &evidence);
+        self.record_event_of(&state, member, what, &evidence);
     }
 
-    pub(crate) fn tell_of(&self, state: &State, member: MemberId, what: What, evidence: &str) {
+    pub(crate) fn record_event_of(&self, state: &State, member: MemberId, what: What, evidence: &str) {
         if let Some(entry) = state.entries.get(&member.job) {
             let slice = entry.slice(member);
             self.site.record(Happened { what, slice, evidence: evidence.into() });

@@ -1,4 +1,4 @@
-//! The command itself: started, waited for, and stopped when told to.
+//! Supervision of the command: start, wait, stop on request.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -13,54 +13,59 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use tranche_domain::jobs::{TerminationPolicy, Warning};
-use tranche_jobs::flock::{Order, Outcome};
+use tranche_jobs::runner_protocol::{Order, Outcome};
 
-use crate::kin;
+use crate::descendants;
 use crate::log::{Log, keep};
 
-/// Where the command is looked after.
-pub(crate) struct Pen {
+/// Runtime and signal handlers of the supervision.
+pub(crate) struct Supervisor {
     runtime: Runtime,
     told: Signals,
 }
 
-impl Pen {
-    /// From here on, being told to stop ends the command and not the shepherd.
+impl Supervisor {
+    /// Installs the signal handlers: from here on a stop request ends the command, not the runner.
     pub(crate) fn new() -> io::Result<Self> {
-        kin::adopt()?;
-        // Whoever started the daemon may have blocked signals, and that is inherited; the command is to hear them as well.
+        descendants::adopt()?;
+        // A signal mask blocked by the daemon's parent would be inherited by the command.
         SigSet::empty().thread_set_mask()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let told = runtime.block_on(async { signal(SignalKind::terminate()) })?;
         Ok(Self { runtime, told })
     }
 
-    /// Runs the command to its end; `on_told` is called if it is told to stop before that.
-    pub(crate) fn run(mut self, order: Order, log: Log, on_told: impl FnOnce()) -> io::Result<Outcome> {
-        self.runtime.block_on(tend(order, log, &mut self.told, on_told))
+    /// Runs the command to its end; `on_stop` is called for the first stop request before that.
+    pub(crate) fn run(mut self, order: Order, log: Log, on_stop: impl FnOnce()) -> io::Result<Outcome> {
+        self.runtime.block_on(supervise(order, log, &mut self.told, on_stop))
     }
 }
 
-async fn tend(order: Order, log: Log, told: &mut Signals, on_told: impl FnOnce()) -> io::Result<Outcome> {
+async fn supervise(
+    order: Order,
+    log: Log,
+    told: &mut Signals,
+    on_stop: impl FnOnce(),
+) -> io::Result<Outcome> {
     let (printed, printing) = io::pipe()?;
     let mut command = command(&order, printing)?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Outcome::NotStarted(not_started(&order, &error))),
     };
-    // The command holds our ends of the pipe as well.
+    // `command` holds this side's ends of the pipe, which would keep the log open.
     drop(command);
     let keeping = keep(printed, log);
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
-    let (mut leaving, mut on_told) = (Leaving::default(), Some(on_told));
+    let (mut leaving, mut on_stop) = (Leaving::default(), Some(on_stop));
     let status = loop {
         tokio::select! {
             biased;
             status = child.wait() => break status?,
             _ = told.recv() => {
-                if let Some(on_told) = on_told.take() {
-                    on_told();
+                if let Some(on_stop) = on_stop.take() {
+                    on_stop();
                     leaving.begin(group, order.farewell);
                 }
             }
@@ -73,8 +78,8 @@ async fn tend(order: Order, log: Log, told: &mut Signals, on_told: impl FnOnce()
 
 fn end(group: Pid, child: Child, keeping: std::thread::JoinHandle<()>) {
     drop(child);
-    kin::sweep(group);
-    // Nobody is left who could print.
+    descendants::sweep(group);
+    // All writers are gone, so the copy ends.
     let _ = keeping.join();
 }
 
@@ -87,7 +92,7 @@ fn command(order: &Order, printing: io::PipeWriter) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Whether it is the folder or the program that is missing.
+/// Error message that distinguishes a missing folder from a missing program.
 fn not_started(order: &Order, error: &io::Error) -> String {
     let (program, workdir) = (order.command.first().map_or("", String::as_str), order.workdir.display());
     match error.kind() {
@@ -114,28 +119,30 @@ fn outcome(status: ExitStatus) -> Outcome {
     }
 }
 
-/// How far the command has been told to leave: what comes next, and when.
+/// Progress of the termination: the next signal and its time.
 #[derive(Debug, Default)]
 struct Leaving(Option<(Instant, Signal)>);
 
 impl Leaving {
     fn begin(&mut self, group: Pid, farewell: TerminationPolicy) {
         match farewell.warning {
-            Some(warning) => self.tell(group, of(warning), farewell.grace, Signal::SIGTERM),
-            None => self.tell(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
+            Some(warning) => self.signal_then(group, of(warning), farewell.grace, Signal::SIGTERM),
+            None => self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
         }
     }
 
     fn step(&mut self, group: Pid, farewell: TerminationPolicy) {
         match self.0.take() {
-            Some((_, Signal::SIGTERM)) => self.tell(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
-            Some((_, last)) => kin::signal(group, last),
+            Some((_, Signal::SIGTERM)) => {
+                self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL)
+            }
+            Some((_, last)) => descendants::signal(group, last),
             None => {}
         }
     }
 
-    fn tell(&mut self, group: Pid, signal: Signal, grace: Duration, next: Signal) {
-        kin::signal(group, signal);
+    fn signal_then(&mut self, group: Pid, signal: Signal, grace: Duration, next: Signal) {
+        descendants::signal(group, signal);
         self.0 = Some((Instant::now() + grace, next));
     }
 

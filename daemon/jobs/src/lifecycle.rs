@@ -1,7 +1,7 @@
-//! The life of a member between a place and its leaving it: a slice is made, a shepherd started in it, and waited for.
+//! Lifecycle of a bound member: creates its slice, starts a job runner in it, and waits for the runner's end.
 //!
-//! Whatever the daemon dies in the midst of, the next one begins at [`Begin::Again`], and what is written down of the
-//! start says how far it came.
+//! After a crash of the daemon the next one enters at [`Begin::Again`]; the status file shows how far the
+//! start came.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,38 +14,38 @@ use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 
 use crate::desk::Desk;
-use crate::entry::{Entry, Run};
-use crate::flock::{Hail, Order};
 use crate::folder::{Attempt, Written, is_deserted, kept_of_each};
 use crate::launch::{Refusal, Wanted};
+use crate::record::{Entry, Run};
+use crate::runner_protocol::{Order, RunnerSetup};
 use crate::site::{JobSlice, Site, What};
-use crate::state::Tended;
+use crate::state::Supervised;
 
-/// Where a life is entered.
+/// Entry point into the lifecycle.
 #[derive(Debug)]
 pub(crate) enum Begin {
-    /// It starts on these GPUs.
+    /// Start on these GPUs.
     Fresh(Vec<GpuUuid>),
-    /// An earlier daemon started it, perhaps.
+    /// Continue a start that an earlier daemon may have made.
     Again,
 }
 
-/// How often a shepherd of an earlier daemon is looked for that has not said who it is.
+/// Interval of polling for the identity of an earlier daemon's runner.
 const LOOK: Duration = Duration::from_millis(10);
-/// Beyond what it was given, until a shepherd that does not leave is ended with all of its slice.
+/// Time beyond the termination policy after which a runner is killed with its slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a life needs to know of its member.
+/// Data of the member that the lifecycle needs.
 #[derive(Clone, Debug)]
 struct Known {
     attempt: Attempt,
     entry: Entry,
     slice: JobSlice,
-    tended: Arc<Tended>,
+    supervised: Arc<Supervised>,
 }
 
-/// Looks after a member until it has left.
-pub(crate) async fn live<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: Begin) {
+/// Supervises a member until it has exited.
+pub(crate) async fn supervise<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: Begin) {
     let Some(known) = known(&desk, member) else { return };
     let begun = match begin {
         Begin::Fresh(gpus) => begin_fresh(&desk, &known, gpus).await,
@@ -61,14 +61,14 @@ pub(crate) async fn live<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: B
     point("jobs: closed");
     if let Run::Refused(why) = &run {
         let pause = desk.state().refuse(member, why.clone());
-        // Or it need not be tried again.
-        let wait = tokio::time::timeout(pause, known.tended.leave.notified());
+        // The wait also ends when the member is to stop.
+        let wait = tokio::time::timeout(pause, known.supervised.leave.notified());
         let _ = noted(&desk.site, format!("job {}: {why}", known.slice.name), wait).await;
     }
     desk.left(member, run);
 }
 
-/// Waits for something, and notes meanwhile what is so until then.
+/// Awaits a future, with a condition set meanwhile.
 async fn noted<T>(site: &impl Site, note: String, wait: impl Future<Output = T>) -> T {
     site.note(note.clone());
     let came = wait.await;
@@ -80,12 +80,12 @@ fn known<S: Site>(desk: &Desk<S>, member: MemberId) -> Option<Known> {
     let state = desk.state();
     let entry = state.entries.get(&member.job)?.clone();
     let start = entry.members.get(&member.index).map_or(0, |known| known.starts);
-    let tended = Arc::clone(state.tended.get(&member)?);
+    let supervised = Arc::clone(state.supervised.get(&member)?);
     let slice = JobSlice { name: entry.slice(member), member };
-    Some(Known { attempt: Attempt { member, start }, slice, entry, tended })
+    Some(Known { attempt: Attempt { member, start }, slice, entry, supervised })
 }
 
-/// Starts a member where there is nobody yet.
+/// Starts a member that has no runner.
 async fn begin_fresh<S: Site>(
     desk: &Arc<Desk<S>>,
     known: &Known,
@@ -97,7 +97,7 @@ async fn begin_fresh<S: Site>(
 }
 
 fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<ProcessId, Refusal> {
-    let Known { attempt, entry, slice, tended } = known;
+    let Known { attempt, entry, slice, supervised } = known;
     desk.site.open(slice, entry.spec.size, gpus, entry.owner)?;
     point("jobs: opened");
     let launch = desk.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
@@ -109,7 +109,7 @@ fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<Pro
         .map_err(|error| format!("cannot make a file for what it prints: {error}"))?;
     point("jobs: prepared");
     let shepherd = desk.launcher.start(&Wanted {
-        hail: Hail {
+        setup: RunnerSetup {
             uid: entry.owner.uid,
             gid: entry.owner.gid,
             attempt: desk.folders.attempt(*attempt),
@@ -131,13 +131,13 @@ fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<Pro
         farewell: entry.terms.farewell,
     })?;
     point("jobs: ordered");
-    let _ = tended.shepherd.set(process);
+    let _ = supervised.shepherd.set(process);
     desk.state().refused.remove(&attempt.member);
-    desk.tell(attempt.member, What::Started);
+    desk.record_event(attempt.member, What::Started);
     Ok(process)
 }
 
-/// What tells members of a job apart, and where they are.
+/// Variables that identify a member to its program.
 fn own_environment(entry: &Entry, member: MemberId) -> Vec<(String, String)> {
     let pair = |name: &str, value: String| (name.to_owned(), value);
     vec![
@@ -152,14 +152,14 @@ fn own_environment(entry: &Entry, member: MemberId) -> Vec<(String, String)> {
     ]
 }
 
-/// Finds the shepherd that an earlier daemon started, if there is one.
+/// Finds the runner of an earlier daemon, if it exists.
 async fn find<S: Site>(desk: &Arc<Desk<S>>, known: &Known) -> Option<ProcessId> {
     let path = desk.folders.attempt(known.attempt);
     loop {
         let deserted = is_deserted(&path);
         let shepherd = Written::read(&path).shepherd.filter(|_| !deserted);
         if let Some(shepherd) = shepherd {
-            let _ = known.tended.shepherd.set(shepherd);
+            let _ = known.supervised.shepherd.set(shepherd);
         }
         if deserted || shepherd.is_some() {
             return shepherd;
@@ -168,16 +168,16 @@ async fn find<S: Site>(desk: &Arc<Desk<S>>, known: &Known) -> Option<ProcessId> 
     }
 }
 
-/// Waits for a shepherd, and tells it to end its command when that is to leave; returns what came of it.
+/// Waits for the runner, passes on a stop request, and returns the result.
 async fn watch<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: Option<ProcessId>) -> Run {
     if let Some(shepherd) = shepherd {
-        // One who was to leave before we came is told again.
+        // A stop request from before a restart of the daemon is repeated.
         if is_leaving(desk, known.attempt.member) {
-            known.tended.leave.notify_one();
+            known.supervised.leave.notify_one();
         }
         tokio::select! {
             () = desk.site.ended(shepherd) => {}
-            () = known.tended.leave.notified() => see_off(desk, known, shepherd).await,
+            () = known.supervised.leave.notified() => stop_runner(desk, known, shepherd).await,
         }
     }
     Written::read(&desk.folders.attempt(known.attempt)).run()
@@ -189,7 +189,7 @@ fn is_leaving<S: Site>(desk: &Desk<S>, member: MemberId) -> bool {
     member.is_some_and(|member| member.farewell.is_some())
 }
 
-async fn see_off<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: ProcessId) {
+async fn stop_runner<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: ProcessId) {
     desk.site.signal(shepherd, Signal::SIGTERM);
     point("jobs: told");
     let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
@@ -204,7 +204,7 @@ async fn see_off<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: ProcessI
 }
 
 impl<S: Site> Desk<S> {
-    /// A member has left, and its slice is gone.
+    /// Handles the exit of a member whose slice is gone.
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();
         let slice = state.entries.get(&member.job).map(|entry| entry.slice(member));

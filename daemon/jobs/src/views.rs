@@ -1,4 +1,4 @@
-//! What there is to see.
+//! Views of jobs, projects and logs, within the requester's rights.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,41 +9,41 @@ use tranche_domain::jobs::{
 };
 
 use crate::desk::{Asker, Desk, permit};
-use crate::entry::{Entry, Member};
 use crate::error::DeskError;
 use crate::folder::{last_lines, read_log};
+use crate::record::{Entry, Member};
 use crate::site::Site;
 use crate::state::State;
 
-/// A part of what a member printed.
+/// A part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogPart {
-    /// What it printed.
+    /// Content.
     pub bytes: Vec<u8>,
-    /// Where the next part begins.
+    /// Offset of the next part.
     pub next: u64,
-    /// Whether more may come.
+    /// Whether more may be written.
     pub open: bool,
 }
 
-/// A project, and how it fares.
+/// A project with its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// What it was promised, has and waits for.
+    /// Quota, use and queue.
     pub project: ProjectView,
-    /// Jobs that wait although they are within its quota.
+    /// Number of jobs that wait although they are within the quota.
     pub owed: usize,
-    /// How often members of its jobs were told to leave for others, since the daemon began.
+    /// Number of preempted members since the daemon started.
     pub preempted: u64,
 }
 
-/// Most that is read at a time, in bytes.
+/// Maximum number of bytes in a part.
 const PART: usize = 64 << 10;
-/// Where in what an interactive job prints its address is looked for, in bytes.
+/// Number of bytes of an interactive job's log that are searched for its address.
 const FIRST: usize = 64 << 10;
 
 impl<S: Site> Desk<S> {
-    /// The projects, in order of their names.
+    /// All projects, by name.
     pub fn projects(&self) -> Vec<ProjectView> {
         let state = self.state();
         let (mut running, mut queued) = (BTreeMap::new(), BTreeMap::new());
@@ -62,7 +62,7 @@ impl<S: Site> Desk<S> {
         state.scheduler.projects().map(view).collect()
     }
 
-    /// How each project stands, for whoever watches the node.
+    /// All projects with their metrics.
     pub fn standings(&self) -> Vec<Standing> {
         let projects = self.projects();
         let state = self.state();
@@ -74,10 +74,11 @@ impl<S: Site> Desk<S> {
         projects.into_iter().map(standing).collect()
     }
 
-    /// Jobs of a project or of all, or one of them, in the order in which they came; of each as much as the asker may see.
+    /// Jobs of one project or of all, or a single job, in order of submission, reduced to what the requester
+    /// may see.
     ///
     /// # Errors
-    /// If one is named that there is not.
+    /// If the project or job does not exist.
     pub fn jobs(
         &self,
         project: Option<&ProjectName>,
@@ -108,7 +109,7 @@ impl<S: Site> Desk<S> {
             if sight == Sight::Own {
                 self.add_address(view, id);
             }
-            // What it runs only if it is looked at by itself.
+            // The command is included only for a single job.
             if sight >= Sight::Project && name.is_some() {
                 self.add_launch(view, id);
             }
@@ -116,7 +117,7 @@ impl<S: Site> Desk<S> {
         Ok(views)
     }
 
-    /// Whoever has the address of a notebook can run there what they like as its owner.
+    // The address of a notebook gives control over it, so only the owner sees it.
     fn add_address(&self, view: &mut JobView, id: JobId) {
         let running = view.members.iter().find(|member| member.state == JobState::Running);
         if let Some(member) = running.filter(|_| view.kind == Kind::Interactive) {
@@ -132,10 +133,10 @@ impl<S: Site> Desk<S> {
         }
     }
 
-    /// A part of what a member printed, from there on, or its last lines.
+    /// A part of a member's log from an offset on, or its last lines.
     ///
     /// # Errors
-    /// If there is no such member, it cannot be read, or the asker has no right to.
+    /// If the member does not exist, the log is unreadable, or the requester has no right to it.
     pub fn log(
         &self,
         project: &ProjectName,
@@ -176,14 +177,14 @@ impl<S: Site> Desk<S> {
     }
 }
 
-/// How much of a job somebody sees.
+/// Visibility of a job for a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sight {
-    /// That it is there, and how far it is.
+    /// Existence and progress.
     Public,
-    /// What it runs and prints, as a member of its project.
+    /// Command and output also, for members of the project.
     Project,
-    /// All, as whoever submitted it or administers the node.
+    /// Everything, for the owner and administrators.
     Own,
 }
 
@@ -197,16 +198,16 @@ fn sight(state: &State, id: JobId, asker: Asker) -> Sight {
     }
 }
 
-/// Where a part of a log begins.
+/// Start of a part of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFrom {
-    /// There.
+    /// At this offset in bytes.
     Byte(u64),
-    /// So many lines before its end.
+    /// This many lines before the end.
     LastLines(usize),
 }
 
-/// The first address in a text.
+/// The first URL in a text.
 fn url(text: &str) -> Option<String> {
     let start = ["http://", "https://"].iter().filter_map(|scheme| text.find(scheme)).min()?;
     let rest = &text[start..];
@@ -287,7 +288,11 @@ fn member(
         reason: String::new(),
         gpus: indices.iter().filter_map(|uuid| gpus.get(uuid).copied()).collect(),
         slice: has.then(|| entry.slice(id)),
-        pid: state.tended.get(&id).and_then(|tended| tended.shepherd.get()).map(|shepherd| shepherd.pid),
+        pid: state
+            .supervised
+            .get(&id)
+            .and_then(|supervised| supervised.shepherd.get())
+            .map(|shepherd| shepherd.pid),
         starts: known.starts,
         started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
     }
@@ -315,7 +320,8 @@ fn member_state(state: &State, id: MemberId, known: &Member, phase: Option<Phase
         (None, Some(Phase::Stopping)) => JobState::Stopping,
         (None, Some(Phase::Running)) if known.farewell.is_some() => JobState::Stopping,
         (None, Some(Phase::Running)) => {
-            let runs = state.tended.get(&id).is_some_and(|tended| tended.shepherd.get().is_some());
+            let runs =
+                state.supervised.get(&id).is_some_and(|supervised| supervised.shepherd.get().is_some());
             if runs { JobState::Running } else { JobState::Creating }
         }
     }
@@ -326,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_address_in_a_log_is_found_whole() {
+    fn first_url_in_a_log_is_found_whole() {
         let log = "[I 12:00 ServerApp] Jupyter is at:\n    http://localhost:8888/lab?token=ab12\n or http://127.0.0.1:8888";
         assert_eq!(url(log).unwrap(), "http://localhost:8888/lab?token=ab12");
         assert_eq!(url("see <https://a/b>").unwrap(), "https://a/b");

@@ -1,4 +1,4 @@
-//! What is known of a job beside what the board knows.
+//! Records of jobs beside the quota scheduler's state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,76 +8,76 @@ use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{JobName, JobSpec, MemberId, ProjectName, Submission, Terms, TicketId};
 
 use crate::clock::Moment;
-use crate::flock::Outcome;
+use crate::runner_protocol::Outcome;
 
-/// Whose a job is.
+/// Owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The user.
+    /// Uid.
     pub uid: u32,
-    /// Their group when they submitted it.
+    /// Gid at submission.
     pub gid: u32,
 }
 
-/// A job.
+/// Record of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) spec: JobSpec,
     pub(crate) terms: Terms,
     pub(crate) owner: Owner,
-    /// In milliseconds since the Unix epoch.
+    /// Time of submission, in milliseconds since the Unix epoch.
     pub(crate) submitted_unix_ms: u64,
-    /// When its last member ended; then the board knows it no more.
+    /// Time at which the last member ended; the quota scheduler then drops the job.
     pub(crate) ended_unix_ms: Option<u64>,
-    /// The same by the desk's clock. An earlier daemon had none: then it is when that began.
+    /// The same on the job clock; for jobs of daemons without that clock, its origin.
     #[serde(default)]
     pub(crate) ended: Moment,
-    /// The submitter's word to the job launcher; an earlier daemon asked for none.
+    /// The submitter's ticket from the job launcher; earlier daemons required none.
     #[serde(default)]
     pub(crate) ticket: Option<TicketId>,
-    /// Members that were started, by number.
+    /// Members that were started at least once, by number.
     pub(crate) members: BTreeMap<u32, Member>,
 }
 
-/// A member that was started.
+/// Record of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
-    /// How often.
+    /// Number of starts.
     pub(crate) starts: u32,
-    /// How often it failed.
+    /// Number of failures.
     pub(crate) failures: u32,
-    /// When it was started last.
+    /// Time of the latest start, in milliseconds since the Unix epoch.
     pub(crate) started_unix_ms: u64,
-    /// The same by the desk's clock. An earlier daemon had none: then it is when that began.
+    /// The same on the job clock; for members of daemons without that clock, its origin.
     #[serde(default)]
     pub(crate) started: Moment,
-    /// Why it is to leave, or had to the last time.
+    /// Reason for the current or latest stop.
     pub(crate) farewell: Option<Reason>,
-    /// How it ended, if it is not started again.
+    /// Final outcome, once the member is not started again.
     pub(crate) end: Option<End>,
 }
 
-/// Why a member is told to leave.
+/// Reason for stopping a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Reason {
-    /// Another job needs its place.
+    /// Preempted in favour of this job.
     Preempted(ProjectName, JobName),
-    /// Its owner suspended it.
+    /// Suspended by its owner.
     Suspended,
-    /// Its owner deleted it.
+    /// Deleted by its owner.
     Deleted,
-    /// It ran, or was idle, for longer than it may.
+    /// A runtime or idle limit was exceeded.
     Overdue(String),
-    /// Its GPU is not here any more.
+    /// Its GPU is absent.
     GpuGone,
-    /// The machine was started again.
+    /// The machine was rebooted.
     Reboot,
 }
 
 impl Reason {
-    /// Whether it may begin again.
-    pub(crate) const fn is_for_now(&self) -> bool {
+    /// Whether the member is restarted afterwards.
+    pub(crate) const fn is_retryable(&self) -> bool {
         matches!(self, Self::Preempted(..) | Self::Suspended | Self::GpuGone | Self::Reboot)
     }
 }
@@ -95,15 +95,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Reasons are no longer than this, in letters: what they quote may be.
+/// Maximum length of a reason in characters, since reasons quote untrusted text.
 const LONGEST_REASON: usize = 1000;
 
-/// How a member's last run ended.
+/// Final outcome of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     pub(crate) success: bool,
     pub(crate) why: String,
-    /// It names what is its owner's, programs and folders, and is for those who may see that.
+    /// Details with programs and paths of the owner, for peers with access to the job only.
     #[serde(default)]
     pub(crate) private: bool,
 }
@@ -113,14 +113,14 @@ impl End {
         Self { success, why, private: false }
     }
 
-    /// Of a command that could not be started, or ended badly.
+    /// Outcome of a command that failed or could not be started.
     fn bad(outcome: &Outcome) -> Self {
         let private = matches!(outcome, Outcome::NotStarted(_));
         let why = cut(&outcome.to_string());
         Self { success: false, why, private }
     }
 
-    /// Why, for anybody.
+    /// The reason without private details.
     pub(crate) fn public(&self) -> &str {
         if self.private { "its command could not be started" } else { &self.why }
     }
@@ -130,16 +130,16 @@ fn cut(reason: &str) -> String {
     reason.chars().take(LONGEST_REASON).collect()
 }
 
-/// What came of one start of a member.
+/// Result of one start of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// The command never began.
+    /// The command was never executed.
     Never,
-    /// Not even its slice could be made, or its shepherd started.
+    /// The slice or the job runner could not be created.
     Refused(String),
-    /// The job launcher refuses to run it, now and later.
+    /// The job launcher refuses this job permanently.
     Barred(String),
-    /// It ended; `told` if only after it was told to.
+    /// The command ended; `told` if it did after a request to stop.
     Ended { outcome: Outcome, told: bool },
 }
 
@@ -167,7 +167,7 @@ impl Entry {
         u32::try_from(ends.filter(|end| end.success == success).count()).unwrap_or(u32::MAX)
     }
 
-    /// The slice of a member: no two have the same, and none that a person made unless it looks alike.
+    /// Name of a member's slice, unique among members; a user's slice may have the same name.
     pub(crate) fn slice(&self, member: MemberId) -> SliceName {
         let name = format!("{}.{}.{}", self.spec.project, self.spec.name, member.index);
         name.parse().expect("names of projects and jobs are short enough, and of a slice name's letters")
@@ -175,16 +175,16 @@ impl Entry {
 }
 
 impl Member {
-    /// What is to become of it after a run: whether it begins again, or its end.
+    /// Evaluates a run: the final outcome, or `None` if the member is restarted.
     pub(crate) fn judge(&mut self, run: Run, retries: u32) -> Option<End> {
         let end = match (run, self.farewell.clone()) {
             (Run::Ended { outcome, told: false }, _) if outcome.is_success() => {
                 Some(End::new(true, outcome.to_string()))
             }
-            (_, Some(reason)) if reason.is_for_now() => None,
+            (_, Some(reason)) if reason.is_retryable() => None,
             (_, Some(reason)) => Some(End::new(false, reason.to_string())),
             (Run::Barred(why), None) => Some(End { private: true, ..End::new(false, cut(&why)) }),
-            // Somebody other than the daemon told its shepherd: the machine is going down.
+            // A stop request that the daemon did not send: the machine is shutting down.
             (Run::Never | Run::Refused(_) | Run::Ended { told: true, .. }, None) => None,
             (Run::Ended { outcome, .. }, None) => self.failed(&outcome, retries),
         };
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_to_a_good_end_before_being_told_is_done_whatever_was_meant_for_it() {
+    fn success_before_a_stop_request_is_final() {
         let preempted = Reason::Preempted("a".parse().unwrap(), "j".parse().unwrap());
         let mut member = leaving(preempted.clone());
         assert!(member.judge(ended(Outcome::Exit(0), false), 0).is_some_and(|end| end.success));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_is_tried_as_often_as_was_asked_for() {
+    fn failed_member_restarts_within_its_retries() {
         let mut member = Member::default();
         let mut try_once = || member.judge(ended(Outcome::Exit(1), false), 2);
         assert_eq!((try_once(), try_once()), (None, None));
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn who_ran_too_long_has_failed_and_the_reason_says_why() {
+    fn overdue_member_fails_with_a_reason() {
         let mut member = leaving(Reason::Overdue("it ran for 60 s".into()));
         let end = member.judge(ended(Outcome::Signal(15), true), 5).unwrap();
         assert_eq!((end.success, end.why.as_str()), (false, "it ran for 60 s"));
     }
 
     #[test]
-    fn who_is_told_to_leave_by_another_than_the_daemon_begins_again() {
+    fn externally_stopped_member_restarts() {
         assert_eq!(Member::default().judge(ended(Outcome::Signal(15), true), 0), None);
         assert_eq!(Member::default().judge(ended(Outcome::Exit(0), true), 0), None);
         assert!(
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_the_launcher_bars_fails_with_a_private_reason() {
+    fn barred_member_fails_with_a_private_reason() {
         let end = Member::default().judge(Run::Barred("the account alice is locked".into()), 5).unwrap();
         assert!(!end.success && end.why.contains("locked") && !end.public().contains("alice"), "{end:?}");
     }
 
     #[test]
-    fn who_never_began_begins_again() {
+    fn member_that_never_ran_restarts() {
         assert_eq!(Member::default().judge(Run::Never, 0), None);
         assert_eq!(Member::default().judge(Run::Refused("no room".into()), 0), None);
     }
