@@ -10,7 +10,7 @@ use tranche_domain::jobs::{JobRefusal, ProjectRefusal};
 use tranche_domain::node::Refusal;
 use tranche_domain::placement::Unplaceable;
 use tranche_domain::view::RemainingView;
-use tranche_jobs::DeskError;
+use tranche_jobs::JobsError;
 
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
@@ -86,7 +86,7 @@ pub(crate) enum Failure {
     #[error("this daemon was started without a configuration")]
     NotConfigured,
     #[error(transparent)]
-    Jobs(#[from] DeskError),
+    Jobs(#[from] JobsError),
     #[error("this node takes no jobs: {0}")]
     NoJobs(String),
     #[error("a task of the daemon failed: {0}")]
@@ -146,23 +146,23 @@ fn refusal_code(refusal: &Refusal) -> Code {
     }
 }
 
-const fn desk_code(error: &DeskError) -> Code {
+const fn desk_code(error: &JobsError) -> Code {
     match error {
-        DeskError::Project(ProjectRefusal::Unknown(_))
-        | DeskError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..))
-        | DeskError::NoSuchMember { .. } => Code::NotFound,
-        DeskError::Project(ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. })
-        | DeskError::Over(..)
-        | DeskError::NoTicket { .. } => Code::FailedPrecondition,
-        DeskError::Job(JobRefusal::Exists(_)) | DeskError::ProjectExists(_) => Code::AlreadyExists,
-        DeskError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
-        DeskError::Job(
+        JobsError::Project(ProjectRefusal::Unknown(_))
+        | JobsError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..))
+        | JobsError::NoSuchMember { .. } => Code::NotFound,
+        JobsError::Project(ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. })
+        | JobsError::Over(..)
+        | JobsError::NoTicket { .. } => Code::FailedPrecondition,
+        JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,
+        JobsError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
+        JobsError::Job(
             JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. } | JobRefusal::TooManyMembers(_),
         ) => Code::InvalidArgument,
-        DeskError::NotAMember { .. } | DeskError::OthersTicket { .. } | DeskError::OwnersLog { .. } => {
+        JobsError::NotAMember { .. } | JobsError::OthersTicket { .. } | JobsError::OwnersLog { .. } => {
             Code::PermissionDenied
         }
-        DeskError::Store(_) | DeskError::Log { .. } => Code::Internal,
+        JobsError::Store(_) | JobsError::Log { .. } => Code::Internal,
     }
 }
 

@@ -15,7 +15,7 @@ use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Desk, Happened, JobSlice, Launcher, OpenError, Owner, Retention, Site, What};
+use tranche_jobs::{Happened, JobController, JobSlice, Launcher, OpenError, Owner, Retention, Site, What};
 
 use crate::access::actor_of;
 use crate::agent::{Agent, Core};
@@ -28,7 +28,7 @@ pub(crate) use service::JobsService;
 const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 
 /// Job controller of this node.
-pub(crate) type NodeDesk = Desk<Hands>;
+pub(crate) type NodeDesk = JobController<Hands>;
 
 /// Operations on the node that the job controller needs.
 pub(crate) struct Hands {
@@ -42,7 +42,7 @@ pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>
     let hands = Hands { agent: Arc::clone(agent), used: Mutex::default() };
     let launcher =
         Launcher { program: job_runner_beside(&agent.shim), socket: agent.layout.runtime.join("jobs.sock") };
-    let desk = Desk::open(&agent.layout.state, hands, launcher)?;
+    let desk = JobController::open(&agent.layout.state, hands, launcher)?;
     Ok(Arc::new(desk.keeping(ended)))
 }
 

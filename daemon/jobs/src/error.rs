@@ -10,7 +10,7 @@ use crate::store::StoreError;
 /// Reason for rejecting an operation.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
-pub enum DeskError {
+pub enum JobsError {
     #[error(transparent)]
     Project(#[from] ProjectRefusal),
     #[error(transparent)]

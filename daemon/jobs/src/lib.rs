@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
-mod desk;
+mod controller;
 mod error;
 mod folder;
 mod history;
@@ -28,8 +28,8 @@ mod store;
 mod views;
 
 pub use clock::Reading;
-pub use desk::{Asker, Desk};
-pub use error::{DeskError, OpenError};
+pub use controller::{JobController, Requester};
+pub use error::{JobsError, OpenError};
 pub use history::Point;
 pub use launch::Launcher;
 pub use record::Owner;

@@ -13,7 +13,7 @@ use tranche_domain::jobs::MemberId;
 use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 
-use crate::desk::Desk;
+use crate::controller::JobController;
 use crate::folder::{Attempt, Written, is_deserted, kept_of_each};
 use crate::launch::{Refusal, Wanted};
 use crate::record::{Entry, Run};
@@ -45,27 +45,27 @@ struct Known {
 }
 
 /// Supervises a member until it has exited.
-pub(crate) async fn supervise<S: Site>(desk: Arc<Desk<S>>, member: MemberId, begin: Begin) {
-    let Some(known) = known(&desk, member) else { return };
+pub(crate) async fn supervise<S: Site>(controller: Arc<JobController<S>>, member: MemberId, begin: Begin) {
+    let Some(known) = known(&controller, member) else { return };
     let begun = match begin {
-        Begin::Fresh(gpus) => begin_fresh(&desk, &known, gpus).await,
-        Begin::Again => Ok(find(&desk, &known).await),
+        Begin::Fresh(gpus) => begin_fresh(&controller, &known, gpus).await,
+        Begin::Again => Ok(find(&controller, &known).await),
     };
     let run = match begun {
-        Ok(shepherd) => watch(&desk, &known, shepherd).await,
+        Ok(shepherd) => watch(&controller, &known, shepherd).await,
         Err(Refusal { why, for_good: true }) => Run::Barred(why),
         Err(Refusal { why, .. }) => Run::Refused(why),
     };
     point("jobs: ended");
-    desk.site.close(&known.slice).await;
+    controller.site.close(&known.slice).await;
     point("jobs: closed");
     if let Run::Refused(why) = &run {
-        let pause = desk.state().refuse(member, why.clone());
+        let pause = controller.state().refuse(member, why.clone());
         // The wait also ends when the member is to stop.
         let wait = tokio::time::timeout(pause, known.supervised.leave.notified());
-        let _ = noted(&desk.site, format!("job {}: {why}", known.slice.name), wait).await;
+        let _ = noted(&controller.site, format!("job {}: {why}", known.slice.name), wait).await;
     }
-    desk.left(member, run);
+    controller.left(member, run);
 }
 
 /// Awaits a future, with a condition set meanwhile.
@@ -76,8 +76,8 @@ async fn noted<T>(site: &impl Site, note: String, wait: impl Future<Output = T>)
     came
 }
 
-fn known<S: Site>(desk: &Desk<S>, member: MemberId) -> Option<Known> {
-    let state = desk.state();
+fn known<S: Site>(controller: &JobController<S>, member: MemberId) -> Option<Known> {
+    let state = controller.state();
     let entry = state.entries.get(&member.job)?.clone();
     let start = entry.members.get(&member.index).map_or(0, |known| known.starts);
     let supervised = Arc::clone(state.supervised.get(&member)?);
@@ -87,33 +87,38 @@ fn known<S: Site>(desk: &Desk<S>, member: MemberId) -> Option<Known> {
 
 /// Starts a member that has no runner.
 async fn begin_fresh<S: Site>(
-    desk: &Arc<Desk<S>>,
+    controller: &Arc<JobController<S>>,
     known: &Known,
     gpus: Vec<GpuUuid>,
 ) -> Result<Option<ProcessId>, Refusal> {
-    let (desk, known) = (Arc::clone(desk), known.clone());
-    let started = tokio::task::spawn_blocking(move || start(&desk, &known, &gpus)).await;
+    let (controller, known) = (Arc::clone(controller), known.clone());
+    let started = tokio::task::spawn_blocking(move || start(&controller, &known, &gpus)).await;
     started.map_err(|error| error.to_string())?.map(Some)
 }
 
-fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<ProcessId, Refusal> {
+fn start<S: Site>(
+    controller: &JobController<S>,
+    known: &Known,
+    gpus: &[GpuUuid],
+) -> Result<ProcessId, Refusal> {
     let Known { attempt, entry, slice, supervised } = known;
-    desk.site.open(slice, entry.spec.size, gpus, entry.owner)?;
+    controller.site.open(slice, entry.spec.size, gpus, entry.owner)?;
     point("jobs: opened");
-    let launch = desk.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
+    let launch = controller.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
     let launch = launch.ok_or_else(|| {
         "what it is to run is not in the store any more; delete it and submit it again".to_owned()
     })?;
-    desk.folders
+    controller
+        .folders
         .prepare(*attempt)
         .map_err(|error| format!("cannot make a file for what it prints: {error}"))?;
     point("jobs: prepared");
-    let shepherd = desk.launcher.start(&Wanted {
+    let shepherd = controller.launcher.start(&Wanted {
         setup: RunnerSetup {
             uid: entry.owner.uid,
             gid: entry.owner.gid,
-            attempt: desk.folders.attempt(*attempt),
-            log: desk.folders.log(attempt.member),
+            attempt: controller.folders.attempt(*attempt),
+            log: controller.folders.log(attempt.member),
             kept: kept_of_each(entry.spec.completions),
         },
         index: attempt.member.index,
@@ -122,7 +127,7 @@ fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<Pro
     })?;
     point("jobs: hailed");
     let environment = launch.environment.into_iter().chain(own_environment(entry, attempt.member)).collect();
-    let environment = desk.site.enter(slice, shepherd.process, environment)?;
+    let environment = controller.site.enter(slice, shepherd.process, environment)?;
     point("jobs: entered");
     let process = shepherd.order(&Order {
         command: launch.command,
@@ -132,8 +137,8 @@ fn start<S: Site>(desk: &Desk<S>, known: &Known, gpus: &[GpuUuid]) -> Result<Pro
     })?;
     point("jobs: ordered");
     let _ = supervised.shepherd.set(process);
-    desk.state().refused.remove(&attempt.member);
-    desk.record_event(attempt.member, What::Started);
+    controller.state().refused.remove(&attempt.member);
+    controller.record_event(attempt.member, What::Started);
     Ok(process)
 }
 
@@ -153,8 +158,8 @@ fn own_environment(entry: &Entry, member: MemberId) -> Vec<(String, String)> {
 }
 
 /// Finds the runner of an earlier daemon, if it exists.
-async fn find<S: Site>(desk: &Arc<Desk<S>>, known: &Known) -> Option<ProcessId> {
-    let path = desk.folders.attempt(known.attempt);
+async fn find<S: Site>(controller: &Arc<JobController<S>>, known: &Known) -> Option<ProcessId> {
+    let path = controller.folders.attempt(known.attempt);
     loop {
         let deserted = is_deserted(&path);
         let shepherd = Written::read(&path).shepherd.filter(|_| !deserted);
@@ -169,41 +174,45 @@ async fn find<S: Site>(desk: &Arc<Desk<S>>, known: &Known) -> Option<ProcessId> 
 }
 
 /// Waits for the runner, passes on a stop request, and returns the result.
-async fn watch<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: Option<ProcessId>) -> Run {
+async fn watch<S: Site>(
+    controller: &Arc<JobController<S>>,
+    known: &Known,
+    shepherd: Option<ProcessId>,
+) -> Run {
     if let Some(shepherd) = shepherd {
         // A stop request from before a restart of the daemon is repeated.
-        if is_leaving(desk, known.attempt.member) {
+        if is_leaving(controller, known.attempt.member) {
             known.supervised.leave.notify_one();
         }
         tokio::select! {
-            () = desk.site.ended(shepherd) => {}
-            () = known.supervised.leave.notified() => stop_runner(desk, known, shepherd).await,
+            () = controller.site.ended(shepherd) => {}
+            () = known.supervised.leave.notified() => stop_runner(controller, known, shepherd).await,
         }
     }
-    Written::read(&desk.folders.attempt(known.attempt)).run()
+    Written::read(&controller.folders.attempt(known.attempt)).run()
 }
 
-fn is_leaving<S: Site>(desk: &Desk<S>, member: MemberId) -> bool {
-    let state = desk.state();
+fn is_leaving<S: Site>(controller: &JobController<S>, member: MemberId) -> bool {
+    let state = controller.state();
     let member = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     member.is_some_and(|member| member.farewell.is_some())
 }
 
-async fn stop_runner<S: Site>(desk: &Arc<Desk<S>>, known: &Known, shepherd: ProcessId) {
-    desk.site.signal(shepherd, Signal::SIGTERM);
+async fn stop_runner<S: Site>(controller: &Arc<JobController<S>>, known: &Known, shepherd: ProcessId) {
+    controller.site.signal(shepherd, Signal::SIGTERM);
     point("jobs: told");
     let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
-    if tokio::time::timeout(patience, desk.site.ended(shepherd)).await.is_err() {
+    if tokio::time::timeout(patience, controller.site.ended(shepherd)).await.is_err() {
         let note = format!("job {} did not end as it was told to, and is killed", known.slice.name);
         let killed = async {
-            desk.site.close(&known.slice).await;
-            desk.site.ended(shepherd).await;
+            controller.site.close(&known.slice).await;
+            controller.site.ended(shepherd).await;
         };
-        noted(&desk.site, note, killed).await;
+        noted(&controller.site, note, killed).await;
     }
 }
 
-impl<S: Site> Desk<S> {
+impl<S: Site> JobController<S> {
     /// Handles the exit of a member whose slice is gone.
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();

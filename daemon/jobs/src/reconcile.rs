@@ -9,7 +9,7 @@ use tranche_domain::jobs::{Action, Activity, MemberId, MilliGpus};
 use tranche_shm::crash::point;
 
 use crate::clock::{Moment, Now};
-use crate::desk::Desk;
+use crate::controller::JobController;
 use crate::lifecycle::{self, Begin};
 use crate::log_budget::{Budget, LogUse, cut, on_disk};
 use crate::record::Reason;
@@ -30,7 +30,7 @@ fn is_old(state: &State, now: Now) -> bool {
     state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
 }
 
-impl<S: Site> Desk<S> {
+impl<S: Site> JobController<S> {
     /// Continues running jobs, decides whenever something has changed, and keeps logs within their budgets.
     /// Never returns.
     pub async fn run(self: Arc<Self>) {
@@ -41,8 +41,8 @@ impl<S: Site> Desk<S> {
         let mut noted = None;
         loop {
             sleep(LOGS).await;
-            let desk = Arc::clone(&self);
-            let cut = tokio::task::spawn_blocking(move || desk.bound_logs()).await.unwrap_or_default();
+            let controller = Arc::clone(&self);
+            let cut = tokio::task::spawn_blocking(move || controller.bound_logs()).await.unwrap_or_default();
             if cut == noted {
                 continue;
             }
@@ -91,11 +91,12 @@ impl<S: Site> Desk<S> {
         }
         let mut turn = Instant::now();
         loop {
-            let (desk, late) = (Arc::clone(&self), Instant::now() >= turn);
+            let (controller, late) = (Arc::clone(&self), Instant::now() >= turn);
             if late {
                 turn = Instant::now() + TURN;
             }
-            let actions = tokio::task::spawn_blocking(move || desk.round(late)).await.unwrap_or_default();
+            let actions =
+                tokio::task::spawn_blocking(move || controller.round(late)).await.unwrap_or_default();
             actions.into_iter().for_each(|one| self.carry_out(one));
             tokio::select! {
                 () = self.bell.notified() => {}

@@ -8,8 +8,8 @@ use tranche_domain::jobs::{
     JobId, JobName, JobState, JobView, Kind, MemberId, MemberView, Phase, Project, ProjectName, ProjectView,
 };
 
-use crate::desk::{Asker, Desk, permit};
-use crate::error::DeskError;
+use crate::controller::{JobController, Requester, permit};
+use crate::error::JobsError;
 use crate::folder::{last_lines, read_log};
 use crate::record::{Entry, Member};
 use crate::site::Site;
@@ -42,7 +42,7 @@ const PART: usize = 64 << 10;
 /// Number of bytes of an interactive job's log that are searched for its address.
 const FIRST: usize = 64 << 10;
 
-impl<S: Site> Desk<S> {
+impl<S: Site> JobController<S> {
     /// All projects, by name.
     pub fn projects(&self) -> Vec<ProjectView> {
         let state = self.state();
@@ -83,8 +83,8 @@ impl<S: Site> Desk<S> {
         &self,
         project: Option<&ProjectName>,
         name: Option<&JobName>,
-        asker: Asker,
-    ) -> Result<Vec<JobView>, DeskError> {
+        requester: Requester,
+    ) -> Result<Vec<JobView>, JobsError> {
         let state = self.state();
         let ids: Vec<JobId> = match (project, name) {
             (Some(project), Some(name)) => {
@@ -100,7 +100,7 @@ impl<S: Site> Desk<S> {
             (None, _) => state.entries.keys().copied().collect(),
         };
         let gpus = state.scheduler.pool().gpus().map(|gpu| (gpu.uuid, gpu.index)).collect();
-        let sights: Vec<Sight> = ids.iter().map(|id| sight(&state, *id, asker)).collect();
+        let sights: Vec<Sight> = ids.iter().map(|id| sight(&state, *id, requester)).collect();
         let seen = ids.iter().zip(&sights);
         let mut views: Vec<JobView> =
             seen.filter_map(|(id, sight)| job(&state, *id, &gpus, *sight)).collect();
@@ -143,21 +143,21 @@ impl<S: Site> Desk<S> {
         name: &JobName,
         index: u32,
         from: LogFrom,
-        asker: Asker,
-    ) -> Result<LogPart, DeskError> {
+        requester: Requester,
+    ) -> Result<LogPart, JobsError> {
         let state = self.state();
-        let id = self.permitted(&state, project, name, asker)?;
+        let id = self.permitted(&state, project, name, requester)?;
         let entry = state.entries.get(&id);
         if let Some(entry) = entry
             && entry.spec.kind == Kind::Interactive
-            && sight(&state, id, asker) < Sight::Own
+            && sight(&state, id, requester) < Sight::Own
         {
             let (project, job, uid) = (project.clone(), name.clone(), entry.owner.uid);
-            return Err(DeskError::OwnersLog { project, job, uid });
+            return Err(JobsError::OwnersLog { project, job, uid });
         }
         let count = entry.map_or(0, |entry| entry.spec.completions.get());
         if index >= count {
-            return Err(DeskError::NoSuchMember {
+            return Err(JobsError::NoSuchMember {
                 project: project.clone(),
                 job: name.clone(),
                 index,
@@ -172,7 +172,7 @@ impl<S: Site> Desk<S> {
             LogFrom::Byte(from) => from,
             LogFrom::LastLines(lines) => last_lines(&path, lines),
         };
-        let (bytes, next) = read_log(&path, from, PART).map_err(|cause| DeskError::Log { path, cause })?;
+        let (bytes, next) = read_log(&path, from, PART).map_err(|cause| JobsError::Log { path, cause })?;
         Ok(LogPart { bytes, next, open })
     }
 }
@@ -188,12 +188,12 @@ enum Sight {
     Own,
 }
 
-fn sight(state: &State, id: JobId, asker: Asker) -> Sight {
+fn sight(state: &State, id: JobId, requester: Requester) -> Sight {
     let Some(entry) = state.entries.get(&id) else { return Sight::Public };
     let project = state.scheduler.project(&entry.spec.project);
     match project {
-        _ if asker.admin || asker.uid == entry.owner.uid => Sight::Own,
-        Ok(project) if permit(asker, project, None).is_ok() => Sight::Project,
+        _ if requester.admin || requester.uid == entry.owner.uid => Sight::Own,
+        Ok(project) if permit(requester, project, None).is_ok() => Sight::Project,
         _ => Sight::Public,
     }
 }

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use tranche_domain::access::{Standing, Verb};
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
-use tranche_jobs::{Asker, DeskError, LogFrom, Owner};
+use tranche_jobs::{JobsError, LogFrom, Owner, Requester};
 use tranche_rpc::v1::{self, jobs_server::Jobs};
 use tranche_rpc::{BadMessage, JobListing, ProjectWish};
 
@@ -163,14 +163,14 @@ struct Wanted {
     name: JobName,
     member: u32,
     follow: bool,
-    asker: Asker,
+    asker: Requester,
 }
 
 impl JobsService {
     /// Runs an operation of the job controller on a thread that may block.
     async fn with<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&NodeDesk) -> Result<T, DeskError> + Send + 'static,
+        ask: impl FnOnce(&NodeDesk) -> Result<T, JobsError> + Send + 'static,
     ) -> Result<T, Failure> {
         let desk = self.desk.clone().map_err(Failure::NoJobs)?;
         Ok(tokio::task::spawn_blocking(move || ask(&desk)).await??)
@@ -192,14 +192,20 @@ impl JobsService {
         Ok(Response::new(shown.ok_or_else(gone)?.into()))
     }
 
-    async fn show(&self, project: ProjectName, name: JobName, asker: Asker) -> Answer<v1::JobView> {
+    async fn show(&self, project: ProjectName, name: JobName, asker: Requester) -> Answer<v1::JobView> {
         let gone = format!("job {name} of project {project} has been deleted since");
         let mut views: Vec<JobView> =
             self.with(move |desk| desk.jobs(Some(&project), Some(&name), asker)).await?;
         Ok(Response::new(views.pop().ok_or_else(|| Status::not_found(gone))?.into()))
     }
 
-    async fn suspend(&self, project: &str, name: &str, suspended: bool, asker: Asker) -> Answer<v1::JobView> {
+    async fn suspend(
+        &self,
+        project: &str,
+        name: &str,
+        suspended: bool,
+        asker: Requester,
+    ) -> Answer<v1::JobView> {
         let (project, name) = names(project, name)?;
         let (of, job) = (project.clone(), name.clone());
         self.with(move |desk| desk.suspend(&of, &job, suspended, asker)).await?;
@@ -236,15 +242,15 @@ impl JobsService {
             part = match self.part(wanted, LogFrom::Byte(next)).await {
                 Ok(part) => part,
                 // The job was deleted and prints no more.
-                Err(Failure::Jobs(DeskError::Job(_))) => return,
+                Err(Failure::Jobs(JobsError::Job(_))) => return,
                 Err(failure) => return drop(tell.send(Err(failure.into())).await),
             };
         }
     }
 }
 
-fn asker(caller: &Caller) -> Asker {
-    Asker { uid: caller.uid, admin: caller.standing == Standing::Operator }
+fn asker(caller: &Caller) -> Requester {
+    Requester { uid: caller.uid, admin: caller.standing == Standing::Operator }
 }
 
 fn names(project: &str, name: &str) -> Result<(ProjectName, JobName), BadMessage> {

@@ -12,7 +12,7 @@ use nix::unistd::{getgid, getuid};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Asker, Desk, Happened, JobSlice, Launcher, Owner, Site};
+use tranche_jobs::{Happened, JobController, JobSlice, Launcher, Owner, Requester, Site};
 
 use crate::Scale;
 use crate::crowd::{Crowd, gpus};
@@ -72,7 +72,7 @@ pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     // Nobody is started: the desk is not at work, only asked.
     let launcher = Launcher { program: "/nonexistent".into(), socket: "/nonexistent".into() };
-    let desk = Desk::open(&folder, Still, launcher).map_err(|error| error.to_string())?;
+    let desk = JobController::open(&folder, Still, launcher).map_err(|error| error.to_string())?;
     let mut crowd = Crowd::of(scale.projects);
     for project in crowd.projects() {
         desk.create_project(project.clone(), false).map_err(|error| error.to_string())?;
@@ -80,7 +80,7 @@ pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()
     let (mut took, mut beside) = (Vec::new(), Beside::of(place)?);
     // Another user's job would need a ticket of a job launcher.
     let owner = Owner { uid: getuid().as_raw(), gid: getgid().as_raw() };
-    let asker = Asker { uid: owner.uid, admin: true };
+    let asker = Requester { uid: owner.uid, admin: true };
     for number in 0..scale.jobs {
         let submission = crowd.submission();
         let begun = Instant::now();
@@ -96,7 +96,7 @@ pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()
     Ok(())
 }
 
-fn list(desk: &Desk<Still>, asker: Asker, jobs: usize) -> Result<f64> {
+fn list(desk: &JobController<Still>, asker: Requester, jobs: usize) -> Result<f64> {
     let begun = Instant::now();
     let listed = desk.jobs(None, None, asker).map_err(|error| error.to_string())?.len();
     let took = begun.elapsed().as_secs_f64() * 1e3;

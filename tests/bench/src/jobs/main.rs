@@ -47,7 +47,7 @@ enum Part {
     /// What a decision costs.
     Decisions,
     /// What a submission costs at the desk.
-    Desk,
+    JobController,
     /// And through the socket, with lists.
     Socket,
 }
@@ -95,7 +95,7 @@ fn measured(options: &Options) -> Result<bool> {
     }
     let folder = options.report.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     for place in disk::places(folder)? {
-        if wanted(Part::Desk) {
+        if wanted(Part::JobController) {
             desk::all(scale, &place, &mut report)?;
         }
         if wanted(Part::Socket) {

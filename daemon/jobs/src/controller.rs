@@ -12,7 +12,7 @@ use tranche_domain::jobs::{
 use tranche_shm::crash::point;
 
 use crate::clock::{Clock, Now};
-use crate::error::{DeskError, OpenError};
+use crate::error::{JobsError, OpenError};
 use crate::folder::Folders;
 use crate::history::Point;
 use crate::launch::Launcher;
@@ -26,7 +26,7 @@ use crate::store::Store;
 
 /// The user who makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct Requester {
     /// Uid.
     pub uid: u32,
     /// Whether the user administers the node.
@@ -35,7 +35,7 @@ pub struct Asker {
 
 /// Keeps the jobs of a node running as the quota scheduler decides.
 #[derive(Debug)]
-pub struct Desk<S> {
+pub struct JobController<S> {
     pub(crate) site: S,
     pub(crate) launcher: Launcher,
     pub(crate) folders: Folders,
@@ -47,8 +47,8 @@ pub struct Desk<S> {
     state: Mutex<State>,
 }
 
-impl<S: Site> Desk<S> {
-    /// Restores the state saved in `folder`; nothing starts before [`Desk::run`].
+impl<S: Site> JobController<S> {
+    /// Restores the state saved in `folder`; nothing starts before [`JobController::run`].
     ///
     /// # Errors
     /// If the state cannot be read or written.
@@ -94,10 +94,10 @@ impl<S: Site> Desk<S> {
     ///
     /// # Errors
     /// If the name is taken, or the quotas would exceed the node's capacity.
-    pub fn create_project(&self, project: Project, beyond_capacity: bool) -> Result<(), DeskError> {
+    pub fn create_project(&self, project: Project, beyond_capacity: bool) -> Result<(), JobsError> {
         let mut state = self.state();
         if state.scheduler.project(&project.name).is_ok() {
-            return Err(DeskError::ProjectExists(project.name));
+            return Err(JobsError::ProjectExists(project.name));
         }
         self.set_project(&mut state, project, beyond_capacity)
     }
@@ -111,7 +111,7 @@ impl<S: Site> Desk<S> {
         name: &ProjectName,
         change: ProjectChange,
         beyond_capacity: bool,
-    ) -> Result<(), DeskError> {
+    ) -> Result<(), JobsError> {
         let mut state = self.state();
         let mut project = state.scheduler.project(name)?.clone();
         change.apply(&mut project);
@@ -123,7 +123,7 @@ impl<S: Site> Desk<S> {
         state: &mut State,
         project: Project,
         beyond_capacity: bool,
-    ) -> Result<(), DeskError> {
+    ) -> Result<(), JobsError> {
         let before = state.scheduler.project(&project.name).ok().cloned();
         state.scheduler.set_project(project.clone(), beyond_capacity)?;
         state.unsaved.projects.push(project.clone());
@@ -144,7 +144,7 @@ impl<S: Site> Desk<S> {
     ///
     /// # Errors
     /// If the project does not exist or has jobs, ended ones included.
-    pub fn delete_project(&self, name: &ProjectName) -> Result<(), DeskError> {
+    pub fn delete_project(&self, name: &ProjectName) -> Result<(), JobsError> {
         let mut state = self.state();
         let project = state.scheduler.project(name)?.clone();
         let jobs = state.names.keys().filter(|(project, _)| project == name).count();
@@ -165,15 +165,20 @@ impl<S: Site> Desk<S> {
     ///
     /// # Errors
     /// If the job could never run, its name is taken, or its owner is no member of the project.
-    pub fn submit(&self, submission: Submission, owner: Owner, asker: Asker) -> Result<(), DeskError> {
+    pub fn submit(
+        &self,
+        submission: Submission,
+        owner: Owner,
+        requester: Requester,
+    ) -> Result<(), JobsError> {
         let mut state = self.state();
         let Submission { spec, launch, .. } = &submission;
         let project = state
             .scheduler
             .project(&spec.project)
             .map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
-        permit(asker, project, None)?;
-        permit_another(state.unended_of(owner.uid), asker.admin)?;
+        permit(requester, project, None)?;
+        permit_another(state.unended_of(owner.uid), requester.admin)?;
         if state.find(&spec.project, &spec.name).is_some() {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
@@ -192,11 +197,11 @@ impl<S: Site> Desk<S> {
     }
 
     /// Rejects a job that no launcher would start.
-    fn check_ticket(&self, ticket: Option<&TicketId>, owner: Owner) -> Result<(), DeskError> {
+    fn check_ticket(&self, ticket: Option<&TicketId>, owner: Owner) -> Result<(), JobsError> {
         let Owner { uid, .. } = owner;
         match ticket {
-            Some(ticket) if !ticket.is_of(uid) => Err(DeskError::OthersTicket { uid }),
-            None if self.launcher.needs_ticket(owner) => Err(DeskError::NoTicket { uid }),
+            Some(ticket) if !ticket.is_of(uid) => Err(JobsError::OthersTicket { uid }),
+            None if self.launcher.needs_ticket(owner) => Err(JobsError::NoTicket { uid }),
             _ => Ok(()),
         }
     }
@@ -205,8 +210,13 @@ impl<S: Site> Desk<S> {
     ///
     /// # Errors
     /// If the job does not exist, or the requester has no right to it.
-    pub fn delete(&self, project: &ProjectName, name: &JobName, asker: Asker) -> Result<(), DeskError> {
-        self.change(project, name, asker, |state, id| {
+    pub fn delete(
+        &self,
+        project: &ProjectName,
+        name: &JobName,
+        requester: Requester,
+    ) -> Result<(), JobsError> {
+        self.change(project, name, requester, |state, id| {
             let leaving = state.scheduler.delete(id);
             if state.scheduler.jobs().contains_key(&id) {
                 let all: Vec<_> =
@@ -231,11 +241,11 @@ impl<S: Site> Desk<S> {
         project: &ProjectName,
         name: &JobName,
         suspended: bool,
-        asker: Asker,
-    ) -> Result<(), DeskError> {
-        self.change(project, name, asker, |state, id| {
+        requester: Requester,
+    ) -> Result<(), JobsError> {
+        self.change(project, name, requester, |state, id| {
             if !state.scheduler.jobs().contains_key(&id) {
-                return Err(DeskError::Over(project.clone(), name.clone()));
+                return Err(JobsError::Over(project.clone(), name.clone()));
             }
             let leaving = state.scheduler.suspend(id, suspended);
             state.request_stop(&leaving, &Reason::Suspended);
@@ -248,11 +258,11 @@ impl<S: Site> Desk<S> {
         &self,
         project: &ProjectName,
         name: &JobName,
-        asker: Asker,
-        change: impl FnOnce(&mut State, JobId) -> Result<(), DeskError>,
-    ) -> Result<(), DeskError> {
+        requester: Requester,
+        change: impl FnOnce(&mut State, JobId) -> Result<(), JobsError>,
+    ) -> Result<(), JobsError> {
         let mut state = self.state();
-        let id = self.permitted(&state, project, name, asker)?;
+        let id = self.permitted(&state, project, name, requester)?;
         change(&mut state, id)?;
         // A change that cannot be saved now is saved by a later round.
         let kept = self.save(&mut state);
@@ -266,12 +276,12 @@ impl<S: Site> Desk<S> {
         state: &State,
         project: &ProjectName,
         name: &JobName,
-        asker: Asker,
-    ) -> Result<JobId, DeskError> {
+        requester: Requester,
+    ) -> Result<JobId, JobsError> {
         let of = state.scheduler.project(project).map_err(|_| JobRefusal::NoProject(project.clone()))?;
         let id = state.find(project, name);
         let id = id.ok_or_else(|| JobRefusal::Unknown(project.clone(), name.clone()))?;
-        permit(asker, of, state.entries.get(&id).map(|entry| entry.owner))?;
+        permit(requester, of, state.entries.get(&id).map(|entry| entry.owner))?;
         Ok(id)
     }
 
@@ -279,7 +289,7 @@ impl<S: Site> Desk<S> {
     ///
     /// # Errors
     /// If the history cannot be read.
-    pub fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, DeskError> {
+    pub fn history(&self, since_unix_ms: u64) -> Result<Vec<Point>, JobsError> {
         Ok(self.store.history(since_unix_ms)?)
     }
 
@@ -296,7 +306,7 @@ impl<S: Site> Desk<S> {
     }
 
     /// Saves all unsaved changes.
-    pub(crate) fn save(&self, state: &mut State) -> Result<(), DeskError> {
+    pub(crate) fn save(&self, state: &mut State) -> Result<(), JobsError> {
         let changes = state.changes(&self.boot, self.now().clock);
         point("jobs: keeping");
         match self.store.save(&changes) {
@@ -315,10 +325,10 @@ impl<S: Site> Desk<S> {
 }
 
 /// Permits members of the project, the owner of the job, and administrators.
-pub(crate) fn permit(asker: Asker, project: &Project, owner: Option<Owner>) -> Result<(), DeskError> {
-    let owns = owner.is_some_and(|owner| owner.uid == asker.uid);
-    if asker.admin || owns || project.members.contains(&asker.uid) {
+pub(crate) fn permit(requester: Requester, project: &Project, owner: Option<Owner>) -> Result<(), JobsError> {
+    let owns = owner.is_some_and(|owner| owner.uid == requester.uid);
+    if requester.admin || owns || project.members.contains(&requester.uid) {
         return Ok(());
     }
-    Err(DeskError::NotAMember { uid: asker.uid, project: project.name.clone() })
+    Err(JobsError::NotAMember { uid: requester.uid, project: project.name.clone() })
 }

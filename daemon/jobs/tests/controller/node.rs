@@ -21,11 +21,12 @@ use tranche_domain::jobs::{
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    Asker, Desk, DeskError, Happened, JobSlice, Launcher, LogFrom, Owner, Reading, Retention, Site,
+    Happened, JobController, JobSlice, JobsError, Launcher, LogFrom, Owner, Reading, Requester, Retention,
+    Site,
 };
 
 /// The user who runs the tests, as an administrator.
-pub(crate) const ADMIN: Asker = Asker { uid: 0, admin: true };
+pub(crate) const ADMIN: Requester = Requester { uid: 0, admin: true };
 
 /// A node in a folder of its own.
 pub(crate) struct Node {
@@ -81,7 +82,7 @@ impl Node {
     }
 
     /// Starts a job controller.
-    pub(crate) fn desk(&self) -> Running {
+    pub(crate) fn controller(&self) -> Running {
         self.desk_keeping(Retention::DEFAULT)
     }
 
@@ -93,10 +94,10 @@ impl Node {
         };
         let state = self.path("state");
         std::fs::create_dir_all(&state).unwrap();
-        let desk = Desk::open(&state, self.site.clone(), launcher).unwrap().keeping(retention);
-        let desk = Arc::new(desk);
-        let running = tokio::spawn(Arc::clone(&desk).run());
-        Running { desk, running, dies: false }
+        let controller = JobController::open(&state, self.site.clone(), launcher).unwrap().keeping(retention);
+        let controller = Arc::new(controller);
+        let running = tokio::spawn(Arc::clone(&controller).run());
+        Running { controller, running, dies: false }
     }
 
     /// Makes the creation of slices fail, or work again.
@@ -225,7 +226,7 @@ fn start_time(pid: u32) -> Option<u64> {
 
 /// A running job controller.
 pub(crate) struct Running {
-    pub(crate) desk: Arc<Desk<Slices>>,
+    pub(crate) controller: Arc<JobController<Slices>>,
     running: JoinHandle<()>,
     dies: bool,
 }
@@ -242,8 +243,8 @@ impl Drop for Running {
         if self.dies {
             return;
         }
-        for view in self.desk.jobs(None, None, ADMIN).unwrap_or_default() {
-            let _ = self.desk.delete(&view.project, &view.name, ADMIN);
+        for view in self.controller.jobs(None, None, ADMIN).unwrap_or_default() {
+            let _ = self.controller.delete(&view.project, &view.name, ADMIN);
             for pid in view.members.iter().filter_map(|member| member.pid) {
                 let _ = kill(Pid::from_raw(pid.get() as i32), Signal::SIGTERM);
             }
@@ -323,8 +324,8 @@ impl Running {
         self.dies = true;
     }
 
-    pub(crate) fn create(&self, name: &str, quota: &str) -> Result<(), DeskError> {
-        self.desk.create_project(Project::new(name.parse().unwrap(), quota.parse().unwrap()), false)
+    pub(crate) fn create(&self, name: &str, quota: &str) -> Result<(), JobsError> {
+        self.controller.create_project(Project::new(name.parse().unwrap(), quota.parse().unwrap()), false)
     }
 
     pub(crate) fn project(&self, name: &str, quota: &str) {
@@ -332,34 +333,35 @@ impl Running {
     }
 
     pub(crate) fn change(&self, name: &str, change: ProjectChange) {
-        self.desk.update_project(&name.parse().unwrap(), change, false).unwrap();
+        self.controller.update_project(&name.parse().unwrap(), change, false).unwrap();
     }
 
-    pub(crate) fn submit(&self, wish: Wish) -> Result<(), DeskError> {
+    pub(crate) fn submit(&self, wish: Wish) -> Result<(), JobsError> {
         self.submit_as(wish, ADMIN)
     }
 
-    pub(crate) fn submit_as(&self, wish: Wish, asker: Asker) -> Result<(), DeskError> {
+    pub(crate) fn submit_as(&self, wish: Wish, requester: Requester) -> Result<(), JobsError> {
         let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
-        self.desk.submit(wish.into(), owner, asker)
+        self.controller.submit(wish.into(), owner, requester)
     }
 
-    pub(crate) fn delete(&self, project: &str, name: &str) -> Result<(), DeskError> {
-        self.desk.delete(&project.parse().unwrap(), &name.parse().unwrap(), ADMIN)
+    pub(crate) fn delete(&self, project: &str, name: &str) -> Result<(), JobsError> {
+        self.controller.delete(&project.parse().unwrap(), &name.parse().unwrap(), ADMIN)
     }
 
-    pub(crate) fn suspend(&self, project: &str, name: &str, suspended: bool) -> Result<(), DeskError> {
-        self.desk.suspend(&project.parse().unwrap(), &name.parse().unwrap(), suspended, ADMIN)
+    pub(crate) fn suspend(&self, project: &str, name: &str, suspended: bool) -> Result<(), JobsError> {
+        self.controller.suspend(&project.parse().unwrap(), &name.parse().unwrap(), suspended, ADMIN)
     }
 
     pub(crate) fn view(&self, project: &str, name: &str) -> Option<JobView> {
-        let views = self.desk.jobs(Some(&project.parse().unwrap()), Some(&name.parse().unwrap()), ADMIN);
+        let views =
+            self.controller.jobs(Some(&project.parse().unwrap()), Some(&name.parse().unwrap()), ADMIN);
         views.ok().map(|mut views| views.remove(0))
     }
 
     pub(crate) fn log(&self, project: &str, name: &str, index: u32) -> String {
         let (project, name) = (project.parse().unwrap(), name.parse().unwrap());
-        let part = self.desk.log(&project, &name, index, LogFrom::Byte(0), ADMIN).unwrap();
+        let part = self.controller.log(&project, &name, index, LogFrom::Byte(0), ADMIN).unwrap();
         String::from_utf8(part.bytes).unwrap()
     }
 

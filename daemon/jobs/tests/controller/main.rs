@@ -1,0 +1,491 @@
+//! The job controller with real runners and commands, on a node whose slices are simulated.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+
+mod node;
+
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use node::{ADMIN, Node, Wish, wish};
+use tranche_domain::jobs::{JobState, Kind, MOST_JOBS_OF_A_USER, ProjectChange, Warning};
+use tranche_jobs::{JobsError, LogFrom, Requester, Retention};
+
+#[tokio::test]
+async fn job_runs_and_its_output_is_kept() {
+    let node = Node::with_gpus(2);
+    let controller = node.controller();
+    controller.project("a", "2");
+    controller
+        .submit(wish(
+            "a",
+            "hello",
+            "1",
+            "echo out; echo err >&2; echo $TRANCHE_JOB_NAME/$TRANCHE_JOB_INDEX; pwd",
+        ))
+        .unwrap();
+    let view = controller.until("a", "hello", JobState::Succeeded).await;
+    assert_eq!((view.succeeded, view.failed, view.members[0].starts), (1, 0, 1));
+    assert_eq!(controller.log("a", "hello", 0), "out\nerr\nhello/0\n/\n");
+}
+
+#[tokio::test]
+async fn failed_job_reports_its_reason() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    let missing = Wish { command: vec!["no-such-program".into()], ..wish("a", "missing", "0.5", "") };
+    controller.submit(missing).unwrap();
+    let nowhere = Wish { workdir: "/no/such/folder".into(), ..wish("a", "nowhere", "0.5", "true") };
+    controller.submit(nowhere).unwrap();
+    controller.submit(wish("a", "fails", "0.5", "exit 3")).unwrap();
+    let reason = controller.until("a", "missing", JobState::Failed).await.reason;
+    assert!(reason.contains("no-such-program") && reason.contains("PATH"), "{reason}");
+    let reason = controller.until("a", "nowhere", JobState::Failed).await.reason;
+    assert!(reason.contains("/no/such/folder") && reason.contains("--workdir"), "{reason}");
+    assert_eq!(controller.until("a", "fails", JobState::Failed).await.reason, "exited with status 3");
+}
+
+#[tokio::test]
+async fn refused_start_is_retried_until_it_succeeds() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    node.break_down(true);
+    controller.submit(wish("a", "late", "1", "true")).unwrap();
+    let reason = || controller.view("a", "late").unwrap().reason;
+    node::until("it says why", || reason().contains("once so far, and is tried again: /run is full")).await;
+    assert_eq!(controller.view("a", "late").unwrap().state, JobState::Creating);
+    node::until("it is tried again", || reason().contains("2 times so far")).await;
+    node.break_down(false);
+    assert_eq!(controller.until("a", "late", JobState::Succeeded).await.reason, "");
+}
+
+#[tokio::test]
+async fn refused_job_is_deleted_without_waiting() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    node.break_down(true);
+    controller.submit(wish("a", "never", "1", "true")).unwrap();
+    let tried = || node.happened().iter().filter(|told| told.contains("/run is full")).count();
+    node::until("it was tried thrice, and will be in four seconds", || tried() == 3).await;
+    controller.delete("a", "never").unwrap();
+    tokio::time::timeout(Duration::from_secs(2), controller.gone("a", "never")).await.unwrap();
+    assert!(node.slices().is_empty());
+}
+
+#[tokio::test]
+async fn foreign_slice_of_same_name_blocks_and_survives() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    node.make("a.eval.0");
+    controller.submit(wish("a", "eval", "1", "true")).unwrap();
+    let reason = || controller.view("a", "eval").unwrap().reason;
+    node::until("it was tried twice", || reason().contains("2 times so far")).await;
+    assert!(reason().contains("slice a.eval.0 was there already"), "{}", reason());
+    controller.delete("a", "eval").unwrap();
+    controller.gone("a", "eval").await;
+    assert!(node.slices().contains(&"a.eval.0".parse().unwrap()));
+    controller.submit(wish("a", "eval", "1", "true")).unwrap();
+    node::until("it is tried again", || reason().contains("once so far")).await;
+    node.delete("a.eval.0");
+    controller.until("a", "eval", JobState::Succeeded).await;
+}
+
+#[tokio::test]
+async fn start_failure_condition_clears_after_start() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    node.break_down(true);
+    controller.submit(wish("a", "late", "1", "sleep 1000")).unwrap();
+    node::until("it is noted", || node.noted().iter().any(|note| note.contains("/run is full"))).await;
+    node.break_down(false);
+    controller.until("a", "late", JobState::Running).await;
+    assert_eq!(node.noted(), [""; 0]);
+}
+
+#[tokio::test]
+async fn new_job_reports_no_reason_before_first_round() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.submit(wish("a", "new", "1", "true")).unwrap();
+    // Nothing is decided before this test waits for something.
+    let reason = controller.view("a", "new").unwrap().reason;
+    assert_eq!(reason, "it has just come, and is looked at next");
+    controller.until("a", "new", JobState::Succeeded).await;
+}
+
+#[tokio::test]
+async fn failed_member_is_retried() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    let flag = node.path("flag");
+    let twice = format!("test -e {0} && exit 0; touch {0}; exit 1", flag.display());
+    controller.submit(Wish { retries: 1, ..wish("a", "twice", "1", &twice) }).unwrap();
+    assert_eq!(controller.until("a", "twice", JobState::Succeeded).await.members[0].starts, 2);
+}
+
+#[tokio::test]
+async fn no_process_survives_its_job() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    let pid = node.path("pid");
+    // One that left its process group and its parent, and does not want to go.
+    let daemonises = format!(
+        "setsid sh -c 'trap \"\" TERM; echo $$ > {0}; sleep 1000; sleep 1000' & while ! test -s {0}; do sleep 0.01; done",
+        pid.display()
+    );
+    controller.submit(wish("a", "leaves", "1", &daemonises)).unwrap();
+    controller.until("a", "leaves", JobState::Succeeded).await;
+    let pid = std::fs::read_to_string(pid).unwrap();
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists(), "process {pid} is still there");
+}
+
+#[tokio::test]
+async fn preempted_job_is_warned_and_resumes() {
+    let node = Node::with_gpus(2);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.project("b", "1");
+    let (saved, ready) = (node.path("saved"), node.path("ready"));
+    let trains = format!(
+        "test -e {0} && exit 0; trap 'touch {0}; exit 0' USR1; touch {1}; while :; do sleep 0.01; done",
+        saved.display(),
+        ready.display()
+    );
+    let warned = Wish { warning: Some(Warning::Usr1), ..wish("b", "trains", "2", &trains) };
+    controller.submit(warned).unwrap();
+    controller.until("b", "trains", JobState::Running).await;
+    node::appears(&ready).await;
+    controller.submit(wish("a", "first", "1", "sleep 0.2")).unwrap();
+    controller.until("a", "first", JobState::Succeeded).await;
+    let view = controller.until("b", "trains", JobState::Succeeded).await;
+    assert!(saved.exists() && view.members[0].starts == 2, "{view:?}");
+    assert!(
+        node.happened().iter().any(|told| told.contains("Preempted") && told.contains("first of project a"))
+    );
+}
+
+#[test]
+fn running_job_survives_missing_gpus_over_restart() {
+    let node = Node::with_gpus(1);
+    let before = node::daemon(async {
+        let controller = node.controller();
+        controller.project("a", "1");
+        controller.submit(wish("a", "runs", "1", "sleep 1000")).unwrap();
+        let running = controller.until("a", "runs", JobState::Running).await;
+        controller.dies();
+        running.members[0].clone()
+    });
+    for silent in [true, true, false] {
+        node.fall_silent(silent);
+        node::daemon(async {
+            let controller = node.controller();
+            let view = controller.view("a", "runs").unwrap();
+            assert!(!matches!(view.state, JobState::Stopping), "{view:?}");
+            let member = controller.until("a", "runs", JobState::Running).await.members.remove(0);
+            assert_eq!((member.pid, member.starts), (before.pid, 1));
+            assert_eq!(member.gpus, if silent { vec![] } else { vec![0] });
+            assert_eq!(member.reason.contains("the driver does not tell"), silent, "{}", member.reason);
+            controller.dies();
+        });
+    }
+    node.fall_silent(true);
+    node::daemon(async {
+        let controller = node.controller();
+        controller.suspend("a", "runs", true).unwrap();
+        controller.until("a", "runs", JobState::Pending).await;
+        controller.suspend("a", "runs", false).unwrap();
+        let view = controller.view("a", "runs").unwrap();
+        assert_eq!(view.state, JobState::Pending, "it waits for a place as any: {view:?}");
+    });
+}
+
+#[test]
+fn unsupervised_member_on_missing_gpu_is_requeued() {
+    let node = Node::with_gpus(1);
+    let pid = node.path("pid");
+    let says = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid.display());
+    node::daemon(async {
+        let controller = node.controller();
+        controller.project("a", "1");
+        controller.submit(wish("a", "lost", "1", &says)).unwrap();
+        let view = controller.until("a", "lost", JobState::Running).await;
+        node::appears(&pid).await;
+        controller.dies();
+        node::killed(view.members[0].pid.unwrap().get()).await;
+    });
+    let command = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    node::daemon(node::killed(command));
+    node.fall_silent(true);
+    node::daemon(async {
+        let controller = node.controller();
+        let view = controller.until("a", "lost", JobState::Pending).await;
+        assert!(view.reason.contains("its GPU is not here any more"), "{}", view.reason);
+        controller.dies();
+    });
+    node.fall_silent(false);
+    node::daemon(async {
+        let controller = node.controller();
+        assert_eq!(controller.until("a", "lost", JobState::Running).await.members[0].starts, 2);
+    });
+}
+
+#[tokio::test]
+async fn deleted_job_leaves_nothing_behind() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    for _ in 0..2 {
+        controller.submit(wish("a", "again", "1", "trap '' TERM; sleep 1000")).unwrap();
+        controller.until("a", "again", JobState::Running).await;
+        controller.delete("a", "again").unwrap();
+        controller.gone("a", "again").await;
+    }
+    assert_eq!(std::fs::read_dir(node.path("state/jobs")).unwrap().count(), 0);
+    assert!(node.slices().is_empty());
+}
+
+#[tokio::test]
+async fn stop_signal_reaches_job_despite_inherited_mask() {
+    let blocked: SigSet = [Signal::SIGTERM, Signal::SIGUSR1].into_iter().collect();
+    blocked.thread_block().unwrap();
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.submit(wish("a", "ends", "1", "sleep 1000")).unwrap();
+    controller.until("a", "ends", JobState::Running).await;
+    controller.delete("a", "ends").unwrap();
+    controller.gone("a", "ends").await;
+    let forced: Vec<_> = node.happened().into_iter().filter(|told| told.contains("did not end")).collect();
+    assert!(forced.is_empty(), "{forced:?}");
+}
+
+#[tokio::test]
+async fn suspended_job_releases_gpus_until_resumed() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.submit(wish("a", "long", "1", "sleep 1000")).unwrap();
+    controller.submit(wish("a", "next", "1", "true")).unwrap();
+    controller.until("a", "long", JobState::Running).await;
+    controller.suspend("a", "long", true).unwrap();
+    controller.until("a", "next", JobState::Succeeded).await;
+    let view = controller.until("a", "long", JobState::Pending).await;
+    assert!(view.reason.contains("tranche resume"), "{}", view.reason);
+    controller.suspend("a", "long", false).unwrap();
+    controller.until("a", "long", JobState::Running).await;
+}
+
+#[tokio::test]
+async fn parallel_members_are_limited_and_have_indices() {
+    let node = Node::with_gpus(4);
+    let controller = node.controller();
+    controller.project("a", "4");
+    let folder = node.path("sweep");
+    std::fs::create_dir(&folder).unwrap();
+    let member = format!(
+        "cd {}; touch in.$TRANCHE_JOB_INDEX; ls in.* | wc -l; sleep 0.3; rm in.$TRANCHE_JOB_INDEX; touch done.$TRANCHE_JOB_INDEX",
+        folder.display()
+    );
+    controller.submit(Wish { parallelism: 2, completions: 4, ..wish("a", "sweep", "2", &member) }).unwrap();
+    let view = controller.until("a", "sweep", JobState::Succeeded).await;
+    assert_eq!((view.succeeded, view.members.len()), (4, 4));
+    assert!((0..4).all(|index| folder.join(format!("done.{index}")).exists()));
+    let at_once: Vec<u32> =
+        (0..4).map(|index| controller.log("a", "sweep", index).trim().parse().unwrap()).collect();
+    assert!(at_once.iter().all(|count| *count <= 2) && at_once.contains(&2), "{at_once:?}");
+}
+
+#[tokio::test]
+async fn overdue_job_is_stopped_with_a_reason() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.change(
+        "a",
+        ProjectChange { interactive_limit: Some(Duration::from_secs(1)), ..ProjectChange::default() },
+    );
+    controller.submit(Wish { kind: Kind::Interactive, ..wish("a", "sits", "0.3", "sleep 1000") }).unwrap();
+    let most = Some(Duration::from_secs(1));
+    controller.submit(Wish { max_runtime: most, ..wish("a", "bounded", "0.3", "sleep 1000") }).unwrap();
+    controller.submit(wish("a", "unbounded", "0.3", "sleep 1000")).unwrap();
+    let reason = controller.until("a", "sits", JobState::Failed).await.reason;
+    assert!(reason.contains("interactive"), "{reason}");
+    let reason = controller.until("a", "bounded", JobState::Failed).await.reason;
+    assert!(reason.contains("--max-runtime"), "{reason}");
+    assert_eq!(controller.view("a", "unbounded").unwrap().state, JobState::Running);
+}
+
+/// A project with a running job limited to one hour, and an ended job.
+async fn limited_and_ended_job(controller: &node::Running) {
+    controller.project("a", "1");
+    controller.submit(wish("a", "ended", "0.5", "true")).unwrap();
+    controller.until("a", "ended", JobState::Succeeded).await;
+    let most = Some(Duration::from_hours(1));
+    controller.submit(Wish { max_runtime: most, ..wish("a", "runs", "0.5", "sleep 1000") }).unwrap();
+    controller.until("a", "runs", JobState::Running).await;
+}
+
+/// Waits until limits have been checked.
+async fn wait_for_limit_check(controller: &node::Running) {
+    let most = Some(Duration::ZERO);
+    controller.submit(Wish { max_runtime: most, ..wish("a", "overdue", "0.5", "sleep 1000") }).unwrap();
+    controller.until("a", "overdue", JobState::Failed).await;
+    controller.delete("a", "overdue").unwrap();
+}
+
+#[tokio::test]
+async fn clock_change_affects_no_job() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    limited_and_ended_job(&controller).await;
+    for hours in [31 * 24, -31 * 24] {
+        node.set_clock(hours);
+        wait_for_limit_check(&controller).await;
+        assert_eq!(controller.view("a", "runs").unwrap().state, JobState::Running);
+        assert!(controller.view("a", "ended").is_some());
+    }
+}
+
+#[test]
+fn elapsed_time_counts_over_daemons_and_clocks() {
+    let node = Node::with_gpus(1);
+    node::daemon(async {
+        let controller = node.controller();
+        limited_and_ended_job(&controller).await;
+        controller.dies();
+    });
+    node.set_clock(-31 * 24);
+    node.pass(2);
+    node::daemon(async {
+        let controller = node.controller();
+        let reason = controller.until("a", "runs", JobState::Failed).await.reason;
+        assert!(reason.contains("--max-runtime"), "{reason}");
+        assert!(controller.view("a", "ended").is_some());
+        node.pass(30 * 24);
+        controller.gone("a", "ended").await;
+    });
+}
+
+#[tokio::test]
+async fn retention_limits_ended_jobs_and_logs() {
+    let node = Node::with_gpus(1);
+    let controller = node.desk_keeping(Retention { most: 1, ..Retention::DEFAULT });
+    controller.project("a", "1");
+    controller.submit(wish("a", "runs", "0.5", "sleep 1000")).unwrap();
+    for name in ["first", "second"] {
+        controller.submit(wish("a", name, "0.5", "echo printed")).unwrap();
+        controller.until("a", name, JobState::Succeeded).await;
+    }
+    controller.gone("a", "first").await;
+    assert_eq!(controller.log("a", "second", 0), "printed\n");
+    assert!(controller.view("a", "runs").is_some(), "what has not ended is not counted");
+    // The folders are removed a moment after the store has forgotten them.
+    node::until("one folder for each job that is kept", || {
+        std::fs::read_dir(node.path("state/jobs")).unwrap().count() == 2
+    })
+    .await;
+    controller.submit(wish("a", "first", "0.5", "true")).unwrap();
+}
+
+#[tokio::test]
+async fn rejected_submission_leaves_nothing() {
+    let node = Node::with_gpus(2);
+    let controller = node.controller();
+    controller.project("a", "2");
+    let refused = |wish: Wish| controller.submit(wish).unwrap_err().to_string();
+    assert!(refused(wish("nobody", "j", "1", "true")).contains("no project nobody"));
+    assert!(refused(wish("a", "huge", "3", "true")).contains("at most 2"));
+    controller.submit(wish("a", "j", "1", "true")).unwrap();
+    controller.until("a", "j", JobState::Succeeded).await;
+    assert!(refused(wish("a", "j", "1", "true")).contains("named j exists"));
+    let more = controller.create("b", "1").unwrap_err().to_string();
+    assert!(more.contains("3 GPUs together") && more.contains("has 2"), "{more}");
+    assert!(controller.create("a", "0").unwrap_err().to_string().contains("project update a"));
+    let in_use = controller.controller.delete_project(&"a".parse().unwrap()).unwrap_err().to_string();
+    assert!(in_use.contains("1 job(s)"), "{in_use}");
+    assert_eq!(controller.controller.jobs(None, None, ADMIN).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn jobs_of_one_user_are_limited() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "0");
+    let user = Requester { uid: 4242, admin: false };
+    controller.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
+    for number in 0..MOST_JOBS_OF_A_USER {
+        controller.submit_as(wish("a", &format!("j-{number}"), "1", "true"), user).unwrap();
+    }
+    let refused = controller.submit_as(wish("a", "more", "1", "true"), user).unwrap_err().to_string();
+    assert!(refused.contains("have not ended") && refused.contains("at most 2000"), "{refused}");
+    controller.submit(wish("a", "more", "1", "true")).unwrap();
+    for name in ["j-0", "more"] {
+        controller.delete("a", name).unwrap();
+    }
+    controller.submit_as(wish("a", "more", "1", "true"), user).unwrap();
+}
+
+#[tokio::test]
+async fn project_jobs_are_restricted_to_members() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.submit(wish("a", "secret", "1", "echo password; sleep 1000")).unwrap();
+    controller.until("a", "secret", JobState::Running).await;
+    let stranger = Requester { uid: 4242, admin: false };
+    let (project, name) = ("a".parse().unwrap(), "secret".parse().unwrap());
+    let view = controller.controller.jobs(Some(&project), Some(&name), stranger).unwrap().remove(0);
+    assert!(view.command.is_empty() && view.workdir.is_empty() && view.state == JobState::Running);
+    let denied =
+        |result: Result<(), JobsError>| matches!(result, Err(JobsError::NotAMember { uid: 4242, .. }));
+    assert!(denied(controller.controller.delete(&project, &name, stranger)));
+    assert!(denied(controller.controller.suspend(&project, &name, true, stranger)));
+    assert!(denied(controller.controller.log(&project, &name, 0, LogFrom::Byte(0), stranger).map(drop)));
+    assert!(denied(controller.submit_as(wish("a", "mine", "1", "true"), stranger)));
+    let missing = Wish { command: vec!["/home/alice/plan".into()], ..wish("a", "missing", "1", "") };
+    controller.delete("a", "secret").unwrap();
+    controller.submit(missing).unwrap();
+    controller.until("a", "missing", JobState::Failed).await;
+    let failed = "missing".parse().unwrap();
+    let reason = |requester| {
+        controller.controller.jobs(Some(&project), Some(&failed), requester).unwrap().remove(0).reason
+    };
+    assert!(reason(ADMIN).contains("/home/alice/plan"));
+    assert_eq!(reason(stranger), "its command could not be started");
+    assert!(!node.happened().iter().any(|told| told.contains("alice")));
+    let secret = wish("a", "secret", "1", "echo password; sleep 1000");
+    controller.gone("a", "secret").await;
+    controller.submit(secret).unwrap();
+    controller.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
+    assert!(
+        !controller.controller.jobs(Some(&project), Some(&name), stranger).unwrap()[0].command.is_empty()
+    );
+}
+
+#[tokio::test]
+async fn notebook_address_is_visible_to_owner_only() {
+    let node = Node::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    let serves = wish("a", "notebook", "1", "echo http://localhost:8888/?token=ab; sleep 1000");
+    controller.submit(Wish { kind: Kind::Interactive, ..serves }).unwrap();
+    let member = Requester { uid: 4242, admin: false };
+    controller.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
+    let (project, name) = ("a".parse().unwrap(), "notebook".parse().unwrap());
+    let url =
+        |requester| controller.controller.jobs(Some(&project), Some(&name), requester).unwrap().remove(0).url;
+    node::until("its owner sees the address", || url(ADMIN).is_some()).await;
+    assert_eq!(url(member), None);
+    let log =
+        controller.controller.log(&project, &name, 0, LogFrom::Byte(0), member).unwrap_err().to_string();
+    assert!(log.contains("is interactive"), "{log}");
+    controller.controller.suspend(&project, &name, true, member).unwrap();
+}
