@@ -1,4 +1,4 @@
-//! The command line's one definition: parsing, help, completions and man pages all come from it.
+//! Definition of the command line, the source of parsing, help, completions and man pages.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,21 +26,21 @@ pub use jobs::{
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
 
-/// Share GPUs: run programs in slices of them, and see who has what
+/// Share GPUs: run programs in slices, submit jobs, and show GPUs and their users
 #[derive(Debug, Parser)]
 #[command(name = "tranche", version, disable_help_subcommand = true)]
 pub struct Cli {
     /// The daemon's socket [default: /run/tranche/tranched.sock for root, else
     /// $XDG_RUNTIME_DIR/tranche/tranched.sock] [env: TRANCHE_SOCKET]
-    // Read elsewhere: what clap reads itself it shows in every usage line as if it had to be given.
+    // Not read by clap's `env`, which would show the option in every usage line as if it were required.
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// What to do
+    /// Command to carry out
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// Commands of `tranche`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program in a slice that ends with the program's last process
@@ -48,51 +48,51 @@ pub enum Command {
     /// Create, list, show, resize, freeze, label and delete slices
     #[command(subcommand)]
     Slice(SliceCommand),
-    /// List GPUs, keep further slices off them, and empty them
+    /// List, cordon, drain and uncordon GPUs
     #[command(subcommand)]
     Gpu(GpuCommand),
-    /// Hand in a job: it runs when its project's turn comes
+    /// Submit a job, which starts when the quota scheduler selects it
     Submit(Box<SubmitArgs>),
-    /// List jobs: who has which GPUs, who waits and for what
+    /// List jobs: their GPUs, and the reasons for which they wait
     List(ListArgs),
-    /// Show all there is to say about a job
+    /// Show a job in detail
     Describe(DescribeArgs),
-    /// Show what a job printed
+    /// Show a job's output
     Logs(LogsArgs),
-    /// Run a program in the slice of a job that runs
+    /// Run a program in the slice of a running job
     Exec(ExecArgs),
-    /// Open a shell in the slice of a job that runs
+    /// Open a shell in the slice of a running job
     Bash(JobArgs),
     /// Stop a job until it is resumed
     Suspend(DescribeArgs),
-    /// Let a suspended job go on
+    /// Resume a suspended job
     Resume(DescribeArgs),
-    /// End jobs and forget them
+    /// Stop and delete jobs
     Delete(DeleteJobsArgs),
-    /// Show who had how many GPUs when
+    /// Show the use of GPUs over time
     History(HistoryArgs),
-    /// Create, list, show, update and delete projects, or choose yours
+    /// Create, list, show, update and delete projects, or select a default
     #[command(subcommand)]
     Project(ProjectCommand),
-    /// Show GPUs, the slices in them and the processes in those
+    /// Show GPUs, their slices and the processes in them
     Smi(SmiArgs),
-    /// Show what happened: slices made and ended, refusals, faults, and who broke the rules
+    /// Show events: slices created and deleted, rejected requests, faults and violations
     Events(EventsArgs),
-    /// Show two programs sharing one GPU, and check what each of them sees
+    /// Run two programs on one GPU, and check what each of them sees
     Demo(DemoArgs),
-    /// Open a shell on a simulated node with a daemon of its own, for trying things out
+    /// Open a shell on a simulated node with a daemon of its own
     Play,
-    /// Show how the daemon is configured, and have it read its configuration again
+    /// Show the configuration of the daemon, or reload it
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Find out what works on this machine, what does not, and what to do about it
+    /// Check what works on this machine, what does not, and what to do about it
     Doctor(DoctorArgs),
     /// Write shell completions or man pages
     #[command(hide = true)]
     Generate(GenerateArgs),
 }
 
-/// How much, of what, under which bounds.
+/// Size, place and bounds of a slice.
 #[derive(Args, Clone, Debug)]
 pub struct SizeArgs {
     /// Part of one GPU, such as 0.5, or whole GPUs, such as 2
@@ -104,16 +104,16 @@ pub struct SizeArgs {
     /// Compute on each GPU, such as 30% or 0.3
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub compute: Option<Permille>,
-    /// The most compute on each GPU, such as 60%; the mode says it where this does not
+    /// Compute limit on each GPU, such as 60% [default: by the mode]
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub limit: Option<Permille>,
-    /// Who goes first on a GPU, -128 to 127: the higher
+    /// Scheduling priority on a GPU, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,
-    /// How compute is bounded
+    /// Bound on compute
     #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
-    /// The GPU it must be on, an index or a UUID; with several, 0,3, it has its part of each of them
+    /// GPU to use, an index or a UUID; with several, such as 0,3, the slice has its part of each
     #[arg(long, value_name = "GPU", value_delimiter = ',')]
     pub gpu: Vec<GpuSelector>,
     /// How long to wait for room, such as 30s or 5m
@@ -122,7 +122,7 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
-    /// Of a slice that is there already.
+    /// The size of an existing slice: none is given.
     pub const fn of_another() -> Self {
         Self {
             share: None,
@@ -136,7 +136,7 @@ impl SizeArgs {
         }
     }
 
-    /// The request for a slice of this size that stays until it is deleted. Memory alone is a share by itself.
+    /// Request for a slice of this size that is not ephemeral. Memory alone is a share of its own.
     pub fn request(&self, name: Option<SliceName>) -> SliceRequest {
         let (share, memory) = match (self.share, self.memory) {
             (Some(share), memory) => (share, memory),
@@ -158,20 +158,20 @@ impl SizeArgs {
     }
 }
 
-/// What says how large a slice is and where.
+/// Ids of the options that describe a new slice.
 const SIZE: [&str; 9] = ["share", "memory", "compute", "limit", "priority", "mode", "gpu", "wait", "name"];
 
 /// `tranche run`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("size").args(["share", "memory", "slice"]).required(true).multiple(true))]
 pub struct RunArgs {
-    /// The slice's size and place
+    /// Size and place of the slice
     #[command(flatten)]
     pub size: SizeArgs,
     /// Name of the slice; chosen by the daemon if absent
     #[arg(long, value_name = "NAME")]
     pub name: Option<SliceName>,
-    /// Run in this slice, which exists already, instead of making one
+    /// Run in this existing slice instead of creating one
     #[arg(long, value_name = "NAME", conflicts_with_all = SIZE)]
     pub slice: Option<SliceName>,
     /// The program and its arguments
@@ -182,13 +182,13 @@ pub struct RunArgs {
 /// `tranche config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Show every key that is in force, and where its value came from
+    /// Show every key with its value and origin
     Show(OutputArgs),
-    /// Have the daemon read its configuration again; says what needs a restart
+    /// Reload the configuration; lists the keys that need a restart
     Reload,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputArgs {
     /// Print JSON
@@ -199,31 +199,31 @@ pub struct OutputArgs {
 /// `tranche generate`.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// What to write
+    /// Files to write
     #[arg(value_enum)]
     pub what: Artefact,
-    /// The folder to write to, made if absent
+    /// Folder to write to, created if absent
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 }
 
-/// What comes from this definition besides parsing.
+/// Files generated from the definition of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Artefact {
-    /// For bash, zsh and fish.
+    /// Completions for bash, zsh and fish.
     Completions,
-    /// Section 1, one page for each command.
+    /// Man pages of section 1, one for each command.
     Man,
 }
 
-/// How compute is bounded.
+/// Bound on compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// At least the request, and its share of what is idle, up to the limit
+    /// At least the request, plus a share of idle time, up to the limit
     Fair,
     /// The request and never more
     Strict,
-    /// No request: only what is idle
+    /// No request: idle time only
     BestEffort,
 }
 

@@ -1,4 +1,4 @@
-//! The daemon as the commands see it: questions in domain types, answers in domain types, no waiting for ever.
+//! Client of the daemon's API in domain types, with a time limit on every call.
 
 mod gpus;
 mod jobs;
@@ -25,18 +25,18 @@ use crate::errors::Failure;
 
 pub use gpus::{DrainTerms, Drained};
 
-/// Where the shim of a program in a slice attaches; set for everything that runs in one.
+/// Variable with the attach socket of the slice that a program runs in.
 pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 
-/// How long an answer that needs no waiting may take. Generous: killing a stuck slice's processes takes time.
+/// Time limit of a call that does not wait by design; long enough to kill the processes of a stuck slice.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came of reading the configuration again, by the keys that changed.
+/// Result of a reload, by the keys that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Those whose new values are in force.
+    /// Keys whose new values are in force.
     pub applied: Vec<String>,
-    /// Those whose new values are not, until the daemon is started again.
+    /// Keys whose new values take effect at the next start.
     pub needs_restart: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Connects to the daemon at `socket`, once.
+    /// Connects to the daemon at `socket`, without retries.
     pub fn connect(socket: &Path) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
         let dial = async { tokio::time::timeout(PATIENCE, tranche_rpc::connect(socket)).await };
@@ -58,7 +58,7 @@ impl Daemon {
         Ok(Self { runtime, node, socket: socket.to_owned() })
     }
 
-    /// The whole node at this instant.
+    /// View of the whole node.
     pub fn snapshot(&mut self) -> Result<NodeView, Failure> {
         let mut node = self.node.clone();
         let view = self.ask(PATIENCE, async move { node.snapshot(v1::SnapshotRequest {}).await })?;
@@ -89,29 +89,28 @@ impl Daemon {
         Ok(self.ask(PATIENCE, async move { node.resize_slice(message).await })?.try_into()?)
     }
 
-    /// Says whom a slice is for.
+    /// Sets or clears the pod of a slice.
     pub fn label(&mut self, name: &SliceName, pod: Option<PodContainer>) -> Result<SliceView, Failure> {
         let message = v1::LabelSliceRequest { name: name.to_string(), pod: pod.map(Into::into) };
         let mut node = self.node.clone();
         Ok(self.ask(PATIENCE, async move { node.label_slice(message).await })?.try_into()?)
     }
 
-    /// Deletes a slice; with `force`, kills its processes first and answers with their pids.
+    /// Deletes a slice; with `force`, kills its processes first and returns their pids.
     pub fn delete(&mut self, name: &SliceName, force: bool) -> Result<Vec<u32>, Failure> {
         let message = v1::DeleteSliceRequest { name: name.to_string(), force };
         let mut node = self.node.clone();
         Ok(self.ask(PATIENCE, async move { node.delete_slice(message).await })?.killed_pids)
     }
 
-    /// Makes this process a root of the slice: it and its descendants may use it.
+    /// Makes this process a root of the slice, so that it and its descendants may attach.
     pub fn enter(&mut self, name: &SliceName) -> Result<v1::EnterSliceResponse, Failure> {
         let message = v1::EnterSliceRequest { name: name.to_string() };
         let mut node = self.node.clone();
         self.ask(PATIENCE, async move { node.enter_slice(message).await })
     }
 
-    /// What happened, of one slice or of all, given to `hear` one after the other; with `follow` also what happens from
-    /// now on, until the daemon ends.
+    /// Passes events of one slice or of all to `hear`; with `follow` also new ones, until the daemon ends.
     pub fn events(
         &mut self,
         slice: Option<&SliceName>,
@@ -122,7 +121,7 @@ impl Daemon {
             v1::FollowEventsRequest { since_seq: 0, slice: slice.map(SliceName::to_string), follow };
         let mut node = self.node.clone();
         let mut events = self.ask(PATIENCE, async move { node.follow_events(request).await })?;
-        // What happens next may take its time; what has happened may not.
+        // New events may take any time; stored ones may not.
         let patience = if follow { Duration::MAX } else { PATIENCE };
         let next = |events: &mut Streaming<v1::Event>| {
             self.runtime.block_on(async { tokio::time::timeout(patience, events.message()).await })
@@ -137,7 +136,7 @@ impl Daemon {
         }
     }
 
-    /// The slice that this process is in, as the kernel tells the daemon.
+    /// The slice of this process, as the daemon determines it from the kernel.
     pub fn own_slice(&mut self) -> Result<Option<SliceName>, Failure> {
         let mut node = self.node.clone();
         let answer = self.ask(PATIENCE, async move { node.who_am_i(v1::WhoAmIRequest {}).await })?;
@@ -145,14 +144,14 @@ impl Daemon {
         name.map_err(|bad| Failure::Nonsense(tranche_rpc::BadMessage::Name(bad)))
     }
 
-    /// The daemon itself.
+    /// View of the daemon itself.
     pub fn show(&mut self) -> Result<DaemonView, Failure> {
         let mut node = self.node.clone();
         let view = self.ask(PATIENCE, async move { node.show_daemon(v1::ShowDaemonRequest {}).await })?;
         Ok(view.into())
     }
 
-    /// Has the daemon read its configuration again.
+    /// Reloads the daemon's configuration.
     pub fn reload(&mut self) -> Result<Reloaded, Failure> {
         let mut node = self.node.clone();
         let request = v1::ReloadConfigurationRequest {};
@@ -160,10 +159,10 @@ impl Daemon {
         Ok(Reloaded { applied: answer.applied, needs_restart: answer.needs_restart })
     }
 
-    /// Has it forgotten what contexts were seen and measured to take; returns the slices and the models.
+    /// Discards the observed and measured context reserves; returns the slices and GPU models concerned.
     ///
     /// # Errors
-    /// The daemon's refusal, or none answers.
+    /// If the daemon rejects the request or does not answer.
     pub fn forget_reserves(&mut self) -> Result<(Vec<String>, Vec<String>), Failure> {
         let mut node = self.node.clone();
         let request = v1::ForgetReservesRequest {};
@@ -184,7 +183,7 @@ impl Daemon {
         }
     }
 
-    /// A status that the daemon sent, or what the transport made of a connection that broke.
+    /// Converts a status of the daemon, or of a broken connection.
     pub(crate) fn refusal(&self, status: Status) -> Failure {
         let transport = std::error::Error::source(&status).is_some();
         match status.code() {
@@ -196,7 +195,7 @@ impl Daemon {
     }
 }
 
-/// The first cause of an error, which says most: `broken pipe` rather than `transport error`.
+/// The innermost cause of an error, which is the most specific: `broken pipe`, not `transport error`.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
@@ -205,14 +204,14 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// The daemon's socket: as told, here or by the environment, or beside the socket of the slice we are in, or the usual place.
+/// Path of the daemon's socket: the given one, the one beside the slice's socket, or the default.
 pub fn socket(told: Option<PathBuf>) -> PathBuf {
     let beside_slice = || env::var_os(SLICE_SOCKET).and_then(|slice| runtime_of(Path::new(&slice)));
     let usual = || {
         let everybodys = PathBuf::from("/run/tranche/tranched.sock");
         let own = own_socket(env::var("XDG_RUNTIME_DIR"), Uid::effective());
         match own {
-            // Somebody without a daemon of their own means the node's.
+            // A user without a daemon of their own uses the node's.
             Some(own) if own.exists() || !everybodys.exists() => own,
             _ => everybodys,
         }
@@ -223,7 +222,7 @@ pub fn socket(told: Option<PathBuf>) -> PathBuf {
         .unwrap_or_else(usual)
 }
 
-/// Where a user's own daemon listens; root has none.
+/// Socket of a user's own daemon; `None` for root.
 fn own_socket(runtime_dir: Result<String, VarError>, user: Uid) -> Option<PathBuf> {
     if user.is_root() {
         return None;
@@ -237,7 +236,7 @@ fn runtime_of(slice_socket: &Path) -> Option<PathBuf> {
     Some(slice_socket.parent()?.parent()?.parent()?.join("tranched.sock"))
 }
 
-/// The slice's name in `RUNTIME/slices/NAME/attach.sock`. Good for showing; never for deciding.
+/// The slice's name in `RUNTIME/slices/NAME/attach.sock`. For display only, not for decisions.
 pub fn slice_of(slice_socket: &Path) -> Option<SliceName> {
     slice_socket.parent()?.file_name()?.to_str()?.parse().ok()
 }
@@ -247,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_a_daemon_of_their_own_and_root_the_nodes() {
+    fn users_have_own_daemons_and_root_the_nodes() {
         let user = Uid::from_raw(7);
         let own = own_socket(Ok("/x".into()), user);
         assert_eq!(own, Some("/x/tranche/tranched.sock".into()));
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_socket_tells_the_slice_and_the_daemon() {
+    fn slice_socket_yields_slice_and_daemon() {
         let socket = Path::new("/run/tranche/slices/frac05/attach.sock");
         assert_eq!(runtime_of(socket), Some("/run/tranche/tranched.sock".into()));
         assert_eq!(slice_of(socket), Some("frac05".parse().unwrap()));

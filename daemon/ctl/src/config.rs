@@ -1,4 +1,4 @@
-//! `tranche config`: what is in force in the running daemon and where it came from, and reading it again.
+//! `tranche config`: shows the settings in force with their origins, and reloads them.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn config(command: ConfigCommand, socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// As a file would say it, the origins below each other.
+/// The settings as lines of a file, with aligned origins.
 fn shown(settings: &[SettingView]) -> String {
     let line = |setting: &SettingView| match setting.to_string().split_once("  # ") {
         Some((value, origin)) => (value.to_owned(), format!("  # {origin}")),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_lines_of_a_file_with_where_they_came_from() {
+    fn settings_are_lines_with_their_origin() {
         let settings = [
             setting("log", "\"info\"", "default"),
             setting("a", "1", "/c.toml:2"),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_says_what_changed_and_what_needs_a_restart() {
+    fn reload_lists_applied_and_deferred_keys() {
         let keys = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
         let reloaded = Reloaded { applied: keys(&["log"]), needs_restart: keys(&["shim", "cdi_dir"]) };
         let text = told(&reloaded);

@@ -1,8 +1,7 @@
-//! `tranche demo`: two programs share one GPU, and what each of them sees is measured.
+//! `tranche demo`: two programs share one GPU, and the view of each is measured.
 //!
-//! It is an ordinary user of everything else: it starts a daemon of its own in a private folder, runs its
-//! programs through `tranche run`, asks through the daemon's socket, and believes none of them: what counts is
-//! what NVML says outside the slices.
+//! It uses public interfaces only: it starts a daemon in a private folder, runs programs through `tranche
+//! run`, and takes its measurements from the daemon's socket and from NVML outside the slices.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,80 +25,80 @@ mod tenant;
 
 pub use play::play;
 
-/// What the demonstration may be told.
+/// Arguments of `tranche demo`.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArgs {
-    /// Which GPU to use: a real one that nobody else uses if there is one, else the simulated node (auto)
+    /// GPU to use: an idle real one if there is one, else the simulated node (auto)
     #[arg(long, value_enum, default_value_t = DemoGpu::Auto)]
     pub gpu: DemoGpu,
-    /// Write the machine-readable report to this file
+    /// Write a machine-readable report to this file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
 
-/// Which kind of GPU the demonstration uses.
+/// Kind of GPU for the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DemoGpu {
-    /// A real GPU that nobody uses, else the simulated node.
+    /// An idle real GPU, else the simulated node.
     Auto,
     /// The simulated node.
     Sim,
-    /// A real GPU or nothing.
+    /// A real GPU only.
     Real,
 }
 
-/// Why the demonstration could not be given, or did not hold.
+/// Reason for which the demonstration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// A binary or library is not beside this one.
+    /// A binary or library is missing beside this one.
     #[error("{} is missing: the demonstration needs the whole tree that `make build` makes", .0.display())]
     Missing(PathBuf),
-    /// No real GPU may be used.
+    /// No real GPU is idle.
     #[error(
         "there is no real GPU that nobody else uses ({0}); `tranche demo --gpu sim` uses a simulated one"
     )]
     NoFreeGpu(String),
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("{what}: {cause}")]
     Io {
-        /// What was attempted.
+        /// Attempted operation.
         what: String,
-        /// What the kernel said.
+        /// Error of the system call.
         cause: std::io::Error,
     },
-    /// A program ended when it should have gone on.
+    /// A program ended early.
     #[error("{who} ended too early{last_words}")]
     Ended {
-        /// Which.
+        /// Name of the program.
         who: String,
-        /// What it said last, on a new line, if anything.
+        /// Its last output, on a new line, if any.
         last_words: String,
     },
-    /// A program did not answer, or something did not come about.
+    /// A program or effect timed out.
     #[error("waited {} s in vain for {what}", .waited.as_secs())]
     InVain {
-        /// For what.
+        /// The awaited event.
         what: String,
-        /// How long.
+        /// Time waited.
         waited: Duration,
     },
-    /// A program said what nobody expects of it.
+    /// A program replied unexpectedly.
     #[error("{who} answered {question:?} with {answer}")]
     Strange {
-        /// Which.
+        /// Name of the program.
         who: String,
-        /// What it was asked.
+        /// Request.
         question: String,
-        /// What it said.
+        /// Reply.
         answer: String,
     },
-    /// The daemon said no.
+    /// The daemon rejected a request.
     #[error("the demonstration's own daemon: {0}")]
     Daemon(Box<Failure>),
-    /// The person at the keyboard said stop.
+    /// The user interrupted the demonstration.
     #[error("interrupted; everything it started has been ended")]
     Interrupted,
-    /// It ran to its end, and something was not as promised.
+    /// A measured value missed its goal.
     #[error("not as promised: {}", .0.join(", "))]
     NotAsPromised(Vec<String>),
 }
@@ -117,10 +116,10 @@ impl DemoError {
     }
 }
 
-/// Gives the demonstration. Prints as it goes.
+/// Runs the demonstration, and prints each step.
 ///
 /// # Errors
-/// If nothing could be shown, or if a claim did not hold; the report is written in the latter case too.
+/// If a step failed, or a goal was missed; the report is written in the latter case too.
 pub fn run(args: &DemoArgs) -> Result<(), DemoError> {
     let outcome = story::tell(args.gpu)?;
     if let Some(path) = &args.report {

@@ -1,4 +1,4 @@
-//! What went wrong, for the person who has to put it right.
+//! Errors of the commands, with advice for the user.
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -16,24 +16,24 @@ use tranche_rpc::{BadMessage, ConnectError};
 use crate::doctor::Found;
 use crate::smi::query::UnknownField;
 
-/// The longest path that is shown whole, in characters.
+/// Maximum length of a displayed path in characters.
 const LONGEST_PATH: usize = 4096;
 
-/// Why a command did not do what it was asked to.
+/// Reason for which a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The daemon could not be reached.
     #[error("{0}\n{advice}", advice = advice(.0))]
     Unreachable(#[from] ConnectError),
-    /// The daemon took the connection and then said nothing.
+    /// The daemon accepted the connection but did not answer.
     #[error(
         "tranched at {} took the connection but did not answer within {}: look at its log \
          (`journalctl -u tranched`) and whether it is stopped", shown(.socket), humantime::format_duration(*.waited)
     )]
     Silent {
-        /// Its socket.
+        /// Path of its socket.
         socket: PathBuf,
-        /// For how long it was silent.
+        /// Time waited.
         waited: Duration,
     },
     /// The connection ended before the answer.
@@ -42,41 +42,41 @@ pub enum Failure {
          (`journalctl -u tranched`) and try again", shown(.socket)
     )]
     BrokenOff {
-        /// Its socket.
+        /// Path of its socket.
         socket: PathBuf,
-        /// What the transport said.
+        /// Error of the transport.
         reason: String,
     },
-    /// The daemon refused.
+    /// The daemon rejected the request.
     #[error("{}", .0.message())]
     Refused(Status),
-    /// The node's job launcher gave no ticket.
+    /// The node's job launcher issued no ticket.
     #[error("the node's job launcher at {} gave no ticket for this job: {why}", .launcher.display())]
     NoTicket {
-        /// Its socket.
+        /// Path of its socket.
         launcher: PathBuf,
-        /// Its reason, or what became of the connection.
+        /// Its reason, or the error of the connection.
         why: String,
     },
-    /// The daemon's answer means nothing to this version.
+    /// The daemon's answer is invalid for this version.
     #[error(
         "tranched's answer makes no sense to this version of tranche: {0}; `tranche doctor` compares versions"
     )]
     Nonsense(#[from] BadMessage),
-    /// No slice of that name.
+    /// No slice with this name exists.
     #[error("there is no slice named {wanted}; {}", slices_there_are(.there_are))]
     NoSuchSlice {
         /// The name.
         wanted: SliceName,
-        /// The slices that exist.
+        /// The existing slices.
         there_are: Vec<SliceName>,
     },
-    /// Which project is meant is not known.
+    /// No project is given, and none can be inferred.
     #[error(
         "which project? name one with -p, or choose yours once with `tranche project set NAME`; {}", projects(.0)
     )]
     WhichProject(Vec<String>),
-    /// The project that was chosen once is gone.
+    /// The selected default project does not exist any more.
     #[error(
         "there is no project {name}, which `tranche project set` chose once: choose another that way, name one with -p, or \
          remove {path}", path = shown(.path)
@@ -84,73 +84,73 @@ pub enum Failure {
     ChosenProject {
         /// Its name.
         name: String,
-        /// Where the choice is kept.
+        /// File with the selection.
         path: PathBuf,
     },
-    /// No user of that name.
+    /// No user with this name exists.
     #[error("there is no user {0} on this node; give a name that `getent passwd` knows, or a uid")]
     NoSuchUser(String),
-    /// A job has no slice to go into.
+    /// The job has no slice to enter.
     #[error("job {job} is {state}: there is nothing to enter {}{}", when(*.state), because(.reason))]
     NotRunning {
         /// The job.
         job: String,
-        /// How far it is.
+        /// State of the job.
         state: JobState,
-        /// Why.
+        /// Reason for the state.
         reason: String,
     },
-    /// The environment of this process cannot be given to a job.
+    /// This process's environment cannot be passed to a job.
     #[error("{0}")]
     Environment(String),
-    /// Some of several jobs could not be deleted; it is said which and why.
+    /// Some of several jobs could not be deleted; the details are printed already.
     #[error("{0} of them could not be deleted")]
     Partly(usize),
-    /// A field that no query knows.
+    /// A query names an unknown field.
     #[error(transparent)]
     Field(#[from] UnknownField),
     /// A program could not be run in a slice.
     #[error(transparent)]
     Run(#[from] crate::run::RunError),
-    /// The demonstration failed, or a claim of it did not hold.
+    /// The demonstration failed, or a goal was missed.
     #[error(transparent)]
     Demo(#[from] crate::demo::DemoError),
-    /// The examination found problems; they are printed already.
+    /// Checks found problems, which are printed already.
     #[error("{0}")]
     Unwell(Found),
     /// A file could not be written.
     #[error("cannot write to {}: {cause}", shown(.path))]
     File {
-        /// Where to.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the write.
         cause: std::io::Error,
     },
-    /// The standard output took no more.
+    /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(std::io::Error),
-    /// The runtime for talking to the daemon could not be had.
+    /// The async runtime could not be created.
     #[error("cannot prepare to talk to tranched: {0}")]
     Runtime(std::io::Error),
 }
 
 impl Failure {
-    /// Whether the reader of our output went away, as in `tranche smi | head -1`: that is no failure of ours.
+    /// Whether standard output was closed, as in `tranche smi | head -1`, which is no error.
     pub fn is_reader_gone(&self) -> bool {
         matches!(self, Self::Output(cause) if cause.kind() == ErrorKind::BrokenPipe)
     }
 
-    /// Whether the daemon has no room for what was asked.
+    /// Whether the daemon has no room for the request.
     pub fn is_no_room(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::ResourceExhausted)
     }
 
-    /// Whether everything there is to say about it has been said.
+    /// Whether the error is printed already.
     pub fn is_told(&self) -> bool {
         matches!(self, Self::Unwell(_))
     }
 
-    /// The exit status that tells a script about it.
+    /// Exit status of the process.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Run(error) => error.exit_status(),
@@ -160,7 +160,7 @@ impl Failure {
     }
 }
 
-/// Which projects there are, as the end of a sentence.
+/// List of the existing projects, as the end of a sentence.
 pub(crate) fn projects(names: &[String]) -> String {
     if names.is_empty() {
         return "there are no projects: `tranche project create NAME --quota N` makes one".into();
@@ -184,12 +184,12 @@ fn slices_there_are(names: &[SliceName]) -> String {
     format!("there are: {}", names.join(", "))
 }
 
-/// A path as a terminal shows it.
+/// A path, escaped and cut for display.
 fn shown(path: &Path) -> String {
     visible_bytes(path.as_os_str().as_bytes(), LONGEST_PATH)
 }
 
-/// What to do about a daemon that cannot be reached.
+/// Advice about a daemon that cannot be reached.
 fn advice(error: &ConnectError) -> String {
     let own = own_daemon(&error.socket);
     match error.cause.kind() {
@@ -214,7 +214,7 @@ fn advice(error: &ConnectError) -> String {
     }
 }
 
-/// How to start a daemon for one user so that it is found at `socket`.
+/// Advice on starting a user's own daemon at `socket`.
 fn own_daemon(socket: &Path) -> String {
     let folder = match socket.parent() {
         Some(folder) if socket.ends_with("tranched.sock") && !folder.starts_with("/run/tranche") => folder,
@@ -223,7 +223,7 @@ fn own_daemon(socket: &Path) -> String {
     format!("run one for yourself with `tranched --runtime-dir {} --state-dir DIR`", shown(folder))
 }
 
-/// The group whose members may use the socket, or enter the folder it is in; root's is nobody's to join.
+/// The group that may use the socket or its folder; `None` for root's group.
 fn owning_group(socket: &Path) -> Option<String> {
     let candidates = [Some(socket), socket.parent()];
     let gid = candidates.into_iter().flatten().find_map(|path| std::fs::metadata(path).ok())?.gid();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_not_running_says_the_socket_and_how_to_start_it() {
+    fn absent_daemon_error_names_socket_and_remedy() {
         for kind in [ErrorKind::NotFound, ErrorKind::ConnectionRefused] {
             let text = unreachable("/home/a/t/tranched.sock", kind);
             for part in
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_permission_says_what_to_do() {
+    fn denied_socket_error_names_remedy() {
         let text = unreachable("/nonexistent/tranched.sock", ErrorKind::PermissionDenied);
         assert!(text.contains("your user may not use that daemon"), "{text}");
         assert!(text.contains("--runtime-dir"), "{text}");
     }
 
     #[test]
-    fn a_slice_that_is_not_there_names_those_that_are() {
+    fn unknown_slice_error_lists_existing_slices() {
         let there_are = ["a", "b"].map(|name| name.parse().unwrap()).to_vec();
         let failure = Failure::NoSuchSlice { wanted: "c".parse().unwrap(), there_are };
         assert_eq!(failure.to_string(), "there is no slice named c; there are: a, b");

@@ -1,4 +1,4 @@
-//! `tranche events`: what happened on the node, and with `-f` what happens.
+//! `tranche events`: the stored events, and with `-f` new ones.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 
-/// Shows what `args` ask for, of the daemon at `socket`.
+/// Carries out `tranche events` with the daemon at `socket`.
 pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
     let earliest = args.since.map(|since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH));
     let mut any = false;
@@ -35,14 +35,14 @@ fn time(event: &Event) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(event.time_unix_ms)
 }
 
-/// When, how much to care, what, to whom, and what shows it.
+/// One event as a line: time, severity, kind, subject and evidence.
 fn line(event: &Event) -> String {
     let when = humantime::format_rfc3339_millis(time(event));
     let slice = event.slice.as_ref().map(|slice| format!(" slice {slice}"));
     let pid = event.pid.map(|pid| format!(" pid {pid}"));
     let gpu = event.gpu.map(|gpu| format!(" {gpu}"));
     let whom: String = [slice, pid, gpu].into_iter().flatten().collect();
-    // An older daemon may have let a tenant's choice through as it was.
+    // An older daemon may have stored untrusted text without escaping it.
     let evidence = visible(&event.evidence);
     let actor = event.actor.as_ref().map(|actor| format!(" [by {}]", visible(&actor.to_string())));
     format!("{when} {:<7} {:<17}{whom}: {evidence}{}", event.severity, event.kind, actor.unwrap_or_default())
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_line() {
+    fn event_is_one_line() {
         let happening = Happening::new(Kind::UnderReported, "it holds 9 MiB and is charged 1 MiB");
         let slice = "a".parse().unwrap();
         let whole = event(happening.of(&slice).on(GpuUuid::from_bytes([0; 16])).by(HostPid::new(7)));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_cannot_write_to_the_operators_terminal() {
+    fn untrusted_evidence_is_escaped() {
         let mut event = event(Happening::new(Kind::ForeignProcess, ""));
         event.evidence = "\x1b[2J\u{9b}\n".into();
         assert!(line(&event).ends_with(": \\u{1b}[2J\\u{9b}\\n"), "{:?}", line(&event));

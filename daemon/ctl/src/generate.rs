@@ -1,4 +1,4 @@
-//! Completions and man pages, from the definition that parses the command line.
+//! Completions and man pages, generated from the definition of the command line.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::cli::{Artefact, Cli, GenerateArgs};
 use crate::errors::Failure;
 
-/// Writes what was asked for into the folder, which is made if absent.
+/// Writes the files into the folder, which is created if absent.
 pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
     let failed = |cause| Failure::File { path: args.out.clone(), cause };
     fs::create_dir_all(&args.out).map_err(failed)?;

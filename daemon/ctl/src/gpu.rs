@@ -1,4 +1,4 @@
-//! `tranche gpu`: GPUs that take no further slices, because somebody is going to work on them.
+//! `tranche gpu`: listing, cordoning and draining of GPUs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::errors::Failure;
 use crate::out;
 use crate::table::{Side, draw};
 
-/// Does what `command` says to the GPUs of the daemon at `socket`.
+/// Carries out a command with the daemon at `socket`.
 pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     match command {
@@ -60,7 +60,7 @@ fn told(gpu: &Cordoned) -> String {
     }
 }
 
-/// What came of a drain, for scripts.
+/// Result of a drain, for JSON output.
 #[derive(Serialize)]
 struct Outcome {
     gpus: Vec<String>,
@@ -69,7 +69,7 @@ struct Outcome {
 
 fn drain(daemon: &mut Daemon, args: DrainArgs) -> Result<(), Failure> {
     let DrainArgs { cordon: CordonArgs { gpus, reason, output }, timeout, delete_slices, grace } = args;
-    // Whoever has slices deleted and names no time does not want to wait for ever.
+    // Without a time, --delete-slices deletes at once.
     let timeout = timeout.or(delete_slices.then_some(Duration::ZERO));
     let terms = DrainTerms { reason, timeout, grace: delete_slices.then_some(*grace) };
     let named: Vec<String> = gpus.iter().map(ToString::to_string).collect();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_and_what_was_so_already_are_told_apart() {
+    fn changed_and_unchanged_cordons_differ() {
         let expected = "GPU 1 is cordoned by root (uid 0) since noon: fan; slices that are there stay\n";
         assert_eq!(told(&cordoned(true, true)), expected);
         assert!(told(&cordoned(false, true)).starts_with("GPU 1 was already cordoned by root"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_the_slices_of_each_gpu_and_why_it_takes_none() {
+    fn list_shows_slices_and_obstacles() {
         let node = sample::node();
         assert_eq!(row(&node, &node.gpus[0])[3..], ["2", "26008 / 32510 MiB", "takes slices"]);
         assert!(row(&node, &node.gpus[3])[5].contains("MIG"));

@@ -1,5 +1,5 @@
-//! `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`, `history` and `project`: jobs of
-//! several projects, handed in and looked at.
+//! Job commands: `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`,
+//! `history` and `project`.
 
 mod attestation;
 mod environment;
@@ -29,10 +29,10 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::{out, run};
 
-/// How often `--watch` looks.
+/// Interval of `--watch`.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Hands a job in.
+/// Submits a job.
 pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.project.as_ref())?;
@@ -51,7 +51,7 @@ pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
 }
 
-/// What will keep it from starting, unless that changes until then.
+/// Warning about a job that cannot start as submitted.
 fn warning(args: &SubmitArgs) -> Option<String> {
     let missing = args.workdir.as_ref().filter(|folder| !folder.is_dir())?;
     Some(format!(
@@ -126,7 +126,7 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Shows all there is to say about a job.
+/// Shows a job in detail.
 pub fn describe(args: &DescribeArgs, socket: &Path) -> Result<(), Failure> {
     let job = one(&mut Daemon::connect(socket)?, &args.job)?;
     if args.output.json { out::json(&job) } else { out::print(&show::description(&job)) }
@@ -140,7 +140,7 @@ fn one(daemon: &mut Daemon, args: &JobArgs) -> Result<JobView, Failure> {
     jobs.into_iter().next().ok_or_else(gone)
 }
 
-/// Shows what a job printed.
+/// Shows a job's output.
 pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.job.project.as_ref())?;
@@ -164,7 +164,7 @@ pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What there is to say of a log beside what is in it.
+/// Remarks on a log: an absent, cut or ended one.
 fn about_log(job: &JobView, member: u32, printed: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
@@ -196,7 +196,7 @@ pub fn bash(job: JobArgs, socket: &Path) -> Result<u8, Failure> {
     exec(ExecArgs { job, command: vec!["bash".into()] }, socket)
 }
 
-/// Stops a job until it is resumed, or resumes it.
+/// Suspends or resumes a job.
 pub fn suspend(args: &DescribeArgs, suspended: bool, socket: &Path) -> Result<(), Failure> {
     let DescribeArgs { job: JobArgs { name, project }, output } = args;
     let mut daemon = Daemon::connect(socket)?;
@@ -209,7 +209,7 @@ pub fn suspend(args: &DescribeArgs, suspended: bool, socket: &Path) -> Result<()
     out::print(&format!("{done} {name} of project {project}"))
 }
 
-/// Ends jobs and forgets them; one that cannot be does not keep the others.
+/// Stops and deletes jobs; continues after a failure.
 pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.project.as_ref())?;

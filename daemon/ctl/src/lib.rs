@@ -1,7 +1,7 @@
-//! `tranche`: how a person or a script uses slices of GPUs, shows them and finds out what is wrong.
+//! `tranche`: command line for slices, jobs and diagnosis.
 //!
-//! Law: it asks the daemon and does what it is told. It decides nothing about memory, placement or limits,
-//! and it starts no program that the limits do not reach.
+//! Law: it is a client of the daemon and decides nothing about memory, placement or limits, and it starts no
+//! program outside the reach of the limits.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -32,18 +32,18 @@ use tranche_domain::text::visible_bytes;
 use cli::{Cli, Command};
 use errors::Failure;
 
-/// The longest word of a command line that is repeated whole, in characters.
+/// Maximum length of an argument repeated in an error, in characters.
 const LONGEST_WORD: usize = 200;
 
-/// Reads the command line, does what it says and answers with the exit status.
+/// Parses the command line, carries it out, and returns the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(answer) => {
-            // Words that are wrong only as they were written are told by themselves.
+            // Arguments with invisible characters are repeated in escaped form.
             let answer = in_visible_words(&args).unwrap_or_else(|| not_visible(&answer));
-            // Help that nobody reads to its end is no failure.
+            // A closed pipe while printing help is no error.
             let _ = answer.print();
             return ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2));
         }
@@ -60,13 +60,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The parser's answer to the same words as a terminal shows them: it repeats them, and they may be another user's.
+/// The parser's error for the escaped arguments, since the error repeats them and they may be untrusted.
 fn in_visible_words(args: &[OsString]) -> Option<clap::Error> {
     let shown = args.iter().map(|word| visible_bytes(word.as_bytes(), LONGEST_WORD));
     Cli::try_parse_from(shown).err()
 }
 
-/// The same answer to words that cannot be repeated.
+/// The parser's error without the arguments, for those that cannot be repeated.
 fn not_visible(answer: &clap::Error) -> clap::Error {
     let about = if answer.use_stderr() {
         "a word of the command line has characters that are not visible\n".to_owned()

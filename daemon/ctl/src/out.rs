@@ -1,4 +1,4 @@
-//! The standard output, which may be a pipe that nobody reads any more.
+//! Standard output, which may be a closed pipe.
 
 use std::io::{self, Write};
 
@@ -7,17 +7,17 @@ use tranche_domain::text::{is_visible, visible};
 
 use crate::errors::Failure;
 
-/// Writes `text` and a line's end where it has none. What does not show as itself is escaped, wherever it came from.
+/// Prints `text` with a final newline; invisible characters are escaped.
 pub fn print(text: &str) -> Result<(), Failure> {
     print_after("", text)
 }
 
-/// The same behind what is for the terminal alone.
+/// Like [`print`], after a terminal control sequence.
 pub fn print_after(control: &str, text: &str) -> Result<(), Failure> {
     write(&format!("{control}{}", visible_lines(text)))
 }
 
-/// Each line of a text made fit for a terminal.
+/// Escapes each line of a text.
 pub fn visible_lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
@@ -29,22 +29,22 @@ fn write(text: &str) -> Result<(), Failure> {
     written.and_then(|()| out.flush()).map_err(Failure::Output)
 }
 
-/// Writes `value` as JSON that a person can read too.
+/// Prints `value` as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     write(&as_json(value)?)
 }
 
-/// Writes `value` as JSON on a line of its own.
+/// Prints `value` as JSON on one line.
 pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     write(&escaped(serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?))
 }
 
-/// `value` as JSON that a person can read too.
+/// `value` as indented JSON.
 pub fn as_json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map(escaped).map_err(|error| Failure::Output(error.into()))
 }
 
-/// JSON that says the same in characters that show as themselves. Others stand in its texts alone.
+/// Escapes invisible characters in JSON as `\u` sequences; they occur in strings only.
 fn escaped(json: String) -> String {
     let mut text = String::with_capacity(json.len());
     for letter in json.chars() {

@@ -1,4 +1,4 @@
-//! A node as the tests see it: two V100s, three slices, and everything that a view can have.
+//! A sample node for tests: two V100s and three slices, with every field in use.
 
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};

@@ -1,4 +1,4 @@
-//! `tranche slice`: slices made, listed, shown, resized, frozen, labelled and deleted.
+//! `tranche slice`: operations on slices.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::errors::Failure;
 use crate::out;
 use crate::table::{Side, draw};
 
-/// Does what `command` says to the slices of the daemon at `socket`.
+/// Carries out a command with the daemon at `socket`.
 pub fn slice(command: SliceCommand, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     match command {
@@ -73,7 +73,7 @@ fn report(done: &str, slice: &SliceView, output: OutputArgs) -> Result<(), Failu
     }
 }
 
-/// That it uses more than it may.
+/// Remark on use beyond the cap.
 fn over(slice: &SliceView) -> String {
     let over = slice.devices.iter().find(|device| device.used > device.cap);
     over.map_or_else(String::new, |device| {
@@ -82,7 +82,7 @@ fn over(slice: &SliceView) -> String {
     })
 }
 
-/// `16255 MiB of GPU 0, 50 % of its compute`, and what is out of the ordinary.
+/// Size as text: `16255 MiB of GPU 0, 50 % of its compute`, with deviations from the defaults.
 fn size(slice: &SliceView) -> String {
     let parts: Vec<_> =
         slice.devices.iter().map(|device| format!("{} of GPU {}", device.cap, device.gpu_index)).collect();
@@ -94,7 +94,7 @@ fn size(slice: &SliceView) -> String {
     text
 }
 
-/// What of its compute a fair slice would not have: a limit, a priority, frost.
+/// Compute settings that differ from the defaults: limit, priority, freeze.
 fn terms(slice: &SliceView) -> Vec<String> {
     let mode = (slice.mode != ComputeMode::Fair).then(|| slice.mode.to_string());
     let limit = (slice.mode != ComputeMode::Strict && slice.limit < Permille::WHOLE)
@@ -159,7 +159,7 @@ fn show(daemon: &mut Daemon, args: ShowArgs) -> Result<(), Failure> {
     if args.output.json { out::json(&slice) } else { out::print(&describe(&slice)) }
 }
 
-/// The slice of that name, or those that there are.
+/// The slice with this name, or an error that lists the existing ones.
 fn find(node: NodeView, wanted: SliceName) -> Result<SliceView, Failure> {
     let there_are = node.slices.iter().map(|slice| slice.name.clone()).collect();
     let found = node.slices.into_iter().find(|slice| slice.name == wanted);
@@ -239,7 +239,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn a_new_slice_is_told_in_one_line() {
+    fn new_slice_is_reported_in_one_line() {
         let node = sample::node();
         assert_eq!(size(&node.slices[0]), "9753 MiB of GPU 0, 30 % of its compute");
         let slice = SliceView {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_says_who_was_killed() {
+    fn deletion_lists_killed_processes() {
         let name = "a".parse().unwrap();
         assert_eq!(deleted(&name, &[]), "deleted slice a");
         assert_eq!(deleted(&name, &[7]), "deleted slice a and killed its process 7");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_is_not_there_is_not_found() {
+    fn missing_slice_is_not_found() {
         let failure = find(sample::node(), "nobody".parse().unwrap()).unwrap_err();
         assert_eq!(failure.to_string(), "there is no slice named nobody; there are: frac03, frac05, pair");
     }

@@ -1,19 +1,19 @@
-//! Tables as every command draws them.
+//! Tables of all commands.
 
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use tranche_domain::text::visible_within;
 
-/// How a column's cells stand.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Words.
+    /// Left, for text.
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// A table of `rows` under `columns`; plain ASCII, as wide as its content, so that it survives logs and pipes.
+/// A table of `rows` under `columns`, in plain ASCII and as wide as its content, for logs and pipes.
 pub fn draw(columns: &[(&str, Side)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_FULL_CONDENSED);
@@ -30,12 +30,12 @@ pub fn draw(columns: &[(&str, Side)], rows: impl IntoIterator<Item = Vec<String>
     table.to_string()
 }
 
-/// `-` for what is not known, as in an empty cell one can't tell whether something was forgotten.
+/// The text, or `-`, since an empty cell would look like a mistake.
 pub fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".into(), |text| text.to_string())
 }
 
-/// A command that some program chose for itself, made fit for a cell.
+/// An untrusted command, escaped and cut for a cell.
 pub fn printable(command: &str) -> String {
     const LONGEST: usize = 60;
     visible_within(command, LONGEST)
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_command_is_cut_and_says_so() {
+    fn long_command_is_cut_with_dots() {
         assert_eq!(printable(&"a".repeat(60)), "a".repeat(60));
         assert_eq!(printable(&"ä".repeat(61)), "ä".repeat(57) + "...");
     }

@@ -1,4 +1,4 @@
-//! `tranche gpu`, word by word.
+//! Arguments of `tranche gpu`.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use super::quantity;
 /// `tranche gpu`.
 #[derive(Debug, Subcommand)]
 pub enum GpuCommand {
-    /// List the GPUs, what of them is in slices, and why they take none
+    /// List the GPUs, their slices, and the reasons for which they take none
     #[command(visible_alias = "ls")]
     List(OutputArgs),
-    /// Put no further slices on GPUs; those that are there stay
+    /// Keep new slices off GPUs; existing slices stay
     Cordon(CordonArgs),
     /// Cordon GPUs and wait until no slice and no process is left on them
     Drain(DrainArgs),
-    /// Put slices on GPUs again
+    /// Allow new slices on GPUs again
     Uncordon(UncordonArgs),
-    /// Forget what contexts were seen and measured to take: slices are charged the measured reserve again, and that is
-    /// measured anew when the daemon starts next
+    /// Discard the context reserves that were observed and measured: the measured ones apply again at once,
+    /// and are measured anew at the next start of the daemon
     ForgetReserves,
 }
 
 /// `tranche gpu cordon`.
 #[derive(Args, Debug)]
 pub struct CordonArgs {
-    /// The GPUs, by index or UUID
+    /// GPUs, by index or UUID
     #[arg(value_name = "GPU", required = true, value_delimiter = ',')]
     pub gpus: Vec<GpuSelector>,
-    /// Why, for whoever asks for a slice there meanwhile
+    /// Reason, shown to users whose requests are affected
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<Reason>,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -43,10 +43,10 @@ pub struct CordonArgs {
 /// `tranche gpu uncordon`.
 #[derive(Args, Debug)]
 pub struct UncordonArgs {
-    /// The GPUs, by index or UUID
+    /// GPUs, by index or UUID
     #[arg(value_name = "GPU", required = true, value_delimiter = ',')]
     pub gpus: Vec<GpuSelector>,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -54,18 +54,18 @@ pub struct UncordonArgs {
 /// `tranche gpu drain`.
 #[derive(Args, Debug)]
 pub struct DrainArgs {
-    /// Which GPUs and why
+    /// GPUs and reason
     #[command(flatten)]
     pub cordon: CordonArgs,
-    /// How long everybody may take to go of their own accord, such as 10m [default: for ever; with
+    /// Time for slices and processes to end by themselves, such as 10m [default: unlimited; with
     /// --delete-slices 0s]
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub timeout: Option<Duration>,
-    /// After that, send the processes of slices SIGTERM, and after the grace period delete what slices there are
-    /// still and kill their processes
+    /// After the timeout, send SIGTERM to the processes of the slices, and after the grace period delete the
+    /// remaining slices and kill their processes
     #[arg(long)]
     pub delete_slices: bool,
-    /// How long processes have between SIGTERM and SIGKILL, at most a day
+    /// Time between SIGTERM and SIGKILL, at most a day
     #[arg(long, value_name = "DURATION", default_value = "30s", requires = "delete_slices")]
     pub grace: humantime::Duration,
 }

@@ -1,4 +1,4 @@
-//! `tranche project`, `submit`, `list` and the like, word by word.
+//! Arguments of `tranche project`, `submit`, `list` and the other job commands.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::{OutputArgs, quantity};
 pub enum ProjectCommand {
     /// Create a project
     Create(ProjectSettings),
-    /// List the projects: what each is promised, has and waits for
+    /// List the projects with quota, use and queue
     #[command(visible_alias = "ls")]
     List(OutputArgs),
     /// Show one project
@@ -28,17 +28,17 @@ pub enum ProjectCommand {
     /// Delete a project that has no jobs
     #[command(visible_alias = "rm")]
     Delete(ProjectArgs),
-    /// Choose the project that is meant where none is named
+    /// Select the default project
     Set(ProjectArgs),
 }
 
-/// A project.
+/// Selection of a project.
 #[derive(Args, Debug)]
 pub struct ProjectArgs {
-    /// Its name
+    /// Name of the project
     #[arg(value_name = "PROJECT")]
     pub name: ProjectName,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -46,42 +46,42 @@ pub struct ProjectArgs {
 /// `tranche project create` and `update`.
 #[derive(Args, Debug)]
 pub struct ProjectSettings {
-    /// Its name
+    /// Name of the project
     #[arg(value_name = "PROJECT")]
     pub name: ProjectName,
-    /// GPUs that it can have whenever it wants, such as 4 or 2.5
+    /// Quota: GPUs available to the project at any time, such as 4 or 2.5
     #[arg(short = 'q', long, value_name = "GPUS", allow_negative_numbers = true)]
     pub quota: Option<MilliGpus>,
-    /// Its share of what is idle, beside the others' weights [default: the quota]
+    /// Weight in the division of idle GPUs [default: the quota]
     #[arg(long, value_name = "GPUS", allow_negative_numbers = true)]
     pub weight: Option<MilliGpus>,
-    /// The GPUs that its training may be on, such as 0,1; any: all
+    /// GPUs for its training jobs, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
     pub training_gpus: Option<Gpus>,
-    /// The GPUs that its interactive jobs may be on, such as 0,1; any: all
+    /// GPUs for its interactive jobs, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
     pub interactive_gpus: Option<Gpus>,
-    /// How long an interactive job may run, such as 8h; 0s: for ever
+    /// Maximum runtime of an interactive job, such as 8h; 0s: unlimited
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub interactive_limit: Option<Duration>,
-    /// How long an interactive job may use no GPU time, such as 30m; 0s: for ever
+    /// Maximum time of an interactive job without use of GPU time, such as 30m; 0s: unlimited
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub idle_limit: Option<Duration>,
-    /// Users who may submit to it and see its jobs, by name or uid
+    /// Users who may submit jobs to the project and see them, by name or uid
     #[arg(long = "add-member", visible_alias = "member", value_name = "USER", value_delimiter = ',')]
     pub add: Vec<String>,
-    /// Users who are not to any more
+    /// Users to remove from the members
     #[arg(long = "remove-member", value_name = "USER", value_delimiter = ',')]
     pub remove: Vec<String>,
-    /// Even if the quotas together are more than the node has
+    /// Accept quotas whose sum exceeds the node's GPUs
     #[arg(long)]
     pub beyond_capacity: bool,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Indices of GPUs; none: any.
+/// Indices of GPUs; empty permits all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpus(pub Vec<u32>);
 
@@ -98,52 +98,52 @@ fn gpus(text: &str) -> Result<Gpus, String> {
 /// `tranche submit`.
 #[derive(Args, Debug)]
 pub struct SubmitArgs {
-    /// Its name, unique in the project
+    /// Name of the job, unique in the project
     #[arg(value_name = "NAME")]
     pub name: JobName,
-    /// Under whose quota [default: the project chosen by `tranche project set`]
+    /// Project whose quota applies [default: the one selected by `tranche project set`]
     #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
-    /// Part of one GPU, such as 0.5, or whole GPUs of one island, such as 2; each member gets as much
+    /// Part of one GPU, such as 0.5, or whole GPUs of one island, such as 2, for each member
     #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true)]
     pub share: Share,
-    /// Somebody sits before it: it stays within the quota, and nobody else ends it
+    /// Interactive job: never preempted, and must fit within the project's quota
     #[arg(long)]
     pub interactive: bool,
-    /// It may be stopped for others and begun again, and may borrow; training always may
+    /// Allow preemption and restart, and so borrowing; always true for training
     #[arg(long)]
     pub preemptible: bool,
-    /// Its place in its project's queue, -128 to 127: the higher goes first
+    /// Position in the project's queue, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,
-    /// Variables to set; with a name alone, as it is here
+    /// Variables to set; a name alone takes its value from this environment
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
-    /// Start with these variables and PATH, HOME, USER, LANG alone, instead of all that are set here
+    /// Start with these variables and PATH, HOME, USER, LANG only, instead of this whole environment
     #[arg(long)]
     pub clean_env: bool,
-    /// Where it starts [default: here]
+    /// Working directory [default: the current one]
     #[arg(short = 'w', long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
-    /// How many members may run at once; TRANCHE_JOB_INDEX tells each which it is
+    /// Maximum number of members that run at once; each has its number in TRANCHE_JOB_INDEX
     #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN, allow_negative_numbers = true)]
     pub parallelism: NonZeroU32,
-    /// How many members there are [default: the parallelism]
+    /// Number of members that have to succeed [default: the parallelism]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub completions: Option<NonZeroU32>,
-    /// How long a member may run, such as 12h
+    /// Maximum runtime of a member, such as 12h
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub max_runtime: Option<Duration>,
-    /// How often a member that fails is started again
+    /// Number of restarts of a member that fails
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retries: u32,
-    /// A signal that comes before it is stopped, so that it can save where it is: USR1, USR2, HUP or INT
+    /// Signal sent before termination, to save a checkpoint: USR1, USR2, HUP or INT
     #[arg(long, value_name = "SIGNAL")]
     pub warn: Option<Warning>,
-    /// How long it has between being told to stop and being killed, and after the warning as well
+    /// Time between SIGTERM and SIGKILL, and between the warning signal and SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = quantity::time, default_value = "10s")]
     pub grace: Duration,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
     /// The program and its arguments
@@ -154,27 +154,27 @@ pub struct SubmitArgs {
 /// `tranche list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Jobs of this project [default: the one chosen by `tranche project set`, or all]
+    /// Jobs of this project [default: the one selected by `tranche project set`, or all]
     #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
     /// Jobs of all projects
     #[arg(short = 'A', long, conflicts_with = "project")]
     pub all: bool,
-    /// Go on showing them, until interrupted
+    /// Repeat until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// A job.
+/// Selection of a job.
 #[derive(Args, Clone, Debug)]
 pub struct JobArgs {
-    /// Its name
+    /// Name of the job
     #[arg(value_name = "NAME")]
     pub name: JobName,
-    /// Its project [default: the one chosen by `tranche project set`]
+    /// Project of the job [default: the one selected by `tranche project set`]
     #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
 }
@@ -182,10 +182,10 @@ pub struct JobArgs {
 /// `tranche describe`, `suspend` and `resume`.
 #[derive(Args, Debug)]
 pub struct DescribeArgs {
-    /// Which
+    /// Job to show
     #[command(flatten)]
     pub job: JobArgs,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -193,16 +193,16 @@ pub struct DescribeArgs {
 /// `tranche logs`.
 #[derive(Args, Debug)]
 pub struct LogsArgs {
-    /// Which
+    /// Job with the output
     #[command(flatten)]
     pub job: JobArgs,
-    /// Go on with what it prints, until it ends
+    /// Follow the output until the member ends
     #[arg(short = 'f', long)]
     pub follow: bool,
-    /// Which of its members, from 0
+    /// Number of the member, from 0
     #[arg(short = 'm', long, value_name = "INDEX", default_value_t = 0)]
     pub member: u32,
-    /// Only so many of the last lines
+    /// Number of last lines to show
     #[arg(long, value_name = "LINES")]
     pub tail: Option<u32>,
 }
@@ -210,7 +210,7 @@ pub struct LogsArgs {
 /// `tranche exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// Which
+    /// Job to enter
     #[command(flatten)]
     pub job: JobArgs,
     /// The program and its arguments
@@ -221,13 +221,13 @@ pub struct ExecArgs {
 /// `tranche delete`.
 #[derive(Args, Debug)]
 pub struct DeleteJobsArgs {
-    /// Which
+    /// Names of the jobs
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<JobName>,
-    /// Their project [default: the one chosen by `tranche project set`]
+    /// Project of the jobs [default: the one selected by `tranche project set`]
     #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -236,16 +236,16 @@ pub struct DeleteJobsArgs {
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("form").args(["csv", "svg", "json"]))]
 pub struct HistoryArgs {
-    /// Whose
+    /// Grouping
     #[arg(long, value_enum, default_value_t = By::Project)]
     pub by: By,
-    /// Only what happened in this time until now, such as 1h
+    /// Limit to this time until now, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub since: Option<Duration>,
     /// Print comma-separated values
     #[arg(long)]
     pub csv: bool,
-    /// Print a drawing
+    /// Print an SVG chart
     #[arg(long)]
     pub svg: bool,
     /// Print JSON
@@ -253,11 +253,11 @@ pub struct HistoryArgs {
     pub json: bool,
 }
 
-/// Whose GPUs are told apart.
+/// Grouping of GPU use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// Each project's.
+    /// By project.
     Project,
-    /// Each job's.
+    /// By job.
     Job,
 }

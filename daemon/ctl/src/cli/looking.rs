@@ -1,4 +1,4 @@
-//! `tranche smi`, `events` and `doctor`, word by word.
+//! Arguments of `tranche smi`, `events` and `doctor`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::quantity;
 #[command(group = ArgGroup::new("what").args(["json", "query_slice", "query_gpu", "help_query_slice", "help_query_gpu"]))]
 #[command(group = ArgGroup::new("query").args(["query_slice", "query_gpu"]))]
 pub struct SmiArgs {
-    /// Print JSON: everything, as the daemon says it
+    /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
     /// Print these fields of each slice on each of its GPUs
@@ -30,7 +30,7 @@ pub struct SmiArgs {
     /// List the fields of --query-gpu
     #[arg(long)]
     pub help_query_gpu: bool,
-    /// Form of a query's answer: csv, and with it noheader and nounits
+    /// Format of a query: csv, optionally with noheader and nounits
     #[arg(
         long,
         value_name = "csv[,noheader][,nounits]",
@@ -39,20 +39,20 @@ pub struct SmiArgs {
         requires = "query"
     )]
     pub format: Vec<Format>,
-    /// Repeat every so many seconds
+    /// Repeat at this interval
     #[arg(short = 'l', long = "loop", value_name = "SECONDS")]
     pub every: Option<NonZeroU32>,
 }
 
-/// A part of `--format`.
+/// An element of `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Comma-separated values.
     Csv,
-    /// Without the line that names the fields.
+    /// No header line.
     #[value(name = "noheader")]
     NoHeader,
-    /// Without MiB, W, C and %.
+    /// Values without MiB, W, C and %.
     #[value(name = "nounits")]
     NoUnits,
 }
@@ -60,16 +60,16 @@ pub enum Format {
 /// `tranche events`.
 #[derive(Args, Debug)]
 pub struct EventsArgs {
-    /// Go on with what happens from now on, until interrupted
+    /// Follow new events until interrupted
     #[arg(short = 'f', long)]
     pub follow: bool,
-    /// Only what happened to this slice or in it
+    /// Events of this slice only
     #[arg(long, value_name = "NAME")]
     pub slice: Option<SliceName>,
-    /// Only what happened in this time until now, such as 10m
+    /// Limit to this time until now, such as 10m
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub since: Option<Duration>,
-    /// How to print: JSON is one object for each event, each on a line of its own
+    /// Output format: JSON is one object for each event, each on a line of its own
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -77,10 +77,10 @@ pub struct EventsArgs {
 /// `tranche doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Write all that a report of a bug needs into a new archive, and say what is in it
+    /// Write a new archive with everything that a bug report needs, and list its content
     #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "json")]
     pub bundle: Option<PathBuf>,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }

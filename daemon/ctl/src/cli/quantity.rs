@@ -1,4 +1,4 @@
-//! Quantities as people write them on the command line.
+//! Parsers of quantities on the command line.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use tranche_domain::units::{Bytes, Permille};
 
 /// Memory: `16Gi`, `16GiB`, `16G`, `512M`, or bytes. At least 1 MiB.
 ///
-/// A G here is a gibibyte: memory is sold and shown in powers of two, and 16G that came out as 15258 MiB
-/// would surprise everybody.
+/// G means gibibyte, since memory is sold and displayed in powers of two; a decimal 16G would be 15258 MiB.
 pub(super) fn memory(text: &str) -> Result<Bytes, String> {
     let binary = as_binary(text.trim());
     let size: ByteSize = binary
@@ -25,16 +24,16 @@ pub(super) fn memory(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// No GPU has as much, and sums of it are far from too large for their type.
+/// Upper bound on memory; more than any GPU has, and far below overflow of sums.
 const MOST_MEMORY: Bytes = Bytes::mib(1 << 30);
 
-/// A time: `90s`, `15m`, `12h`, `1h 30m`.
+/// Duration: `90s`, `15m`, `12h`, `1h 30m`.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let bad = |_| format!("{text:?} is no length of time: write 90s, 15m, 12h or 1h 30m");
     humantime::parse_duration(text).map_err(bad)
 }
 
-/// `16G`, `16GB` and `16Gi` all become `16GiB`; a text in no such form stays as it is.
+/// Turns `16G`, `16GB` and `16Gi` into `16GiB`; other text is unchanged.
 fn as_binary(text: &str) -> String {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[number.len()..].to_ascii_lowercase();
@@ -44,7 +43,7 @@ fn as_binary(text: &str) -> String {
     }
 }
 
-/// Compute: `30%`, `12.5%` or `0.3`; above nothing, at most the whole.
+/// Compute: `30%`, `12.5%` or `0.3`; above zero, at most one.
 pub(super) fn compute(text: &str) -> Result<Permille, String> {
     let bad =
         || format!("{text:?} is not a share of a GPU's compute: write 30% or 0.3, above 0 and at most 100%");
@@ -57,13 +56,13 @@ pub(super) fn compute(text: &str) -> Result<Permille, String> {
     }
     let permille = (number.parse::<f64>().map_err(|_| bad())? * scale).round();
     match permille {
-        // In range, so nothing is cut off.
+        // In range, so the cast truncates nothing.
         inside if (1.0..=1000.0).contains(&inside) => Permille::try_from(inside as u32).map_err(|_| bad()),
         _ => Err(bad()),
     }
 }
 
-/// A priority: a whole number from -128 to 127.
+/// Priority: an integer from -128 to 127.
 pub(super) fn priority(text: &str) -> Result<Priority, String> {
     let bad = || {
         format!("{text:?} is not a priority: write a whole number from -128 to 127, the higher goes first")
@@ -72,7 +71,7 @@ pub(super) fn priority(text: &str) -> Result<Priority, String> {
     Priority::try_from(number).map_err(|_| bad())
 }
 
-/// A slice's new share: a fraction, as whole GPUs have no other size.
+/// New share of a slice: a fraction only, since whole GPUs cannot be resized.
 pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
     match text.parse::<Share>().map_err(|bad| bad.to_string())? {
         Share::Fraction(fraction) => Ok(fraction),
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_write_memory_is_binary() {
+    fn memory_suffixes_are_binary() {
         for text in ["16Gi", "16GiB", "16G", "16GB", "16gi", "16 GiB", "17179869184"] {
             assert_eq!(memory(text), Ok(Bytes::mib(16 * 1024)), "{text}");
         }
@@ -97,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_none_is_refused() {
+    fn invalid_memory_is_rejected() {
         for text in ["", "Gi", "-1Gi", "lots", "0", "1023Ki", "16Xi", "ä"] {
             assert!(memory(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn compute_is_a_percentage_or_a_part() {
+    fn compute_parses_percentage_and_fraction() {
         let permille = |n| Ok(Permille::try_from(n).unwrap());
         assert_eq!(compute("30%"), permille(300));
         assert_eq!(compute("12.5 %"), permille(125));
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_is_a_whole_number_in_range() {
+    fn priority_is_an_integer_in_range() {
         assert_eq!(priority("-7").map(Priority::get), Ok(-7));
         for text in ["", "128", "-129", "1.5", "high", "99999999999"] {
             assert!(priority(text).unwrap_err().contains("-128 to 127"), "{text}");
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_to_whole_gpus_says_what_to_do() {
+    fn resize_to_whole_gpus_is_rejected_with_advice() {
         assert!(fraction("2").unwrap_err().contains("create another slice"));
         assert!(fraction("0.3").is_ok());
     }

@@ -1,4 +1,4 @@
-//! `tranche slice`, word by word.
+//! Arguments of `tranche slice`.
 
 use clap::{ArgGroup, Args, Subcommand};
 use tranche_domain::compute::Priority;
@@ -12,7 +12,7 @@ use super::{OutputArgs, SizeArgs, quantity};
 /// `tranche slice`.
 #[derive(Debug, Subcommand)]
 pub enum SliceCommand {
-    /// Create a slice that stays until it is deleted
+    /// Create a slice that exists until it is deleted
     Create(CreateArgs),
     /// List the slices
     #[command(visible_alias = "ls")]
@@ -23,9 +23,9 @@ pub enum SliceCommand {
     Resize(ResizeArgs),
     /// Hold the launches of a slice's programs until it is thawed
     Freeze(ShowArgs),
-    /// Let a frozen slice's programs go on
+    /// Release the launches of a frozen slice
     Thaw(ShowArgs),
-    /// Say which pod's container a slice is for
+    /// Set the pod container that a slice is for
     Label(LabelArgs),
     /// Delete a slice
     #[command(visible_alias = "rm")]
@@ -42,30 +42,30 @@ pub struct CreateArgs {
     /// The same as NAME
     #[arg(long = "name", value_name = "NAME", conflicts_with = "name")]
     pub named: Option<SliceName>,
-    /// The slice's size and place
+    /// Size and place of the slice
     #[command(flatten)]
     pub size: SizeArgs,
-    /// Whom it is for
+    /// Pod of the slice
     #[command(flatten)]
     pub pod: PodArgs,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Which pod's container a slice is for.
+/// The pod container of a slice.
 #[derive(Args, Clone, Debug)]
 pub struct PodArgs {
-    /// The container that it is for
+    /// Container that the slice is for
     #[arg(long = "pod", value_name = "NAMESPACE/POD/CONTAINER")]
     pub container: Option<PodContainer>,
-    /// The uid of that pod
+    /// Uid of the pod
     #[arg(long = "pod-uid", value_name = "UID", requires = "container")]
     pub uid: Option<PodUid>,
 }
 
 impl PodArgs {
-    /// Both together.
+    /// The container with the uid.
     pub fn pod(self) -> Option<PodContainer> {
         self.container.map(|container| PodContainer { uid: self.uid, ..container })
     }
@@ -77,13 +77,13 @@ impl PodArgs {
 pub struct LabelArgs {
     /// Name of the slice
     pub name: SliceName,
-    /// Whom it is for
+    /// Pod of the slice
     #[command(flatten)]
     pub pod: PodArgs,
-    /// For nobody in particular
+    /// Remove the label
     #[arg(long)]
     pub remove: bool,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -93,7 +93,7 @@ pub struct LabelArgs {
 pub struct ShowArgs {
     /// Name of the slice
     pub name: SliceName,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -104,7 +104,7 @@ pub struct ShowArgs {
 pub struct ResizeArgs {
     /// Name of the slice
     pub name: SliceName,
-    /// New part of its GPU, such as 0.3: memory and compute, where not given apart
+    /// New part of its GPU, such as 0.3, for memory and compute unless these are given
     #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::fraction)]
     pub fraction: Option<Fraction>,
     /// New memory on each GPU, such as 16Gi
@@ -113,13 +113,13 @@ pub struct ResizeArgs {
     /// New compute on each GPU, such as 30% or 0.3
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub compute: Option<Permille>,
-    /// New ceiling of compute on each GPU, such as 60%
+    /// New compute limit on each GPU, such as 60%
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub limit: Option<Permille>,
     /// New priority, -128 to 127
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true)]
     pub priority: Option<Priority>,
-    /// How to print
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -132,7 +132,7 @@ pub struct DeleteArgs {
     /// Kill the processes that use it first
     #[arg(long)]
     pub force: bool,
-    /// How what was done is told
+    /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
 }

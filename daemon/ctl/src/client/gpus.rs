@@ -1,4 +1,4 @@
-//! What operators ask of the daemon for GPUs.
+//! Calls of operators that concern GPUs.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use tranche_rpc::v1;
 use super::{Daemon, PATIENCE};
 use crate::errors::Failure;
 
-/// How GPUs are to be drained.
+/// Parameters of a drain.
 #[derive(Clone, Debug)]
 pub struct DrainTerms {
-    /// Why.
+    /// Reason.
     pub reason: Option<Reason>,
-    /// How long everybody may take to go of their own accord; without it, for ever.
+    /// Time for slices and processes to end by themselves; `None` is unlimited.
     pub timeout: Option<Duration>,
-    /// How long processes have between SIGTERM and SIGKILL; without it, nobody is ended.
+    /// Time between SIGTERM and SIGKILL; `None` kills nothing.
     pub grace: Option<Duration>,
 }
 
-/// What came of a drain.
+/// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Slices that were deleted by force.
@@ -29,21 +29,21 @@ pub struct Drained {
 }
 
 impl Daemon {
-    /// Keeps further slices off GPUs.
+    /// Cordons GPUs.
     pub fn cordon(&mut self, gpus: &[GpuSelector], reason: Option<Reason>) -> Result<Vec<Cordoned>, Failure> {
         let message = v1::CordonGpusRequest { gpus: texts(gpus), reason: reason.map(String::from) };
         let mut node = self.node.clone();
         read(self.ask(PATIENCE, async move { node.cordon_gpus(message).await })?)
     }
 
-    /// Lets slices on GPUs again.
+    /// Uncordons GPUs.
     pub fn uncordon(&mut self, gpus: &[GpuSelector]) -> Result<Vec<Cordoned>, Failure> {
         let message = v1::UncordonGpusRequest { gpus: texts(gpus) };
         let mut node = self.node.clone();
         read(self.ask(PATIENCE, async move { node.uncordon_gpus(message).await })?)
     }
 
-    /// Cordons GPUs and waits until nobody is left there; whoever is, is given to `hear` whenever that changes.
+    /// Cordons GPUs and waits until they are empty; passes the remaining slices to `hear` on each change.
     pub fn drain(
         &mut self,
         gpus: &[GpuSelector],

@@ -1,4 +1,4 @@
-//! Projects and jobs, asked of the daemon.
+//! Calls that concern projects and jobs.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Daemon {
         Ok(self.runtime.block_on(tranche_rpc::connect_to_jobs(&socket))?)
     }
 
-    /// The projects.
+    /// All projects.
     pub fn projects(&mut self) -> Result<Vec<ProjectView>, Failure> {
         let mut jobs = self.jobs_client()?;
         let answer =
@@ -25,7 +25,7 @@ impl Daemon {
         Ok(answer.projects.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?)
     }
 
-    /// Makes a project.
+    /// Creates a project.
     pub fn create_project(&mut self, wish: ProjectWish) -> Result<ProjectView, Failure> {
         let (mut jobs, message) = (self.jobs_client()?, v1::CreateProjectRequest::from(wish));
         Ok(self.ask(PATIENCE, async move { jobs.create_project(message).await })?.try_into()?)
@@ -37,20 +37,20 @@ impl Daemon {
         Ok(self.ask(PATIENCE, async move { jobs.update_project(message).await })?.try_into()?)
     }
 
-    /// Forgets a project.
+    /// Deletes a project.
     pub fn delete_project(&mut self, name: &ProjectName) -> Result<(), Failure> {
         let (mut jobs, name) = (self.jobs_client()?, name.to_string());
         let message = v1::DeleteProjectRequest { name };
         self.ask(PATIENCE, async move { jobs.delete_project(message).await }).map(drop)
     }
 
-    /// Hands a job in.
+    /// Submits a job.
     pub fn submit(&mut self, submission: Submission) -> Result<JobView, Failure> {
         let (mut jobs, message) = (self.jobs_client()?, v1::SubmitJobRequest::from(submission));
         Ok(self.ask(PATIENCE, async move { jobs.submit_job(message).await })?.try_into()?)
     }
 
-    /// Jobs of a project or of all, or one of them.
+    /// Jobs of one project or of all, or a single job.
     pub fn jobs(
         &mut self,
         project: Option<&ProjectName>,
@@ -63,7 +63,7 @@ impl Daemon {
         Ok(answer.jobs.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?)
     }
 
-    /// Stops a job until it is resumed, or resumes it.
+    /// Suspends or resumes a job.
     pub fn suspend(
         &mut self,
         project: &ProjectName,
@@ -80,14 +80,14 @@ impl Daemon {
         Ok(answer?.try_into()?)
     }
 
-    /// Ends a job and forgets it.
+    /// Stops and deletes a job.
     pub fn delete_job(&mut self, project: &ProjectName, name: &JobName) -> Result<(), Failure> {
         let mut jobs = self.jobs_client()?;
         let message = v1::DeleteJobRequest { project: project.to_string(), name: name.to_string() };
         self.ask(PATIENCE, async move { jobs.delete_job(message).await }).map(drop)
     }
 
-    /// What a member printed, part by part; with `follow` until it ends.
+    /// Passes on a member's log in parts; with `follow` until it ends.
     pub fn log(
         &mut self,
         request: v1::FollowLogRequest,
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Who had how much since then, in milliseconds since the Unix epoch.
+    /// Use of GPUs since a time in milliseconds since the Unix epoch.
     pub fn history(&mut self, since_unix_ms: u64) -> Result<Vec<v1::HistoryPoint>, Failure> {
         let mut jobs = self.jobs_client()?;
         let message = v1::ShowHistoryRequest { since_unix_ms };

@@ -1,4 +1,4 @@
-//! What is claimed, what was measured, and whether it holds.
+//! Claims of the demonstration, with measured values.
 
 use std::fs;
 use std::path::Path;
@@ -12,20 +12,20 @@ use super::narrator::Narrator;
 /// One claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Claim {
-    /// What is claimed.
+    /// Name of the measured value.
     pub(super) name: &'static str,
-    /// What was measured, to a tenth.
+    /// Measured value, rounded to a tenth.
     #[serde(serialize_with = "plainly")]
     pub(super) value: f64,
-    /// In which unit.
+    /// Unit of the value.
     pub(super) unit: &'static str,
-    /// What was promised.
+    /// Goal, as text.
     pub(super) goal: String,
-    /// Whether the promise was kept.
+    /// Whether the goal was met.
     pub(super) holds: bool,
 }
 
-/// What was promised.
+/// Goal of a measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
     /// Exactly this.
@@ -37,7 +37,7 @@ pub(super) enum Goal {
 }
 
 impl Claim {
-    /// Judges a measurement.
+    /// Compares a value with its goal.
     pub(super) fn new(name: &'static str, value: f64, unit: &'static str, goal: Goal) -> Self {
         let (goal, holds) = match goal {
             Goal::Exactly(exact) => (format!("= {exact}"), value == exact),
@@ -47,20 +47,20 @@ impl Claim {
         Self { name, value: (value * 10.0).round() / 10.0, unit, goal, holds }
     }
 
-    /// The same claim, which holds only if something else is true as well.
+    /// Adds a condition that the claim also depends on.
     pub(super) fn and(self, also: bool, what: &str) -> Self {
         Self { holds: self.holds && also, goal: format!("{}, {what}", self.goal), ..self }
     }
 }
 
-/// Everything that was claimed and measured: what the report file holds.
+/// Content of the report.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
     /// Product name of the GPU.
     pub(super) device: String,
     /// Whether it was simulated.
     pub(super) simulated: bool,
-    /// What was built from.
+    /// Commit that the binaries were built from.
     pub(super) commit: String,
     /// The claims.
     pub(super) claims: Vec<Claim>,
@@ -77,14 +77,14 @@ impl Outcome {
         fs::write(path, text).map_err(DemoError::io(format!("writing {}", path.display())))
     }
 
-    /// An error if any claim does not hold.
+    /// Fails if any claim does not hold.
     pub(super) fn verdict(&self) -> Result<(), DemoError> {
         let broken: Vec<_> =
             self.claims.iter().filter(|claim| !claim.holds).map(|claim| claim.name.to_string()).collect();
         if broken.is_empty() { Ok(()) } else { Err(DemoError::NotAsPromised(broken)) }
     }
 
-    /// Shows the claims as a table.
+    /// Prints the claims as a table.
     pub(super) fn show(&self, narrator: &Narrator) {
         let width = self.claims.iter().map(|claim| claim.name.len()).max().unwrap_or_default();
         for Claim { name, value, unit, goal, holds } in &self.claims {
@@ -95,9 +95,9 @@ impl Outcome {
     }
 }
 
-/// Whole numbers as whole numbers: 0, not 0.0.
+/// Serialises integral values as integers: 0, not 0.0.
 fn plainly<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    // Within these bounds every whole f64 is an i64.
+    // Below 2^53 every integral f64 is exact as an i64.
     if value.fract() == 0.0 && value.abs() < 9e15 {
         serializer.serialize_i64(*value as i64)
     } else {
@@ -109,7 +109,7 @@ fn rounded(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// The commit of the tree around the working folder, as far as git tells.
+/// Commit of the working folder's tree, if git reports one.
 pub(super) fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
     let told = output.ok().filter(|output| output.status.success());

@@ -1,4 +1,4 @@
-//! Ctrl-C, as something to look at between two steps, so that everything is cleaned up on the way out.
+//! Interruption by signals, polled between steps so that everything is cleaned up.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,21 @@ use super::DemoError;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WATCH: OnceLock<()> = OnceLock::new();
 
-/// Time between two looks while waiting.
+/// Polling interval while waiting.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted instead of ending the process.
+/// Records SIGINT, SIGTERM and SIGHUP from here on, instead of ending the process.
 pub(super) fn watch() {
     WATCH.get_or_init(|| {
         let (armed, wait) = mpsc::channel();
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build();
-            // Without a runtime the signals keep their ordinary meaning, which is no worse than no demo.
+            // Without a runtime the signals keep their default effect.
             if let Ok(runtime) = runtime {
                 runtime.block_on(note_signals(armed));
             }
         });
-        // An error means that the thread ended without arming; see above.
+        // An error means that the thread ended without installing handlers; see above.
         let _ = wait.recv();
     });
 }
@@ -48,7 +48,7 @@ async fn note(mut signal: Signal) {
     }
 }
 
-/// An error once the person at the keyboard said stop.
+/// Fails once the user has interrupted.
 pub(super) fn check() -> Result<(), DemoError> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(DemoError::Interrupted) } else { Ok(()) }
 }
@@ -63,7 +63,7 @@ pub(super) fn sleep(duration: Duration) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Tries until there is an answer. Returns it with the time it took.
+/// Polls until there is a value; returns it with the time taken.
 pub(super) fn until<T>(
     what: &str,
     patience: Duration,

@@ -1,9 +1,9 @@
-//! The voice that tells a person what is going on.
+//! Output of the demonstration's progress.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
-/// Prints steps and what came of them.
+/// Prints steps and their results with timestamps.
 #[derive(Debug)]
 pub(super) struct Narrator {
     begun: Instant,
@@ -11,7 +11,7 @@ pub(super) struct Narrator {
 }
 
 impl Narrator {
-    /// Begins now.
+    /// Starts the clock.
     pub(super) fn new() -> Self {
         let bold = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { begun: Instant::now(), bold }
@@ -28,13 +28,13 @@ impl Narrator {
         say(&format!("          {text}"));
     }
 
-    /// What another program printed, as it is.
+    /// Output of another program, verbatim.
     pub(super) fn quote(&self, text: &str) {
         say(text.trim_end());
     }
 }
 
-/// A reader that went away is no reason to stop half-way: the report matters more.
+/// Prints; a closed pipe does not stop the demonstration, since the report is still written.
 fn say(text: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! Somebody outside all slices who looks at NVML.
+//! Observations through NVML from outside all slices.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::DemoError;
 use super::parts::Parts;
 use super::tenant::Talk;
 
-/// What NVML says at one instant.
+/// NVML's data at one instant.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Seen {
     nvml_version: String,
@@ -25,13 +25,13 @@ impl Seen {
         self.nvml_version.ends_with("-simulated")
     }
 
-    /// The GPU of that index.
+    /// The GPU with this index.
     pub(super) fn gpu(&self, index: u32) -> Option<&GpuSeen> {
         self.gpus.iter().find(|gpu| gpu.index == index)
     }
 }
 
-/// One GPU in NVML's eyes.
+/// A GPU in NVML's data.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct GpuSeen {
     /// Index.
@@ -42,31 +42,31 @@ pub(super) struct GpuSeen {
     pub(super) name: String,
     /// Total memory.
     pub(super) total_bytes: Bytes,
-    /// What the driver keeps from everybody.
+    /// Memory reserved by the driver.
     pub(super) reserved_bytes: Bytes,
     /// In use.
     pub(super) used_bytes: Bytes,
-    /// Divided by MIG.
+    /// Whether MIG mode is enabled.
     pub(super) mig: bool,
-    /// Who uses it.
+    /// Processes on the GPU.
     pub(super) processes: Vec<ProcessSeen>,
 }
 
 impl GpuSeen {
-    /// What can be handed out.
+    /// Memory available to programs.
     pub(super) fn capacity(&self) -> Bytes {
         self.total_bytes.saturating_sub(self.reserved_bytes)
     }
 }
 
-/// One process in NVML's eyes.
+/// A process in NVML's data.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct ProcessSeen {
     /// Its pid.
     pub(super) pid: u32,
 }
 
-/// A process that does nothing but look.
+/// A program that reads NVML on request.
 #[derive(Debug)]
 pub(super) struct Observer {
     talk: Talk,
@@ -74,7 +74,7 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Starts it; an error if NVML does not answer there.
+    /// Starts the program; fails if NVML does not work there.
     pub(super) fn start(
         parts: &Parts,
         environment: &[(OsString, OsString)],
@@ -87,7 +87,7 @@ impl Observer {
         Ok(Self { talk, first })
     }
 
-    /// What it saw first. Ends it.
+    /// Its first observation; ends the program.
     pub(super) fn first_look(self) -> Result<Seen, DemoError> {
         Ok(self.first)
     }

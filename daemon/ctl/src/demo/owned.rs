@@ -1,4 +1,4 @@
-//! Processes that end when their owner lets go of them.
+//! Processes that end with their owner.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use nix::unistd::Pid;
 
 use super::DemoError;
 
-/// How long a process may take to leave when asked.
+/// Time for a process to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Last lines of a log that an error quotes.
 const QUOTED: usize = 5;
 
-/// A child in a process group of its own, so that Ctrl-C reaches only us and one signal reaches all of it.
+/// A child in a process group of its own: Ctrl-C does not reach it, and one signal reaches all of it.
 #[derive(Debug)]
 pub(super) struct Owned {
     child: Child,
@@ -26,7 +26,7 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Starts a program. What it prints on standard error goes to `NAME.log` in the folder.
+    /// Starts a program, with its standard error in `NAME.log` in the folder.
     pub(super) fn start(command: &mut Command, name: &str, folder: &Path) -> Result<Self, DemoError> {
         use std::os::unix::process::CommandExt;
         let log = folder.join(format!("{name}.log"));
@@ -41,12 +41,12 @@ impl Owned {
         &mut self.child
     }
 
-    /// How it ended, if it did.
+    /// Exit status, once it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// The error that it ended too early, with its last words.
+    /// The error for an early end, with the program's last output.
     pub(super) fn too_early(&self) -> DemoError {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -56,7 +56,7 @@ impl Owned {
         DemoError::Ended { who: self.name.clone(), last_words }
     }
 
-    /// Asks it to leave, waits, and kills what is left of it. Returns how it ended.
+    /// Sends SIGTERM, waits, and kills the rest. Returns the exit status.
     pub(super) fn end(&mut self) -> Option<ExitStatus> {
         drop(self.child.stdin.take());
         self.signal(Signal::SIGTERM);
@@ -78,7 +78,7 @@ impl Owned {
         }
     }
 
-    /// Sends a signal to all of it; whoever is gone needs none.
+    /// Signals the whole group; a group that has ended is ignored.
     fn signal(&self, signal: Signal) {
         if let Ok(group) = i32::try_from(self.child.id()) {
             let _ = killpg(Pid::from_raw(group), signal);
@@ -91,7 +91,7 @@ impl Drop for Owned {
         if self.ended().is_none() {
             self.end();
         }
-        // Whatever the child left behind in its group goes with it.
+        // Kills the rest of the child's process group.
         self.signal(Signal::SIGKILL);
     }
 }

@@ -1,7 +1,7 @@
-//! `tranche doctor --bundle`: what a report of a bug needs, in one archive.
+//! `tranche doctor --bundle`: everything that a bug report needs, in one archive.
 //!
-//! Laws: what is in it is said; what could not be had is in it as the reason why; nothing is waited for without end; and
-//! values of variables, credentials and other users' command lines stay where they are.
+//! Laws: the content is listed; a part that is unavailable is replaced by the reason; no wait is unbounded;
+//! and values of variables, credentials and other users' command lines are left out.
 
 mod redact;
 mod sources;
@@ -22,21 +22,21 @@ use crate::errors::Failure;
 use crate::out;
 use redact::redacted;
 
-/// The folder in the archive.
+/// Name of the folder in the archive.
 const FOLDER: &str = "tranche-bundle";
-/// The most of one text, in bytes; of a longer one the end is kept, which is newer.
+/// Maximum size of a text in bytes; of a longer one the end is kept, which is newer.
 const LONGEST: usize = 4 << 20;
 
-/// A text for the archive, or why there is none.
+/// A text for the archive, or the reason for its absence.
 struct Item {
     name: &'static str,
     about: &'static str,
     text: Result<String, String>,
 }
 
-/// Writes the archive and says what is in it.
+/// Writes the archive and prints its content.
 pub(super) fn write(path: &Path, socket: &Path) -> Result<(), Failure> {
-    // Before anything is looked at: whoever cannot have the file should not wait for it.
+    // Created first, so that a failure is reported before any data is gathered.
     let file = create(path).map_err(|cause| failed(path, cause))?;
     let items = sources::all(socket);
     let contents = contents(&items);
@@ -52,7 +52,7 @@ fn failed(path: &Path, cause: io::Error) -> Failure {
     Failure::File { path: path.to_owned(), cause }
 }
 
-/// Beside where it is to be, so that there is never half of it.
+/// Creates a temporary file beside the target, so that the target is never incomplete.
 fn create(path: &Path) -> io::Result<NamedTempFile> {
     if path.symlink_metadata().is_ok() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is there already; name another file"));
@@ -72,7 +72,7 @@ fn pack(file: NamedTempFile, path: &Path, items: &[Item], contents: &str) -> io:
     }
     let file = archive.into_inner()?.finish()?;
     file.as_file().sync_all()?;
-    // It is its writer's to give away.
+    // Readable by the user only.
     fs::set_permissions(file.path(), Permissions::from_mode(0o600))?;
     file.persist_noclobber(path)?;
     Ok(())
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_packed_without_secrets_and_what_is_not_says_why() {
+    fn bundle_has_redacted_texts_or_reasons() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.tar.gz");
         let items = items();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_is_not_overwritten() {
+    fn existing_file_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         fs::write(&path, "mine").unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_too_long_the_end_is_kept() {
+    fn long_text_keeps_its_end() {
         let long = "ä".repeat(LONGEST);
         assert_eq!(newest(&long).len(), LONGEST);
         assert_eq!(newest("short"), "short");

@@ -1,4 +1,4 @@
-//! What the evidence means. Nothing here looks at the machine.
+//! Checks: interpretation of the evidence. Nothing here reads the machine.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,22 +18,22 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-/// All that was seen.
+/// All observations.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     pub(super) socket: PathBuf,
-    /// What the daemon says, or why it says nothing.
+    /// View of the node, or the reason for its absence.
     pub(super) node: Result<NodeView, String>,
-    /// What it says of itself; nothing from one that is older than the question.
+    /// View of the daemon itself; `None` from older daemons.
     pub(super) daemon: Option<DaemonView>,
     pub(super) shim: PathBuf,
     pub(super) library: Library,
-    /// The driver's libraries that were found.
+    /// The driver's installed libraries.
     pub(super) driver: Vec<Exports>,
     pub(super) machine: Machine,
 }
 
-/// Everything, in the order in which a person would look.
+/// All checks, in the order of display.
 pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     let machine = &evidence.machine;
     let mut checks = vec![daemon(evidence)];
@@ -82,7 +82,7 @@ fn daemon(evidence: &Evidence) -> Check {
             ok("daemon", format!("tranched {version} (pid {pid}) answers at {socket} and serves {whom}"))
         }
         Err(failure) => {
-            // Its first line says what failed, the rest what to do.
+            // The first line of the message is the failure, the rest the remedy.
             let (found, remedy) =
                 failure.split_once('\n').unwrap_or((failure, "look at `journalctl -u tranched`"));
             problem("daemon", found, remedy)
@@ -90,7 +90,7 @@ fn daemon(evidence: &Evidence) -> Check {
     }
 }
 
-/// What is charged for a context before it is made, and where that figure comes from.
+/// Context reserve of each GPU, and its source.
 fn reserves(node: &NodeView) -> Option<Check> {
     let origin = |gpu: &GpuView| match gpu.context_measured_unix_ms {
         Some(0) => "measured by an earlier release".to_string(),
@@ -179,7 +179,7 @@ fn device_files(machine: &Machine) -> Option<Check> {
     }
 }
 
-/// Which processes the kernel lets open the GPUs, as the daemon is configured.
+/// Restriction of device access, as configured.
 fn device_access(daemon: &DaemonView) -> Option<Check> {
     let setting = daemon.settings.iter().find(|setting| setting.key == "only_slices")?;
     let found = match setting.value.as_str() {
@@ -219,7 +219,7 @@ fn one_gpu(gpu: &GpuView, if_not: Verdict) -> Check {
     }
 }
 
-/// What to do about a GPU that takes no slices, by the words in which the daemon names the set-ups.
+/// Remedy for a GPU that takes no slices, by the reason that the daemon reports.
 fn cure(reason: &str) -> &'static str {
     let reason = reason.to_ascii_lowercase();
     let says = |word: &str| reason.contains(word);
@@ -236,7 +236,7 @@ fn cure(reason: &str) -> &'static str {
     }
 }
 
-/// Which tier slices have, or would have, and why.
+/// Enforcement tier of slices, and the reason.
 fn enforcement(evidence: &Evidence) -> Check {
     let Ok(node) = &evidence.node else {
         return warning("enforcement", "not known while tranched does not answer", None);

@@ -1,4 +1,4 @@
-//! The driver's libraries as they are installed, and what they export.
+//! The driver's installed libraries and their exported functions.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -9,19 +9,19 @@ use std::process::Command;
 /// A library of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exports {
-    /// What programs call it.
+    /// Soname.
     pub(super) soname: &'static str,
     pub(super) path: PathBuf,
     pub(super) names: BTreeSet<String>,
 }
 
-/// The libraries that tranche knows, and where each is when one of tranche's stands in its place.
+/// Libraries that Tranche replaces, with the path of the original beside a replacement.
 const LIBRARIES: [(&str, &str); 2] = [
     ("libcuda.so.1", "/run/tranche/driver/libcuda-real.so.1"),
     ("libnvidia-ml.so.1", "/run/tranche/driver/libnvidia-ml-real.so.1"),
 ];
 
-/// The folder of Debian's kin for libraries of this kind of machine.
+/// Multiarch folder of this architecture on Debian and derivatives.
 #[cfg(target_arch = "aarch64")]
 macro_rules! of_machine {
     ($within:literal) => {
@@ -35,7 +35,7 @@ macro_rules! of_machine {
     };
 }
 
-/// Where drivers are installed, should the loader's cache not know.
+/// Fallback paths of drivers, if the loader's cache has none.
 const PLACES: [&str; 7] = [
     of_machine!("/usr/lib/"),
     "/usr/lib64",
@@ -46,7 +46,7 @@ const PLACES: [&str; 7] = [
     "/usr/lib/wsl/lib",
 ];
 
-/// Those that are there.
+/// The libraries that are installed.
 pub(super) fn installed() -> Vec<Exports> {
     let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&named).filter(|folder| folder.is_absolute()).collect();
@@ -60,13 +60,13 @@ pub(super) fn installed() -> Vec<Exports> {
     found.collect()
 }
 
-/// Tranche's own library in that place is not what is asked for.
+/// Reads a library; `None` for Tranche's own.
 fn read(soname: &'static str, path: PathBuf) -> Option<Exports> {
     let names = tranche_symbols::exports(&fs::read(&path).ok()?).ok()?;
     (!names.iter().any(|name| name.starts_with("tranche_root"))).then_some(Exports { soname, path, names })
 }
 
-/// What the loader's cache holds, as `ldconfig -p` prints it.
+/// Content of the loader's cache, as `ldconfig -p` prints it.
 fn cache() -> String {
     let asked = ["/sbin/ldconfig", "/usr/sbin/ldconfig"].into_iter().find_map(|program| {
         Command::new(program).arg("-p").output().ok().filter(|output| output.status.success())
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loaders_cache_is_read() {
+    fn loader_cache_is_parsed() {
         let printed = "2 libs found in cache `/etc/ld.so.cache'\n\
             \tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n\
             \tlibcuda.so (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so\n";
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_tells_what_it_exports_and_another_file_nothing() {
+    fn exports_of_a_library_are_read() {
         let libc = fs::read_to_string("/proc/self/maps").unwrap();
         let libc =
             libc.split_whitespace().find(|word| word.contains("/libc.so.6") || word.contains("/libc-2"));

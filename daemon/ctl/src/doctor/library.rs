@@ -1,4 +1,4 @@
-//! The preloaded library's file, as the dynamic loader would see it.
+//! The preloaded library's file, as the dynamic loader would treat it.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,14 @@ use object::elf::{DT_NEEDED, ET_DYN};
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Architecture, Object};
 
-/// What stands where the library is expected.
+/// State of the library's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Library {
-    /// Nothing that can be read.
+    /// No readable file.
     Unreadable(String),
-    /// Something that no 64-bit program of this machine can load.
+    /// A file that no 64-bit program of this machine can load.
     Unloadable(String),
-    /// A shared object for this machine, and what it needs besides itself.
+    /// A shared object for this machine, with its dependencies.
     Loadable { needed: Vec<String> },
 }
 
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_shared_object_tells_what_it_needs() {
-        // This test itself is a position-independent program, which is a shared object to the loader.
+        // The test executable is position-independent, which is a shared object to the loader.
         let Library::Loadable { needed } = Library::read(&std::env::current_exe().unwrap()) else {
             panic!("this program runs, so it can be loaded");
         };
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_library_is_told_apart() {
+    fn other_files_are_not_libraries() {
         assert!(matches!(Library::read(Path::new("/nonexistent")), Library::Unreadable(_)));
         assert!(matches!(Library::parse(b"#!/bin/sh\n"), Err(_) | Ok(Library::Unloadable(_))));
         let file = tempfile::NamedTempFile::new().unwrap();

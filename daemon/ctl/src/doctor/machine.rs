@@ -1,39 +1,39 @@
-//! What this machine is like, as far as an ordinary user can see.
+//! Properties of the machine that an ordinary user can read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-/// What was found; nothing is judged here.
+/// Observations, without judgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// First line of the NVIDIA driver's own version file.
+    /// First line of the NVIDIA driver's version file.
     pub(super) driver: Option<String>,
-    /// GPUs' device files, and whether this user may open them.
+    /// Device files of GPUs, and whether this user may open them.
     pub(super) device_files: Vec<(PathBuf, Access)>,
     /// Signs of an MPS control daemon.
     pub(super) mps: Vec<String>,
-    /// The system-wide list of preloaded libraries.
+    /// Entries of /etc/ld.so.preload.
     pub(super) ld_so_preload: Vec<String>,
-    /// Our pid namespace, as /proc names it.
+    /// This process's pid namespace, as /proc shows it.
     pub(super) pid_namespace: Option<String>,
-    /// Yama's ptrace scope, where the kernel has it.
+    /// Yama's ptrace scope, if the kernel has it.
     pub(super) ptrace_scope: Option<u32>,
-    /// How control groups are mounted.
+    /// Hierarchy of control groups.
     pub(super) cgroups: Cgroups,
     /// The kernel's release, such as `6.8.0-41-generic`.
     pub(super) kernel: String,
 }
 
-/// Whether a device file can be used.
+/// Accessibility of a device file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Granted,
     Refused,
 }
 
-/// Which hierarchy of control groups there is.
+/// Version of the control group hierarchy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Cgroups {
     Unified,
@@ -43,7 +43,8 @@ pub(super) enum Cgroups {
 }
 
 impl Machine {
-    /// Reads the machine whose file system begins at `root`; `mps_pipes` is where MPS was told to be, if it was.
+    /// Reads the machine with its root file system at `root`; `mps_pipes` is the configured MPS pipe
+    /// directory.
     pub(super) fn read(root: &Path, mps_pipes: Option<PathBuf>) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
         let lines = |path: &str| -> Vec<String> {
@@ -87,7 +88,7 @@ fn mps(root: &Path, told: Option<PathBuf>) -> Vec<String> {
     signs.extend(pipe.exists().then(|| format!("its control pipe {}", pipe.display())));
     let processes = entries(&root.join("proc")).filter_map(|(pid, path)| {
         let command = fs::read_to_string(path.join("comm")).ok()?;
-        // The kernel keeps 15 letters: nvidia-cuda-mps-control and -server look the same.
+        // The kernel truncates names to 15 characters: nvidia-cuda-mps-control and -server are alike.
         command.starts_with("nvidia-cuda-mps").then(|| format!("process {pid}"))
     });
     signs.extend(processes);

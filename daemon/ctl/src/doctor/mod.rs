@@ -1,6 +1,6 @@
 //! `tranche doctor`: what works on this machine, what does not, and what to do about it.
 //!
-//! Law: `machine`, `library` and `exports` look and judge nothing; `checks` judges and looks at nothing.
+//! Law: `machine`, `library` and `exports` observe and do not judge; `checks` judges and does not observe.
 
 mod bundle;
 mod checks;
@@ -24,32 +24,32 @@ use checks::Evidence;
 use library::Library;
 use machine::Machine;
 
-/// How bad it is.
+/// Severity of a check's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Works, but worth knowing.
+    /// Works, with a restriction.
     Warning,
-    /// Slices cannot work like this.
+    /// Slices cannot work.
     Problem,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub check: String,
-    /// How it is.
+    /// Severity.
     pub verdict: Verdict,
-    /// What was found.
+    /// Observation.
     pub found: String,
-    /// What to do next, where there is something to do.
+    /// Remedy, if there is one.
     pub remedy: Option<String>,
 }
 
-/// How many problems and warnings there are.
+/// Number of problems and warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     problems: usize,
@@ -74,7 +74,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Examines this machine and the daemon at `socket`; fails if there is a problem.
+/// Checks this machine and the daemon at `socket`; fails if there is a problem.
 pub fn doctor(args: &DoctorArgs, socket: &Path) -> Result<(), Failure> {
     if let Some(path) = &args.bundle {
         return bundle::write(path, socket);
@@ -114,7 +114,7 @@ fn shim_path() -> PathBuf {
     prefix.join("lib/tranche/libtranche_preload.so")
 }
 
-/// As wide as a terminal usually is, also in a file that is sent to somebody.
+/// Width of the table in columns, for terminals and files alike.
 const WIDTH: u16 = 100;
 
 fn render(checks: &[Check]) -> String {
@@ -125,13 +125,13 @@ fn render(checks: &[Check]) -> String {
         let found = check.found.clone() + &remedy.collect::<String>();
         table.add_row([shout(check.verdict), &check.check, &found]);
     }
-    // Names stay whole; what was found is wrapped.
+    // Names are never wrapped; observations are.
     let whole = [ColumnConstraint::ContentWidth, ColumnConstraint::ContentWidth];
     table.set_constraints(whole);
     format!("{}\n\n{}\n", table.trim_fmt(), Found::of(checks))
 }
 
-/// What is wrong has to be found at a glance.
+/// Display form of a severity; problems are in capitals.
 fn shout(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Ok => "ok",

@@ -1,4 +1,4 @@
-//! The submitter's word to the node's job launcher: it runs what it was told here, whatever the daemon says later.
+//! Tickets from the node's job launcher, which runs only what the submitter attested to it directly.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,12 +12,12 @@ use tranche_domain::jobs::{
 
 use crate::errors::Failure;
 
-/// How long the launcher may take.
+/// Time limit of the launcher's reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// No answer is longer, in bytes.
+/// Maximum size of a reply in bytes.
 const LONGEST_ANSWER: u64 = 64 << 10;
 
-/// A ticket for a job; nothing where the node has no job launcher, as beside a user's own daemon.
+/// A ticket for a job; `None` on a node without a job launcher, as with a user's own daemon.
 pub(super) fn ticket(daemon: &Path, submission: &Submission) -> Result<Option<TicketId>, Failure> {
     let Some(launcher) = launcher(daemon) else { return Ok(None) };
     let attested = Box::new(Attested::from(submission));
@@ -30,14 +30,14 @@ pub(super) fn ticket(daemon: &Path, submission: &Submission) -> Result<Option<Ti
     }
 }
 
-/// Voids a ticket that is of no use. One that cannot be voided expires.
+/// Revokes an unused ticket; on failure it expires by itself.
 pub(super) fn revoke(daemon: &Path, ticket: TicketId) {
     if let Some(launcher) = launcher(daemon) {
         let _ = ask(&launcher, TicketAsk::Revoke(ticket));
     }
 }
 
-/// Voids what this user attested for a job, so that a daemon that did not forget it could not start it again.
+/// Revokes the user's tickets for a job, so that no daemon can start it again.
 pub(super) fn revoke_job(daemon: &Path, project: &ProjectName, job: &JobName) {
     if let Some(launcher) = launcher(daemon) {
         let (project, job) = (project.clone(), job.clone());
@@ -45,7 +45,7 @@ pub(super) fn revoke_job(daemon: &Path, project: &ProjectName, job: &JobName) {
     }
 }
 
-/// Beside the daemon's socket, where systemd made it.
+/// The launcher's socket, beside the daemon's.
 fn launcher(daemon: &Path) -> Option<PathBuf> {
     let socket = daemon.with_file_name("attest.sock");
     socket.exists().then_some(socket)
@@ -62,7 +62,7 @@ fn exchange(launcher: &Path, ask: TicketAsk) -> io::Result<TicketAnswer> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut answers = BufReader::new(&stream);
     let first = line(&mut answers)?;
-    // Where it refuses at once there is no greeting.
+    // A refusal at connection time comes without a greeting.
     let Ok(Greeting { nonce }) = serde_json::from_slice(&first) else { return understood(&first) };
     let mut request = serde_json::to_vec(&TicketRequest { nonce, ask })?;
     request.push(b'\n');

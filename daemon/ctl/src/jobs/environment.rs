@@ -1,21 +1,21 @@
-//! What of this process's environment a job begins with.
+//! Environment of a job, taken from this process.
 
 use std::env;
 
 use crate::errors::Failure;
 
-/// What a program needs to find others and its home, when nothing else is to be taken along.
+/// Variables kept by `--clean-env`: paths, user and locale.
 const FEW: [&str; 6] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "SHELL"];
 
-/// Variables that lead a program into a slice, and are the job's own.
+/// Variables that attach a program to a slice, which the job gets from its own.
 fn is_ours(name: &str) -> bool {
     name.starts_with("TRANCHE_") || name == "CUDA_VISIBLE_DEVICES"
 }
 
-/// All that are set here, or few, and those that are asked for.
+/// This environment, or the basic variables only, with the requested variables.
 pub(super) fn of_job(asked: &[String], clean: bool) -> Result<Vec<(String, String)>, Failure> {
     let inherited = env::vars_os().filter_map(|(name, value)| {
-        // One that is no text could not be written down; the shells' own functions are no loss.
+        // Values that are not UTF-8, mostly exported shell functions, are left out.
         Some((name.into_string().ok()?, value.into_string().ok()?))
     });
     let wanted = |name: &str| !is_ours(name) && (!clean || FEW.contains(&name));
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_replaces_what_is_there() {
+    fn requested_variables_override_the_environment() {
         let variables = of_job(&["PATH=/x".into(), "A=b=c".into()], true).unwrap();
         let values = |wanted: &str| -> Vec<String> {
             let known = variables.iter().filter(|(name, _)| name == wanted);

@@ -1,4 +1,4 @@
-//! `tranche history`: who had how many GPUs when.
+//! `tranche history`: use of GPUs over time.
 
 mod drawing;
 
@@ -16,7 +16,7 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 
-/// From then on somebody had so much.
+/// A change in the use of one project or job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Step {
     time_unix_ms: u64,
@@ -24,7 +24,7 @@ struct Step {
     gpus: MilliGpus,
 }
 
-/// Shows it in the form that is asked for.
+/// Prints the history in the requested form.
 pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {
     let now = unix_ms(SystemTime::now());
     let since =
@@ -44,7 +44,7 @@ fn unix_ms(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The points of jobs, summed up for whoever is told apart.
+/// Sums of the jobs' points by group.
 fn steps(points: Vec<HistoryPoint>, by: By) -> Vec<Step> {
     let mut jobs: BTreeMap<(String, String), MilliGpus> = BTreeMap::new();
     let step = |point: HistoryPoint| {
@@ -62,7 +62,7 @@ fn steps(points: Vec<HistoryPoint>, by: By) -> Vec<Step> {
     points.into_iter().map(step).collect()
 }
 
-/// Those since then; whoever had something at that moment begins with it.
+/// Steps since a time; groups with use at that time get an initial step.
 fn from(steps: Vec<Step>, since: u64) -> Vec<Step> {
     let (before, after): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.time_unix_ms < since);
     let last: BTreeMap<String, Step> = before.into_iter().map(|step| (step.who.clone(), step)).collect();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_projects_jobs_are_summed_up() {
+    fn jobs_of_a_project_are_summed() {
         let points = || {
             vec![
                 point(1, "a", "x", 1000),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_something_when_the_time_begins_is_not_forgotten() {
+    fn use_at_the_start_is_included() {
         let all =
             steps(vec![point(1, "a", "x", 1000), point(1, "b", "x", 0), point(9, "a", "x", 0)], By::Project);
         assert_eq!(told(&from(all, 5)), [(5, "a", "1".to_owned()), (9, "a", "0".to_owned())]);

@@ -1,4 +1,4 @@
-//! `tranche project`, and which project is meant.
+//! `tranche project`, and the default project.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -16,7 +16,7 @@ use crate::errors::{self, Failure};
 use crate::out;
 use crate::table::{Side, draw, or_dash};
 
-/// Does what `command` says.
+/// Carries out a command.
 pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     match command {
@@ -65,7 +65,7 @@ fn uid(name: &str) -> Result<u32, Failure> {
     user.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::NoSuchUser(name.into()))
 }
 
-/// What a user is called, where that is known.
+/// Name of a user, or the uid if it has none.
 pub(super) fn user(uid: u32) -> String {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| uid.to_string(), |user| user.name)
@@ -83,7 +83,7 @@ fn report(done: &str, view: &ProjectView, output: OutputArgs) -> Result<(), Fail
     if output.json { out::json(view) } else { out::print(&format!("{done} {}", line(view))) }
 }
 
-/// `a: quota 4, has 2, ...`
+/// One project as a line: `a: quota 4, has 2, ...`
 fn line(view: &ProjectView) -> String {
     let project = &view.project;
     let mut parts = vec![format!("quota {} GPUs", project.quota), format!("has {}", view.allocated)];
@@ -136,9 +136,9 @@ fn row(view: &ProjectView) -> Vec<String> {
     ]
 }
 
-// Which is meant
+// Default project
 
-/// Names another file than the usual one.
+/// Variable with another path of the selection file.
 pub(crate) const PROJECT_FILE: &str = "TRANCHE_PROJECT_FILE";
 
 fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
@@ -153,7 +153,7 @@ fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
     out::print(&format!("project {} is meant from now on where none is named", args.name))
 }
 
-/// Where the choice is kept; whoever plays has a place for it that is gone with the game.
+/// Path of the selection file.
 fn file() -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(file) = absolute(PROJECT_FILE) {
@@ -163,7 +163,7 @@ fn file() -> Option<PathBuf> {
     Some(folder.join("tranche/project"))
 }
 
-/// The project that was chosen once.
+/// The selected default project.
 pub(super) fn chosen(daemon: &mut Daemon) -> Result<Option<ProjectName>, Failure> {
     let Some(path) = file() else { return Ok(None) };
     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -174,7 +174,7 @@ pub(super) fn chosen(daemon: &mut Daemon) -> Result<Option<ProjectName>, Failure
     }
 }
 
-/// The one that is named, or was chosen, or the only one.
+/// The given project, the default one, or the only one.
 pub(super) fn which(daemon: &mut Daemon, named: Option<&ProjectName>) -> Result<ProjectName, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());

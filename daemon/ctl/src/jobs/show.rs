@@ -1,4 +1,4 @@
-//! Jobs as tables and as descriptions.
+//! Tables and descriptions of jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,18 +20,18 @@ const LIST: [(&str, Side); 9] = [
     ("Reason", Side::Left),
 ];
 
-/// Jobs, a line each.
+/// Jobs as a table.
 pub(super) fn table(jobs: &[JobView]) -> String {
     if jobs.is_empty() {
         return "no jobs: `tranche submit NAME -g 0.5 -- CMD` hands one in".into();
     }
-    // Each user is looked up once, and not for each of their jobs.
+    // One lookup for each user, not for each job.
     let uids: BTreeSet<u32> = jobs.iter().map(|job| job.uid).collect();
     let users: Users = uids.into_iter().map(|uid| (uid, user(uid))).collect();
     draw(&LIST, jobs.iter().map(|job| row(job, &users)))
 }
 
-/// What users are called.
+/// User names by uid.
 type Users = BTreeMap<u32, String>;
 
 fn row(job: &JobView, users: &Users) -> Vec<String> {
@@ -48,18 +48,18 @@ fn row(job: &JobView, users: &Users) -> Vec<String> {
     ]
 }
 
-/// Where it can be reached is what one wants to know of a job that one sits before.
+/// Reason of a job; for a running interactive job its address.
 fn reason(job: &JobView) -> Option<String> {
     let url = job.url.as_deref().filter(|_| job.state == JobState::Running).map(whole);
     url.or_else(|| Some(whole(&job.reason)).filter(|reason| !reason.is_empty()))
 }
 
-/// Some of it may be a stranger's word; an address that was cut leads nowhere.
+/// Escaped in full: the text may be untrusted, and a cut address would be useless.
 fn whole(text: &str) -> String {
     tranche_domain::text::visible(text)
 }
 
-/// What it has of what all its members together could have at once.
+/// GPUs in use, of the maximum for all members.
 fn gpus(job: &JobView) -> String {
     let has = job.allocated();
     let wants = job.gpus_of_member.times(job.parallelism);
@@ -80,13 +80,13 @@ fn age(job: &JobView) -> String {
     short(SystemTime::now().duration_since(since).unwrap_or_default())
 }
 
-/// The two largest units: `3d 4h`, `5m 6s`.
+/// Duration in its two largest units: `3d 4h`, `5m 6s`.
 fn short(duration: Duration) -> String {
     let text = humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// All there is to say about a job.
+/// A job in detail.
 pub(super) fn description(job: &JobView) -> String {
     let time = |unix_ms: u64| {
         humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_one_sits_before_shows_where_it_is() {
+    fn interactive_job_shows_its_address() {
         let table = table(&[job()]);
         for part in ["jupyter", "Running", "interactive", "0.5", "http://host:8888/?token=x"] {
             assert!(table.contains(part), "{part} is missing from\n{table}");
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_takes_no_line() {
+    fn absent_values_take_no_line() {
         let text = description(&job());
         assert!(!text.contains("Ended") && !text.contains("Command"), "{text}");
         assert!(text.contains("URL       http://host"), "{text}");
     }
 
     #[test]
-    fn an_age_has_two_units_at_most() {
+    fn age_has_two_units_at_most() {
         assert_eq!(short(Duration::from_secs(3 * 3600 + 62)), "3h 1m");
         assert_eq!(short(Duration::from_millis(5_900)), "5s");
     }

@@ -1,11 +1,11 @@
-//! Who came from this process and still runs.
+//! Descendants of this process.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use nix::unistd::Pid;
 
-/// A process that came from this one.
+/// A live descendant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descendant {
     pub(super) pid: Pid,
@@ -18,8 +18,7 @@ impl fmt::Display for Descendant {
     }
 }
 
-/// All that came from this process, by pid. Processes come and go while this looks: those that went are left
-/// out, and what cannot be read at all is nobody's.
+/// All live descendants, by pid. Processes that end meanwhile, or are unreadable, are left out.
 pub(super) fn living() -> Vec<Descendant> {
     let Ok(processes) = procfs::process::all_processes() else { return Vec::new() };
     let stats = processes.filter_map(|process| process.ok()?.stat().ok()).filter(|stat| stat.state != 'Z');
@@ -27,10 +26,10 @@ pub(super) fn living() -> Vec<Descendant> {
     descend(&table, Pid::this().as_raw())
 }
 
-/// Those in `table` (pid to parent and command) whose parents lead to `ancestor`.
+/// Entries of `table` (pid to parent and command) whose ancestry leads to `ancestor`.
 fn descend(table: &HashMap<i32, (i32, String)>, ancestor: i32) -> Vec<Descendant> {
     let mut family = HashSet::from([ancestor]);
-    // A table read while processes were born and adopted may hold a circle, so each is taken once.
+    // A table read while processes are created and reparented may contain a cycle, so each is visited once.
     loop {
         let found: Vec<_> = table
             .iter()
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grandchildren_belong_and_strangers_do_not() {
+    fn descendants_include_grandchildren_only_of_ancestor() {
         let table = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 7), (7, 6)];
         let table = table.map(|(pid, parent)| (pid, (parent, format!("p{pid}")))).into();
         let pids: Vec<_> = descend(&table, 2).iter().map(ToString::to_string).collect();
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_ours_is_seen() {
+    fn live_child_is_listed() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let seen = living().iter().any(|one| one.pid.as_raw().cast_unsigned() == child.id());
         child.kill().unwrap();

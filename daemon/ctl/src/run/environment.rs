@@ -1,4 +1,4 @@
-//! What a program in a slice finds in its environment.
+//! Environment of a program in a slice.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -7,7 +7,7 @@ use tranche_rpc::v1::EnterSliceResponse;
 
 use crate::client::SLICE_SOCKET;
 
-/// `outside` with what leads a program to its slice: the library to load, where that attaches, and the GPUs.
+/// `outside` with the variables of the slice: preloaded library, attach socket and GPUs.
 pub(super) fn within(
     outside: impl IntoIterator<Item = (OsString, OsString)>,
     entered: &EnterSliceResponse,
@@ -20,7 +20,7 @@ pub(super) fn within(
     inside
 }
 
-/// First of all preloaded libraries, so that nobody stands between it and the program.
+/// The library first in LD_PRELOAD, so that its symbols take precedence.
 fn preload(shim: &str, existing: Option<&OsString>) -> OsString {
     let mut list = OsString::from(shim);
     if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
@@ -48,14 +48,14 @@ mod tests {
     }
 
     #[test]
-    fn the_shim_comes_before_what_was_preloaded_already() {
+    fn shim_is_first_in_preload_list() {
         assert_eq!(value(&[], "LD_PRELOAD"), "/l/shim.so");
         assert_eq!(value(&[("LD_PRELOAD", "")], "LD_PRELOAD"), "/l/shim.so");
         assert_eq!(value(&[("LD_PRELOAD", "a.so b.so")], "LD_PRELOAD"), "/l/shim.so:a.so b.so");
     }
 
     #[test]
-    fn the_slice_decides_which_gpus_are_visible() {
+    fn slice_sets_visible_gpus() {
         assert_eq!(value(&[("CUDA_VISIBLE_DEVICES", "5")], "CUDA_VISIBLE_DEVICES"), "GPU-1,GPU-2");
         assert_eq!(value(&[], "TRANCHE_SLICE_SOCKET"), "/r/slices/a/attach.sock");
         assert_eq!(value(&[("HOME", "/h")], "HOME"), "/h");

@@ -1,7 +1,7 @@
 //! `tranche run`: a program in a slice that ends with the program's last process.
 //!
-//! Law: nothing is run unless the slice is there, this process is one of its roots and the library that
-//! governs its programs can be loaded.
+//! Law: a program is run only if the slice exists, this process is one of its roots, and the preloaded
+//! library can be loaded.
 
 mod descendants;
 mod environment;
@@ -23,7 +23,7 @@ use crate::cli::RunArgs;
 use crate::client::{Daemon, SLICE_SOCKET, slice_of};
 use crate::errors::Failure;
 
-/// Why a program could not be run in a slice.
+/// Reason for which a program could not be run in a slice.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum RunError {
@@ -57,7 +57,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// As shells do: 127 for a program that is not there, 126 for one that does not run.
+    /// Exit status as of shells: 127 for a missing program, 126 for one that cannot be executed.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Spawn { cause: Errno::ENOENT, .. } => 127,
@@ -67,12 +67,12 @@ impl RunError {
     }
 }
 
-/// Runs the command in its slice and answers with its exit status, or 128 and the signal that ended it.
+/// Runs the command in its slice; returns its exit status, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
     if let Some(slice_socket) = env::var_os(SLICE_SOCKET) {
         return Err(RunError::Nested(slice_of(Path::new(&slice_socket))).into());
     }
-    // Before any child: one that outlives its parent then comes to us and stays in the slice.
+    // Set before the first child: orphans are then reparented to this process and stay in the slice.
     prctl::set_child_subreaper(true)
         .map_err(|cause| RunError::Kernel { attempt: "become the parent of orphaned processes", cause })?;
     let entered = enter(args, socket)?;
@@ -81,9 +81,9 @@ pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
     Ok(supervision::supervise(&args.command, &environment)?)
 }
 
-/// Enters the slice, made for this process if none was named; from here on it ends with this process.
+/// Enters the slice, creating one if none is named, which then ends with this process.
 ///
-/// The connection is closed before the program starts: it would be idle for as long as that runs, and a daemon
+/// The connection is closed before the program starts: the daemon waits for open connections when it ends.
 /// that wants to end waits for its connections.
 fn enter(args: &RunArgs, socket: &Path) -> Result<EnterSliceResponse, Failure> {
     let mut daemon = Daemon::connect(socket)?;
@@ -96,7 +96,7 @@ fn enter(args: &RunArgs, socket: &Path) -> Result<EnterSliceResponse, Failure> {
     let made = reserve(&mut daemon, &request(args), args.size.wait.unwrap_or_default())?;
     let entered = daemon.enter(&made);
     if entered.is_err() {
-        // Nobody will use it; the daemon would find out by itself, but later.
+        // Deleted at once; otherwise the daemon would only find it unused later.
         let _ = daemon.delete(&made, false);
     }
     entered
@@ -106,7 +106,7 @@ fn request(args: &RunArgs) -> SliceRequest {
     SliceRequest { ephemeral: true, ..args.size.request(args.name.clone()) }
 }
 
-/// Creates the slice; says why it waits, if it has to.
+/// Creates the slice; prints the reason if it has to wait.
 fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Result<SliceName, Failure> {
     let created = match daemon.create(request, Duration::ZERO) {
         Err(refusal) if refusal.is_no_room() && !wait.is_zero() => {
@@ -119,8 +119,8 @@ fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Resul
     Ok(created?.name)
 }
 
-/// A library that cannot be opened is skipped by the loader with a warning, and the program would run without
-/// limits.
+/// Checks the preloaded library: the loader skips one that cannot be opened with a mere warning, and the
+/// program would run without limits.
 fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     let path = PathBuf::from(&entered.preload_path);
     if entered.preload_path.contains([' ', ':']) {
@@ -134,8 +134,8 @@ fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     }
 }
 
-/// Whether a library, or a folder that it is in, can be changed only by root, the caller and the owner of this program. The
-/// library becomes part of what the caller runs: the daemon's word alone is not enough for that.
+/// Whether only root, the caller and the owner of this program can change a library or one of its folders.
+/// The library becomes part of the caller's programs, so the daemon's word alone does not suffice.
 fn is_trusted(part: &Path) -> bool {
     let owner = |path: &Path| std::fs::metadata(path).map(|file| file.uid()).ok();
     let program = env::current_exe().ok().and_then(|program| owner(&program));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_that_cannot_be_loaded_is_found_before_anything_runs() {
+    fn unloadable_shim_prevents_the_start() {
         let entered = |path: &str| EnterSliceResponse { preload_path: path.into(), ..Default::default() };
         assert!(matches!(check_shim(&entered("/nonexistent.so")), Err(RunError::NoShim { .. })));
         assert!(matches!(check_shim(&entered("/a b.so")), Err(RunError::UnspeakableShim(_))));

@@ -1,7 +1,7 @@
-//! A child and all that comes from it: started, signalled, awaited.
+//! Supervision of a child and its descendants: start, signals, exit status.
 //!
-//! Signals are not handled but read: they are blocked before the child exists, so that none is lost between
-//! two lines, and the child starts with the mask and the dispositions that we were started with.
+//! Signals are read from a signalfd, not handled: they are blocked before the child is created, so that none
+//! is lost, and the child starts with the mask and dispositions of this process's parent.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -22,15 +22,15 @@ use tokio::signal::unix::SignalKind;
 use super::RunError;
 use super::descendants::{Descendant, living};
 
-/// The signals that are for the program rather than for us.
+/// Signals that are passed on to the program.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// For how long processes may outlive the program before that is worth a word.
+/// Time for which descendants may outlive the program before a message is printed.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Runs `command` in `environment` until it and everything that came from it has ended, and answers with its
-/// exit status, or 128 and the signal that ended it.
+/// Runs `command` in `environment` until it and all its descendants have ended; returns its exit status, or
+/// 128 and the signal that ended it.
 pub(super) fn supervise(
     command: &[OsString],
     environment: &BTreeMap<OsString, OsString>,
@@ -49,8 +49,8 @@ fn kernel(attempt: &'static str) -> impl Fn(Errno) -> RunError {
     move |cause| RunError::Kernel { attempt, cause }
 }
 
-/// Whoever started us may have ignored SIGCHLD, which survives exec; the kernel then reaps our children and
-/// their exit statuses are lost. Any handler ends that.
+/// Installs a handler for SIGCHLD: if the parent ignored it, which survives exec, the kernel would discard
+/// exit statuses.
 fn hear_of_children() -> Result<(), RunError> {
     let failed = |error: std::io::Error| RunError::Kernel {
         attempt: "listen for the end of children",
@@ -73,7 +73,7 @@ fn spawn(
     let actions = PosixSpawnFileActions::init().map_err(kernel("prepare a process"))?;
     let attributes = attributes(mask).map_err(kernel("prepare a process"))?;
     let spawned = match posix_spawnp(program, &actions, &attributes, &arguments, &variables) {
-        // A script without a first line that names its interpreter: for the shell, as exec(3) has it.
+        // A script without an interpreter line is run by the shell, as in exec(3).
         Err(Errno::ENOEXEC) => {
             let shell: Vec<_> = [c"sh".to_owned()].into_iter().chain(arguments.iter().cloned()).collect();
             posix_spawnp(c"/bin/sh", &actions, &attributes, &shell, &variables)
@@ -83,7 +83,7 @@ fn spawn(
     spawned.map_err(|cause| RunError::Spawn { program: command[0].display().to_string(), cause })
 }
 
-/// The signal mask as it was before us, and SIGPIPE as it was before Rust's runtime ignored it.
+/// Restores the original signal mask, and the disposition of SIGPIPE, which Rust's runtime ignores.
 fn attributes(mask: &SigSet) -> nix::Result<PosixSpawnAttr> {
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
@@ -103,10 +103,10 @@ fn c_string(text: &OsStr) -> Result<CString, RunError> {
     CString::new(text.as_bytes()).map_err(|_| RunError::Nul(text.display().to_string()))
 }
 
-/// The program and all that came from it.
+/// The program and its descendants.
 struct Family {
     program: Pid,
-    /// When the program ended, and how.
+    /// Time and exit status of the program's end.
     ended: Option<(Instant, u8)>,
     announced: bool,
 }
@@ -124,7 +124,7 @@ impl Family {
         Ok(status)
     }
 
-    /// Takes note of all that ended; says whether nobody is left.
+    /// Reaps ended processes; returns whether none is left.
     fn reap(&mut self) -> Result<bool, RunError> {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -146,7 +146,7 @@ impl Family {
         }
     }
 
-    /// A process ended by a real-time signal, for which nix has no name and so tells nothing.
+    /// Records an end by a real-time signal, which nix cannot represent.
     fn note_unnamed(&mut self) {
         let program_is_gone = kill(self.program, None) == Err(Errno::ESRCH);
         if program_is_gone && self.ended.is_none() {
@@ -155,7 +155,7 @@ impl Family {
         }
     }
 
-    /// Says for whom the slice stays after the program's end, once.
+    /// Prints once which processes keep the slice open after the program's end.
     fn announce(&mut self) {
         let due = self.ended.is_some_and(|(end, _)| end.elapsed() >= GRACE);
         if due && !self.announced {
@@ -164,7 +164,7 @@ impl Family {
         }
     }
 
-    /// Until a signal arrives, or it is time for a word.
+    /// Waits for a signal, or for the time of the message.
     fn sleep(&self, signals: &SignalFd) -> Result<(), RunError> {
         let timeout = match self.ended {
             Some(_) if !self.announced => PollTimeout::from(50u8),
@@ -181,17 +181,16 @@ impl Family {
         let signal = number.and_then(|number| Signal::try_from(number).ok());
         let Some(signal) = signal.filter(|&signal| signal != Signal::SIGCHLD) else { return };
         for (receiver, signal) in self.receivers(signal, Origin::of(info), &living()) {
-            // It may have ended by itself meanwhile, which is as good.
+            // ESRCH: the receiver has ended meanwhile.
             let _ = kill(receiver, signal);
         }
     }
 
-    /// Who gets a signal that reached us, and as which.
+    /// Receivers of a signal, and the signal to send.
     ///
-    /// What the terminal sends, it sends to the whole foreground group: the program has it already. What the
-    /// program's own family sends to its group was not meant for the program a second time. Once the program
-    /// has ended, the rest of the family gets it; an interrupt as SIGTERM, as shells have their background
-    /// processes ignore interrupts.
+    /// The terminal signals the whole foreground group, so the program has received those already, as it has
+    /// signals that its own descendants send to their group. After the program's end its descendants get the
+    /// signal; SIGINT becomes SIGTERM, because shells start background processes with SIGINT ignored.
     fn receivers(&self, signal: Signal, origin: Origin, living: &[Descendant]) -> Vec<(Pid, Signal)> {
         let from_family = living.iter().any(|one| origin == Origin::Process(one.pid));
         let ending = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
@@ -205,12 +204,12 @@ impl Family {
     }
 }
 
-/// Where a signal came from.
+/// Origin of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A key at the terminal, or its end.
+    /// A key at the terminal, or a hangup.
     Terminal,
-    /// A process that meant us, or our group.
+    /// A process that signalled this process or its group.
     Process(Pid),
 }
 
@@ -256,20 +255,20 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_from_outside_goes_to_the_program_alone() {
+    fn external_signal_goes_to_the_program() {
         let receivers = running().receivers(Signal::SIGINT, OUTSIDER, &left_behind());
         assert_eq!(receivers, [(PROGRAM, Signal::SIGINT)]);
     }
 
     #[test]
-    fn what_the_program_has_already_is_not_sent_twice() {
+    fn delivered_signals_are_not_repeated() {
         assert_eq!(running().receivers(Signal::SIGINT, Origin::Terminal, &left_behind()), []);
         let own_child = Origin::Process(Pid::from_raw(11));
         assert_eq!(running().receivers(Signal::SIGTERM, own_child, &left_behind()), []);
     }
 
     #[test]
-    fn an_interrupt_after_the_end_terminates_what_was_left_behind() {
+    fn interrupt_after_exit_terminates_descendants() {
         for origin in [Origin::Terminal, OUTSIDER] {
             let receivers = ended().receivers(Signal::SIGINT, origin, &left_behind());
             assert_eq!(receivers, [(Pid::from_raw(11), Signal::SIGTERM)]);
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_becomes_an_exit_status_as_in_a_shell() {
+    fn exit_status_matches_shells() {
         assert_eq!(exit_status(WaitStatus::Signaled(PROGRAM, Signal::SIGKILL, false)), Some(137));
         assert_eq!(exit_status(WaitStatus::Exited(PROGRAM, 255)), Some(255));
         assert_eq!(exit_status(WaitStatus::StillAlive), None);

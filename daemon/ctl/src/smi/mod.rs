@@ -23,7 +23,7 @@ use table::Onlooker;
 /// Moves to the upper left corner and clears the screen and what has scrolled off it.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// What is shown of the node.
+/// Form of the output.
 enum Picture {
     Table,
     Json,
@@ -31,7 +31,7 @@ enum Picture {
 }
 
 impl Picture {
-    /// Parsed before the daemon is asked: a field that nobody knows is an error with or without a daemon.
+    /// Parses the form before the daemon is contacted, so that unknown fields are reported without one.
     fn of(args: &SmiArgs) -> Result<Self, Failure> {
         Ok(match (&args.query_slice, &args.query_gpu) {
             (Some(fields), _) => Self::Query(Query::slices(fields, &args.format)?),
@@ -42,7 +42,7 @@ impl Picture {
     }
 }
 
-/// Shows what `args` ask for, of the daemon at `socket`.
+/// Carries out `tranche smi` with the daemon at `socket`.
 pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
     if args.help_query_slice {
         return out::print(&query::help(&SLICE_FIELDS));
@@ -55,7 +55,7 @@ pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
     let Some(seconds) = args.every else { return out::print(&look(&mut daemon, &picture)?) };
     let before = if stdout().is_terminal() { CLEAR } else { "" };
     loop {
-        // In one piece, so that a terminal shows no empty screen in between.
+        // Written in one piece, so that the terminal does not flicker.
         let drawn = look(&mut daemon, &picture)?;
         out::print_after(before, &drawn)?;
         sleep(Duration::from_secs(seconds.get().into()));
@@ -75,7 +75,7 @@ fn look(daemon: &mut Daemon, picture: &Picture) -> Result<String, Failure> {
     }
 }
 
-/// The slice we are in: as the daemon knows, or else as the environment says, which is good enough for showing.
+/// The slice of this process, from the daemon or else from the environment, which is good enough for display.
 fn own_slice(daemon: &mut Daemon) -> Result<Option<SliceName>, Failure> {
     let told = || env::var_os(SLICE_SOCKET).and_then(|socket| slice_of(Path::new(&socket)));
     Ok(daemon.own_slice()?.or_else(told))

@@ -11,22 +11,22 @@ mod fields;
 
 pub use fields::{GPU_FIELDS, SLICE_FIELDS};
 
-/// A field, whose value is found by a `V`.
+/// A field with an accessor of type `V`.
 pub struct Field<V> {
     name: &'static str,
     unit: &'static str,
     about: &'static str,
-    /// Without its unit; nothing where it is not known.
+    /// Value without its unit; `None` if unknown.
     value: V,
 }
 
-/// Finds a field of a slice's part of one GPU.
+/// Accessor for a slice's part of one GPU.
 type OfSlice = fn(&SliceView, &SliceDeviceView) -> Option<String>;
 
-/// Finds a field of a GPU in its node.
+/// Accessor for a GPU of a node.
 type OfGpu = fn(&NodeView, &GpuView) -> Option<String>;
 
-/// A field that the query does not know.
+/// Error for a field that the query does not have.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnknownField {
     option: &'static str,
@@ -44,7 +44,7 @@ impl fmt::Display for UnknownField {
 
 impl std::error::Error for UnknownField {}
 
-/// Fields that were asked for, and the form of the answer.
+/// Selected fields and format of a query.
 pub struct Query {
     fields: Fields,
     form: Form,
@@ -55,7 +55,7 @@ enum Fields {
     OfGpus(Vec<&'static Field<OfGpu>>),
 }
 
-/// The parts of CSV that can be left out.
+/// Optional parts of the CSV format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
     header: bool,
@@ -75,7 +75,7 @@ impl Query {
         Ok(Self { fields: Fields::OfGpus(fields), form: Form::of(format) })
     }
 
-    /// The answer for `node`, a line for each slice's part of a GPU, or for each GPU.
+    /// The result for `node`: a line for each slice's part of a GPU, or for each GPU.
     pub fn answer(&self, node: &NodeView) -> String {
         match &self.fields {
             Fields::OfSlices(fields) => {
@@ -111,7 +111,7 @@ impl Form {
 }
 
 impl<V> Field<V> {
-    /// As nvidia-smi heads its columns, with the unit whether or not the values have it.
+    /// Column title as in nvidia-smi, with the unit even if the values have none.
     fn title(&self) -> String {
         if self.unit.is_empty() { self.name.into() } else { format!("{} [{}]", self.name, self.unit) }
     }
@@ -132,7 +132,7 @@ fn chosen<V>(
     names.iter().map(find).collect()
 }
 
-/// The values with nvidia-smi's separator; one that holds a separator itself is quoted.
+/// Values with nvidia-smi's separator; a value that contains the separator is quoted.
 fn line(values: impl Iterator<Item = String>) -> String {
     let quoted = |value: String| match value.contains([',', '"']) {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
@@ -142,7 +142,7 @@ fn line(values: impl Iterator<Item = String>) -> String {
     values.join(", ") + "\n"
 }
 
-/// What the fields mean, a line for each.
+/// Descriptions of the fields, a line for each.
 pub fn help<V>(fields: &[Field<V>]) -> String {
     fields.iter().map(|field| format!("{:<24}{}\n", field.title(), field.about)).collect()
 }

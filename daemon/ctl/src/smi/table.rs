@@ -1,4 +1,4 @@
-//! The node drawn for people, in the order and the words that users of nvidia-smi know.
+//! Tables of the node, in the order and words of nvidia-smi.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,16 +12,16 @@ use crate::table::{Side, draw, or_dash};
 
 mod who;
 
-/// Who looks, and when.
+/// Context of the display.
 pub(super) struct Onlooker<'a> {
     /// Version of this program.
     pub(super) version: &'a str,
-    /// The slice from which the node is seen, if it is.
+    /// The slice that the display is restricted to, if any.
     pub(super) inside: Option<&'a SliceName>,
     pub(super) now: SystemTime,
 }
 
-/// Draws `node` for the onlooker.
+/// Renders `node` as tables.
 pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
     let time = humantime::format_rfc3339_seconds(onlooker.now).to_string();
     let mut parts = vec![time, header(node, onlooker), gpus(node, onlooker.inside)];
@@ -33,10 +33,10 @@ pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
     parts.join("\n") + "\n"
 }
 
-/// A table's columns and its rows.
+/// Columns and rows of a table.
 type Section<'a> = (&'a [(&'static str, Side)], Vec<Vec<String>>);
 
-/// A table of nothing is left out.
+/// A table, or `None` without rows.
 fn section((columns, rows): Section<'_>) -> Option<String> {
     if rows.is_empty() { None } else { Some(draw(columns, rows)) }
 }
@@ -70,7 +70,7 @@ fn gpus(node: &NodeView, inside: Option<&SliceName>) -> String {
     if node.gpus.is_empty() {
         return "no GPU was found: `tranche doctor` says why and what to do".into();
     }
-    // From inside, all of the GPU is one slice.
+    // Inside a slice its GPU is not divided further, so the last column is left out.
     let columns = if inside.is_some() { COLUMNS.len() - 1 } else { COLUMNS.len() };
     draw(&COLUMNS[..columns], node.gpus.iter().map(|one| gpu(one).into_iter().take(columns).collect()))
 }
@@ -138,19 +138,19 @@ fn slices(node: &NodeView) -> Section<'static> {
     (&COLUMNS, rows.collect())
 }
 
-/// What a slice is guaranteed, and the most it may have: `30 / 100 %`.
+/// Compute request and limit: `30 / 100 %`.
 fn compute(slice: &SliceView) -> String {
     let request = slice.compute.to_string();
     format!("{} / {}", request.trim_end_matches(" %"), slice.limit)
 }
 
-/// What a slice holds of what it may, and whether that is too much.
+/// Memory charged and cap, with a remark if it is over.
 fn held_of(device: &SliceDeviceView) -> String {
     let part = part_of(device.used, device.cap);
     if device.over_cap > Bytes::ZERO { format!("{part} OVER CAP") } else { part }
 }
 
-/// Every slice's part of every GPU, GPU by GPU, with the part's position in its slice.
+/// Parts of all slices in the order of GPUs, with the index of the part in its slice.
 pub(super) fn by_gpu(node: &NodeView) -> Vec<(&SliceView, usize, &SliceDeviceView)> {
     let parts = |slice| parts(slice);
     let mut all: Vec<_> = node.slices.iter().flat_map(parts).collect();
@@ -184,7 +184,7 @@ fn waiting(node: &NodeView, now: SystemTime) -> Section<'static> {
 
 fn waited(request: &WaitingView, now: SystemTime) -> String {
     let since = UNIX_EPOCH + Duration::from_millis(request.since_unix_ms);
-    // Clocks may be set back; then it has waited for no time.
+    // The wall clock may have been set back.
     let seconds = now.duration_since(since).unwrap_or_default().as_secs();
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_over_its_cap_is_shown_as_such() {
+    fn slice_over_its_cap_is_marked() {
         let mut node = sample::node();
         let device = &mut node.slices[0].devices[0];
         assert!(!held_of(device).contains("OVER"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cordoned_gpu_shows_what_is_in_slices_and_who_cordoned_it() {
+    fn cordoned_gpu_shows_use_and_reason() {
         let mut node = sample::node();
         let told = "cordoned by root (uid 0) since noon: fan".to_owned();
         node.gpus[0].not_sliceable = Some(told.clone());
@@ -239,20 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_node_is_drawn_as_agreed() {
+    fn node_table_matches_golden_text() {
         let drawn = drawn(&sample::node(), None);
         assert_eq!(drawn, include_str!("golden/node.txt"), "\n{drawn}");
     }
 
     #[test]
-    fn a_tenant_sees_its_slice_as_the_gpu() {
+    fn tenant_view_shows_slice_as_gpu() {
         let name = "frac05".parse().unwrap();
         let drawn = drawn(&tenant::project(&sample::node(), &name).unwrap(), Some(&name));
         assert_eq!(drawn, include_str!("golden/tenant.txt"), "\n{drawn}");
     }
 
     #[test]
-    fn a_node_with_nothing_says_so() {
+    fn empty_node_has_a_message() {
         let empty = NodeView {
             simulated: false,
             gpus: Vec::new(),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_cannot_write_to_the_operators_terminal() {
+    fn untrusted_commands_are_escaped() {
         let mut node = sample::node();
         node.slices[1].processes[0].command = "\x1b]0;owned\x07 \u{9b}31m\n".into();
         let drawn = drawn(&node, None);

@@ -1,11 +1,11 @@
-//! The node as a program in a slice is meant to see it: the slice is the GPU, and nobody else is there.
+//! View of the node from inside a slice: the slice appears as the GPU, and other tenants are left out.
 
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::units::Bytes;
 use tranche_domain::view::{GpuView, NodeView, ProcessView, SliceDeviceView, SliceView};
 
-/// `node` seen from inside the slice `name`: its GPUs as large as its caps and numbered as its programs number
-/// them, its processes by the pids they have themselves. Nothing if there is no such slice.
+/// View of `node` from inside the slice `name`: GPUs have the size of its caps and its own numbering, and
+/// processes their inner pids. `None` if there is no such slice.
 pub(super) fn project(node: &NodeView, name: &SliceName) -> Option<NodeView> {
     let slice = node.slices.iter().find(|slice| slice.name == *name)?;
     let gpus =
@@ -49,7 +49,7 @@ fn inside(slice: &SliceView) -> SliceView {
     }
 }
 
-/// The host's number means nothing in another pid namespace, and is none of its business.
+/// Replaces the host's pid, which is meaningless and private inside another namespace, by the inner one.
 fn as_it_knows_itself(process: &ProcessView) -> ProcessView {
     let pid = process.inner_pid.map_or(process.pid, |inner| HostPid::new(inner.get()));
     ProcessView { pid, inner_pid: None, ..process.clone() }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_others_is_seen() {
+    fn other_tenants_are_invisible() {
         let text = serde_json::to_string(&seen("pair")).unwrap();
         for foreign in ["frac03", "frac05", "Xorg", "python3", "state.json", "26008"] {
             assert!(!text.contains(foreign), "{foreign} shows in {text}");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_numbered_from_nought_inside() {
+    fn gpus_are_numbered_from_zero_inside() {
         let node = seen("pair");
         assert_eq!(node.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(node.slices[0].devices[1].gpu_index, 1);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_is_gone_is_nothing() {
+    fn missing_slice_has_no_view() {
         assert_eq!(project(&sample::node(), &"gone".parse().unwrap()), None);
     }
 }

@@ -1,8 +1,8 @@
-//! What is taken out of texts: values of variables and credentials, wherever they stand.
+//! Redaction of values of variables and of credentials.
 
-/// What stands in their place.
+/// Replacement text.
 const GONE: &str = "[redacted]";
-/// Words after which a value is a credential.
+/// Words that announce a credential.
 const SECRETS: [&str; 6] = ["password", "passwd", "secret", "token", "apikey", "api-key"];
 
 /// The text without values of variables (`NAME=value`), credentials (`--token value`, `password: value`) and those in
@@ -29,7 +29,7 @@ fn word(word: &str) -> String {
     }
 }
 
-/// A variable's name, or an option that takes a secret.
+/// Whether this is a variable's name, or an option that takes a secret.
 fn hides(name: &str) -> bool {
     let bare = name.trim_start_matches(['"', '\'', '(', '[', '{']);
     let is_variable = bare.len() > 1
@@ -43,7 +43,7 @@ fn is_secret(name: &str) -> bool {
     SECRETS.iter().any(|secret| name.contains(secret))
 }
 
-/// `--token`, `password:`.
+/// Whether the next word is a secret, as after `--token` or `password:`.
 fn announces_secret(word: &str) -> bool {
     (word.starts_with("--") && !word.contains('=') || word.ends_with(':')) && is_secret(word)
 }
@@ -63,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn values_of_variables_and_credentials_are_taken_out() {
+    fn variables_and_credentials_are_redacted() {
         for (text, left) in [
             ("env HOME=/root TOKEN=abc run\n", "env HOME=[redacted] TOKEN=[redacted] run\n"),
             ("x --password hunter2 y", "x --password [redacted] y"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_of_anybody_stays_as_it_is() {
+    fn harmless_text_is_unchanged() {
         for text in [
             "tranche_slice_info{slice=\"a\",tier=\"preload\"} 1\n",
             "slices_per_user = 64  # default",
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_value_of_a_variable_is_left(
+        fn no_variable_value_remains(
             before in "[a-z ]{0,10}", name in "[A-Z_][A-Z0-9_]{1,9}", value in "q[0-9]{8}", after in "[a-z ]{0,10}"
         ) {
             let text = format!("{before} {name}={value} {after}");

@@ -1,4 +1,4 @@
-//! Where the texts of a bundle come from. Each may be missing, none is waited for without end.
+//! Sources of a bundle's texts. Each may be absent, and each has a time limit.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,14 +18,14 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 
-/// How long a program or a socket may take to tell something.
+/// Time limit of a program or socket.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most of one program's words, in bytes.
+/// Maximum size of a program's output in bytes.
 const LONGEST: u64 = 16 << 20;
-/// The units whose state and log are of interest.
+/// systemd units whose state and log are included.
 const UNITS: [&str; 3] = ["tranched.service", "tranched.socket", "tranche-deviceplugin.service"];
 
-/// Everything.
+/// All texts.
 pub(super) fn all(socket: &Path) -> Vec<Item> {
     let mut daemon = Daemon::connect(socket);
     let own = ask(&mut daemon, Daemon::show);
@@ -63,7 +63,7 @@ fn smi(daemon: &mut Daemon) -> Result<String, Failure> {
     out::as_json(&if Uid::effective().is_root() { node } else { without_commands(node) })
 }
 
-/// What programs call themselves may say more than their owners want others to pass on.
+/// Removes commands of processes, which may contain private data.
 fn without_commands(mut node: NodeView) -> NodeView {
     let strangers = node.gpus.iter_mut().flat_map(|gpu| &mut gpu.foreign);
     strangers.for_each(|process| process.command = "[redacted]".into());
@@ -86,14 +86,14 @@ fn events(daemon: &mut Daemon) -> Result<String, Failure> {
     Ok(lines)
 }
 
-/// A setting as text; nothing where the daemon has none.
+/// A setting as text; `None` if the daemon has none.
 fn setting(own: Option<&DaemonView>, key: &str) -> Option<String> {
     let is_it = |setting: &&SettingView| setting.key == key;
     let value = own?.settings.iter().find(is_it)?.value.clone();
     serde_json::from_str(&value).ok()
 }
 
-/// Where the daemon says that its figures are, or beside its socket.
+/// Metrics, from the configured address or the socket beside the daemon's.
 fn metrics(socket: &Path, own: Option<&DaemonView>) -> Result<String, String> {
     let beside = socket.with_file_name("metrics.sock");
     let place = setting(own, "metrics").map_or(beside, PathBuf::from);
@@ -124,7 +124,7 @@ fn journal() -> Vec<&'static str> {
     arguments
 }
 
-/// What a program says, whatever it says that of itself with its exit status.
+/// Output of a program, with its exit status if that is not 0.
 fn told(program: &str, arguments: &[&str]) -> Result<String, String> {
     let said = run(program, arguments).map_err(|cause| format!("{program}: {cause}"))?;
     if said.trim().is_empty() { Err(format!("{program} has nothing to say to this user")) } else { Ok(said) }
@@ -162,7 +162,7 @@ fn system() -> String {
     files.map(read).concat() + "== nvidia-smi --version\n" + &nvml
 }
 
-/// What the daemon keeps, as it says where, or at the usual place: for root alone.
+/// State of the daemon, from the configured or default folder; readable by root only.
 fn state(own: Option<&DaemonView>) -> Result<String, String> {
     let folder = PathBuf::from(setting(own, "state_dir").unwrap_or_else(|| "/var/lib/tranche".into()));
     let why = |cause: io::Error| format!("cannot read {}: {cause}", folder.display());
@@ -184,20 +184,20 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn nobody_but_root_passes_on_what_programs_call_themselves() {
+    fn process_commands_are_left_out() {
         let text = serde_json::to_string(&without_commands(sample::node())).unwrap();
         assert!(!text.contains("train.py") && !text.contains("Xorg") && text.contains("frac05"), "{text}");
     }
 
     #[test]
-    fn what_a_program_says_is_taken_and_its_silence_is_said() {
+    fn program_output_or_failure_is_recorded() {
         assert_eq!(told("echo", &["a"]), Ok("a\n".into()));
         assert!(told("true", &[]).unwrap_err().contains("nothing to say"));
         assert!(told("/nonexistent/program", &[]).unwrap_err().starts_with("/nonexistent/program: "));
     }
 
     #[test]
-    fn a_daemon_that_is_away_leaves_a_reason_for_each_text_of_its() {
+    fn absent_daemon_leaves_reasons() {
         let items = all(Path::new("/nonexistent/tranched.sock"));
         let missing = |name: &str| items.iter().any(|item| item.name == name && item.text.is_err());
         for name in ["smi.json", "config.txt", "events.jsonl", "metrics.txt"] {

@@ -1,10 +1,10 @@
-//! What the daemon notes: what it found of who breaks the rules, each with what to do, and anything else as it is.
+//! The daemon's messages: audit findings with a remedy, others verbatim.
 
 use tranche_domain::event::Kind;
 
 use super::{Check, warning};
 
-/// A finding begins with its kind.
+/// A finding's message begins with its event kind.
 pub(super) fn check(note: &str) -> Check {
     let finding = note.split_once(':').and_then(|(kind, found)| {
         let kind = Kind::from(kind.to_owned());
@@ -16,7 +16,7 @@ pub(super) fn check(note: &str) -> Check {
     }
 }
 
-/// What to do about a finding; nothing for what is none.
+/// Remedy for a finding; `None` for other messages.
 fn cure(kind: &Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::ForeignProcess => {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_has_its_kind_and_what_to_do_and_another_note_is_shown_as_it_is() {
+    fn findings_get_a_remedy_and_other_messages_none() {
         let found = check("unshimmed-process: process 7 of slice a: it uses GPU 0 without the library");
         assert_eq!(found.check, "unshimmed-process");
         assert_eq!(found.found, "process 7 of slice a: it uses GPU 0 without the library");

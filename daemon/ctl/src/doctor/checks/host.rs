@@ -1,16 +1,16 @@
-//! What the evidence about the machine itself means, GPUs and daemon apart.
+//! Checks of the machine, apart from GPUs and daemon.
 
 use super::super::Check;
 use super::super::machine::{Cgroups, Machine};
 use super::{Evidence, ok, problem, warning};
 
-/// The first pid namespace has this number in every kernel since 3.8.
+/// The initial pid namespace, which has this inode in every kernel since 3.8.
 pub(super) const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Linux with pidfd_open(2), by which the daemon holds processes without mistaking one for another.
+/// Minimum kernel: pidfd_open(2), which gives stable references to processes.
 const OLDEST_KERNEL: (u32, u32) = (5, 3);
 
-/// Linux with mount_setattr(2), by which control pages reach tenants read-only whatever they do.
+/// Kernel with mount_setattr(2), for control regions that tenants cannot make writable.
 const READ_ONLY_KERNEL: (u32, u32) = (5, 12);
 
 pub(super) fn mps(machine: &Machine) -> Check {
@@ -110,12 +110,12 @@ pub(super) fn kernel(machine: &Machine) -> Check {
     }
 }
 
-/// Whether control pages can be handed out so that nobody can write them, whatever they do.
+/// Whether control regions can be mounted read-only in a way that tenants cannot undo.
 pub(super) fn has_read_only_mounts(machine: &Machine) -> bool {
     version(&machine.kernel).is_some_and(|version| version >= READ_ONLY_KERNEL)
 }
 
-/// `6.8.0-41-generic` is (6, 8).
+/// Major and minor version: `6.8.0-41-generic` is (6, 8).
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

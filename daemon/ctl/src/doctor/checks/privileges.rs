@@ -1,4 +1,4 @@
-//! What the running daemon may do, by the kernel's word, and what for.
+//! Check of the running daemon's capabilities and their purposes.
 
 use tranche_domain::daemon::{CapabilityView, DaemonView, PrivilegesView};
 use tranche_domain::view::NodeView;
@@ -39,7 +39,7 @@ pub(super) fn check(node: &NodeView, daemon: &DaemonView) -> Check {
     ok(NAME, processes.iter().flat_map(|(name, process)| held(name, process)).collect::<Vec<_>>().join("\n"))
 }
 
-/// The main process and its helper, each with its name.
+/// Main process and helper, each with its name.
 fn processes(daemon: &DaemonView) -> Vec<(String, PrivilegesView)> {
     let main = PrivilegesView {
         uid: daemon.uid.unwrap_or_default(),

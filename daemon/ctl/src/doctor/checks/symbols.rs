@@ -1,4 +1,4 @@
-//! Whether tranche knows all that the installed driver exports.
+//! Check for functions of the installed driver that Tranche does not know.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::super::Check;
 use super::super::exports::Exports;
 use super::{ok, warning};
 
-/// More than this many names are no help to a reader.
+/// Maximum number of names listed.
 const NAMED: usize = 40;
 
 pub(super) fn check(library: &Exports) -> Check {

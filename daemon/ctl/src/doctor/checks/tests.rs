@@ -59,7 +59,7 @@ fn with_node(change: impl FnOnce(&mut NodeView)) -> Vec<Check> {
 }
 
 #[test]
-fn a_healthy_node_has_nothing_to_put_right() {
+fn healthy_node_has_no_findings() {
     let checks = all(&evidence());
     let bad: Vec<_> = checks.iter().filter(|check| check.verdict != Verdict::Ok).collect();
     assert!(bad.is_empty(), "{bad:#?}");
@@ -68,7 +68,7 @@ fn a_healthy_node_has_nothing_to_put_right() {
 }
 
 #[test]
-fn whatever_is_wrong_has_a_remedy() {
+fn every_problem_has_a_remedy() {
     let mut evidence = evidence();
     evidence.node = Err("cannot connect to tranched\nstart it".into());
     evidence.library = Library::Unreadable("no such file".into());
@@ -79,7 +79,7 @@ fn whatever_is_wrong_has_a_remedy() {
 }
 
 #[test]
-fn a_daemon_that_is_down_is_a_problem_and_the_driver_is_looked_for_here() {
+fn absent_daemon_is_a_problem() {
     let mut evidence = evidence();
     evidence.node = Err("cannot connect to tranched at /run/t.sock: refused\nstart it".into());
     let checks = all(&evidence);
@@ -91,14 +91,14 @@ fn a_daemon_that_is_down_is_a_problem_and_the_driver_is_looked_for_here() {
 }
 
 #[test]
-fn another_version_of_the_daemon_is_named() {
+fn differing_daemon_version_is_reported() {
     let checks = with_node(|node| node.daemon_version = "9.9.9".into());
     assert_eq!(found(&checks, "versions").verdict, Verdict::Warning);
     assert!(found(&checks, "versions").found.contains("9.9.9"));
 }
 
 #[test]
-fn unsliceable_gpus_are_named_with_their_cure() {
+fn unsliceable_gpus_are_listed_with_remedies() {
     let reason = |node: &mut NodeView, index: usize, reason: &str| {
         node.gpus[index].not_sliceable = Some(reason.into());
     };
@@ -114,7 +114,7 @@ fn unsliceable_gpus_are_named_with_their_cure() {
 }
 
 #[test]
-fn a_node_without_any_sliceable_gpu_is_a_problem() {
+fn no_sliceable_gpu_is_a_problem() {
     let checks = with_node(|node| {
         node.gpus.truncate(1);
         node.gpus[0].not_sliceable = Some("MIG is enabled".into());
@@ -125,14 +125,14 @@ fn a_node_without_any_sliceable_gpu_is_a_problem() {
 }
 
 #[test]
-fn mps_is_named_and_tiered() {
+fn mps_is_reported_with_its_tier() {
     let checks = with_machine(|machine| machine.mps = vec!["process 31".into()]);
     assert!(found(&checks, "MPS").found.contains("process 31"));
     assert!(found(&checks, "MPS").remedy.as_deref().unwrap().contains("lower tier"));
 }
 
 #[test]
-fn strangers_in_ld_so_preload_are_named() {
+fn foreign_preload_entries_are_reported() {
     let preload = |path: &str| {
         let checks = with_machine(|machine| machine.ld_so_preload = vec![path.into()]);
         found(&checks, "ld.so.preload").verdict
@@ -143,7 +143,7 @@ fn strangers_in_ld_so_preload_are_named() {
 }
 
 #[test]
-fn old_kernels_and_containers_are_told() {
+fn old_kernels_and_containers_are_reported() {
     let verdict = |name: &str, change: fn(&mut Machine)| found(&with_machine(change), name).verdict;
     assert_eq!(verdict("kernel", |machine| machine.kernel = "4.18.0".into()), Verdict::Problem);
     assert_eq!(verdict("kernel", |machine| machine.kernel = "5.4.0".into()), Verdict::Warning);
@@ -156,7 +156,7 @@ fn old_kernels_and_containers_are_told() {
 }
 
 #[test]
-fn devices_that_cannot_be_opened_are_a_problem() {
+fn inaccessible_device_files_are_a_problem() {
     let file = Path::new("/dev/nvidia0").to_owned();
     let checks = with_machine(|machine| machine.device_files = vec![(file, Access::Refused)]);
     assert!(found(&checks, "device files").found.contains("/dev/nvidia0"));
@@ -164,7 +164,7 @@ fn devices_that_cannot_be_opened_are_a_problem() {
 }
 
 #[test]
-fn functions_of_a_newer_driver_are_named() {
+fn unknown_driver_functions_are_listed() {
     let mut evidence = evidence();
     evidence.driver = vec![exports(&["cuInit", "cuNewest", "cuNewest_v2"])];
     let checks = all(&evidence);
@@ -175,7 +175,7 @@ fn functions_of_a_newer_driver_are_named() {
 }
 
 #[test]
-fn of_many_unknown_functions_the_first_are_named_and_the_rest_counted() {
+fn long_function_lists_are_cut_and_counted() {
     let many: Vec<_> = (10..70).map(|number| format!("cuNew{number}")).collect();
     let mut evidence = evidence();
     evidence.driver = vec![exports(&many.iter().map(String::as_str).collect::<Vec<_>>())];
@@ -184,7 +184,7 @@ fn of_many_unknown_functions_the_first_are_named_and_the_rest_counted() {
 }
 
 #[test]
-fn what_the_daemon_may_do_is_said_with_its_reason_and_what_has_none_is_a_warning() {
+fn capability_without_purpose_is_a_warning() {
     let checks = all(&evidence());
     assert_eq!(found(&checks, "privileges").found, "tranched holds CAP_KILL: to end processes");
     let mut more = evidence();
@@ -220,7 +220,7 @@ fn device_access_is_shown_as_configured() {
 }
 
 #[test]
-fn helper_and_main_process_are_shown_with_what_each_holds() {
+fn privileges_list_helper_and_main_process() {
     let mut apart = evidence();
     apart.node.as_mut().unwrap().privileged = true;
     let daemon = apart.daemon.as_mut().unwrap();

@@ -12,18 +12,18 @@ const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 48.0;
 const TOP: f64 = 24.0;
 const KEY: f64 = 140.0;
-/// Told apart also by those who see no red or green: Okabe and Ito's, https://jfly.uni-koeln.de/color/
+/// Palette for colour-blind readers by Okabe and Ito, https://jfly.uni-koeln.de/color/
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
-/// What everybody had from one moment to the next.
+/// Use of all groups between two moments.
 struct Slab {
     from: u64,
     to: u64,
     had: BTreeMap<String, MilliGpus>,
 }
 
-/// Draws it, up to now.
+/// SVG chart of the steps up to now.
 pub(super) fn svg(steps: &[Step], now_unix_ms: u64) -> String {
     let slabs = slabs(steps, now_unix_ms);
     let begin = slabs.first().map_or(now_unix_ms, |slab| slab.from);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_everybody_had_stands_on_each_other_until_it_changes() {
+    fn uses_are_stacked_until_they_change() {
         let steps = [step(0, "a", 2000), step(0, "b", 1000), step(500, "a", 0)];
         let slabs = slabs(&steps, 1000);
         assert_eq!(
@@ -147,14 +147,14 @@ mod tests {
                 && page.contains("<title>b 1</title>")
                 && page.ends_with("</svg>\n")
         );
-        // b stands on a as long as a has something.
+        // b is stacked on a while a is in use.
         let tops: Vec<&str> = page.lines().filter(|line| line.contains("<title>b 1<")).collect();
         assert_eq!(tops.len(), 2);
         assert_ne!(tops[0].split("y=\"").nth(1), tops[1].split("y=\"").nth(1));
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing() {
+    fn empty_history_draws_nothing() {
         assert!(svg(&[], 7).ends_with("</svg>\n"));
     }
 }

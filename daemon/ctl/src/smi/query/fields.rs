@@ -1,4 +1,4 @@
-//! What can be asked of slices and GPUs: name, unit, meaning and value of each field, in one place.
+//! Fields of slices and GPUs: name, unit, description and value.
 
 use tranche_domain::id::InnerPid;
 use tranche_domain::pod::PodContainer;
@@ -13,7 +13,7 @@ macro_rules! fields {
     };
 }
 
-/// What `--query-slice` knows.
+/// Fields of `--query-slice`.
 pub static SLICE_FIELDS: [Field<OfSlice>; 32] = fields! {
     "name", "name of the slice", |slice, _| Some(slice.name.to_string());
     "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
@@ -49,7 +49,7 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 32] = fields! {
     "pids.inside", "and as their containers number them", |slice, _| Some(inner_pids(slice));
 };
 
-/// What `--query-gpu` knows; names and units as nvidia-smi has them, where it has them.
+/// Fields of `--query-gpu`, with nvidia-smi's names and units where it has them.
 pub static GPU_FIELDS: [Field<OfGpu>; 24] = fields! {
     "index", "NVML index", |_, gpu| Some(gpu.index.to_string());
     "uuid", "UUID", |_, gpu| Some(gpu.uuid.to_string());
@@ -111,7 +111,7 @@ fn pids(slice: &SliceView) -> String {
     pids.join(" ")
 }
 
-/// In the order of [`pids`]; those that are numbered alike on both sides as well.
+/// Pids in the processes' own namespaces, in the order of [`pids`].
 fn inner_pids(slice: &SliceView) -> String {
     let inner = |process: &ProcessView| process.inner_pid.map_or(process.pid.get(), InnerPid::get);
     let pids: Vec<_> = slice.processes.iter().map(|process| inner(process).to_string()).collect();

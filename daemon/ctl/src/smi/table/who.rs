@@ -1,11 +1,11 @@
-//! Who has the slices: the pods that they are for, and the processes in them and beside them.
+//! Tables of the pods of slices, and of processes.
 
 use tranche_domain::view::{ForeignProcessView, NodeView, ProcessView};
 
 use super::{Section, by_gpu};
 use crate::table::{Side, or_dash, printable};
 
-/// The slices that are for somebody, and for whom.
+/// Slices with a pod.
 pub(super) fn pods(node: &NodeView) -> Section<'static> {
     const COLUMNS: [(&str, Side); 4] =
         [("Slice", Side::Left), ("Namespace", Side::Left), ("Pod", Side::Left), ("Container", Side::Left)];
@@ -22,13 +22,13 @@ struct Line<'a> {
     gpu: u32,
     slice: &'a str,
     pid: u32,
-    /// As its own pid namespace numbers it, where that differs.
+    /// Pid in its own namespace, if different.
     inside: Option<u32>,
     command: &'a str,
     used: Option<String>,
 }
 
-/// All processes that use a GPU; the pids inside containers have a column where there are any.
+/// All processes on the GPUs; the column of inner pids is present if any differs.
 pub(super) fn processes(node: &NodeView) -> Section<'static> {
     const PLAIN: [(&str, Side); 5] = [
         ("GPU", Side::Right),
