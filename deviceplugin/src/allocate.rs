@@ -1,9 +1,9 @@
-//! From the devices that the kubelet gives a container to slices: all of them, or none.
+//! Allocation: turns the devices that the kubelet gives to containers into slices, all of them or none.
 //!
-//! The kubelet does not say for whom it allocates. It gives away only what it believes free, or again what the
-//! same pod's earlier containers had; within one admission nothing of the pod has run. So a slice that is there
-//! already is given again as it is, unless its pod is known to be gone or somebody is in it still: then that
-//! was an earlier pod's, and it ends before the next begins.
+//! The kubelet does not identify the pod that it allocates for. It gives only devices that it believes free,
+//! or that earlier containers of the same pod had, and no container runs during one admission. An existing
+//! slice is therefore reused as it is, unless its pod is known to be gone or a process is in it: then it
+//! belonged to an earlier pod, and is ended first.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::offer::Offer;
 use crate::profile::ProfileName;
 use crate::release::Absences;
 
-/// Why a container gets nothing.
+/// Reason for rejecting an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Refusal {
@@ -40,28 +40,28 @@ pub enum Refusal {
     Strangers { device: DeviceId, count: usize },
 }
 
-/// One thing to have the daemon do.
+/// One operation for the daemon to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// End a slice and whoever is in it.
+    /// End a slice and its processes.
     End(Bundle),
-    /// Make a slice.
+    /// Create a slice.
     Make(Bundle),
 }
 
-/// What an earlier failure left to say, or success.
+/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every container has its slice.
     Done,
-    /// None became one; what was made has been undone as far as the daemon would.
+    /// No container has a slice; those created were ended again as far as possible.
     Failed {
-        /// What failed.
+        /// Devices of the failed step.
         bundle: Bundle,
     },
 }
 
-/// What each container of a request is to get, read and checked against what is offered as `profile`.
+/// Parses and checks the devices of each container in a request for `profile`.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -92,10 +92,10 @@ fn read_container(
     Ok(Bundle::of(devices)?)
 }
 
-/// Whether nobody is on the GPUs of new slices whom no slice bounds: what they hold could be promised to nobody.
+/// Checks that no foreign process uses the GPUs of new slices: its memory could not be committed.
 ///
 /// # Errors
-/// [`Refusal::Strangers`].
+/// [`Refusal::Strangers`] if there is one.
 pub fn undisturbed(scene: &Scene, wanted: &[Bundle]) -> Result<(), Refusal> {
     let new = wanted.iter().filter(|bundle| !scene.slices.keys().any(|held| held.overlaps(bundle)));
     for device in new.flat_map(Bundle::devices) {
@@ -107,7 +107,7 @@ pub fn undisturbed(scene: &Scene, wanted: &[Bundle]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A way from what is there to a slice for each container, which leads back if a step of it fails.
+/// Steps from the present slices to one for each container, with rollback on failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     ahead: VecDeque<Step>,
@@ -116,10 +116,10 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Plans it.
+    /// Plans the steps.
     ///
     /// # Errors
-    /// [`Refusal::InUse`] if a device is somebody's who is still there.
+    /// [`Refusal::InUse`] if a device belongs to a pod that still exists.
     pub fn plan(scene: &Scene, absences: &Absences, wanted: &[Bundle]) -> Result<Self, Refusal> {
         let mut ahead = VecDeque::new();
         for bundle in wanted {
@@ -132,12 +132,12 @@ impl Transaction {
         Ok(Self { ahead, made: Vec::new(), failed: None })
     }
 
-    /// What to do next; nothing once it is over.
+    /// The next step; `None` once the transaction is over.
     pub fn next(&self) -> Option<&Step> {
         self.ahead.front()
     }
 
-    /// Whether the next step did what it should. A failure turns around: what was made is ended.
+    /// Records the result of the next step. A failure starts the rollback.
     pub fn done(&mut self, success: bool) {
         match self.ahead.pop_front() {
             Some(Step::Make(bundle)) if success => self.made.push(bundle),
@@ -149,15 +149,15 @@ impl Transaction {
         }
     }
 
-    /// How it ended; nothing while there is something to do.
+    /// The result; `None` while steps remain.
     pub fn outcome(&self) -> Option<Outcome> {
         let outcome = self.failed.clone().map_or(Outcome::Done, |bundle| Outcome::Failed { bundle });
         self.ahead.is_empty().then_some(outcome)
     }
 }
 
-/// What has to be done for one container. Whatever has a device of it and is not the same slice ends: it was an
-/// earlier pod's, or that of an init container of the same pod, which may have been given more of them or fewer.
+/// Steps for one container. Any other slice with one of its devices is ended: it belongs to an earlier pod,
+/// or to an init container of the same pod with a different set of devices.
 fn steps(scene: &Scene, absences: &Absences, bundle: &Bundle) -> Result<Vec<Step>, Refusal> {
     let (mut steps, mut is_there) = (Vec::new(), false);
     for (held, occupied) in scene.slices.iter().filter(|(held, _)| held.overlaps(bundle)) {
@@ -173,14 +173,14 @@ fn steps(scene: &Scene, absences: &Absences, bundle: &Bundle) -> Result<Vec<Step
     Ok(steps)
 }
 
-/// What the kubelet says of a slice's pod.
+/// Presence of a slice's pod in the kubelet's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A pod has a device of it.
+    /// A pod has a device of the slice.
     Listed,
     /// A pod had one, and none has any now.
     Vanished,
-    /// No pod was ever seen with any: just admitted, or gone before anybody looked.
+    /// No pod was seen with any: just admitted, or gone before the first look.
     Unknown,
 }
 

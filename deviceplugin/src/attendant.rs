@@ -1,7 +1,7 @@
-//! One profile's standing with the kubelet: its socket is there, and the kubelet knows it.
+//! Registration of one profile: its socket exists, and the kubelet knows it.
 //!
-//! Whatever happens, the next look puts right: a kubelet that starts removes all sockets and knows nobody, one
-//! that lost its connection does not come back by itself, and one that is not there yet comes some time.
+//! Each check restores whatever is missing: a kubelet that starts removes all sockets and knows no plugin,
+//! one that lost its connection does not reconnect, and one that is absent may appear later.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::profile::ProfileName;
 use crate::service::OPTIONS;
 use crate::socket::{self, Identity, SocketError};
 
-/// How often everything is looked at, though nothing seems to have changed.
+/// Interval of checks without a notification.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a kubelet that was registered with may not listen.
+/// Time for which a registered kubelet may have no open stream of devices.
 const DEAFNESS: Duration = Duration::from_secs(5);
-/// The longest pause between two attempts.
+/// Maximum pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Keeps one profile registered.
@@ -33,20 +33,20 @@ pub(crate) struct Attendant {
     endpoint: Option<Endpoint>,
     registered: Option<Registered>,
     pause: Duration,
-    /// What was last complained of, so that it is said once.
+    /// Last logged problem, to log each once.
     complaint: Option<String>,
 }
 
-/// Which kubelet knows which socket.
+/// The kubelet that was told of a socket.
 #[derive(Debug)]
 struct Registered {
     kubelet: Identity,
     endpoint: Identity,
-    /// When somebody listened last, or the registration was made.
+    /// Last time with an open stream, or time of the registration.
     heard: Instant,
 }
 
-/// Why a profile is not registered.
+/// Reason for which a profile is not registered.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("cannot serve at {}: {cause}", .path.display())]
@@ -73,7 +73,7 @@ impl Attendant {
         }
     }
 
-    /// Until it is told to stop; then the socket goes.
+    /// Runs until `stop` is set, then removes the socket.
     pub(crate) async fn run(mut self, mut changes: watch::Receiver<()>, mut stop: watch::Receiver<bool>) {
         let mut watching = true;
         loop {
@@ -90,7 +90,7 @@ impl Attendant {
         }
     }
 
-    /// Looks, puts right what is not, and says when to look again.
+    /// Checks and repairs the registration; returns the time until the next check.
     async fn tend(&mut self) -> Duration {
         match self.put_right().await {
             Ok(()) => {
@@ -132,7 +132,7 @@ impl Attendant {
         self.desk.tally.registered(&self.desk.config, &self.profile, false);
     }
 
-    /// Sees to it that the socket is there.
+    /// Opens the socket if it is missing.
     async fn serve(&mut self) -> Result<Identity, Trouble> {
         if let Some(endpoint) = self.endpoint.take_if(|endpoint| !endpoint.is_there()) {
             endpoint.close().await;
@@ -146,7 +146,7 @@ impl Attendant {
         Ok(self.endpoint.insert(endpoint).identity())
     }
 
-    /// Whether this kubelet was told of this socket, and listens.
+    /// Whether this kubelet was told of this socket and has a stream open.
     fn is_known(&mut self, kubelet: Identity, endpoint: Identity) -> bool {
         let listened_to = self.endpoint.as_ref().is_some_and(Endpoint::is_listened_to);
         let Some(registered) = &mut self.registered else { return false };

@@ -1,4 +1,4 @@
-//! What the desk knows of the node and its pods.
+//! State of the node and its pods, as last observed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::offer::{Card, Offer};
 use crate::pods::Owners;
 use crate::release::Absences;
 
-/// The node and its pods, as of the last look.
+/// The node and its pods, as last observed.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    /// Every GPU that was ever seen: one that is lost is broken, and its devices stay in the list.
+    /// All GPUs ever observed. A missing one counts as broken, and its devices stay listed.
     pub(crate) cards: BTreeMap<GpuUuid, Card>,
     pub(crate) offer: Offer,
     pub(crate) scene: Scene,
     pub(crate) absences: Absences,
-    /// When each GPU was last seen broken that has not been well for long enough since.
+    /// Last failure of each GPU that has not recovered for long enough.
     pub(crate) broken: BTreeMap<GpuUuid, Duration>,
-    /// Whom each slice is for, as the daemon knows it.
+    /// Pod of each slice, as the daemon has it.
     pub(crate) labels: BTreeMap<SliceName, PodContainer>,
-    /// Who has what, as the kubelet said last; nothing if it did not.
+    /// Devices of each pod, from the kubelet's last list; empty without one.
     pub(crate) owners: Owners,
-    /// What the kubelet's last silence was said to be, so that it is said once.
+    /// Last logged error of the kubelet, to log each once.
     pub(crate) complaint: Option<String>,
 }
 
@@ -37,8 +37,8 @@ impl Book {
         owned.filter(|(name, pod)| self.labels.get(*name) != Some(pod))
     }
 
-    /// Takes in which GPUs are broken, and keeps those back that were within `recovery`. A GPU that comes and goes has each
-    /// time taken the programs on it along.
+    /// Records broken GPUs, and holds back those that were broken within `recovery`, since each return of a
+    /// flapping GPU would cost the programs on it.
     pub(crate) fn keep_back(&mut self, now: Duration, recovery: Duration) {
         for uuid in self.cards.keys() {
             if self.scene.gpus.get(uuid).is_none_or(|room| room.obstacle.is_some()) {
@@ -56,7 +56,7 @@ impl Book {
         self.absences.begin_anew(bundle);
     }
 
-    /// The NUMA nodes that GPUs are near to, also those that are lost.
+    /// NUMA nodes of GPUs, missing ones included.
     pub(crate) fn near(&self) -> BTreeMap<GpuUuid, NumaNode> {
         self.cards.values().filter_map(|card| Some((card.uuid, card.numa_node?))).collect()
     }

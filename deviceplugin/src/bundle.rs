@@ -1,8 +1,8 @@
-//! What one container gets: its devices, which together are one slice.
+//! Bundles: the devices of one container, which form one slice.
 //!
-//! A process is in one slice at a time, so several devices of a container are not several slices but one over as
-//! many GPUs. Nothing has to be written down to find the slices of an earlier plugin again: a slice's name says
-//! profile and ordinals, and its GPUs are in the daemon's picture.
+//! A process is in one slice at a time, so several devices of a container form one slice on as many GPUs. No
+//! state has to be saved for a restart: a slice's name contains profile and ordinals, and the daemon reports
+//! its GPUs.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use crate::device::DeviceId;
 use crate::profile::ProfileName;
 
-/// Devices of one profile, each on another GPU.
+/// Devices of one profile on different GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bundle {
-    /// In the order of their GPUs' UUIDs; at least one.
+    /// Sorted by GPU UUID; at least one.
     devices: Vec<DeviceId>,
     slice: SliceName,
 }
 
-/// Why devices are no slice.
+/// Reason for which devices cannot form a slice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum BadBundle {
@@ -39,11 +39,11 @@ pub enum BadBundle {
     TooMany { count: usize, profile: ProfileName },
 }
 
-/// How the slices of devices begin, so that nobody else's is taken for one.
+/// Prefix of slice names that belong to devices.
 const SLICE_PREFIX: &str = "k8s-";
 
 impl Bundle {
-    /// These devices, in any order.
+    /// A bundle of these devices, in any order.
     ///
     /// # Errors
     /// See [`BadBundle`].
@@ -64,7 +64,7 @@ impl Bundle {
         Ok(Self { devices, slice })
     }
 
-    /// What the slice of that name on these GPUs is, if it is some container's.
+    /// The bundle of an existing slice, if its name is one of a bundle.
     pub fn of_slice(name: &SliceName, gpus: impl IntoIterator<Item = GpuUuid>) -> Option<Self> {
         let mut parts = name.as_str().strip_prefix(SLICE_PREFIX)?.splitn(3, '.');
         let (_, profile, ordinals) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
@@ -75,29 +75,29 @@ impl Bundle {
         Self::of(devices).ok().filter(|bundle| bundle.slice == *name)
     }
 
-    /// The devices.
+    /// The devices, sorted by GPU UUID.
     pub fn devices(&self) -> &[DeviceId] {
         &self.devices
     }
 
-    /// Their profile.
+    /// Profile of all devices.
     pub fn profile(&self) -> &ProfileName {
         &self.devices[0].profile
     }
 
-    /// The name of the slice that they are, once they are given to a container.
+    /// Name of the slice for these devices.
     pub const fn slice(&self) -> &SliceName {
         &self.slice
     }
 
-    /// Whether a device is in both.
+    /// Whether the bundles share a device.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.devices.iter().any(|device| other.devices.contains(device))
     }
 }
 
-/// One device is named by its GPU's UUID. Several have no room for all UUIDs, and need none: the end of the first
-/// tells them from others, as no two of them have a device in common.
+/// Name of a slice: for one device with its GPU's UUID, for several with the end of the first UUID only,
+/// which suffices, as bundles share no device.
 fn name(first: &DeviceId, devices: &[DeviceId]) -> String {
     let uuid = first.gpu.to_string();
     let uuid = uuid.trim_start_matches("GPU-");
@@ -127,13 +127,13 @@ mod tests {
     use crate::testing::{any_device, bundle, device};
 
     #[test]
-    fn one_device_is_named_by_its_gpu() {
+    fn single_device_name_has_the_gpu_uuid() {
         let one = bundle([device(7, "gpu-50", 1)]);
         assert_eq!(one.slice().to_string(), "k8s-07070707-0707-0707-0707-070707070707.gpu-50.1");
     }
 
     #[test]
-    fn several_are_one_slice_whatever_their_order() {
+    fn device_order_does_not_matter() {
         let (a, b) = (device(7, "gpu-50", 1), device(9, "gpu-50", 0));
         assert_eq!(bundle([a.clone(), b.clone()]), bundle([b.clone(), a.clone()]));
         let name = bundle([a.clone(), b.clone()]).slice().clone();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_one_slice_is_refused() {
+    fn invalid_bundles_are_rejected() {
         let (a, b, c) = (device(1, "p", 0), device(1, "p", 1), device(2, "q", 0));
         assert_eq!(Bundle::of(vec![]), Err(BadBundle::Nothing));
         assert_eq!(Bundle::of(vec![b.clone(), a.clone()]), Err(BadBundle::SameGpu { a: a.clone(), b }));
@@ -155,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_whole_gpus_have_a_name() {
+    fn sixteen_gpus_have_a_valid_name() {
         assert!(Bundle::of((0..16).map(|gpu| device(gpu, "whole-gpu", 0)).collect()).is_ok());
     }
 
     #[test]
-    fn the_slices_of_others_are_nobodys_devices() {
+    fn foreign_slices_are_not_bundles() {
         let (gpu, uuid) = (device(7, "p", 0).gpu, "07070707-0707-0707-0707-070707070707");
         for name in
             ["a", "k8s-a", "k8s-a.b.c", "k8s-a.p.0", &format!("{uuid}.p.0"), &format!("k8s-{uuid}.p.00")]
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slices_name_reads_back(devices in prop::collection::vec(any_device(), 1..6)) {
+        fn slice_name_parses_back(devices in prop::collection::vec(any_device(), 1..6)) {
             let profile = devices[0].profile.clone();
             let apart: BTreeMap<_, _> = devices.into_iter().map(|device| (device.gpu, device)).collect();
             let alike = apart.into_values().map(|device| DeviceId { profile: profile.clone(), ..device });
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn bundles_without_a_common_device_have_different_names(
+        fn disjoint_bundles_have_different_names(
             ordinals in prop::collection::vec((0u16..3, 0u16..3), 2..5),
         ) {
             let of = |pick: fn(&(u16, u16)) -> u16| {

@@ -1,7 +1,8 @@
 //! The command line of `tranche-deviceplugin`.
 //!
-//! Exit codes: 0 after SIGTERM or SIGINT, or when `--check` or `--probe` finds nothing wrong; 1 if the plugin cannot
-//! run, or is not as the probe asks; 2 if the command line or the configuration is wrong, or does not fit this node's GPUs.
+//! Exit codes: 0 after SIGTERM or SIGINT, or after a successful `--check` or `--probe`; 1 if the plugin
+//! cannot run or a probe fails; 2 if the command line or the configuration is invalid, or does not fit this
+//! node's GPUs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,17 +13,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::{Config, ConfigError, Division};
 use crate::serve::{Pace, ServeError, serve};
 
-/// Offers this node's GPU slices to its kubelet
+/// Offer slices of this node's GPUs to its kubelet
 #[derive(Debug, Parser)]
 #[command(name = "tranche-deviceplugin", version)]
 struct Options {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", default_value = "/etc/tranche/deviceplugin.toml")]
     config: PathBuf,
-    /// Check the configuration, say what would be offered, and exit
+    /// Check the configuration, print the resulting offer, and exit
     #[arg(long)]
     check: bool,
-    /// Ask the plugin that runs with this configuration whether it lives (healthz) or is ready (readyz), and exit
+    /// Query liveness (healthz) or readiness (readyz) of the running plugin, and exit
     #[arg(long, value_name = "PATH", value_parser = ["healthz", "readyz"], conflicts_with = "check")]
     probe: Option<String>,
 }
@@ -41,7 +42,7 @@ enum Failed {
     Start(#[from] std::io::Error),
 }
 
-/// Runs the plugin until it is told to stop.
+/// Runs the plugin until SIGTERM or SIGINT.
 pub fn main() -> ExitCode {
     let Err(failed) = Options::parse().run() else { return ExitCode::SUCCESS };
     eprintln!("tranche-deviceplugin: {failed}");
@@ -68,7 +69,7 @@ impl Options {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served: Result<(), Failed> =
             runtime.block_on(async { Ok(serve(config, Pace::default(), told_to_stop()?).await?) });
-        // The thread that waits for the kubelet's directory must not keep us from ending.
+        // The thread that watches the kubelet's directory must not delay the exit.
         runtime.shutdown_background();
         served
     }
@@ -97,7 +98,7 @@ fn start_logging(filter: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// SIGTERM or SIGINT.
+/// Completes on SIGTERM or SIGINT.
 fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {

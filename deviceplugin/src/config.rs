@@ -1,4 +1,4 @@
-//! The configuration file: profiles, how they divide each GPU, and where everybody listens.
+//! Configuration file: profiles, division of GPUs, and sockets.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,58 +17,57 @@ mod error;
 use document::Document;
 pub use error::ConfigError;
 
-/// What is configured, checked as far as it can be without knowing the GPUs.
+/// Configuration, checked as far as possible without the GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What stands before the profile's name in a resource. Default: `tranche.dev`.
+    /// Domain of the resource names, before the slash. Default: `tranche.dev`.
     pub resource_domain: String,
     /// The daemon's socket. Default: `/run/tranche/tranched.sock`.
     pub tranched_socket: PathBuf,
-    /// The directory of the kubelet's registration socket and of the plugins'. Default:
+    /// Directory of the registration socket of the kubelet and of the plugins' sockets. Default:
     /// `/var/lib/kubelet/device-plugins`.
     pub kubelet_dir: PathBuf,
-    /// The kubelet's socket that tells which pod holds what. Default:
-    /// `/var/lib/kubelet/pod-resources/kubelet.sock`.
+    /// Socket of the kubelet's pod resources API. Default: `/var/lib/kubelet/pod-resources/kubelet.sock`.
     pub pod_resources_socket: PathBuf,
-    /// The directory in which NodeFeatureDiscovery looks for labels. Default: none are written.
+    /// Feature directory of Node Feature Discovery. Default: none, and no labels are written.
     pub features_dir: Option<PathBuf>,
-    /// What is logged, as `tracing` filters are written. Default: `info`.
+    /// Log filter in `tracing` syntax. Default: `info`.
     pub log: String,
-    /// Where metrics, liveness and readiness are served: an address with a port, the absolute path of a socket, or
-    /// `off`. Default: `off`.
+    /// Address of metrics, liveness and readiness: an address with port, an absolute socket path, or `off`.
+    /// Default: `off`.
     pub metrics: Address,
-    /// Whether Kubernetes is told what befalls GPUs, by events of the node. Default: `true`; without a service account
+    /// Whether faults of GPUs are reported as events of the node. Default: `true`; without a service account
     /// none are.
     pub events: bool,
-    /// The directory of the pod's service account. Default: `/var/run/secrets/kubernetes.io/serviceaccount`.
+    /// Directory of the pod's service account. Default: `/var/run/secrets/kubernetes.io/serviceaccount`.
     pub service_account_dir: PathBuf,
-    /// The GPUs that are ours to divide. Default: all.
+    /// GPUs to divide. Default: all.
     pub gpus: Option<Vec<GpuSelector>>,
-    /// Faults that make nothing unhealthy. Default: none but those that programs bring about.
+    /// Faults that do not affect health. Default: those that programs cause.
     pub ignored_xids: IgnoredXids,
-    /// How long a GPU that was lost or could take no slice has to be well before its devices are given away again.
-    /// Default: a minute.
+    /// Time for which a GPU has to be healthy after a failure before its devices are healthy again. Default:
+    /// a minute.
     pub recovery: Duration,
-    /// The sizes that are offered, each a resource.
+    /// Profiles, each offered as a resource.
     pub profiles: Vec<Profile>,
-    /// How the GPUs are divided.
+    /// Division of the GPUs.
     pub division: Division,
 }
 
-/// Faults that make nothing unhealthy.
+/// Faults that do not affect health.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum IgnoredXids {
-    /// Those that programs bring about, which say nothing of the GPU.
+    /// Faults that programs cause on healthy GPUs.
     #[default]
     OfPrograms,
-    /// Those, and these.
+    /// Those, and these in addition.
     AndThese(BTreeSet<Xid>),
-    /// All of them.
+    /// All faults.
     All,
 }
 
 impl IgnoredXids {
-    /// Whether a fault is among them.
+    /// Whether a fault is ignored.
     pub fn contains(&self, xid: Xid) -> bool {
         match self {
             Self::OfPrograms => xid.is_of_programs(),
@@ -78,26 +77,25 @@ impl IgnoredXids {
     }
 }
 
-/// How GPUs are divided into devices.
+/// Division of GPUs into devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Division {
-    /// Each GPU as its layout says: what is allocatable can be had.
+    /// Each GPU by its layout; all devices are available at the same time.
     Static(Vec<Layout>),
-    /// As asked: each GPU offers every profile, and what no longer fits beside what is in use becomes
-    /// unhealthy.
+    /// Each GPU offers every profile; devices that do not fit beside those in use become unhealthy.
     Dynamic,
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// If it cannot be read or understood, has a key that is not known, or describes what no GPU could give.
+    /// If the file is unreadable or invalid, has an unknown key, or describes an impossible division.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::understand(tranche_config::read(path, &document::keys())?, path)
     }
 
-    /// Reads the content of a file; `path` is what messages call it.
+    /// Parses the content of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -110,23 +108,23 @@ impl Config {
         checked.map_err(|problem| ConfigError::Nonsense { path: path.to_owned(), problem })
     }
 
-    /// The profile of that name.
+    /// The profile with this name.
     pub fn profile(&self, name: &ProfileName) -> Option<&Profile> {
         self.profiles.iter().find(|profile| profile.name == *name)
     }
 
-    /// The resource that a profile is.
+    /// Resource name of a profile.
     pub fn resource(&self, name: &ProfileName) -> String {
         format!("{}/{name}", self.resource_domain)
     }
 
-    /// Whether a GPU is ours.
+    /// Whether the configuration includes this GPU.
     pub fn is_ours(&self, index: u32, uuid: GpuUuid) -> bool {
         let named = |gpu: &GpuSelector| [GpuSelector::Index(index), GpuSelector::Uuid(uuid)].contains(gpu);
         self.gpus.as_ref().is_none_or(|gpus| gpus.iter().any(named))
     }
 
-    /// How a GPU is divided: by the layout that names it, else by the one for its model, else by the general.
+    /// Layout of a GPU: the one that names it, else the one for its model, else the general one.
     pub fn layout(&self, index: u32, uuid: GpuUuid, model: &str) -> Option<&Layout> {
         let Division::Static(layouts) = &self.division else { return None };
         let that = |which: Which| layouts.iter().find(move |layout| layout.of == which);
@@ -179,7 +177,7 @@ impl Config {
     }
 }
 
-/// A DNS name, as Kubernetes wants before the slash of a resource.
+/// Checks a DNS name, as Kubernetes requires before the slash of a resource.
 fn check_domain(domain: &str) -> Result<(), String> {
     let label = |label: &str| {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,4 +1,4 @@
-//! The daemon, as the plugin asks it.
+//! Client of the daemon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use tranche_domain::request::SliceRequest;
 use tranche_domain::view::NodeView;
 use tranche_rpc::{BadMessage, ConnectError, v1};
 
-/// How long the daemon may take. Ending a slice includes the death of its processes.
+/// Time limit of a call; ending a slice includes the end of its processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whom to ask.
+/// The daemon's socket.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
 }
 
-/// Why the daemon did not do it.
+/// Failure of a call to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {
     #[error("{0}; it is tried again")]
@@ -41,7 +41,7 @@ impl From<Status> for DaemonError {
 }
 
 impl From<DaemonError> for Status {
-    /// For the kubelet, which shows the message to whoever looks at the pod.
+    /// Status for the kubelet, which shows its message with the pod.
     fn from(error: DaemonError) -> Self {
         match error {
             DaemonError::Refused(ref status) => Self::new(status.code(), error.to_string()),
@@ -54,26 +54,26 @@ impl From<DaemonError> for Status {
 type Client = v1::node_client::NodeClient<tonic::transport::Channel>;
 
 impl Daemon {
-    /// The node as it is now.
+    /// View of the node.
     pub(crate) async fn look(&self) -> Result<NodeView, DaemonError> {
         let view =
             self.ask(|mut node: Client| async move { node.snapshot(v1::SnapshotRequest {}).await }).await?;
         Ok(view.try_into()?)
     }
 
-    /// Makes a slice, at once or not at all.
+    /// Creates a slice without waiting for room.
     pub(crate) async fn make(&self, request: SliceRequest) -> Result<(), DaemonError> {
         let request = v1::CreateSliceRequest::from(request);
         self.ask(|mut node: Client| async move { node.create_slice(request).await }).await.map(drop)
     }
 
-    /// Says whom a slice is for.
+    /// Sets the pod of a slice.
     pub(crate) async fn label(&self, name: &SliceName, pod: PodContainer) -> Result<(), DaemonError> {
         let request = v1::LabelSliceRequest { name: name.to_string(), pod: Some(pod.into()) };
         self.ask(|mut node: Client| async move { node.label_slice(request).await }).await.map(drop)
     }
 
-    /// Ends a slice; with `force`, also whoever is in it. One that is not there has ended.
+    /// Ends a slice; with `force`, its processes too. Succeeds if it does not exist.
     pub(crate) async fn end(&self, name: &SliceName, force: bool) -> Result<(), DaemonError> {
         let request = v1::DeleteSliceRequest { name: name.to_string(), force };
         match self.ask(|mut node: Client| async move { node.delete_slice(request).await }).await {
@@ -82,7 +82,7 @@ impl Daemon {
         }
     }
 
-    /// Tells whenever the health of some GPU changes, at once the first time, until the daemon goes.
+    /// Notifies of changes in the health of GPUs, at first immediately, until the daemon disconnects.
     pub(crate) async fn follow(&self, changed: &Notify) -> Result<(), DaemonError> {
         let mut node = tranche_rpc::connect(&self.socket).await?;
         let mut turns = node.follow_gpus(v1::FollowGpusRequest {}).await?.into_inner();

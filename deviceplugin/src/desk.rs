@@ -1,7 +1,7 @@
-//! Where everything is asked and done: one thing after the other, so that nothing is given to two.
+//! Resource manager: serialises all decisions and operations, so that no device is given twice.
 //!
-//! The daemon's picture is the only book. It is read before each decision; what is remembered beside it is
-//! which GPUs there were, and whose pods were seen.
+//! The daemon's view of the node is authoritative and is read before each decision. Remembered beside it are
+//! the GPUs ever observed and the absences of pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::profile::ProfileName;
 use crate::release::Absences;
 use crate::shown::{Picture, Shown};
 
-/// The desk.
+/// Decides about devices, and has the daemon create and end slices.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) config: Config,
@@ -38,10 +38,10 @@ pub(crate) struct Desk {
     shown: watch::Sender<Picture>,
 }
 
-/// How long whoever had a container's devices before it may take to be gone.
+/// Time for the processes of a previous container to end.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Why a container's slice is not there.
+/// Reason for which a container's slice is missing.
 #[derive(Debug)]
 enum RestoreError {
     InUse(Status),
@@ -54,7 +54,7 @@ impl From<Status> for RestoreError {
     }
 }
 
-/// Why there is no picture.
+/// Reason for which the state could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookError {
     #[error(transparent)]
@@ -73,7 +73,7 @@ impl From<LookError> for Status {
 }
 
 impl Desk {
-    /// With a configuration, and how long a pod has to be missing before its slice comes back.
+    /// A manager for this configuration; a pod's slice is released after an absence of `grace`.
     pub(crate) fn new(config: Config, grace: Duration) -> Self {
         Self {
             daemon: Daemon { socket: config.tranched_socket.clone() },
@@ -85,39 +85,39 @@ impl Desk {
         }
     }
 
-    /// The pictures from now on.
+    /// Subscription to the published device states.
     pub(crate) fn pictures(&self) -> watch::Receiver<Picture> {
         self.shown.subscribe()
     }
 
-    /// The picture as it is now.
+    /// The current device states.
     pub(crate) fn picture(&self) -> Picture {
         Arc::clone(&self.shown.borrow())
     }
 
-    /// What is published of it.
+    /// The source of metrics.
     pub(crate) fn figures(&self) -> Published {
         Published { config: self.config.clone(), tally: Arc::clone(&self.tally), pictures: self.pictures() }
     }
 
-    /// Whether there is a GPU that is ours.
+    /// Whether any configured GPU exists.
     pub(crate) async fn has_gpus(&self) -> bool {
         self.book.lock().await.cards.values().any(|card| self.config.is_ours(card.index, card.uuid))
     }
 
-    /// What the node is labelled with.
+    /// Labels of the node.
     pub(crate) async fn labels(&self) -> Labels {
         let book = self.book.lock().await;
         let cards: Vec<_> = book.cards.values().cloned().collect();
         features::labels(&self.config, &cards, &book.offer)
     }
 
-    /// Waits until the health of some GPU changes, at once the first time, and says so; until the daemon goes.
+    /// Notifies of changes in the health of GPUs, at first immediately, until the daemon disconnects.
     pub(crate) async fn follow(&self, changed: &Notify) -> Result<(), DaemonError> {
         self.daemon.follow(changed).await
     }
 
-    /// Reads the daemon's picture and shows what follows; with the daemon away, that nothing can be had.
+    /// Reads the daemon's view and publishes device states; without the daemon, all devices as broken.
     pub(crate) async fn look(&self) -> Result<(), LookError> {
         let mut book = self.book.lock().await;
         let seen = self.see(&mut book).await;
@@ -125,7 +125,7 @@ impl Desk {
         seen
     }
 
-    /// Ends the slices whose pods are gone, as far as the kubelet says which are.
+    /// Ends slices whose pods are gone according to the kubelet.
     pub(crate) async fn collect(&self) -> Result<(), LookError> {
         let mut book = self.book.lock().await;
         if let Err(error) = self.see(&mut book).await {
@@ -144,13 +144,13 @@ impl Desk {
             }
         }
         self.label(&book).await;
-        // What a slice gave back is in no picture that was taken before its end.
+        // The freed resources appear only in a view read after the end of the slices.
         let seen = if over.is_empty() { Ok(()) } else { self.see(&mut book).await };
         self.show(&book, seen.is_ok());
         seen
     }
 
-    /// The devices that a container had best get.
+    /// Preferred devices for a container.
     pub(crate) async fn prefer(&self, available: &[String], must: &[String], count: usize) -> Vec<String> {
         let book = self.book.lock().await;
         let read = |texts: &[String]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<_>>();
@@ -158,7 +158,7 @@ impl Desk {
         chosen.iter().map(ToString::to_string).collect()
     }
 
-    /// Makes the devices of each container a slice, all of them or none.
+    /// Creates a slice for each container's devices, all of them or none.
     pub(crate) async fn allocate(
         &self,
         profile: &ProfileName,
@@ -178,16 +178,16 @@ impl Desk {
         self.see(&mut book).await?;
         let wanted = read(&book.offer, profile, containers).map_err(refused)?;
         undisturbed(&book.scene, &wanted).map_err(refused)?;
-        // Only to learn whose pods are there: what has been missing for long is ended elsewhere.
+        // Only presence is needed here; slices of absent pods are ended by `collect`.
         self.ask_for_pods(&mut book).await;
         let plan = Transaction::plan(&book.scene, &book.absences, &wanted).map_err(refused)?;
         self.carry_out(&mut book, plan).await?;
         Ok(wanted)
     }
 
-    /// Sees to it that a container's slice is there before it starts: the daemon may have lost its state, the
-    /// slice may have been released while nobody was in it, or a container of the same pod may have had another
-    /// part of its devices, and may be ending still.
+    /// Ensures that a container's slice exists before the container starts: the daemon may have lost its
+    /// state, the slice may have been released while it was empty, or another container of the pod may have
+    /// had part of its devices and still be ending.
     pub(crate) async fn restore(&self, profile: &ProfileName, devices: &[String]) -> Result<(), Status> {
         let begun = Instant::now();
         loop {
@@ -229,7 +229,7 @@ impl Desk {
                 failure.get_or_insert(error);
             }
         }
-        // The next picture should not wait for the next look.
+        // Published at once rather than at the next regular read.
         let _ = self.see(book).await.inspect(|()| self.show(book, true));
         match (plan.outcome(), failure) {
             (Some(Outcome::Done) | None, _) | (_, None) => Ok(()),
@@ -270,7 +270,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Asks the kubelet, and says which slices are over. Its silence is no answer.
+    /// Reads the kubelet's list; returns the slices that are over. An error frees no slice.
     async fn ask_for_pods(&self, book: &mut Book) -> Vec<Bundle> {
         match pods::list(&self.config).await {
             Ok(owners) => {
@@ -294,7 +294,7 @@ impl Desk {
         }
     }
 
-    /// Tells the daemon whom slices are for, where it does not know that yet: an allocation does not say it.
+    /// Sets the pods of slices where the daemon lacks them, since allocations do not contain the pod.
     async fn label(&self, book: &Book) {
         for (name, pod) in book.unlabelled() {
             if let Err(error) = self.daemon.label(name, pod).await {
@@ -320,7 +320,7 @@ impl Desk {
     }
 }
 
-/// Whether devices are the slice already that they are to be.
+/// Whether the slice for these devices exists already.
 fn is_there(scene: &Scene, devices: &[String]) -> bool {
     let devices: Option<Vec<DeviceId>> = devices.iter().map(|text| text.parse().ok()).collect();
     devices
@@ -328,7 +328,7 @@ fn is_there(scene: &Scene, devices: &[String]) -> bool {
         .is_some_and(|bundle| scene.slices.contains_key(&bundle))
 }
 
-/// Of all refusals, only the daemon's want of room says that something is exhausted.
+/// Outcome for the metrics; only the daemon's lack of room counts as a lost race.
 fn ending(answer: &Result<Vec<Bundle>, Status>) -> Ending {
     match answer.as_ref().map_err(Status::code) {
         Ok(_) => Ending::Allocated,

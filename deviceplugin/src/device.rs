@@ -1,4 +1,4 @@
-//! Device ids: each names its GPU, its profile and which of several alike it is.
+//! Device ids: GPU, profile and ordinal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use tranche_domain::id::GpuUuid;
 
 use crate::profile::ProfileName;
 
-/// The most devices of one profile on one GPU.
+/// Maximum number of devices of one profile on one GPU.
 pub const MOST_ALIKE: u16 = 999;
 
-/// One device as the kubelet knows it: `GPU-…::gpu-50::0`, at most 63 characters.
+/// Id of a device, as `GPU-…::gpu-50::0` of at most 63 characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId {
     /// The GPU that it is a part of.
     pub gpu: GpuUuid,
-    /// How large that part is.
+    /// Profile of the device.
     pub profile: ProfileName,
-    /// Which of those alike; below [`MOST_ALIKE`].
+    /// Number among devices of the same profile and GPU; below [`MOST_ALIKE`].
     pub ordinal: u16,
 }
 
-/// A text that is no device id of ours.
+/// Error for a text that is not a device id of this plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a device of this plugin; its devices look like GPU-<uuid>::gpu-50::0")]
 pub struct BadDevice(pub String);
 
 impl DeviceId {
-    /// The device of a profile on a GPU whose ordinal is written so.
+    /// The id with this ordinal as text.
     pub(crate) fn new(gpu: GpuUuid, profile: &ProfileName, ordinal: &str) -> Option<Self> {
         let ordinal = ordinal.parse().ok().filter(|ordinal| *ordinal < MOST_ALIKE)?;
         Some(Self { gpu, profile: profile.clone(), ordinal })
@@ -43,7 +43,7 @@ impl fmt::Display for DeviceId {
 impl FromStr for DeviceId {
     type Err = BadDevice;
 
-    /// Only the one way in which an id is printed is read: two texts never mean the same device.
+    /// Accepts the canonical form only, so that ids are unique as texts.
     fn from_str(text: &str) -> Result<Self, BadDevice> {
         let read = || {
             let mut parts = text.splitn(3, "::");
@@ -62,14 +62,14 @@ mod tests {
     use crate::testing::any_device;
 
     #[test]
-    fn an_id_says_which_gpu_which_profile_and_which_of_them() {
+    fn device_id_contains_gpu_profile_and_ordinal() {
         let text = "GPU-00000000-0000-0000-0000-000000000007::gpu-50::1";
         let device: DeviceId = text.parse().unwrap();
         assert_eq!((device.profile.to_string(), device.ordinal), ("gpu-50".into(), 1));
     }
 
     #[test]
-    fn what_is_no_id_of_ours_is_refused() {
+    fn foreign_device_id_is_rejected() {
         let uuid = "GPU-0000000a-0000-0000-0000-000000000007";
         let bad = ["", "::", uuid, "GPU-1::gpu-50::0"].map(String::from);
         let worse =
@@ -83,13 +83,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_read_back_and_are_short_enough(device in any_device()) {
+        fn device_ids_parse_back_within_63_characters(device in any_device()) {
             prop_assert_eq!(device.to_string().parse(), Ok(device.clone()));
             prop_assert!(device.to_string().len() <= 63);
         }
 
         #[test]
-        fn reading_an_id_never_panics(text: String) {
+        fn parsing_a_device_id_never_panics(text: String) {
             let _ = text.parse::<DeviceId>();
         }
     }

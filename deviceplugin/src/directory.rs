@@ -1,7 +1,7 @@
-//! Whether something changed in the kubelet's directory.
+//! Change notifications for the kubelet's directory.
 //!
-//! What changed is looked at by whoever is told: events may be merged, late, or of a directory that was replaced,
-//! but a look is always true.
+//! The receiver inspects the directory itself: notifications may be merged, late, or for a directory that was
+//! replaced.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::sync::watch;
 
-/// How long until a directory that cannot be watched is tried again.
+/// Pause before a directory that cannot be watched is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells of changes from now on. The thread that waits for them ends with the first after nobody listens.
+/// Notifications of changes from now on. The thread ends at the first change after the receiver is dropped.
 pub(crate) fn changes(directory: &Path) -> io::Result<watch::Receiver<()>> {
     let (sender, receiver) = watch::channel(());
     let directory = directory.to_owned();
@@ -31,7 +31,7 @@ fn tell(directory: &Path, sender: &watch::Sender<()>) {
     }
 }
 
-/// Until the directory goes.
+/// Watches until the directory disappears.
 fn watch_once(directory: &Path, sender: &watch::Sender<()>) -> nix::Result<()> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
     let within = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE;

@@ -1,4 +1,4 @@
-//! A profile's socket in the kubelet's directory, and the server behind it.
+//! Socket of a profile in the kubelet's directory, with its server.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -20,10 +20,10 @@ use crate::profile::ProfileName;
 use crate::service::Plugin;
 use crate::socket::Identity;
 
-/// How long calls in progress may take to end.
+/// Time for calls in progress to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The socket, served.
+/// A served socket.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     path: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves a profile at a path; what an earlier plugin left there goes.
+    /// Serves a profile at this path, replacing the socket of an earlier plugin.
     pub(crate) fn open(desk: Arc<Desk>, profile: ProfileName, path: &Path) -> io::Result<Self> {
         remove_socket(path)?;
         let calls = UnixListenerStream::new(UnixListener::bind(path)?);
@@ -48,22 +48,22 @@ impl Endpoint {
         Ok(Self { path: path.to_owned(), identity, end, server, listeners })
     }
 
-    /// Which socket it is.
+    /// Identity of the socket file.
     pub(crate) const fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether whoever connects to the path gets here: a kubelet that starts removes all sockets.
+    /// Whether the path still leads to this socket; a kubelet that starts removes all sockets.
     pub(crate) fn is_there(&self) -> bool {
         Identity::of(&self.path) == Some(self.identity) && !self.server.is_finished()
     }
 
-    /// Whether a kubelet listens to the list of devices.
+    /// Whether a kubelet has a stream of devices open.
     pub(crate) fn is_listened_to(&self) -> bool {
         self.listeners.load(Ordering::Relaxed) > 0
     }
 
-    /// Ends the lists, lets calls in progress come to their end, and removes the socket.
+    /// Ends the streams, waits for calls in progress, and removes the socket.
     pub(crate) async fn close(mut self) {
         let ours = self.is_there();
         self.end.send_replace(true);
@@ -76,7 +76,7 @@ impl Endpoint {
     }
 }
 
-/// Removes a socket, and nothing else, if there is one.
+/// Removes a file if it is a socket.
 fn remove_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),

@@ -1,8 +1,8 @@
-//! What the node offers, as labels: how many devices of each profile, and how much memory each has at least. On mixed
-//! nodes a fraction is of different sizes, and pods can choose by label where it is enough.
+//! Node labels: number of devices and minimum memory of each profile, so that pods can select nodes where a
+//! fraction suffices.
 //!
-//! They go into a file that NodeFeatureDiscovery reads, so that nobody here needs access to the API server. It is made
-//! anew from time to time and says until when it holds: without a plugin, the labels go.
+//! The labels are in a file that Node Feature Discovery reads, so that the plugin needs no access to the API
+//! server. The file is renewed regularly and has an expiry time, after which the labels disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,20 +17,20 @@ use crate::config::{Config, Division};
 use crate::desk::Desk;
 use crate::offer::{Card, Offer};
 
-/// The name of our file among others'.
+/// Name of the feature file.
 const FILE: &str = "tranche";
-/// How long the labels hold without being written again.
+/// Validity of the labels without renewal.
 const VALIDITY: Duration = Duration::from_secs(60 * 60);
-/// How often they are written though nothing changed.
+/// Interval of renewal without a change.
 const REFRESH: Duration = Duration::from_secs(15 * 60);
-/// The longest value of a label.
+/// Maximum length of a label's value.
 const LONGEST: usize = 63;
 
-/// Labels by name.
+/// Label values by name.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What there is to say of these GPUs, divided so. Names of the GPUs' own labels have no dot and those of profiles have one,
-/// which profiles may not have in their names: so no two are alike.
+/// Labels for these GPUs and this offer. Names of GPU labels have no dot, and those of profiles contain one,
+/// which profile names cannot, so all are distinct.
 pub(crate) fn labels(config: &Config, cards: &[Card], offer: &Offer) -> Labels {
     let divided: BTreeSet<_> = offer.devices.keys().map(|device| device.gpu).collect();
     let ours: Vec<&Card> = cards.iter().filter(|card| divided.contains(&card.uuid)).collect();
@@ -54,12 +54,12 @@ pub(crate) fn labels(config: &Config, cards: &[Card], offer: &Offer) -> Labels {
     said.into_iter().map(|(name, value)| (format!("{}/{name}", config.resource_domain), value)).collect()
 }
 
-/// Numbers in labels have no unit: these are MiB, as NVIDIA's are.
+/// Whole MiB without a unit, as in NVIDIA's labels.
 fn mib(bytes: Bytes) -> String {
     bytes.whole_mib().to_string()
 }
 
-/// The model in a label's letters, where all are of one.
+/// The model in characters valid for labels, if all GPUs have the same.
 fn product(models: &BTreeSet<&str>) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let value: String =
@@ -69,21 +69,21 @@ fn product(models: &BTreeSet<&str>) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The file's content, good until then.
+/// Content of the file with its expiry time.
 fn text(labels: &Labels, until: SystemTime) -> String {
     let mut text = format!("# +expiry-time={}\n", humantime::format_rfc3339_seconds(until));
     text.extend(labels.iter().map(|(name, value)| format!("{name}={value}\n")));
     text
 }
 
-/// Writes the file beside its place, under a name that the reader passes over, and then puts it there.
+/// Writes the file under a temporary name that the reader ignores, and renames it.
 fn write(directory: &Path, text: &str) -> io::Result<()> {
     let fresh = directory.join(format!(".{FILE}.new"));
     fs::write(&fresh, text)?;
     fs::rename(&fresh, directory.join(FILE))
 }
 
-/// Keeps the file true, until the task is ended.
+/// Keeps the file up to date until the task is aborted.
 pub(crate) async fn keep(desk: Arc<Desk>, directory: impl AsRef<Path>) {
     let directory = directory.as_ref();
     let (mut pictures, mut written, mut complaint) = (desk.pictures(), None, None);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_says_how_many_of_each_size_it_has() {
+    fn labels_count_devices_of_each_profile() {
         let labels = labels_of(USUAL, &cards(8));
         let told: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_node_says_the_least_that_a_fraction_is_and_the_most() {
+    fn mixed_node_labels_memory_range() {
         let mut cards = cards(2);
         (cards[1].capacity, cards[1].model) = (Bytes::mib(24000), "NVIDIA A30".into());
         let labels = labels_of(USUAL, &cards);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_that_are_not_ours_are_not_counted() {
+    fn unconfigured_gpus_are_not_counted() {
         let labels = labels_of(&format!("gpus = [0]\nresource_domain = 'a.b'\n{USUAL}"), &cards(8));
         assert_eq!(labels["a.b/gpus"], "1");
         let none = labels_of(&format!("gpus = [9]\n{USUAL}"), &cards(8));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_whole_and_says_until_when_it_holds() {
+    fn feature_file_is_atomic_and_expires() {
         let directory = std::env::temp_dir().join(format!("tranche-features-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let labels = Labels::from([("a.b/c".into(), "1".into())]);
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_is_one_that_a_label_may_have(model in "\\PC{0,80}") {
+        fn label_values_are_valid(model in "\\PC{0,80}") {
             if let Some(value) = product(&BTreeSet::from([model.as_str()])) {
                 let plain = |c: char| c.is_ascii_alphanumeric();
                 prop_assert!(value.len() <= LONGEST && value.starts_with(plain) && value.ends_with(plain));

@@ -1,4 +1,4 @@
-//! What the plugin publishes of itself: its devices, what became of allocations, and who it is in touch with.
+//! Metrics of the plugin: devices, allocations and connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::health::Health;
 use crate::profile::ProfileName;
 use crate::shown::Picture;
 
-/// A plugin that looked at nothing for so long hangs.
+/// Time without a read of the daemon after which the plugin counts as hung.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-/// How an allocation ended.
+/// Outcome of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Each container has its slice.
     Allocated,
-    /// It asked for what it may not have, or what the daemon does not make of this GPU.
+    /// The request is invalid, or the daemon rejects it for this GPU.
     Refused,
-    /// The daemon had no room for it: somebody else was faster.
+    /// The daemon had no room: another request was faster.
     LostRace,
-    /// The daemon did not do it, or was not there.
+    /// The daemon failed or did not answer.
     Failed,
 }
 
@@ -42,7 +42,7 @@ impl Ending {
     }
 }
 
-/// What is counted while the plugin runs.
+/// Counters since the start of the plugin.
 #[derive(Debug)]
 pub(crate) struct Tally {
     allocations: Family<Labels, Counter>,
@@ -54,12 +54,12 @@ pub(crate) struct Tally {
     kubernetes_events: Family<Labels, Counter>,
     since: Instant,
     started: SystemTime,
-    /// Milliseconds from `since` to the last look.
+    /// Milliseconds from `since` to the last read of the daemon.
     looked: AtomicU64,
 }
 
 impl Tally {
-    /// Nothing yet; what may be counted is there from the start, so that its first increase is seen as one.
+    /// Counters at zero for all label values, so that the first increase is visible as one.
     pub(crate) fn new(config: &Config) -> Self {
         let tally = Self {
             allocations: Family::default(),
@@ -87,19 +87,19 @@ impl Tally {
         tally
     }
 
-    /// An allocation of a profile ended so.
+    /// Counts an allocation.
     pub(crate) fn allocation(&self, config: &Config, profile: &ProfileName, ending: Ending) {
         let labels = with(&resource(config, profile), "outcome", ending.word());
         self.allocations.get_or_create(&labels).inc();
     }
 
-    /// A device was taken between the last picture and its allocation; says how many so far.
+    /// Counts a device lost between publication and allocation; returns the total.
     pub(crate) fn lost_race(&self) -> u64 {
         self.lost_races.send_modify(|races| *races += 1);
         *self.lost_races.borrow()
     }
 
-    /// How many races were lost so far, and whenever there is one more.
+    /// Subscription to the number of lost races.
     pub(crate) fn races(&self) -> watch::Receiver<u64> {
         self.lost_races.subscribe()
     }
@@ -117,7 +117,7 @@ impl Tally {
         self.registered.get_or_create(&resource(config, profile)).set(is.into());
     }
 
-    /// How many kubelets listen to a profile's devices, to be counted up and down.
+    /// Gauge of open streams of a profile.
     pub(crate) fn streams(&self, config: &Config, profile: &ProfileName) -> Gauge {
         self.streams.get_or_create(&resource(config, profile)).clone()
     }
@@ -146,7 +146,7 @@ fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     labels
 }
 
-/// The plugin, as it is asked about itself: what it shows the kubelet, and what it has counted.
+/// Source of the plugin's metrics and probes.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) config: Config,
@@ -175,8 +175,7 @@ impl Published {
     }
 }
 
-/// In the words of the log: taken is a free device that somebody leaves no room for, broken one whose GPU does not
-/// work, used or not.
+/// State label: a free device without room is taken; one with a failed GPU is broken, used or not.
 const fn state(health: &Health, in_use: bool) -> &'static str {
     match health {
         Health::Broken(_) => "broken",

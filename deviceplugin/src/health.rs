@@ -1,4 +1,4 @@
-//! Which devices may be given away: what is broken and what somebody else has are told apart.
+//! Health of devices: broken GPUs and resources in other use are distinguished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,87 +15,87 @@ use crate::device::DeviceId;
 use crate::offer::Offer;
 use crate::profile::Claim;
 
-/// How long a GPU that was broken has to be well before its devices are given away again, by default.
+/// Default time for which a failed GPU has to be healthy before its devices are.
 pub const RECOVERY: Duration = Duration::from_secs(60);
 
-/// The node as the daemon shows it, as far as devices are concerned.
+/// The part of the daemon's view that concerns devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scene {
     /// The GPUs.
     pub gpus: BTreeMap<GpuUuid, Room>,
-    /// The slices of containers, those of earlier configurations included, and whether a process is in each.
+    /// Slices of containers, including those of earlier configurations.
     pub slices: BTreeMap<Bundle, Occupied>,
 }
 
-/// Whether a process is in a slice.
+/// Whether a slice has processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupied {
-    /// Somebody is there.
+    /// The slice has processes.
     Yes,
-    /// Nobody is.
+    /// The slice has none.
     No,
 }
 
-/// What is left of a GPU.
+/// Free resources and faults of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// NVML index.
     pub index: u32,
-    /// Memory promised to no slice.
+    /// Memory not committed to slices.
     pub free: Bytes,
-    /// Compute promised to no slice.
+    /// Compute not committed to slices.
     pub free_compute: Permille,
-    /// Why no slice may be put there, if so.
+    /// Reason for which no slice may be placed here, if any.
     pub obstacle: Option<String>,
-    /// Who keeps further slices off it, since when and why, if anybody.
+    /// Description of the cordon in force, if any.
     pub cordon: Option<String>,
-    /// How many processes use it that are in no slice.
+    /// Number of foreign processes.
     pub strangers: usize,
-    /// A fault that the driver reported, that is not over and that counts.
+    /// A fault in force that affects health.
     pub fault: Option<Xid>,
-    /// It was broken, and has not been well for long enough since.
+    /// Whether a failure is too recent for its devices to be healthy.
     pub recovers: bool,
 }
 
-/// What a device is good for.
+/// Health of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It may be given away, or is in use and works.
+    /// Available, or in use on a healthy GPU.
     Healthy,
-    /// It works, but somebody has what it would need.
+    /// Unavailable because of other use of its GPU.
     Taken(Taken),
-    /// Its GPU does not work, or may not be divided.
+    /// Unavailable because of its GPU's state.
     Broken(Broken),
 }
 
-/// Who has what a device would need.
+/// Other use that makes a device unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Slices that are not of this offer, or with dynamic profiles other devices.
+    /// Slices outside the offer, or with dynamic profiles other devices.
     BySlices,
-    /// Processes in no slice; so many.
+    /// Foreign processes, with their number.
     ByStrangers(usize),
-    /// An operator, who keeps further slices off its GPU.
+    /// A cordon.
     ByOperator(String),
 }
 
-/// What is wrong with a GPU.
+/// Failure of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The daemon does not answer, and nothing can be made or checked.
+    /// The daemon does not answer.
     NoDaemon,
-    /// The daemon does not show it.
+    /// The daemon does not list the GPU.
     Gone,
-    /// No slice may be put there.
+    /// No slice may be placed here.
     Obstacle(String),
     /// The driver reported a fault.
     Fault(Xid),
-    /// It was lost or could take no slice, and has not been well for a minute since.
+    /// A failure is too recent.
     Recovers,
 }
 
 impl Health {
-    /// Whether the kubelet may give the device to a pod.
+    /// Whether the kubelet may allocate the device.
     pub const fn is_healthy(&self) -> bool {
         matches!(self, Self::Healthy)
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Health {
 }
 
 impl Scene {
-    /// Reads the daemon's picture.
+    /// Extracts the headroom from the daemon's view.
     pub fn of(node: &NodeView, ignored: &IgnoredXids) -> Self {
         let ours = node.slices.iter().filter_map(|slice| {
             let empty = slice.processes.is_empty() && slice.root_pids.is_empty();
@@ -134,13 +134,13 @@ impl Scene {
         Self { gpus: node.gpus.iter().map(room).collect(), slices: ours.collect() }
     }
 
-    /// The devices that are in use.
+    /// Devices in use.
     pub fn in_use(&self) -> BTreeSet<&DeviceId> {
         self.slices.keys().flat_map(Bundle::devices).collect()
     }
 
-    /// What each device of the offer is good for. A device in use stays healthy as long as its GPU does: only
-    /// free ones are ever taken.
+    /// Health of each device of the offer. A device in use is unhealthy only if its GPU is; other use affects
+    /// free devices only.
     pub fn health(&self, offer: &Offer) -> BTreeMap<DeviceId, Health> {
         let (mut rooms, in_use) = (self.gpus.clone(), self.in_use());
         let judge = |(device, claim): (&DeviceId, &Claim)| {
@@ -168,8 +168,8 @@ impl Room {
         }
     }
 
-    /// Devices of a layout are promised side by side, so each healthy one uses up room for the next; dynamic
-    /// ones compete for it, and whoever comes first has it.
+    /// Devices of a layout are offered side by side, so each healthy one uses up room for the next; dynamic
+    /// ones compete for the same room.
     fn judge(&mut self, claim: Claim, in_use: bool, dynamic: bool) -> Health {
         if let Some(why) = &self.obstacle {
             return Health::Broken(Broken::Obstacle(why.clone()));

@@ -1,4 +1,4 @@
-//! The API server, as far as the plugin needs it: to post an event of its node, with its pod's service account.
+//! API server client that posts events of the node with the pod's service account.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,23 +9,23 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::news::News;
 
-/// How long one request may take.
+/// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is read of an answer.
+/// Maximum number of bytes read of an answer.
 const ANSWER: u64 = 16 * 1024;
-/// Who says so.
+/// Component name in the events.
 const COMPONENT: &str = "tranche-deviceplugin";
 
-/// Where the API server is, and who we are there.
+/// Address and credentials for the API server.
 #[derive(Debug)]
 pub(crate) struct Account {
     server: String,
     node: String,
-    /// The token and the authority's certificate; both are replaced from time to time.
+    /// Directory of the token and the CA certificate, which are rotated.
     directory: PathBuf,
 }
 
-/// Why there is no account.
+/// Reason for which there is no account.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAccount {
     #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, as they are in a pod")]
@@ -36,7 +36,7 @@ pub(crate) enum NoAccount {
     Node,
 }
 
-/// Why an event is not there.
+/// Reason for which an event could not be posted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
     #[error("cannot read {}: {cause}", .path.display())]
@@ -47,7 +47,7 @@ pub(crate) enum PostError {
     Refused { server: String, status: u16, message: String },
 }
 
-/// What can be done about a status.
+/// Advice for an HTTP status.
 const fn advice(status: u16) -> &'static str {
     match status {
         401 | 403 => {
@@ -68,7 +68,7 @@ impl PostError {
 }
 
 impl Account {
-    /// The account of this pod, if it has one.
+    /// The service account of this pod, if it has one.
     pub(crate) fn find(directory: &Path) -> Result<Self, NoAccount> {
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
         let host = set("KUBERNETES_SERVICE_HOST").ok_or(NoAccount::Server)?;
@@ -76,13 +76,13 @@ impl Account {
         if !directory.join("token").exists() {
             return Err(NoAccount::Token(directory.to_owned()));
         }
-        // A kubelet that is told no name takes the host's, in small letters.
+        // Without a configured name the kubelet uses the host name in lower case.
         let of_host = || nix::unistd::gethostname().ok()?.into_string().ok().map(|name| name.to_lowercase());
         let node = set("NODE_NAME").or_else(of_host).ok_or(NoAccount::Node)?;
         Ok(Self { server: server(&host, &port), node, directory: directory.to_owned() })
     }
 
-    /// Posts one event.
+    /// Posts an event.
     pub(crate) fn post(&self, news: &News, at: SystemTime) -> Result<(), PostError> {
         let token = String::from_utf8_lossy(&self.read("token")?).trim().to_owned();
         let authority = self.read("ca.crt")?;
@@ -94,7 +94,7 @@ impl Account {
             .send(event(&self.node, news, at).to_string());
         let mut answer = answer.map_err(away)?;
         let status = answer.status().as_u16();
-        // There already: an earlier attempt arrived though its answer did not.
+        // 409: an earlier attempt arrived although its answer did not.
         if answer.status().is_success() || status == 409 {
             return Ok(());
         }
@@ -112,7 +112,7 @@ fn server(host: &str, port: &str) -> String {
     if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
 }
 
-/// One that trusts the cluster's authority alone, and goes through nobody.
+/// An HTTP agent that trusts the cluster's CA only and uses no proxy.
 fn agent(authority: &[u8]) -> ureq::Agent {
     let certificates = parse_pem(authority).filter_map(|item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
@@ -130,14 +130,14 @@ fn agent(authority: &[u8]) -> ureq::Agent {
     config.build().new_agent()
 }
 
-/// The API server explains itself in a document of its own; others in between may not.
+/// Message of the API server's status document, or the text itself if it is none.
 fn message(text: String) -> String {
     let document: Option<serde_json::Value> = serde_json::from_str(&text).ok();
     let said = document.as_ref().and_then(|document| document.get("message")?.as_str());
     said.map_or(text.trim(), |said| said).chars().take(300).collect()
 }
 
-/// As the kubelet writes its own events of the node, so that `kubectl describe node` shows them together.
+/// Event in the form of the kubelet's node events, so that `kubectl describe node` lists them together.
 fn event(node: &str, news: &News, at: SystemTime) -> serde_json::Value {
     let (time, nanos) =
         (humantime::format_rfc3339_seconds(at), at.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_of_the_node_as_the_kubelets_are() {
+    fn event_has_the_form_of_kubelet_events() {
         let news = News { reason: "GpuBroken", is_warning: true, message: "GPU-1 is \"broken\"".into() };
         let event = event("n1", &news, UNIX_EPOCH + Duration::from_secs(1));
         assert_eq!(event["metadata"]["name"], "n1.3b9aca00");
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_either_kind_is_a_server() {
+    fn server_url_supports_ipv4_and_ipv6() {
         assert_eq!(server("10.0.0.1", "443"), "https://10.0.0.1:443");
         assert_eq!(server("fd00::1", "6443"), "https://[fd00::1]:6443");
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_errors_are_retried() {
         let refused = |status| PostError::Refused { server: "s".into(), status, message: "m".into() };
         assert!([429, 500, 503].map(refused).iter().all(PostError::may_pass));
         assert!(![401, 403, 404, 409, 422].map(refused).iter().any(PostError::may_pass));

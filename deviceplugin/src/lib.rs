@@ -1,8 +1,8 @@
-//! Slices as devices of the kubelet: what is offered, what may be given to whom, and when it comes back.
+//! Kubernetes device plugin: offers slices as devices of the kubelet.
 //!
-//! Law: everything is decided by the modules that never act (`allocate`, `bundle`, `device`, `health`, `offer`, `prefer`,
-//! `profile`, `release`): no clock, no socket, no randomness; time is an argument, and the same inputs always
-//! give the same answer. The others ask the daemon and the kubelet, and do what was decided.
+//! Law: decisions are in pure modules (`allocate`, `bundle`, `device`, `health`, `offer`, `prefer`,
+//! `profile`, `release`) without clock, sockets or randomness; time is an argument. The other modules talk to
+//! daemon and kubelet, and carry the decisions out.
 #![forbid(unsafe_code)]
 
 pub mod allocate;

@@ -1,4 +1,4 @@
-//! `tranche-deviceplugin`: see the library of this package.
+//! `tranche-deviceplugin`; see the library of this package.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

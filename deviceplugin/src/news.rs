@@ -1,4 +1,4 @@
-//! What is worth telling whoever looks at the node: a GPU that broke or is well again, and races that were lost.
+//! Content of node events: failures and recoveries of GPUs, and lost races.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tranche_domain::id::GpuUuid;
 use crate::health::{Broken, Health};
 use crate::shown::Shown;
 
-/// Something to tell.
+/// An event to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct News {
-    /// In one word, by which it is looked for.
+    /// Reason, a stable identifier.
     pub(crate) reason: &'static str,
-    /// Whether somebody should do something.
+    /// Whether the event requires attention.
     pub(crate) is_warning: bool,
-    /// For people.
+    /// Message.
     pub(crate) message: String,
 }
 
-/// Races are told of together, at most so often.
+/// Minimum interval between events about lost races.
 pub(crate) const RACES_EVERY: Duration = Duration::from_secs(60);
 
-/// What has been told.
+/// State of the events posted so far.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     broken: BTreeMap<GpuUuid, Broken>,
@@ -31,8 +31,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// What is new in a picture, and about lost races of which there were so many. `now` is the time since any fixed
-    /// instant. While the daemon is away nothing is known of GPUs, and nothing is told of them.
+    /// Events for a new publication and `races` lost races in total. `now` is a time on a monotonic clock.
+    /// Without the daemon the GPUs' state is unknown and unchanged.
     pub(crate) fn news(&mut self, shown: &Shown, races: u64, now: Duration) -> Vec<News> {
         let mut news = if shown.daemon { self.of_gpus(shown) } else { Vec::new() };
         news.extend(self.of_races(races, now));
@@ -77,7 +77,7 @@ fn is_well(gpu: GpuUuid, why: &Broken) -> News {
     News { reason: "GpuRecovered", is_warning: false, message }
 }
 
-/// So many at once, and then no more than so many for long: nobody is flooded by a GPU that comes and goes.
+/// Token bucket that limits events of a flapping GPU.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     left: u32,
@@ -92,7 +92,7 @@ impl Limiter {
         Self { left: Self::BURST, refilled: Duration::ZERO }
     }
 
-    /// Whether one more may be told now.
+    /// Takes a token; false if there is none.
     pub(crate) fn allows(&mut self, now: Duration) -> bool {
         while self.left < Self::BURST && now.saturating_sub(self.refilled) >= Self::EVERY {
             self.left += 1;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_breaks_is_told_of_once_and_once_more_when_it_is_well() {
+    fn failure_and_recovery_give_one_event_each() {
         let well = || shown([Health::Healthy, Health::Healthy, Health::Healthy]);
         let ill = |xid| shown([fault(xid), fault(xid), Health::Healthy]);
         let mut known = Told::default();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_away_is_no_news_of_gpus() {
+    fn absent_daemon_gives_no_events() {
         let mut known = Told::default();
         told(&mut known, &shown([fault(48), fault(48), Health::Healthy]));
         let away = Health::Broken(Broken::NoDaemon);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_races_are_told_of_together_and_none_is_forgotten() {
+    fn lost_races_are_summed_in_events() {
         let (mut known, nothing) = (Told::default(), Shown::default());
         let mut told = |races, seconds| {
             let news = known.news(&nothing, races, Duration::from_secs(seconds));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_cut_and_ends_when_it_is_over() {
+    fn limiter_cuts_floods_and_recovers() {
         let mut limiter = Limiter::new();
         let mut allowed = |second| limiter.allows(Duration::from_secs(second));
         assert_eq!((0..100).filter(|_| allowed(1000)).count(), 25);

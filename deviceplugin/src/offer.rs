@@ -1,4 +1,4 @@
-//! What is offered: every device that the configuration makes of the node's GPUs.
+//! The offer: all devices that the configuration derives from the node's GPUs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,27 +12,27 @@ use crate::config::{Config, Division};
 use crate::device::{DeviceId, MOST_ALIKE};
 use crate::profile::{Claim, Profile, ProfileName};
 
-/// How a GPU is divided.
+/// Division of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Which GPU.
+    /// The GPUs that it applies to.
     pub of: Which,
-    /// Into what; a name may be there several times.
+    /// Profiles of its devices; a name may occur several times.
     pub profiles: Vec<ProfileName>,
 }
 
-/// Which GPUs a layout is for.
+/// GPUs that a layout applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Those that no other layout is for.
+    /// All without a more specific layout.
     Any,
-    /// Those of a model.
+    /// All of a model.
     Model(Model),
-    /// One.
+    /// A single GPU.
     Gpu(GpuSelector),
 }
 
-/// A GPU's product name, as NVML and `tranche smi` show it.
+/// Product name of a GPU, as in NVML and `tranche smi`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model(pub String);
 
@@ -46,7 +46,7 @@ impl fmt::Display for Which {
     }
 }
 
-/// A GPU of the node, as far as it decides what can be made of it.
+/// Properties of a GPU that determine its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
     /// NVML index.
@@ -55,14 +55,14 @@ pub struct Card {
     pub uuid: GpuUuid,
     /// Product name.
     pub model: String,
-    /// What slices can be made of.
+    /// Memory available to slices.
     pub capacity: Bytes,
-    /// The one NUMA node that it is near to, where that is known.
+    /// The NUMA node next to it, if known.
     pub numa_node: Option<NumaNode>,
 }
 
 impl Card {
-    /// Reads the daemon's picture of a GPU.
+    /// Extracts the properties from the daemon's view.
     pub fn of(gpu: &GpuView) -> Self {
         Self {
             index: gpu.index,
@@ -74,7 +74,7 @@ impl Card {
     }
 }
 
-/// Why a GPU cannot be divided as configured.
+/// A GPU cannot be divided as configured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("GPU {index} ({model}, {capacity}) cannot be divided as configured: {refusal}")]
 pub struct DoesNotFit {
@@ -82,26 +82,26 @@ pub struct DoesNotFit {
     pub index: u32,
     /// Product name.
     pub model: String,
-    /// What slices could be made of.
+    /// Memory available to slices.
     pub capacity: Bytes,
-    /// What the daemon would say.
+    /// Rejection by the daemon's placement.
     pub refusal: Refusal,
 }
 
-/// All devices, whoever holds them, and what each takes of its GPU.
+/// All devices, in use or not, with the resources of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// By id.
+    /// Resources by device id.
     pub devices: BTreeMap<DeviceId, Claim>,
-    /// Whether there are more of them than fit at the same time.
+    /// Whether more devices are offered than fit at the same time.
     pub dynamic: bool,
 }
 
-/// Larger than any GPU: on it, only shares can be too much, and no size.
+/// Memory beyond any GPU's, for checks of shares alone.
 const BOUNDLESS: Bytes = Bytes::mib(1 << 40);
 
 impl Offer {
-    /// What the configuration makes of these GPUs.
+    /// The offer for these GPUs.
     ///
     /// # Errors
     /// If a GPU is too small for its layout.
@@ -118,12 +118,12 @@ impl Offer {
         Ok(offer)
     }
 
-    /// The devices of a profile.
+    /// Devices of a profile.
     pub fn of_profile(&self, name: &ProfileName) -> impl Iterator<Item = &DeviceId> {
         self.devices.keys().filter(move |device| device.profile == *name)
     }
 
-    /// Whether any GPU could ever hold one of this profile.
+    /// Checks a profile on a GPU of unlimited memory.
     pub(crate) fn try_profile(profile: &Profile) -> Result<Claim, Refusal> {
         let card = boundless();
         let device = DeviceId { gpu: card.uuid, profile: profile.name.clone(), ordinal: 0 };
@@ -131,7 +131,7 @@ impl Offer {
         Ok(claims[0])
     }
 
-    /// Whether the shares of a layout add up to no more than a GPU.
+    /// Checks that the shares of a layout fit one GPU.
     pub(crate) fn try_layout(config: &Config, layout: &Layout) -> Result<(), Refusal> {
         config.divide(layout, &boundless()).map(drop).map_err(|error| error.refusal)
     }
@@ -157,7 +157,7 @@ impl Config {
         Ok(devices.into_iter().map(|(_, device)| device).zip(claims).collect())
     }
 
-    /// Of every profile as many as the GPU could hold if it held nothing else.
+    /// As many devices of each profile as an empty GPU has room for.
     fn all_that_fit(&self, card: &Card) -> Vec<(DeviceId, Claim)> {
         self.profiles.iter().flat_map(|profile| alike(profile, card)).collect()
     }

@@ -1,4 +1,4 @@
-//! Which pod has which device, as the kubelet tells.
+//! Devices of pods, from the kubelet's pod resources API.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,28 +29,28 @@ impl fmt::Display for Owner {
 }
 
 impl Owner {
-    /// As the daemon shows it; nothing for names that are none of Kubernetes'.
+    /// The container as a slice label; `None` for names that are invalid in Kubernetes.
     fn label(&self) -> Option<PodContainer> {
         self.to_string().parse().ok()
     }
 }
 
-/// Who has which of our devices.
+/// Containers by device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owners(BTreeMap<DeviceId, Owner>);
 
 impl Owners {
-    /// All devices that somebody has.
+    /// All allocated devices.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
         self.0.keys()
     }
 
-    /// Whom a slice is for, if the kubelet says so.
+    /// Container of a slice's devices, if the kubelet lists it.
     pub(crate) fn of(&self, bundle: &Bundle) -> Option<PodContainer> {
         bundle.devices().iter().find_map(|device| self.0.get(device))?.label()
     }
 
-    /// Whether the container that has these devices has some of another profile as well.
+    /// Error if the container with these devices also has devices of another profile.
     pub(crate) fn mixture(&self, profile: &ProfileName, devices: &[String]) -> Option<Refusal> {
         let owner = devices.iter().find_map(|text| self.0.get(&text.parse().ok()?))?;
         let other = self.0.iter().find(|(device, has)| *has == owner && device.profile != *profile)?.0;
@@ -59,7 +59,7 @@ impl Owners {
     }
 }
 
-/// All our devices that pods have now. An error says nothing about any of them.
+/// All devices of this plugin that pods have.
 pub(crate) async fn list(config: &Config) -> Result<Owners, SocketError> {
     let answer = socket::ask(&config.pod_resources_socket, |channel| async move {
         PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await
@@ -85,7 +85,7 @@ fn owners(config: &Config, answer: ListPodResourcesResponse) -> Owners {
     Owners(owners)
 }
 
-/// Devices of profiles that are not configured any more are ours as well.
+/// Parses a device of this plugin; devices of profiles no longer configured are included.
 fn ours(config: &Config, resource: &str, id: &str) -> Option<DeviceId> {
     let device: DeviceId = id.parse().ok()?;
     (config.resource(&device.profile) == resource).then_some(device)
@@ -99,7 +99,7 @@ mod tests {
     use crate::testing::{USUAL, config, device};
 
     #[test]
-    fn a_container_of_two_profiles_is_found_out() {
+    fn container_of_two_profiles_is_detected() {
         let owner =
             |container: &str| Owner { namespace: "n".into(), pod: "p".into(), container: container.into() };
         let devices =
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_others_are_not_ours() {
+    fn foreign_devices_are_ignored() {
         let devices = |resource: &str, id: String| ContainerDevices {
             resource_name: resource.into(),
             device_ids: vec![id],

@@ -1,5 +1,4 @@
-//! Which of the free devices a container had best get: several go on several GPUs, and parts fill GPUs up
-//! before they open the next.
+//! Preferred allocation: several devices on different GPUs, and partly used GPUs before empty ones.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +7,8 @@ use tranche_domain::id::GpuUuid;
 use crate::device::DeviceId;
 use crate::health::Scene;
 
-/// Chooses `count` of `available`, `must` among them, no two on one GPU. Fewer, if there are not as many GPUs:
-/// what the kubelet adds then, allocation refuses.
+/// Selects `count` of `available`, including `must`, each on another GPU. Selects fewer if there are not
+/// enough GPUs; the kubelet's additions are then rejected by the allocation.
 pub fn preferred(scene: &Scene, available: &[DeviceId], must: &[DeviceId], count: usize) -> Vec<DeviceId> {
     let mut chosen = must.to_vec();
     let mut gpus: BTreeSet<GpuUuid> = must.iter().map(|device| device.gpu).collect();
@@ -24,7 +23,7 @@ pub fn preferred(scene: &Scene, available: &[DeviceId], must: &[DeviceId], count
     chosen
 }
 
-/// What is left of a device's GPU in bytes, and its index: the tightest comes first, then the lowest.
+/// Sort key: free memory of the device's GPU in bytes, then its index.
 fn tightness(scene: &Scene, device: &DeviceId) -> (u64, u32) {
     scene.gpus.get(&device.gpu).map_or((u64::MAX, u32::MAX), |room| (room.free.get(), room.index))
 }

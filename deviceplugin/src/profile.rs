@@ -1,4 +1,4 @@
-//! Profiles: the sizes in which a GPU is sold, each a resource of its own.
+//! Profiles: sizes of devices, each a resource of its own.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -14,12 +14,12 @@ use tranche_domain::units::{Bytes, Permille};
 use crate::bundle::Bundle;
 use crate::device::DeviceId;
 
-/// A profile's name, and with the domain before it its resource's: 1 to 16 of `a-z 0-9 -`, beginning and
-/// ending with a letter or digit. So short because it stands in device ids.
+/// Name of a profile, and part of its resource's name: 1 to 16 of `a-z 0-9 -`, beginning and ending with a
+/// letter or digit. The limit keeps device ids within 63 characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileName(String);
 
-/// Why a text is not a profile's name.
+/// Error for a text that is not a profile name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} cannot name a profile: use 1 to 16 of a-z, 0-9 and '-', beginning and ending with a letter or digit"
@@ -45,36 +45,36 @@ impl fmt::Display for ProfileName {
     }
 }
 
-/// What each device of a profile is.
+/// Parameters of a profile's slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name.
+    /// Name.
     pub name: ProfileName,
-    /// How much of one GPU; never several.
+    /// Share of one GPU.
     pub share: Share,
-    /// Replaces the memory that the share implies.
+    /// Memory that replaces that of the share.
     pub memory: Option<Bytes>,
-    /// Replaces the compute that the share implies.
+    /// Compute request that replaces that of the share.
     pub compute: Option<Permille>,
-    /// The most compute; nothing lets the mode say it.
+    /// Compute limit; `None` leaves it to the mode.
     pub limit: Option<Permille>,
-    /// How compute is bounded.
+    /// Bound on compute.
     pub mode: ComputeMode,
-    /// Who goes first.
+    /// Scheduling priority; higher first.
     pub priority: Priority,
 }
 
-/// What a device takes of its GPU.
+/// Resources of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Memory, in whole MiB unless it is all of it.
+    /// Memory; whole MiB unless it is the whole GPU.
     pub memory: Bytes,
     /// Guaranteed compute.
     pub compute: Permille,
 }
 
 impl Profile {
-    /// The slice to ask the daemon for: as much of each of the devices' GPUs.
+    /// Slice request for a bundle: the same part of each of its GPUs.
     pub fn request(&self, bundle: &Bundle) -> SliceRequest {
         let gpus = bundle.devices().iter().map(|device| GpuSelector::Uuid(device.gpu)).collect::<Vec<_>>();
         let count = u32::try_from(gpus.len()).ok().and_then(NonZeroU32::new);
@@ -92,11 +92,10 @@ impl Profile {
         }
     }
 
-    /// Puts devices on an otherwise empty GPU, one after the other, as the daemon would, and says what each
-    /// takes.
+    /// Places devices on an empty GPU in turn, with the daemon's placement; returns the resources of each.
     ///
     /// # Errors
-    /// The daemon's own refusal of the first that it would refuse.
+    /// The placement's rejection of the first device that does not fit.
     pub fn place<'a>(
         gpu: &Gpu,
         devices: impl IntoIterator<Item = (&'a Self, &'a DeviceId)>,
@@ -109,7 +108,7 @@ impl Profile {
         claims.collect()
     }
 
-    /// Whether a device is a whole GPU, which needs one that nobody else is on.
+    /// Whether a device is a whole GPU, which requires an unused one.
     pub const fn is_whole(&self) -> bool {
         matches!(self.share, Share::Whole(_))
     }

@@ -1,4 +1,4 @@
-//! When a slice comes back: its pod was missing twice, at least half a minute apart, and nobody is in it.
+//! Release of slices: a pod was absent twice, at least half a minute apart, and its slice is empty.
 //!
 //! Once is not enough: a pod that is being admitted has its slice before the kubelet lists it, and a kubelet
 //! that just started lists nothing yet. What is watched is found in the daemon's picture, so the slices of pods
@@ -12,10 +12,10 @@ use crate::bundle::Bundle;
 use crate::device::DeviceId;
 use crate::health::{Occupied, Scene};
 
-/// How far apart the two looks at least are, if nobody says otherwise.
+/// Default minimum interval between the two observations.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// What has been seen of the pods of slices.
+/// Absences of pods observed so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absences {
     grace: Duration,
@@ -31,19 +31,18 @@ impl Default for Absences {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Watch {
     ever_listed: bool,
-    /// When it was first missing, without having been there since.
+    /// First observation of the current absence.
     missing_since: Option<Duration>,
 }
 
 impl Absences {
-    /// Nothing seen yet; a pod has to be missing for so long.
+    /// No observations; a pod counts as gone after an absence of `grace`.
     pub const fn new(grace: Duration) -> Self {
         Self { grace, watched: BTreeMap::new() }
     }
 
-    /// Takes in one complete answer of the kubelet, and says which slices are to be ended now. `now` is the
-    /// time since any fixed instant, on a clock that is never set back. Without an answer there is nothing to
-    /// take in: a kubelet that is away frees nobody's slice.
+    /// Records one complete list of the kubelet; returns the slices to end. `now` is a time on a monotonic
+    /// clock. Not to be called without a list: an absent kubelet frees no slice.
     pub fn observe(&mut self, scene: &Scene, listed: &BTreeSet<DeviceId>, now: Duration) -> Vec<Bundle> {
         self.watched.retain(|bundle, _| scene.slices.contains_key(bundle));
         let over = scene.slices.iter().filter(|(bundle, occupied)| {
@@ -54,12 +53,12 @@ impl Absences {
         over.map(|(bundle, _)| bundle.clone()).collect()
     }
 
-    /// Forgets what was seen of a slice: it is new, and so is its pod.
+    /// Discards the observations of a slice that was created anew.
     pub fn begin_anew(&mut self, bundle: &Bundle) {
         self.watched.remove(bundle);
     }
 
-    /// What was last seen of a slice's pod.
+    /// Latest observation of a slice's pod.
     pub fn standing(&self, bundle: &Bundle) -> Standing {
         match self.watched.get(bundle) {
             Some(Watch { ever_listed: true, missing_since: None }) => Standing::Listed,
@@ -70,7 +69,7 @@ impl Absences {
 }
 
 impl Watch {
-    /// How long its pod has been missing, if it is.
+    /// Duration of the current absence, if any.
     fn missing(&mut self, listed: bool, now: Duration) -> Option<Duration> {
         if listed {
             *self = Self { ever_listed: true, missing_since: None };

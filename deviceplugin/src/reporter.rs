@@ -1,5 +1,4 @@
-//! Tells Kubernetes what befalls GPUs, as events of the node. It never keeps anybody waiting: what cannot be told soon
-//! is counted and dropped.
+//! Reporter of node events. It never blocks the plugin: events that cannot be queued are counted and dropped.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,15 +12,15 @@ use crate::figures::Tally;
 use crate::kubernetes::{Account, PostError};
 use crate::news::{Limiter, News, RACES_EVERY, Told};
 
-/// How many wait for an API server that is slow.
+/// Maximum number of queued events.
 const WAITING: usize = 32;
-/// How long to wait before each further attempt.
+/// Pauses before further attempts.
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 
-/// Something that happened at a time.
+/// An event with its time.
 type Dispatch = (News, SystemTime);
 
-/// Tells, until the task is ended; says once why not, where nobody can be told.
+/// Reports until the task is aborted; logs once if reporting is impossible.
 pub(crate) async fn report(desk: Arc<Desk>) {
     if !desk.config.events {
         return;
@@ -51,7 +50,7 @@ pub(crate) async fn report(desk: Arc<Desk>) {
         tokio::select! {
             changed = pictures.changed() => if changed.is_err() { return },
             changed = races.changed() => if changed.is_err() { return },
-            // Races that were not told of at once.
+            // Wakes up for races that were held back.
             () = sleep(RACES_EVERY) => {}
         }
     }
@@ -65,7 +64,7 @@ fn hand_over(outbox: &SyncSender<Dispatch>, news: News, tally: &Tally) {
     }
 }
 
-/// A thread of its own posts: nothing else waits for the API server.
+/// Starts the thread that posts, so that only it waits for the API server.
 fn open(account: Account, tally: &Arc<Tally>) -> std::io::Result<SyncSender<Dispatch>> {
     let (outbox, inbox) = sync_channel(WAITING);
     let tally = Arc::clone(tally);
@@ -106,7 +105,7 @@ fn post_patiently(
     account.post(news, at)
 }
 
-/// Says what is wrong, once.
+/// Logs a problem once.
 fn complain(said: &mut Option<String>, error: &PostError) {
     let error = error.to_string();
     if said.as_ref() != Some(&error) {

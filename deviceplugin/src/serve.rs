@@ -1,4 +1,4 @@
-//! The running plugin: looks at the daemon, collects what pods left, and keeps each profile registered.
+//! Main loop: reads the daemon, releases slices, and keeps each profile registered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::offer::DoesNotFit;
 use crate::release;
 use crate::reporter;
 
-/// How patient the plugin is.
+/// Intervals of the main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// How often the daemon is looked at.
+    /// Interval of reading the daemon.
     pub look: Duration,
-    /// How long a pod has to be missing before its slice comes back.
+    /// Absence of a pod after which its slice is released.
     pub grace: Duration,
 }
 
@@ -33,12 +33,12 @@ impl Default for Pace {
     }
 }
 
-/// Every so many looks, the kubelet is asked whose pods there are.
+/// Number of reads of the daemon for each read of the kubelet's list.
 const COLLECT_EVERY: u32 = 5;
-/// How long the ends of all profiles may take.
+/// Time for all profiles to shut down.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Why the plugin does not run.
+/// Reason for which the plugin cannot run.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum ServeError {
@@ -54,14 +54,14 @@ pub enum ServeError {
     Metrics(#[from] ListenError),
 }
 
-/// Serves until told to stop. A daemon, a kubelet or GPUs that are not there are waited for.
+/// Serves until `stop` completes. Waits for an absent daemon, kubelet or GPU.
 ///
 /// # Errors
 /// If the configuration does not fit this node's GPUs.
 pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     let metrics = Listener::open(&config.metrics)?;
     let desk = Arc::new(Desk::new(config, pace.grace));
-    // Ends with this function, however that ends.
+    // Aborted when this function returns.
     let mut aside = JoinSet::new();
     if let Some(metrics) = metrics {
         aside.spawn(tell(metrics, Arc::clone(&desk)));
@@ -102,7 +102,7 @@ async fn tell(metrics: Listener, desk: Arc<Desk>) {
     }
 }
 
-/// Waits for the daemon and for a GPU that is ours.
+/// Waits for the daemon and for a configured GPU.
 async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
     let mut said = None;
     loop {
@@ -134,7 +134,7 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Has the daemon tell of changes. One that goes away has changed as well.
+/// Follows the daemon's notifications; a disconnect counts as a change.
 async fn keep_following(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
     loop {
         if let Err(error) = desk.follow(&changed).await {
@@ -145,7 +145,7 @@ async fn keep_following(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
     }
 }
 
-/// Looks again and again, and at once when something changed. The kubelet is asked at its own pace.
+/// Reads the daemon regularly and on each change, and the kubelet's list less often.
 async fn keep_looking(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
     let (mut said, mut due) = (None, Instant::now());
     loop {
@@ -166,7 +166,7 @@ async fn keep_looking(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
                 }
             }
         }
-        // Whether it changed or the time is up, the next look is due.
+        // A read is due after either a change or the interval.
         let _ = timeout(pace.look, changed.notified()).await;
     }
 }

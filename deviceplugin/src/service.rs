@@ -1,4 +1,4 @@
-//! What the kubelet may ask of a profile: messages in, the desk's answers out. Nothing is decided here.
+//! Device plugin API of one profile: converts messages and delegates to the resource manager.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +15,18 @@ use crate::desk::Desk;
 use crate::profile::ProfileName;
 use crate::shown::Picture;
 
-/// What a profile offers the kubelet: which calls beyond those that every plugin answers.
+/// Optional calls that the plugin supports.
 pub(crate) const OPTIONS: api::DevicePluginOptions =
     api::DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
 
-/// The service of one profile.
+/// Service of one profile.
 #[derive(Debug)]
 pub(crate) struct Plugin {
     pub(crate) desk: Arc<Desk>,
     pub(crate) profile: ProfileName,
-    /// True from the moment at which the service ends.
+    /// True once the service ends.
     pub(crate) ended: watch::Receiver<bool>,
-    /// How many listen to the list of devices.
+    /// Number of open streams of devices.
     pub(crate) listeners: Arc<AtomicUsize>,
 }
 
@@ -86,7 +86,7 @@ impl DevicePlugin for Plugin {
     }
 }
 
-/// Runs something that must not stop half-way to its end, also if the kubelet has gone meanwhile.
+/// Runs a future to its end even if the caller disconnects.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
@@ -95,8 +95,8 @@ async fn to_the_end<T: Send + 'static>(
         .map_err(|error| Status::internal(format!("a task of the plugin failed: {error}")))?
 }
 
-/// What a container gets: its slice. What that is made of inside is in its CDI device; NVIDIA's toolkit is told to
-/// add no GPU of its own.
+/// Response for a container: the CDI device of its slice. NVIDIA_VISIBLE_DEVICES keeps NVIDIA's toolkit from
+/// adding GPUs.
 fn equipment(bundle: &Bundle) -> api::ContainerAllocateResponse {
     let slice = api::CdiDevice { name: format!("tranche.dev/slice={}", bundle.slice()) };
     api::ContainerAllocateResponse {
@@ -106,7 +106,7 @@ fn equipment(bundle: &Bundle) -> api::ContainerAllocateResponse {
     }
 }
 
-/// Sends the list, and again with each change, until nobody listens or the service ends.
+/// Streams the list of devices and each change, until the receiver or the service ends.
 async fn tell(
     mut pictures: watch::Receiver<Picture>,
     mut ended: watch::Receiver<bool>,
@@ -142,7 +142,7 @@ fn list(picture: &Picture, profile: &ProfileName) -> Vec<api::Device> {
     shown.collect()
 }
 
-/// Somebody who listens, counted as long as this lives.
+/// An open stream, counted for its lifetime.
 struct Listener(Arc<AtomicUsize>, Gauge);
 
 impl Listener {

@@ -1,4 +1,4 @@
-//! What the kubelet is shown of the devices.
+//! Published states of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use tranche_domain::id::{GpuUuid, NumaNode};
 use crate::device::DeviceId;
 use crate::health::Health;
 
-/// The devices as the kubelet is told of them.
+/// Shared device states.
 pub(crate) type Picture = Arc<Shown>;
 
-/// What is shown.
+/// Device states as published to the kubelet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// What every device is good for.
+    /// Health of each device.
     pub(crate) health: BTreeMap<DeviceId, Health>,
-    /// The NUMA node that each GPU is near to, of those of which that is known.
+    /// NUMA node of each GPU, where known.
     pub(crate) numa: BTreeMap<GpuUuid, NumaNode>,
-    /// The devices that a container has.
+    /// Devices allocated to containers.
     pub(crate) in_use: BTreeSet<DeviceId>,
     /// Whether the daemon answered.
     pub(crate) daemon: bool,
 }
 
 impl Shown {
-    /// The operator is told of each device that has changed.
+    /// Logs each device whose state changed.
     pub(crate) fn tell_after(&self, before: &Self) {
         for (device, health) in &self.health {
             match (before.health.get(device), health) {

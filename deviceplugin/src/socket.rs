@@ -1,4 +1,4 @@
-//! Unix sockets: reaching who listens at one, and knowing one from another in its place.
+//! Unix sockets: calls, and identity of socket files.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,10 +10,10 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// How long the other side may take to answer. The kubelet waits for us as well.
+/// Time limit of an answer; the kubelet waits for the plugin meanwhile.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why nobody answers at a socket.
+/// Failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
     #[error("cannot connect to {}: {cause}", .path.display())]
@@ -24,8 +24,8 @@ pub(crate) enum SocketError {
     Answer { path: PathBuf, status: Box<tonic::Status> },
 }
 
-/// Connects to a socket, asks one thing, and goes. A connection that is kept breaks when the other side starts
-/// anew; one that is made again does not, and costs little on one machine.
+/// Connects, makes one call, and disconnects. A connection per call survives restarts of the peer and costs
+/// little locally.
 pub(crate) async fn ask<T, F>(path: &Path, question: impl FnOnce(Channel) -> F) -> Result<T, SocketError>
 where
     F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
@@ -47,16 +47,16 @@ async fn connect(path: &Path) -> io::Result<Channel> {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    // The name is never resolved; HTTP/2 only wants one.
+    // A placeholder for HTTP/2, which is never resolved.
     Endpoint::from_static("http://localhost").connect_with_connector(dial).await.map_err(io::Error::other)
 }
 
-/// A file, not to be taken for another at the same path: an inode's number may be used again, with another time.
+/// Identity of a file: inode numbers are reused, but not with the same change time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(u64, u64, i64, i64);
 
 impl Identity {
-    /// Of the file that is at a path now, if there is one.
+    /// Identity of the file at a path, if there is one.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let file = std::fs::symlink_metadata(path).ok()?;
         Some(Self(file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))

@@ -1,4 +1,4 @@
-//! What the tests of several modules need.
+//! Helpers for the tests of several modules.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::device::{DeviceId, MOST_ALIKE};
 use crate::health::{Room, Scene};
 use crate::offer::{Card, Offer};
 
-/// Half, 30 and 20 percent of each GPU.
+/// Profiles of 50, 30 and 20 percent of each GPU.
 pub(crate) const USUAL: &str = "
     [[profile]]
     name = 'gpu-50'
@@ -35,7 +35,7 @@ pub(crate) fn uuid(gpu: u8) -> GpuUuid {
     GpuUuid::from_bytes([gpu; 16])
 }
 
-/// So many V100s.
+/// This number of V100s.
 pub(crate) fn cards(count: u8) -> Vec<Card> {
     let card = |index| Card {
         index: u32::from(index),
@@ -59,7 +59,7 @@ pub(crate) fn offer(text: &str, gpus: u8) -> Offer {
     Offer::of(&config(text), &cards(gpus)).expect("the test's layout fits")
 }
 
-/// GPUs on which nobody is.
+/// The state of unused GPUs.
 pub(crate) fn idle(gpus: u8) -> Scene {
     let room = |gpu: u8| Room {
         index: gpu.into(),

@@ -18,13 +18,13 @@ fn id(gpu: u8) -> String {
 }
 
 #[test]
-fn two_devices_of_a_container_are_one_slice_on_two_gpus() {
+fn two_devices_become_one_slice_on_two_gpus() {
     let both = bundle([device(0, "gpu-50", 0), device(1, "gpu-50", 0)]);
     assert_eq!(asked(&[&[&id(1), &id(0)]]), Ok(vec![both]));
 }
 
 #[test]
-fn what_is_not_offered_is_refused() {
+fn unoffered_device_is_rejected() {
     assert_eq!(asked(&[&[]]), Err(BadBundle::Nothing.into()));
     assert_eq!(asked(&[&["gpu"]]), Err(BadDevice("gpu".into()).into()));
     for strange in [device(7, "gpu-50", 0), device(0, "gpu-50", 1), device(0, "gpu-30", 0), device(0, "x", 0)]
@@ -35,13 +35,13 @@ fn what_is_not_offered_is_refused() {
 }
 
 #[test]
-fn a_device_asked_for_twice_is_refused() {
+fn device_requested_twice_is_rejected() {
     assert_eq!(asked(&[&[&id(0), &id(0)]]), Err(Refusal::Twice(device(0, "gpu-50", 0))));
     assert_eq!(asked(&[&[&id(0)], &[&id(0)]]), Err(Refusal::Twice(device(0, "gpu-50", 0))));
 }
 
 #[test]
-fn two_parts_of_one_gpu_are_refused_to_one_container() {
+fn two_parts_of_one_gpu_are_rejected() {
     let text = "[[profile]]\nname = 'h'\nfraction = 0.5\n[[layout]]\nprofiles = ['h', 'h']";
     let texts = |devices: [DeviceId; 2]| devices.map(|device| device.to_string());
     let [a, b] = texts([device(0, "h", 0), device(0, "h", 1)]);
@@ -52,7 +52,7 @@ fn two_parts_of_one_gpu_are_refused_to_one_container() {
 }
 
 #[test]
-fn on_a_gpu_with_others_no_slice_is_made_and_those_that_are_stay() {
+fn foreign_processes_prevent_new_slices_only() {
     let mut scene = idle(2);
     scene.gpus.get_mut(&uuid(0)).unwrap().strangers = 2;
     let (here, there) = (bundle([device(0, "p", 0)]), bundle([device(1, "p", 0)]));
@@ -71,7 +71,7 @@ fn ours() -> Bundle {
 }
 
 #[test]
-fn an_init_container_that_had_more_or_fewer_makes_way() {
+fn init_container_with_other_devices_is_ended() {
     let both = bundle([device(0, "p", 0), device(1, "p", 0)]);
     let listed = [device(0, "p", 0), device(1, "p", 0)].into();
     for (had, wants) in [(both.clone(), ours()), (ours(), both)] {
@@ -88,14 +88,14 @@ fn an_init_container_that_had_more_or_fewer_makes_way() {
 }
 
 #[test]
-fn an_init_containers_device_is_the_same_slice_again() {
+fn init_container_slice_is_reused() {
     let held = Scene { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
     let plan = Transaction::plan(&held, &Absences::default(), &[ours()]).unwrap();
     assert_eq!((plan.next(), plan.outcome()), (None, Some(Outcome::Done)));
 }
 
 #[test]
-fn a_vanished_pods_slice_ends_before_the_next_begins() {
+fn vanished_pods_slice_is_ended_first() {
     let held = Scene { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
     let mut absences = Absences::default();
     absences.observe(&held, &[device(0, "p", 0)].into(), std::time::Duration::ZERO);
@@ -109,7 +109,7 @@ fn a_vanished_pods_slice_ends_before_the_next_begins() {
 }
 
 #[test]
-fn a_device_whose_pod_is_listed_and_runs_is_nobody_elses() {
+fn device_of_running_pod_is_rejected() {
     let held = Scene { slices: [(ours(), Occupied::Yes)].into(), ..idle(1) };
     let mut absences = Absences::default();
     absences.observe(&held, &[device(0, "p", 0)].into(), std::time::Duration::ZERO);
@@ -118,7 +118,7 @@ fn a_device_whose_pod_is_listed_and_runs_is_nobody_elses() {
 }
 
 #[test]
-fn when_the_third_of_three_fails_the_first_two_are_undone() {
+fn failure_rolls_back_earlier_containers() {
     let wanted = [0, 1, 2].map(|gpu| bundle([device(gpu, "p", 0)]));
     let mut plan = Transaction::plan(&idle(3), &Absences::default(), &wanted).unwrap();
     let mut steps = Vec::new();

@@ -1,4 +1,4 @@
-//! The file as it is written, and its way to a [`Config`].
+//! The configuration file's format, and its conversion to a [`Config`].
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::health::RECOVERY;
 use crate::offer::{Layout, Model, Which};
 use crate::profile::{Profile, ProfileName};
 
-/// The file.
+/// Content of the file.
 #[derive(Deserialize)]
 pub(super) struct Document {
     resource_domain: Option<String>,
@@ -60,7 +60,7 @@ struct LayoutTable {
     profiles: Vec<String>,
 }
 
-/// Some faults by their numbers, or `all`.
+/// Fault numbers, or `all`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Xids {
@@ -68,7 +68,7 @@ enum Xids {
     Numbers(BTreeSet<u64>),
 }
 
-/// A number or a text: both are written where a person thinks of a name or an amount.
+/// A number or a string; either is natural for names and amounts.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
@@ -93,7 +93,7 @@ pub(super) fn keys() -> Keys {
 }
 
 impl Document {
-    /// What it means, as far as each value says it by itself.
+    /// Converts the values, as far as each is valid by itself.
     pub(super) fn understand(self) -> Result<Config, String> {
         let path = |given: Option<PathBuf>, default: &str| given.unwrap_or_else(|| default.into());
         let division = match (self.dynamic.unwrap_or(false), self.layout) {
@@ -171,7 +171,7 @@ fn share(fraction: Scalar) -> Result<Share, String> {
     }
 }
 
-/// A share of compute, written as fractions are; nothing at all is no share.
+/// A compute share in the syntax of fractions; zero is invalid.
 fn compute(given: Scalar) -> Result<Permille, String> {
     match given.text().parse().map_err(|bad| format!("{bad}"))? {
         Share::Fraction(fraction) => Ok(fraction.permille()),

@@ -1,10 +1,10 @@
-//! What is wrong with a configuration.
+//! Errors of the configuration.
 
 use std::path::PathBuf;
 
 use tranche_config::FileError;
 
-/// Why a configuration is refused.
+/// Reason for rejecting a configuration.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum ConfigError {

@@ -5,13 +5,13 @@ fn refused(text: &str) -> String {
     Config::parse(text, Path::new("t.toml")).unwrap_err().to_string()
 }
 
-/// One profile, and a layout of it.
+/// A configuration with one profile and a layout of it.
 fn with(profile: &str, layout: &str) -> String {
     format!("[[profile]]\nname = 'p'\n{profile}\n[[layout]]\nprofiles = {layout}")
 }
 
 #[test]
-fn sizes_and_shares_are_read_as_people_write_them() {
+fn sizes_and_shares_parse() {
     let text = "memory_mib = 8192\ncompute = 0.25\nlimit = '0.5'\ncompute_mode = 'fair'\npriority = -3";
     let profile = config(&with(text, "['p', 'p']")).profiles.remove(0);
     assert_eq!(profile.share.to_string(), "8192 MiB");
@@ -22,7 +22,7 @@ fn sizes_and_shares_are_read_as_people_write_them() {
 }
 
 #[test]
-fn the_defaults_are_where_kubernetes_and_tranched_are() {
+fn defaults_match_kubernetes_and_tranched() {
     let config = config(USUAL);
     assert_eq!(config.resource(&config.profiles[0].name), "tranche.dev/gpu-50");
     assert_eq!(config.kubelet_dir, Path::new("/var/lib/kubelet/device-plugins"));
@@ -32,7 +32,7 @@ fn the_defaults_are_where_kubernetes_and_tranched_are() {
 }
 
 #[test]
-fn a_key_that_is_not_known_is_refused_with_the_nearest() {
+fn unknown_key_error_suggests_the_nearest() {
     for (text, nearest) in [
         ("resource_domian = 'a.b'".to_string(), "`resource_domian` (did you mean `resource_domain`?)"),
         (with("fracton = 0.5", "['p']"), "`profile.0.fracton` (did you mean `fraction`?)"),
@@ -45,7 +45,7 @@ fn a_key_that_is_not_known_is_refused_with_the_nearest() {
 }
 
 #[test]
-fn metrics_are_served_where_it_says_and_nowhere_else() {
+fn metrics_address_is_parsed_and_off_by_default() {
     let metrics = |value: &str| Config::parse(&format!("metrics = {value}\n{USUAL}"), Path::new("t.toml"));
     assert_eq!(metrics("'127.0.0.1:9465'").unwrap().metrics.to_string(), "127.0.0.1:9465");
     for wrong in ["9465", "':9465'", "'metrics.sock'"] {
@@ -55,7 +55,7 @@ fn metrics_are_served_where_it_says_and_nowhere_else() {
 }
 
 #[test]
-fn a_profile_that_no_gpu_could_give_is_refused() {
+fn impossible_profile_is_rejected() {
     for (profile, why) in [
         ("fraction = 0", "no part of a GPU"),
         ("fraction = -0.5", "no part of a GPU"),
@@ -76,7 +76,7 @@ fn a_profile_that_no_gpu_could_give_is_refused() {
 }
 
 #[test]
-fn faults_that_programs_bring_about_are_always_ignored_and_others_on_demand() {
+fn program_faults_are_always_ignored() {
     let ignored = |line: &str| {
         let ignored = config(&format!("{line}\n{USUAL}")).ignored_xids;
         [31, 48, 79].map(|xid| ignored.contains(Xid::new(xid)))
@@ -89,7 +89,7 @@ fn faults_that_programs_bring_about_are_always_ignored_and_others_on_demand() {
 }
 
 #[test]
-fn a_layout_that_does_not_add_up_is_refused() {
+fn oversized_layout_is_rejected() {
     let refused = |layout: &str| refused(&with("fraction = 0.4", layout));
     assert!(
         refused("['p', 'p', 'p']").contains("the layout for all GPUs: "),
@@ -103,7 +103,7 @@ fn a_layout_that_does_not_add_up_is_refused() {
 }
 
 #[test]
-fn what_would_offer_nothing_or_twice_the_same_is_refused() {
+fn empty_or_duplicate_offers_are_rejected() {
     assert!(refused("").contains("there is no [[profile]]"));
     let profile = "[[profile]]\nname = 'p'\nfraction = 0.5\n";
     assert!(refused(profile).contains("there is no [[layout]]"));
@@ -122,14 +122,14 @@ fn what_would_offer_nothing_or_twice_the_same_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_not_toml_is_named() {
+fn unreadable_file_error_names_the_file() {
     let missing = Config::read(Path::new("/nowhere/t.toml")).unwrap_err().to_string();
     assert!(missing.contains("/nowhere/t.toml"), "{missing}");
     assert!(refused("[[profile]").contains("line 1"));
 }
 
 #[test]
-fn the_nearest_layout_is_a_gpus() {
+fn most_specific_layout_applies() {
     let text = format!(
         "gpus = [0, 1, '{}']\n{USUAL}\n[[layout]]\ngpu = 1\nprofiles = ['gpu-50']\n[[layout]]\nmodel = 'M'\nprofiles = []",
         uuid(9)

@@ -11,12 +11,12 @@ fn unhealthy(scene: &Scene, offer: &Offer) -> Vec<(String, String)> {
 }
 
 #[test]
-fn an_idle_gpu_offers_all_of_its_layout() {
+fn idle_gpu_offers_its_whole_layout() {
     assert_eq!(unhealthy(&idle(2), &offer(USUAL, 2)), []);
 }
 
 #[test]
-fn a_broken_gpu_breaks_its_devices_in_use_as_well() {
+fn broken_gpu_breaks_devices_in_use() {
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));
     scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::Yes);
     room(&mut scene).obstacle = Some("it does not answer".into());
@@ -26,7 +26,7 @@ fn a_broken_gpu_breaks_its_devices_in_use_as_well() {
 }
 
 #[test]
-fn a_fault_breaks_a_gpu_and_no_other() {
+fn fault_breaks_only_its_gpu() {
     let (mut scene, offer) = (idle(2), offer(USUAL, 2));
     scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::Yes);
     room(&mut scene).fault = Some(Xid::new(48));
@@ -38,7 +38,7 @@ fn a_fault_breaks_a_gpu_and_no_other() {
 }
 
 #[test]
-fn a_gpu_with_strangers_is_taken_and_what_runs_on_it_stays() {
+fn foreign_processes_take_free_devices_only() {
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));
     scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::No);
     room(&mut scene).strangers = 2;
@@ -48,7 +48,7 @@ fn a_gpu_with_strangers_is_taken_and_what_runs_on_it_stays() {
 }
 
 #[test]
-fn a_cordoned_gpu_offers_nothing_more_and_what_runs_on_it_stays() {
+fn cordon_takes_free_devices_only() {
     let (mut scene, offer) = (idle(2), offer(USUAL, 2));
     scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::Yes);
     room(&mut scene).cordon = Some("cordoned by root".into());
@@ -58,8 +58,8 @@ fn a_cordoned_gpu_offers_nothing_more_and_what_runs_on_it_stays() {
 }
 
 #[test]
-fn room_that_others_have_is_missing_once() {
-    // Somebody made a slice of 0.2 there: of the layout, only two still fit side by side.
+fn foreign_slice_takes_its_room_once() {
+    // A foreign slice of 0.2 leaves room for two devices of the layout.
     let (mut scene, offer) = (idle(1), offer(USUAL, 1));
     room(&mut scene).free = Bytes::mib(32510 - 6502);
     room(&mut scene).free_compute = Permille::try_from(800).unwrap();
@@ -68,7 +68,7 @@ fn room_that_others_have_is_missing_once() {
 }
 
 #[test]
-fn a_dynamic_device_is_taken_only_when_it_would_not_fit_by_itself() {
+fn dynamic_device_is_taken_when_it_cannot_fit() {
     let offer = Offer { dynamic: true, ..offer(USUAL, 1) };
     let mut scene = idle(1);
     scene.slices.insert(bundle([device(0, "gpu-50", 0)]), Occupied::No);

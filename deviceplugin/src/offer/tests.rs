@@ -10,7 +10,7 @@ fn sizes(offer: &Offer) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn each_gpu_is_divided_as_its_layout_says() {
+fn gpus_are_divided_by_their_layouts() {
     let offer = offer(USUAL, 2);
     let first: Vec<_> = sizes(&offer).into_iter().take(3).collect();
     assert_eq!(first, [("gpu-20".into(), 6502), ("gpu-30".into(), 9753), ("gpu-50".into(), 16255)]);
@@ -19,21 +19,21 @@ fn each_gpu_is_divided_as_its_layout_says() {
 }
 
 #[test]
-fn those_alike_on_one_gpu_are_counted() {
+fn equal_devices_have_ordinals() {
     let text = "[[profile]]\nname = 'q'\nfraction = 0.25\n[[layout]]\nprofiles = ['q', 'q', 'q', 'q']";
     let devices: Vec<_> = offer(text, 1).devices.into_keys().collect();
     assert_eq!(devices, [0, 1, 2, 3].map(|ordinal| device(0, "q", ordinal)));
 }
 
 #[test]
-fn a_layout_larger_than_a_gpu_is_refused_with_the_gpu() {
+fn oversized_layout_error_names_the_gpu() {
     let text = "[[profile]]\nname = 'big'\nmemory_mib = 40000\n[[layout]]\nprofiles = ['big']";
     let refused = Offer::of(&config(text), &cards(1)).unwrap_err().to_string();
     assert!(refused.starts_with("GPU 0 (Tesla V100-SXM2-32GB, 32510 MiB) cannot be divided"), "{refused}");
 }
 
 #[test]
-fn dynamic_profiles_are_offered_as_often_as_they_fit() {
+fn dynamic_profiles_fill_an_empty_gpu() {
     let text = format!("dynamic = true\n{}", USUAL.split("[[layout]]").next().unwrap());
     let offer = offer(&text, 1);
     let count = |name: &str| offer.of_profile(&name.parse().unwrap()).count();
@@ -41,7 +41,7 @@ fn dynamic_profiles_are_offered_as_often_as_they_fit() {
 }
 
 #[test]
-fn a_dynamic_profile_larger_than_every_gpu_is_offered_nowhere() {
+fn oversized_dynamic_profile_has_no_devices() {
     let text = "dynamic = true\n[[profile]]\nname = 'big'\nmemory_mib = 40000\n[[profile]]\nname = 'w'\nfraction = 1";
     let config = config(text);
     let offer = Offer::of(&config, &cards(1)).unwrap();
@@ -49,7 +49,7 @@ fn a_dynamic_profile_larger_than_every_gpu_is_offered_nowhere() {
 }
 
 #[test]
-fn gpus_that_are_not_ours_are_left_alone() {
+fn unconfigured_gpus_are_not_divided() {
     let offer = offer(&format!("gpus = [1]\n{USUAL}"), 3);
     assert!(offer.devices.keys().all(|device| device.gpu == cards(3)[1].uuid) && offer.devices.len() == 3);
 }

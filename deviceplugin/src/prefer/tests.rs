@@ -9,14 +9,14 @@ fn devices(gpus: std::ops::Range<u8>) -> Vec<DeviceId> {
 }
 
 #[test]
-fn parts_fill_a_gpu_up_before_the_next() {
+fn partly_used_gpu_is_filled_first() {
     let mut scene = idle(3);
     scene.slices.insert(bundle([device(1, "q", 0)]), Occupied::No);
     assert_eq!(preferred(&scene, &devices(0..3), &[], 1), [device(1, "p", 0)]);
 }
 
 #[test]
-fn several_go_on_several_gpus() {
+fn devices_are_spread_over_gpus() {
     let chosen = preferred(&idle(3), &devices(0..3), &[device(1, "p", 1)], 3);
     assert_eq!(chosen, [device(1, "p", 1), device(0, "p", 0), device(2, "p", 0)]);
     assert_eq!(preferred(&idle(1), &devices(0..1), &[], 2).len(), 1, "there is one GPU");
@@ -24,7 +24,7 @@ fn several_go_on_several_gpus() {
 
 proptest! {
     #[test]
-    fn what_is_preferred_is_available_apart_and_no_matter_of_order(
+    fn preference_is_available_spread_and_order_independent(
         available in Just(devices(0..4)).prop_shuffle(), count in 0usize..6,
     ) {
         let chosen = preferred(&idle(4), &available, &[], count);

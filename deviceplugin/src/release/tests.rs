@@ -18,7 +18,7 @@ fn listed() -> BTreeSet<DeviceId> {
 }
 
 #[test]
-fn a_slice_comes_back_when_its_pod_was_missing_twice_half_a_minute_apart() {
+fn slice_is_released_after_two_absences() {
     let (mut absences, scene, none) = (Absences::default(), scene(Occupied::No), BTreeSet::new());
     assert_eq!(absences.observe(&scene, &listed(), at(0)), []);
     assert_eq!(absences.observe(&scene, &none, at(100)), [], "missing for the first time");
@@ -27,7 +27,7 @@ fn a_slice_comes_back_when_its_pod_was_missing_twice_half_a_minute_apart() {
 }
 
 #[test]
-fn a_slice_of_several_devices_stays_as_long_as_a_pod_has_one_of_them() {
+fn slice_stays_while_any_device_is_listed() {
     let several = bundle([device(0, "p", 0), device(1, "p", 0)]);
     let scene = Scene { slices: [(several.clone(), Occupied::No)].into(), ..idle(2) };
     let mut absences = Absences::default();
@@ -38,7 +38,7 @@ fn a_slice_of_several_devices_stays_as_long_as_a_pod_has_one_of_them() {
 }
 
 #[test]
-fn a_pod_that_comes_back_starts_over() {
+fn reappearing_pod_resets_the_absence() {
     let (mut absences, scene, none) = (Absences::default(), scene(Occupied::No), BTreeSet::new());
     absences.observe(&scene, &none, at(0));
     absences.observe(&scene, &listed(), at(20));
@@ -48,7 +48,7 @@ fn a_pod_that_comes_back_starts_over() {
 }
 
 #[test]
-fn a_slice_with_somebody_in_it_stays() {
+fn occupied_slice_is_not_released() {
     let (mut absences, none) = (Absences::default(), BTreeSet::new());
     absences.observe(&scene(Occupied::Yes), &none, at(0));
     assert_eq!(absences.observe(&scene(Occupied::Yes), &none, at(100)), []);
@@ -56,14 +56,14 @@ fn a_slice_with_somebody_in_it_stays() {
 }
 
 #[test]
-fn a_plugin_that_was_away_watches_what_it_finds() {
+fn restarted_plugin_observes_existing_slices() {
     let (mut absences, scene) = (Absences::default(), scene(Occupied::No));
     assert_eq!(absences.observe(&scene, &BTreeSet::new(), at(1000)), [], "it looks twice itself");
     assert_eq!(absences.observe(&scene, &BTreeSet::new(), at(1030)), [ours()]);
 }
 
 #[test]
-fn a_device_that_is_given_again_is_not_remembered_as_missing() {
+fn reallocated_device_has_no_absence() {
     let (mut absences, scene, none) = (Absences::default(), scene(Occupied::No), BTreeSet::new());
     absences.observe(&scene, &listed(), at(0));
     absences.observe(&scene, &none, at(10));

@@ -1,4 +1,4 @@
-//! A kubelet, a daemon and a plugin that is restarted at will, in any order.
+//! Simulation of a kubelet, a daemon and a restarted plugin, for events in any order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,18 @@ const LAYOUT: &str = "[[profile]]\nname = 'p'\nfraction = 0.3\n[[layout]]\nprofi
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A pod is admitted: an init container and another of so many devices each. The daemon fails the step of that
-    /// number of the second, if there are as many.
+    /// A pod is admitted: an init container and another, with these numbers of devices. The daemon fails the
+    /// second one's step of number `fails_at`, if it has as many.
     Admit { init: usize, devices: usize, fails_at: usize },
-    /// A pod's next container starts; its last again after it ended.
+    /// The next container of a pod starts, or the last one restarts.
     Start(usize),
-    /// Its container ends.
+    /// The container of a pod ends.
     Finish(usize),
-    /// A pod ends: the kubelet takes its devices for free.
+    /// A pod ends, and the kubelet regards its devices as free.
     End(usize),
-    /// Time passes, and the kubelet is asked.
+    /// Time passes, and the kubelet's list is read.
     Look(u64),
-    /// A new plugin takes over.
+    /// Another plugin process takes over.
     Restart,
 }
 
@@ -43,12 +43,12 @@ fn event() -> impl Strategy<Value = Event> {
 
 type Number = u32;
 
-/// A pod as the kubelet has it.
+/// A pod in the kubelet's state.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Pod {
-    /// What each container has, in the order in which they run.
+    /// Devices of each container, in the order of their start.
     containers: Vec<Bundle>,
-    /// How many have been started.
+    /// Number of containers started.
     started: usize,
     runs: bool,
 }
@@ -93,13 +93,13 @@ impl World {
         self.pods.keys().nth(number).copied()
     }
 
-    /// What the kubelet tells: init containers are not in it.
+    /// Devices in the kubelet's list, which omits init containers.
     fn listed(&self) -> BTreeSet<DeviceId> {
         let last = self.pods.values().filter_map(|pod| pod.containers.last());
         last.flat_map(Bundle::devices).cloned().collect()
     }
 
-    /// What the kubelet has given away.
+    /// Devices that the kubelet has allocated.
     fn held(&self) -> BTreeSet<DeviceId> {
         let all = self.pods.values().flat_map(|pod| &pod.containers);
         all.flat_map(Bundle::devices).cloned().collect()
@@ -115,7 +115,7 @@ impl World {
         self.give(&must, devices, fails_at).map(drop)
     }
 
-    /// Gives the pod that is being admitted another container's devices.
+    /// Allocates devices to another container of the pod under admission.
     fn give(&mut self, must: &[DeviceId], count: usize, fails_at: usize) -> Option<Vec<DeviceId>> {
         let (offer, held) = (offer(LAYOUT, GPUS), self.held());
         let free: Vec<_> = offer.devices.keys().filter(|device| !held.contains(device)).cloned().collect();
@@ -136,7 +136,7 @@ impl World {
         Some(chosen)
     }
 
-    /// As the plugin does it: it asks the kubelet, plans, and does one step after the other.
+    /// The plugin's sequence: read the kubelet's list, plan, execute each step.
     fn allocate(&mut self, bundle: &Bundle, fails_at: usize) -> bool {
         self.absences.observe(&self.scene, &self.listed(), self.now);
         let plan = Transaction::plan(&self.scene, &self.absences, std::slice::from_ref(bundle));
@@ -224,7 +224,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn whatever_happens_no_device_is_given_twice_lost_or_kept(events in prop::collection::vec(event(), 0..60)) {
+    fn no_device_is_duplicated_lost_or_leaked(events in prop::collection::vec(event(), 0..60)) {
         let mut world = World::new();
         for event in &events {
             world.happen(event);
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_events_make_the_same_world(events in prop::collection::vec(event(), 0..30)) {
+    fn equal_events_give_equal_states(events in prop::collection::vec(event(), 0..30)) {
         let end = || {
             let mut world = World::new();
             events.iter().for_each(|event| world.happen(event));
