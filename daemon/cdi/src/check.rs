@@ -1,4 +1,4 @@
-//! Whether a document keeps to the specification.
+//! Validation of documents against the specification.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,15 @@ use crate::library::is_clean;
 use crate::names;
 use crate::spec::{ContainerEdits, DeviceNode, Hook, Mount, Spec};
 
-/// When a hook can run, by the OCI runtime specification.
+/// Hook names of the OCI runtime specification.
 const HOOKS: &[&str] =
     &["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
 impl Spec {
-    /// Whether container runtimes would take it, as far as it is read here: what is passed on unread is theirs to
-    /// judge.
+    /// Validates the document as container runtimes do, apart from fields that are passed on unread.
     ///
     /// # Errors
-    /// The first thing that they would not.
+    /// The first violation.
     pub fn check(&self) -> Result<(), Fault> {
         version(&self.cdi_version)?;
         let why = "it takes the form vendor/class";
@@ -39,7 +38,7 @@ impl Spec {
 }
 
 impl ContainerEdits {
-    /// Whether container runtimes would do all this.
+    /// Validates the edits as container runtimes do.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.env.iter().try_for_each(|entry| variable(entry))?;
         self.device_nodes.iter().try_for_each(node)?;
@@ -48,7 +47,7 @@ impl ContainerEdits {
     }
 }
 
-/// 0.3.0 to 1.x.
+/// Accepts versions 0.3.0 to 1.x.
 fn version(text: &str) -> Result<(), Fault> {
     let numbers: Option<Vec<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
     match numbers.as_deref() {
@@ -79,7 +78,7 @@ fn hook(hook: &Hook) -> Result<(), Fault> {
 
 fn mount(mount: &Mount) -> Result<(), Fault> {
     path("the mount's place in the container", &mount.container_path)?;
-    // What is not bound is made anew, and its name is no path.
+    // File systems other than bind mounts are created, and their source is a name, not a path.
     let made = mount.kind.as_deref().is_some_and(|kind| !["", "none", "bind"].contains(&kind));
     let named = !mount.host_path.is_empty() && !mount.host_path.contains('\0');
     if made {

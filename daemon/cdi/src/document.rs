@@ -1,4 +1,4 @@
-//! The document for one slice.
+//! Composition of the CDI document for one slice.
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -10,39 +10,40 @@ use crate::library::{Governed, is_clean};
 use crate::names;
 use crate::spec::{ContainerEdits, Device, Mount, Spec};
 
-/// Where a container finds the folder that the slice's socket is in.
+/// Folder of the slice's socket in its containers.
 const SOCKET_FOLDER: &str = "/run/tranche/slice";
-/// The oldest version of the specification that knows all that is written here. Container runtimes refuse a newer one
-/// than they know, so no newer one is claimed than is needed.
+/// Minimum version of the specification for everything written here. Runtimes reject newer versions than they
+/// know, so no higher one is declared than needed.
 const VERSION: &str = "0.5.0";
 
-/// The shim's files on the node.
+/// Paths of the shim on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shim {
-    /// What stands in libcuda's place.
+    /// Replacement for libcuda.
     pub libcuda: String,
-    /// What stands in NVML's place.
+    /// Replacement for NVML.
     pub libnvml: String,
-    /// The folder that the slice's socket is in, and nothing that its tenants must not read. A folder, because the
-    /// socket is made anew when the daemon starts again; so the folder itself must stay as long as the slice does.
+    /// Folder with the slice's socket and nothing that its tenants must not read. A folder rather than the
+    /// socket, because the daemon recreates the socket at each start; the folder has to exist as long as the
+    /// slice.
     pub socket_folder: String,
-    /// For containers in which a driver can be where nobody expects it.
+    /// Preloading, for containers with a driver at an unexpected path.
     pub preload: Option<Preload>,
 }
 
-/// The second form: besides, the shim is loaded into every program that glibc's loader starts.
+/// The second form: the shim is also loaded into every program by glibc's loader.
 ///
-/// Both can meet in one process, which then has one slice all the same. An image's own list is not seen.
+/// Both forms may load into one process, which still has one slice. The image's own preload list is hidden.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preload {
-    /// The library.
+    /// Path of the library.
     pub library: String,
-    /// A file that holds [`Preload::LIST`], to be the container's `/etc/ld.so.preload`.
+    /// File with the content [`Preload::LIST`], to be mounted as `/etc/ld.so.preload`.
     pub list: String,
 }
 
 impl Shim {
-    /// Whether all of it can be mounted.
+    /// Checks that all paths can be mounted.
     fn check(&self) -> Result<(), Fault> {
         let preload = self.preload.as_ref();
         let places = [
@@ -61,30 +62,30 @@ impl Shim {
 }
 
 impl Preload {
-    /// What the list says: where the container has the library.
+    /// Content of the list: the library's path in the container.
     pub const LIST: &str = "/run/tranche/lib/libtranche_preload.so\n";
 }
 
-/// A slice, as its containers need to know it.
+/// A slice with the data that its containers need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injection {
-    /// The device's name.
+    /// Name of the device.
     pub slice: SliceName,
-    /// Its GPUs.
+    /// GPUs of the slice.
     pub gpus: Vec<GpuUuid>,
-    /// What keeps its programs to their part; nothing for a slice of whole GPUs.
+    /// The shim; `None` for a slice of whole GPUs.
     pub shim: Option<Shim>,
 }
 
 impl Injection {
-    /// What a container runtime is told.
+    /// The CDI document.
     ///
-    /// An image with a driver of its own is governed like any other: the folder in which such images have it is empty
-    /// in the container, and the hook that would lead the loader there is left out, so the loader goes on to the places
-    /// where the shim is. A driver that hides elsewhere in an image is reached by the second form alone.
+    /// An image with a driver of its own is governed as well: the folder in which such images have it is
+    /// empty in the container, and the hook that would point the loader there is left out, so that the loader
+    /// finds the shim. A driver elsewhere in an image requires the second form.
     ///
     /// # Errors
-    /// A path of the shim or the socket is not absolute and clean.
+    /// If a path of the shim or the socket is not absolute and normalised.
     pub fn document(&self, facts: &Facts) -> Result<Spec, BadSpec> {
         self.write(facts).map_err(|fault| fault.of(&names::qualified(&self.slice)))
     }
@@ -97,7 +98,8 @@ impl Injection {
                 self.governed(shim, facts)
             }
         };
-        // Without this NVIDIA's runtime, where it is the default, would mount the driver's own libraries over ours.
+        // Otherwise NVIDIA's runtime, where it is the default, would mount the driver's libraries over the
+        // shim.
         edits.env.push("NVIDIA_VISIBLE_DEVICES=void".into());
         edits.mounts.sort_by(|a, b| order(a).cmp(&order(b)));
         let spec = Spec {
@@ -110,7 +112,7 @@ impl Injection {
         Ok(spec)
     }
 
-    /// With the shim where the driver would be, and the driver where the shim looks for it.
+    /// Edits with the shim in the driver's places, and the driver where the shim expects it.
     fn governed(&self, shim: &Shim, facts: &Facts) -> ContainerEdits {
         let mut edits = facts.rest.clone();
         for (library, file) in [(Governed::Cuda, &shim.libcuda), (Governed::Nvml, &shim.libnvml)] {
@@ -130,9 +132,9 @@ impl Injection {
 }
 
 impl Spec {
-    /// As it is written to a file: the same document is always the same text.
+    /// File content; deterministic.
     pub fn to_json(&self) -> String {
-        // What is written was read as JSON or made of texts, so there is nothing in it that JSON cannot say.
+        // All values come from JSON or are strings, so serialisation cannot fail.
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
         format!("{text}\n")
     }
@@ -143,7 +145,7 @@ fn replaced<'a>(library: Governed, file: &'a str, driver: &'a Driver) -> impl It
     places.chain([bound(&driver.file, library.alias())])
 }
 
-/// A folder with nothing in it.
+/// A mount of an empty folder.
 fn nothing(place: &str) -> Mount {
     let options = ["ro", "nosuid", "nodev", "noexec", "size=4k"].map(str::to_owned).into();
     Mount {
@@ -155,12 +157,12 @@ fn nothing(place: &str) -> Mount {
     }
 }
 
-/// Folders before what is mounted inside them, as runtimes sort mounts, too.
+/// Sort key that puts folders before mounts inside them, as runtimes do.
 fn order(mount: &Mount) -> (usize, &str) {
     (mount.container_path.matches('/').count(), &mount.container_path)
 }
 
-/// What nobody here has read may be newer than the rest.
+/// Version of the document: the node's, if unread fields could require it.
 fn version<'a>(edits: &ContainerEdits, node: &'a str) -> &'a str {
     let numbers = |text: &str| text.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>();
     if !edits.unread.is_empty() && numbers(node) > numbers(VERSION) { node } else { VERSION }

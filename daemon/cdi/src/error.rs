@@ -1,73 +1,73 @@
-//! Why a description of the node cannot be used, and what to do about it.
+//! Errors in descriptions of the node, with remedies.
 
-/// What is wrong with one file, or with what was found on the node.
+/// Error in a file, or in what was found on the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {fault}; {}", .fault.remedy())]
 pub struct BadSpec {
-    /// The file, or in words where else it comes from.
+    /// Path of the file, or another source in words.
     pub origin: String,
-    /// What is wrong with it.
+    /// The error.
     pub fault: Fault,
 }
 
-/// What is wrong.
+/// Kind of error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Not YAML or JSON of the right form.
+    /// The content is not YAML or JSON of the expected form.
     #[error("it cannot be read: {0}")]
     Form(String),
-    /// More than anybody would write.
+    /// The file exceeds the size limit.
     #[error("it has {0} bytes, and {limit} are read at most", limit = crate::node::LONGEST)]
     Long(usize),
-    /// A version of the specification that is not known here.
+    /// The version of the specification is not supported.
     #[error("it follows version {0:?} of the CDI specification, and 0.3.0 to 1.x are understood")]
     Version(String),
     /// A kind of device that is not an NVIDIA GPU.
     #[error("it describes {0:?}, which are not NVIDIA GPUs")]
     Kind(String),
-    /// A value that the specification does not allow there.
+    /// A value violates the specification.
     #[error("{what} {value:?} is not valid: {why}")]
     Value {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should hold.
+        /// The rule.
         why: &'static str,
     },
-    /// It lists no device.
+    /// The document has no devices.
     #[error("it lists no devices")]
     NoDevices,
-    /// Two devices by one name.
+    /// Two devices have the same name.
     #[error("it lists the device {0:?} more than once")]
     Twice(String),
-    /// A GPU that the node has and the file has not.
+    /// A GPU of the node has no device.
     #[error("it has no device for GPU {0}, neither by that UUID nor by its index")]
     NoGpu(String),
-    /// The library that the shim is to stand in for is not among the mounts.
+    /// The library that the shim replaces is not mounted.
     #[error("it mounts no {0}, so there is nothing that the shim could stand in for")]
     NoLibrary(&'static str),
-    /// Two drivers.
+    /// Two different drivers are mounted.
     #[error("it mounts two drivers, {0:?} and {1:?}")]
     TwoDrivers(String, String),
-    /// A mount where ours have to be.
+    /// A mount occupies a path that slices need.
     #[error("it mounts something at {0:?}, where a slice has its own")]
     Occupied(String),
-    /// A place of ours that cannot be mounted.
+    /// A path cannot be mounted.
     #[error("{what} {path:?} is not an absolute path without '.', '..' and empty parts")]
     Place {
-        /// What is there.
+        /// Purpose of the path.
         what: &'static str,
-        /// Where it was said to be.
+        /// The path.
         path: String,
     },
-    /// Devices of one slice that want different things of the container.
+    /// Devices of one slice have conflicting edits.
     #[error("its devices ask for different {0:?} in one container")]
     Disagree(String),
 }
 
 impl Fault {
-    /// What a person can do.
+    /// Advice for the operator.
     fn remedy(&self) -> &'static str {
         match self {
             Self::Version(_) => "write it again with the node's own `nvidia-ctk cdi generate`",

@@ -1,4 +1,4 @@
-//! What a container needs for some GPUs, whoever found it out.
+//! Facts: container edits for a set of GPUs, from any source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,41 +9,41 @@ use crate::hooks;
 use crate::library::{Governed, folder, within};
 use crate::spec::{ContainerEdits, Mount};
 
-/// Where images that bring a driver of their own have it. A slice's container finds the folder empty.
+/// Folder in which images bring a driver of their own; empty in a slice's containers.
 pub(crate) const COMPAT_HOME: &str = "/usr/local/cuda/compat";
-/// Where a slice has what is its own.
+/// Folder for Tranche's files in containers.
 pub(crate) const OUR_HOME: &str = "/run/tranche";
-/// Names the libraries that glibc's loader puts into every program.
+/// Preload list of glibc's loader.
 pub(crate) const PRELOAD_LIST: &str = "/etc/ld.so.preload";
-/// Variables that are ours to set.
+/// Variables that Tranche sets itself.
 const OUR_VARIABLES: [&str; 3] = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "TRANCHE_SLICE_SOCKET"];
 
-/// A library of the driver that the shim stands in for.
+/// A library of the driver that the shim replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Driver {
     /// The file on the node.
     pub file: String,
-    /// Every path by which a container's loader might find it.
+    /// Paths at which a container's loader may find it.
     pub places: BTreeSet<String>,
 }
 
-/// What a container needs.
+/// Container edits for a set of GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// `libcuda`.
+    /// The driver's `libcuda`.
     pub cuda: Driver,
-    /// NVML.
+    /// The driver's NVML.
     pub nvml: Driver,
-    /// All else: device nodes, other libraries, hooks, variables.
+    /// All other edits: device nodes, other libraries, hooks, variables.
     pub(crate) rest: ContainerEdits,
-    /// The same with the driver's own libraries and the links to them.
+    /// All edits, with the driver's libraries and the links to them.
     pub(crate) whole: ContainerEdits,
-    /// The version of the specification that the node's file follows.
+    /// Version of the specification in the node's file.
     pub(crate) version: String,
 }
 
 impl Facts {
-    /// Tells the governed libraries from the rest.
+    /// Separates the governed libraries from the other edits.
     pub(crate) fn of(edits: ContainerEdits, version: &str) -> Result<Self, Fault> {
         let whole = passable(edits)?;
         let mut rest = whole.clone();
@@ -55,7 +55,7 @@ impl Facts {
         let mut cuda = driver(Governed::Cuda, &governed, &places)?;
         let mut nvml = driver(Governed::Nvml, &governed, &places)?;
         for driver in [&mut cuda, &mut nvml] {
-            // A file that has another name on the node may be mounted by that name, too.
+            // A file under another name on the node may also be mounted under that name.
             rest.mounts.retain(|mount| mount.host_path != driver.file);
             driver.places.extend(rest.mounts.iter().filter_map(|mount| brought(mount, &driver.file)));
             driver.places.retain(|place| !within(place, COMPAT_HOME) && !within(place, OUR_HOME));
@@ -73,7 +73,7 @@ impl Facts {
     }
 }
 
-/// Without what no slice's container gets, or an error for what it cannot have beside its own.
+/// Drops edits that slices do not get, and rejects those that conflict with a slice's own.
 fn passable(mut edits: ContainerEdits) -> Result<ContainerEdits, Fault> {
     edits.mounts.retain(|mount| !within(&mount.container_path, COMPAT_HOME));
     let ours = |path: &str| within(path, OUR_HOME) || path == PRELOAD_LIST;
@@ -82,13 +82,13 @@ fn passable(mut edits: ContainerEdits) -> Result<ContainerEdits, Fault> {
     }
     edits.env.retain(|entry| !OUR_VARIABLES.contains(&variable(entry)));
     edits.hooks.retain(|hook| !hooks::prefers_image(hook));
-    // Of two mounts at one place, a runtime makes the later.
+    // Of two mounts at one path, runtimes apply the later.
     let mounts = edits.mounts.drain(..).map(|mount| (mount.container_path.clone(), mount));
     edits.mounts = mounts.collect::<BTreeMap<_, _>>().into_values().collect();
     Ok(edits)
 }
 
-/// By either name: the file is the driver's wherever it is put, and the place is the driver's whatever is put there.
+/// The library of a mount, by the name of its file or of its path.
 fn library(mount: &Mount) -> Option<Governed> {
     Governed::named(&mount.container_path).or_else(|| Governed::named(&mount.host_path))
 }
@@ -108,14 +108,14 @@ fn driver(
     Ok(Driver { file, places })
 }
 
-/// Where a folder that is mounted as a whole has the file in it.
+/// Path of the file in the container, if its folder is mounted as a whole.
 fn brought(mount: &Mount, file: &str) -> Option<String> {
     let inside = file.strip_prefix(&mount.host_path).filter(|inside| inside.starts_with('/'))?;
     Some(format!("{}{inside}", mount.container_path))
 }
 
-/// The file of the driver for programs of this machine's word size; for others the shim is in the way and does not
-/// load, so these find no driver.
+/// The driver's file for this machine's word size. Programs of another word size find no driver, since the
+/// shim that hides theirs cannot be loaded.
 fn file<'a>(wanted: Governed, mounts: &[&'a Mount]) -> Result<&'a str, Fault> {
     let narrow = |path: &str| path.contains("/i386-linux-gnu/") || path.contains("/lib32/");
     let mut files: Vec<&str> = mounts
@@ -132,7 +132,7 @@ fn file<'a>(wanted: Governed, mounts: &[&'a Mount]) -> Result<&'a str, Fault> {
     other.map_or(Ok(first), |other| Err(Fault::TwoDrivers(first.to_owned(), (*other).to_owned())))
 }
 
-/// `550.163.01` of `libcuda.so.550.163.01`; nothing of the shorter names.
+/// Driver version in a file name: `550.163.01` of `libcuda.so.550.163.01`; `None` for shorter names.
 fn version(wanted: Governed, file: &str) -> Option<&str> {
     let name = file.rsplit('/').next()?;
     name.strip_prefix(wanted.plain())?.strip_prefix('.').filter(|version| version.contains('.'))
@@ -142,7 +142,7 @@ fn variable(entry: &str) -> &str {
     entry.split_once('=').map_or(entry, |(name, _)| name)
 }
 
-/// Adds to what is done already, as a runtime does it: what comes later takes the place of what was there.
+/// Adds edits as a runtime does: later ones replace earlier ones.
 pub(crate) fn merge(into: &mut ContainerEdits, from: &ContainerEdits) -> Result<(), Fault> {
     into.env.retain(|old| !from.env.iter().any(|new| variable(new) == variable(old)));
     into.env.extend(from.env.iter().cloned());

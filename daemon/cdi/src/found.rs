@@ -1,4 +1,4 @@
-//! What was found on a node that no file describes.
+//! Description of a node without a CDI file, from what was found on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,49 +6,49 @@ use crate::error::{BadSpec, Fault};
 use crate::facts::Facts;
 use crate::spec::{ContainerEdits, DeviceNode, Mount};
 
-/// Where loaders look without being told, in the images of Debian's kin and of others. There is no hook that would
-/// bring a container's cache up to date, so every library goes to each of them.
+/// Default folders of loaders in images of Debian and of others. No hook updates the container's loader
+/// cache, so every library is mounted in each of them.
 #[cfg(target_arch = "aarch64")]
 const FOLDERS: [&str; 2] = ["/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
 #[cfg(not(target_arch = "aarch64"))]
 const FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"];
 
-/// How a file of the node is put into a container: to be read and run, and nothing else.
+/// Mount options of files for reading and executing.
 const BOUND: [&str; 4] = ["ro", "nosuid", "nodev", "bind"];
-/// How one is that is written, too.
+/// Mount options of files that are also written.
 const WRITTEN: [&str; 5] = ["rw", "nosuid", "nodev", "noexec", "bind"];
 
-/// A library of the driver.
+/// A library of the driver on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundLibrary {
-    /// The file on the node, all links followed.
+    /// Path of the file, with all links resolved.
     pub file: String,
-    /// The names by which it is loaded, such as its soname.
+    /// Names under which it is loaded, such as its soname.
     pub names: Vec<String>,
 }
 
-/// What was found. A simulated node has libraries, no device nodes, and variables that say where it is.
+/// Findings. A simulated node has libraries, no device nodes, and variables with its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Device files for the GPUs at hand and for all GPUs.
+    /// Device files of these GPUs and of all GPUs.
     pub device_nodes: Vec<String>,
-    /// The driver's libraries.
+    /// Libraries of the driver.
     pub libraries: Vec<FoundLibrary>,
-    /// Other files and folders, which a container finds where the node has them.
+    /// Other files and folders, mounted at the same paths.
     pub files: Vec<String>,
-    /// The same, but the container's programs write them: the node of the simulator.
+    /// The same, writable: the folder of the simulator.
     pub shared: Vec<String>,
-    /// Files and folders that a container finds at another place than the node has them: where, and then there.
+    /// Files and folders mounted at other paths: source and destination.
     pub elsewhere: Vec<(String, String)>,
-    /// Variables, `NAME=text`.
+    /// Variables, as `NAME=value`.
     pub env: Vec<String>,
 }
 
 impl Found {
-    /// What a container needs.
+    /// Container edits for these findings.
     ///
     /// # Errors
-    /// A governed library is missing, or a path or name cannot be mounted.
+    /// If a governed library is missing, or a path or name cannot be mounted.
     pub fn facts(&self) -> Result<Facts, BadSpec> {
         let origin = "what was found on this node";
         self.edits().and_then(|edits| Facts::of(edits, "0.5.0")).map_err(|fault| fault.of(origin))
@@ -70,18 +70,18 @@ impl Found {
     }
 }
 
-/// Every name of a library, in every folder.
+/// All paths of a library in containers.
 fn places(library: &FoundLibrary) -> impl Iterator<Item = String> {
     FOLDERS.into_iter().flat_map(|folder| library.names.iter().map(move |name| format!("{folder}/{name}")))
 }
 
-/// A file of the node that the container's programs write.
+/// A writable mount at the same path.
 fn written(file: &str) -> Mount {
     let options = WRITTEN.map(str::to_owned).into();
     Mount { options, ..bound(file, file.to_owned()) }
 }
 
-/// A file of the node at a place in the container.
+/// A read-only mount at this path.
 pub(crate) fn bound(file: &str, place: String) -> Mount {
     let options = BOUND.map(str::to_owned).into();
     Mount { host_path: file.to_owned(), container_path: place, options, ..Mount::default() }

@@ -1,24 +1,24 @@
-//! The programs that a node's file has run while a container is made, and which of them a slice can bear.
+//! Hooks of the node's file: recognition, and adaptation for slices.
 
 use std::collections::BTreeSet;
 
 use crate::library::{Governed, is_clean};
 use crate::spec::Hook;
 
-/// Puts the image's own driver before the node's in the loader's cache, and so before the shim. Both names it had.
+/// Hooks that put the image's own driver first in the loader's cache, by both of their names.
 const COMPAT: [&str; 2] = ["enable-cuda-compat", "cudacompat"];
-/// Makes links, each of them told as `--link TARGET::LINK`.
+/// Hook that creates links, given as `--link TARGET::LINK`.
 const LINKS: &str = "create-symlinks";
 
-/// Whether a hook leads programs to the image's own driver.
+/// Whether a hook prefers the image's own driver.
 pub(crate) fn prefers_image(hook: &Hook) -> bool {
     hook.args.iter().any(|argument| COMPAT.contains(&argument.as_str()))
 }
 
-/// The hook without what would lead around the shim, or nothing if nothing is left of it.
+/// The hook without the parts that would bypass the shim; `None` if nothing is left.
 ///
-/// Links by the names of governed libraries are taken out: the shim itself is mounted there, and a link cannot be made
-/// over a mount. The places are added to `places`.
+/// Links named like governed libraries are removed, since the shim is mounted there and a link cannot replace
+/// a mount. Their paths are added to `places`.
 pub(crate) fn harmless(mut hook: Hook, places: &mut BTreeSet<(Governed, String)>) -> Option<Hook> {
     if !hook.args.iter().any(|argument| argument == LINKS) {
         return Some(hook);
@@ -28,7 +28,7 @@ pub(crate) fn harmless(mut hook: Hook, places: &mut BTreeSet<(Governed, String)>
     left.then_some(hook)
 }
 
-/// The arguments without links to governed names, and whether there are other links.
+/// Arguments without links to governed names, and whether other links remain.
 fn without_governed(arguments: &[String], places: &mut BTreeSet<(Governed, String)>) -> (Vec<String>, bool) {
     let (mut kept, mut left) = (Vec::new(), false);
     let mut arguments = arguments.iter();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_that_prefers_the_images_driver_is_known() {
+    fn image_driver_hooks_are_recognised() {
         assert!(prefers_image(&hook(&[
             "nvidia-cdi-hook",
             "enable-cuda-compat",
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn links_by_governed_names_become_places_of_the_shim() {
+    fn governed_links_become_shim_paths() {
         let (left, places) = rest(&[
             "nvidia-cdi-hook",
             "create-symlinks",
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_has_nothing_left_to_do_goes() {
+    fn empty_link_hook_is_dropped() {
         let args = ["nvidia-cdi-hook", "create-symlinks", "--link", "libcuda.so.1::/usr/lib64/libcuda.so"];
         assert_eq!(rest(&args), (None, vec!["/usr/lib64/libcuda.so".to_owned()]));
     }
 
     #[test]
-    fn other_hooks_stay_as_they_are() {
+    fn other_hooks_are_unchanged() {
         let args = ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"];
         assert_eq!(rest(&args).0.unwrap(), args);
         let odd = ["nvidia-cdi-hook", "create-symlinks", "--link"];

@@ -1,14 +1,15 @@
-//! What a container needs for a slice, in the words of the Container Device Interface (CDI).
+//! CDI documents (Container Device Interface) for slices.
 //!
-//! [`NodeSpec`] reads what NVIDIA's tool wrote about the node's GPUs, or [`Found`] lists what was found without it;
-//! a [`Source`] is either and gives [`Facts`]. [`Injection`] makes of facts and a slice the document that container runtimes read.
+//! [`NodeSpec`] reads the file of NVIDIA's tool about the node's GPUs, or [`Found`] holds what was found
+//! without it; [`Source`] is either and yields [`Facts`]. [`Injection`] combines facts and a slice into the
+//! document for container runtimes.
 //!
-//! Laws: nothing here touches a file or asks the machine; the same input gives the same document, byte for byte. In a
-//! document for part of a GPU, the driver's own libcuda and NVML are nowhere but under their other names.
+//! Laws: this crate is pure, and its output is deterministic, byte for byte. A document for part of a GPU
+//! contains the driver's own libcuda and NVML under their alternative names only.
 //!
-//! Source of the format: the specification and its checks in `cncf-tags/container-device-interface` (`SPEC.md`,
-//! `pkg/parser`, `pkg/cdi/container-edits.go`, `specs-go/config.go`); of what a node's file says, `pkg/nvcdi` and
-//! `cmd/nvidia-cdi-hook` in `NVIDIA/nvidia-container-toolkit`.
+//! Sources of the format: specification and validation in `cncf-tags/container-device-interface` (`SPEC.md`,
+//! `pkg/parser`, `pkg/cdi/container-edits.go`, `specs-go/config.go`); of the content of a node's file,
+//! `pkg/nvcdi` and `cmd/nvidia-cdi-hook` in `NVIDIA/nvidia-container-toolkit`.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,22 +1,22 @@
-//! The two libraries that the shim stands in for, and the names they go by.
+//! The two libraries that the shim replaces, with their names.
 
-/// A library that the shim stands in for.
+/// A library that the shim replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Governed {
-    /// The driver's.
+    /// The driver's libcuda.
     Cuda,
     /// NVML.
     Nvml,
 }
 
-/// Where the shim's libraries look for the driver's own; see `shim/libcuda/build.rs`.
+/// Folder in which the shim's libraries expect the driver's own; see `shim/libcuda/build.rs`.
 pub(crate) const DRIVER_HOME: &str = "/run/tranche/driver";
 
 impl Governed {
-    /// Both.
+    /// Both libraries.
     pub const ALL: [Self; 2] = [Self::Cuda, Self::Nvml];
 
-    /// The name that programs are linked with.
+    /// Name for linking.
     pub const fn plain(self) -> &'static str {
         match self {
             Self::Cuda => "libcuda.so",
@@ -24,7 +24,7 @@ impl Governed {
         }
     }
 
-    /// The name that the loader looks for.
+    /// Name for loading.
     pub const fn soname(self) -> &'static str {
         match self {
             Self::Cuda => "libcuda.so.1",
@@ -32,7 +32,7 @@ impl Governed {
         }
     }
 
-    /// Where the driver's own file is in a container.
+    /// Path of the driver's own file in a container.
     pub fn alias(self) -> String {
         let name = match self {
             Self::Cuda => "libcuda-real.so.1",
@@ -41,7 +41,7 @@ impl Governed {
         format!("{DRIVER_HOME}/{name}")
     }
 
-    /// Which of them a path names, by its last part: `libcuda.so`, `libcuda.so.1`, `libcuda.so.550.163.01`.
+    /// The library with this file name: `libcuda.so`, `libcuda.so.1`, `libcuda.so.550.163.01`.
     pub fn named(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next()?;
         Self::ALL.into_iter().find(|library| {
@@ -50,17 +50,17 @@ impl Governed {
     }
 }
 
-/// The folder of a path that has one.
+/// Parent folder of a path.
 pub(crate) fn folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Whether a path lies in a folder, or is it. Both are clean.
+/// Whether a normalised path is a folder or inside it.
 pub(crate) fn within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a path is absolute and says where it leads: without `.`, `..`, empty parts and control characters.
+/// Whether a path is absolute and normalised: without `.`, `..`, empty parts and control characters.
 pub(crate) fn is_clean(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|rest| {
         rest.split('/').all(|part| !["", ".", ".."].contains(&part)) && !rest.contains(char::is_control)
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_is_known_by_every_name_it_goes_by() {
+    fn library_is_recognised_by_all_names() {
         for name in ["libcuda.so", "/usr/lib64/libcuda.so.1", "/l/libcuda.so.550.163.01"] {
             assert_eq!(Governed::named(name), Some(Governed::Cuda), "{name}");
         }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_path_that_leads_straight_is_clean() {
+    fn only_normalised_absolute_paths_are_clean() {
         assert!(is_clean("/a/b.c"));
         for odd in ["", "/", "a", "/a/", "//a", "/a/../b", "/./a", "/a\n"] {
             assert!(!is_clean(odd), "{odd:?}");

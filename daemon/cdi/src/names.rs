@@ -1,52 +1,52 @@
-//! Names by the specification's grammar, and the names that slices have by it.
+//! Names in the specification's grammar, and the names of slices in it.
 
 use tranche_domain::id::SliceName;
 
-/// Who describes the devices.
+/// Vendor part of the device kind.
 pub const VENDOR: &str = "tranche.dev";
-/// What they are.
+/// Class part of the device kind.
 pub const CLASS: &str = "slice";
-/// Both, as documents say it.
+/// Device kind: vendor and class.
 pub const KIND: &str = "tranche.dev/slice";
 
-/// The name by which a container asks for a slice: `tranche.dev/slice=NAME`.
+/// Qualified device name of a slice: `tranche.dev/slice=NAME`.
 pub fn qualified(slice: &SliceName) -> String {
     format!("{KIND}={slice}")
 }
 
-/// The name of the file that describes a slice, as CDI names what belongs to one device for a while.
+/// File name of a slice's document, in CDI's form for transient devices.
 ///
-/// Every slice's name gives another one, which neither holds a slash nor begins with a dot.
+/// The name is unique for each slice, contains no slash, and does not begin with a dot.
 pub fn file_name(slice: &SliceName) -> String {
     format!("{VENDOR}-{CLASS}-{slice}.json")
 }
 
-/// The slice that a file of that name describes, if it is one of ours.
+/// The slice of a document's file name, if it is one of Tranche's.
 pub fn slice_of(file_name: &str) -> Option<SliceName> {
     file_name.strip_prefix(&format!("{VENDOR}-{CLASS}-"))?.strip_suffix(".json")?.parse().ok()
 }
 
-/// Whether a text can be a vendor: letters, digits, `_`, `-` and `.`, from a letter to a letter or digit.
+/// Whether the text is a valid vendor: letters, digits, `_`, `-` and `.`, from a letter to a letter or digit.
 pub fn is_vendor(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && of(text, "_-.")
 }
 
-/// Whether a text can be a class. Dots are allowed since version 0.6.0, and ours has none.
+/// Whether the text is a valid class. Dots are permitted since version 0.6.0; Tranche's class has none.
 pub fn is_class(text: &str) -> bool {
     is_vendor(text)
 }
 
-/// Whether a text can name a device: as a vendor, but it may begin with a digit and hold `:`.
+/// Whether the text is a valid device name: like a vendor, but it may begin with a digit and contain `:`.
 pub fn is_device(text: &str) -> bool {
     of(text, "_-.:")
 }
 
-/// `vendor/class`.
+/// Whether the text has the form `vendor/class`.
 pub fn is_kind(text: &str) -> bool {
     text.split_once('/').is_some_and(|(vendor, class)| is_vendor(vendor) && is_class(class))
 }
 
-/// Letters and digits at both ends, and these or `others` between.
+/// Whether both ends are letters or digits, and all else is too or in `others`.
 fn of(text: &str, others: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     text.starts_with(plain) && text.ends_with(plain) && text.chars().all(|c| plain(c) || others.contains(c))
@@ -58,7 +58,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_are_those_of_the_specification() {
+    fn name_grammar_matches_the_specification() {
         assert!(is_kind(KIND) && is_kind("nvidia.com/gpu") && is_kind("v/foo.bar"));
         for bad in ["", "/", "foo", "nvidia.com/", "/gpu", "a.b/c/d", "1a/b", "a/1b", "a-/b", "a b/c", "ä/b"]
         {
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_slice_is_a_device_and_has_a_file_of_its_own(name in "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?") {
+        fn slice_names_are_valid_devices_with_unique_files(name in "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?") {
             let slice: SliceName = name.parse().unwrap();
             prop_assert!(is_device(slice.as_str()));
             let file = file_name(&slice);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_not_taken_for_ours() {
+    fn foreign_files_are_not_slices() {
         for other in
             ["nvidia.yaml", "tranche.dev-slice-.json", "tranche.dev-slice-a.yaml", "tranche.dev-slice-A.json"]
         {

@@ -1,4 +1,4 @@
-//! What NVIDIA's tool wrote about the node's GPUs.
+//! The node's CDI file, written by NVIDIA's tool.
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
@@ -7,19 +7,19 @@ use crate::error::{BadSpec, Fault};
 use crate::facts::{Facts, merge};
 use crate::spec::{ContainerEdits, Device, Spec};
 
-/// What is read of a file, in bytes. The tool writes about ten thousand for a node of eight GPUs.
+/// Maximum size of a file in bytes. The tool writes about ten thousand for a node of eight GPUs.
 pub(crate) const LONGEST: usize = 4 << 20;
 
 /// A GPU of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// What it is known by everywhere.
+    /// UUID.
     pub uuid: GpuUuid,
-    /// Its place in NVML's order.
+    /// NVML index.
     pub index: u32,
 }
 
-/// A file that describes the node's GPUs, in YAML or JSON.
+/// The parsed file with the node's GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSpec {
     origin: String,
@@ -27,10 +27,10 @@ pub struct NodeSpec {
 }
 
 impl NodeSpec {
-    /// Reads the bytes of a file; `origin` is its path, for messages.
+    /// Parses YAML or JSON; `origin` is the path for messages.
     ///
     /// # Errors
-    /// They are not a document that describes NVIDIA GPUs by the specification.
+    /// If the content is not a valid document about NVIDIA GPUs.
     pub fn parse(origin: &str, bytes: &[u8]) -> Result<Self, BadSpec> {
         let spec = read(bytes).and_then(|spec| {
             spec.check()?;
@@ -41,17 +41,17 @@ impl NodeSpec {
         Ok(Self { origin: origin.to_owned(), spec })
     }
 
-    /// What a container needs for these GPUs, of a node that has `present` in all.
+    /// Facts for these GPUs of a node that has `present` in total.
     ///
     /// # Errors
-    /// The file does not have all of them, or not the driver's libraries.
+    /// If the file lacks one of the GPUs or the driver's libraries.
     pub fn facts(&self, gpus: &[Gpu], present: usize) -> Result<Facts, BadSpec> {
         self.gather(gpus, present)
             .and_then(|edits| Facts::of(edits, &self.spec.cdi_version))
             .map_err(|fault| fault.of(&self.origin))
     }
 
-    /// What is done for any GPU, and then for each of these.
+    /// Common edits, followed by those of each GPU.
     fn gather(&self, gpus: &[Gpu], present: usize) -> Result<ContainerEdits, Fault> {
         let mut edits = self.spec.container_edits.clone();
         let mut taken: Vec<&str> = Vec::new();
@@ -65,8 +65,8 @@ impl NodeSpec {
         Ok(edits)
     }
 
-    /// By UUID; by index only where nothing has a UUID for its name, as that of another GPU would be the same; and the
-    /// device of all GPUs only for who has them all.
+    /// Device of a GPU: by UUID; by index only if no device is named by a UUID, since the index might belong
+    /// to another GPU; and the device of all GPUs only for a slice with all.
     fn device(&self, gpu: &Gpu, every: bool) -> Result<&Device, Fault> {
         let named = |name: &str| self.spec.devices.iter().find(|device| device.name == name);
         let by_uuid = self.spec.devices.iter().any(|device| device.name.starts_with("GPU-"));
@@ -81,13 +81,13 @@ fn read(bytes: &[u8]) -> Result<Spec, Fault> {
     if bytes.len() > LONGEST {
         return Err(Fault::Long(bytes.len()));
     }
-    // JSON is YAML. The library bounds nesting and what aliases expand to, and takes no key twice.
+    // JSON is a subset of YAML. The parser bounds nesting and alias expansion, and rejects duplicate keys.
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_slice_with_options(bytes, options)
         .map_err(|error| Fault::Form(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// The toolkit's own file, and those that plugins write for themselves under names beneath it.
+/// Whether the kind is that of the toolkit, or of a plugin's file below its name.
 fn of_nvidia(kind: &str) -> bool {
     kind.strip_suffix("nvidia.com/gpu").is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

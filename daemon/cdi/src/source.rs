@@ -1,4 +1,4 @@
-//! The node's GPUs, described by a file or found without one.
+//! Sources of facts: a CDI file, or findings on the machine.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use crate::facts::Facts;
 use crate::found::Found;
 use crate::node::{Gpu, NodeSpec};
 
-/// Where the facts of the node's GPUs come from.
+/// Source of facts about the node's GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Source {
-    /// A file.
+    /// A CDI file.
     Described(NodeSpec),
-    /// The machine. All GPUs take the same but for their own device files.
+    /// Findings on the machine; GPUs differ in their device files only.
     Found {
-        /// For all GPUs.
+        /// Common findings.
         rest: Found,
-        /// The device file of each GPU, by its index.
+        /// Device file of each GPU, by index.
         nodes: BTreeMap<u32, String>,
     },
 }
 
 impl Source {
-    /// Container edits for these GPUs, of a node that has `present` in all. Of the device files for all GPUs, those count
-    /// that are there by now: some are made when a program first uses CUDA.
+    /// Facts for these GPUs of a node that has `present` in total. Common device files that do not exist are
+    /// left out; some are created at the first use of CUDA.
     ///
     /// # Errors
-    /// The source does not have all of them, or not the driver's libraries.
+    /// If the source lacks one of the GPUs or the driver's libraries.
     pub fn facts(
         &self,
         gpus: &[Gpu],

@@ -1,119 +1,118 @@
-//! The document of the specification, as far as it is needed here.
+//! The document format of the specification, as far as it is used.
 //!
-//! What it holds besides is kept as it is and written again: a field that is not understood may be what makes the
-//! device work.
+//! Unknown fields are preserved and written again, since a device may depend on them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Fields that are passed on unread.
+/// Fields that are preserved without interpretation.
 pub type Unread = BTreeMap<String, Value>;
 
-/// One document: devices of one kind, and what each of them needs in a container.
+/// A document: devices of one kind with their container edits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// The version of the specification that a reader has to know.
+    /// Version of the specification that a reader has to support.
     pub cdi_version: String,
     /// `vendor/class`.
     pub kind: String,
-    /// What can be asked for by name.
+    /// Devices.
     #[serde(default)]
     pub devices: Vec<Device>,
-    /// What a container gets that has any of the devices.
+    /// Edits for containers with any of the devices.
     #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
     pub container_edits: ContainerEdits,
 }
 
-/// One device.
+/// A device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// What it is asked for by, after `vendor/class=`.
+    /// Name, which follows `vendor/class=` in requests.
     pub name: String,
-    /// What a container gets that has it.
+    /// Edits for containers with the device.
     #[serde(default)]
     pub container_edits: ContainerEdits,
 }
 
-/// What is done to a container.
+/// Changes to a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerEdits {
-    /// Variables, `NAME=text`, in the place of those that the image sets.
+    /// Variables, as `NAME=value`, which override those of the image.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
     /// Device files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
-    /// Programs that run while the container is made.
+    /// Hooks that run during the container's creation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
-    /// Files and folders.
+    /// Mounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// `intelRdt`, `additionalGids`, `netDevices` and what is to come.
+    /// `intelRdt`, `additionalGids`, `netDevices` and unknown fields.
     #[serde(flatten)]
     pub unread: Unread,
 }
 
 impl ContainerEdits {
-    /// Whether nothing is done.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A device file. Its numbers and its owner are among what is passed on.
+/// A device file; its numbers and owner are preserved fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceNode {
-    /// Where it is in the container.
+    /// Path in the container.
     pub path: String,
-    /// Where it is on the node, if elsewhere.
+    /// Path on the node, if different.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
-    /// Which of `rwm` the container may.
+    /// Permissions, a subset of `rwm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
-    /// The rest.
+    /// Preserved fields.
     #[serde(flatten)]
     pub unread: Unread,
 }
 
-/// A file or folder of the node in the container.
+/// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Mount {
-    /// Where it is on the node; for a file system that is made for the container, its name.
+    /// Path on the node, or the name of a file system that is created.
     pub host_path: String,
-    /// Where it is in the container.
+    /// Path in the container.
     pub container_path: String,
-    /// The file system's type; nothing for what is bound.
+    /// Type of the file system; `None` for a bind mount.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// As mount(8) has them.
+    /// Options, as of mount(8).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// The rest.
+    /// Preserved fields.
     #[serde(flatten)]
     pub unread: Unread,
 }
 
-/// A program that runs while the container is made.
+/// A hook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {
-    /// When it runs.
+    /// Name of the time at which it runs.
     pub hook_name: String,
-    /// The program.
+    /// Path of the program.
     pub path: String,
-    /// Its arguments, the first of which is its own name.
+    /// Arguments, including argv[0].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The rest: its environment, its timeout.
+    /// Preserved fields, such as environment and timeout.
     #[serde(flatten)]
     pub unread: Unread,
 }

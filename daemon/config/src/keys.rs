@@ -1,13 +1,13 @@
-//! The keys that a file may have, as the types that it is read into know them.
+//! Known keys of a file, taken from the types that it is parsed into.
 
 use serde::de::value::Error;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
-/// How alike two keys must be for one to be taken for the other misspelt: 1 is the same.
+/// Minimum similarity for suggesting a key; 1 means equal.
 const ALIKE: f64 = 0.75;
 
-/// The keys of a file and of the tables in it.
+/// Keys of a file and of its tables.
 #[derive(Clone, Debug)]
 pub struct Keys {
     top: &'static [&'static str],
@@ -15,19 +15,19 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys of the file itself. `T` is a struct that reads itself by the names of its fields.
+    /// Keys of the file itself: the fields of `T`, a struct that deserialises by field names.
     pub fn of<T: for<'de> Deserialize<'de>>() -> Self {
         Self { top: fields::<T>(), tables: Vec::new() }
     }
 
-    /// And those of a table, or of each of several, under a key of the file.
+    /// Adds the keys of a table, or of each of several, under a key of the file.
     #[must_use]
     pub fn and<T: for<'de> Deserialize<'de>>(mut self, table: &'static str) -> Self {
         self.tables.push((table, fields::<T>()));
         self
     }
 
-    /// The key, and the one that was probably meant. `path` is such as `shelf.0.widht`.
+    /// Message with the unknown key and the most similar known one. `path` has the form `shelf.0.widht`.
     pub(crate) fn hint(&self, path: &str) -> String {
         let table = path.split_once('.').map(|(table, _)| table);
         let its = table.and_then(|table| self.tables.iter().find(|(name, _)| *name == table));
@@ -41,7 +41,7 @@ impl Keys {
     }
 }
 
-/// What a struct calls its fields when it is read.
+/// Field names with which a struct deserialises.
 fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     let read = T::deserialize(Overhear(&mut fields));
@@ -49,7 +49,7 @@ fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     fields
 }
 
-/// Hears which fields are asked for, and has none.
+/// A deserialiser that records the requested fields and fails.
 struct Overhear<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Overhear<'_> {

@@ -1,7 +1,7 @@
-//! Configuration files as every program of ours reads them: TOML, with what is wrong said where it is.
+//! Configuration files in TOML, with errors that name file and line.
 //!
-//! Law: a misspelt key never passes for one that was left out. It is refused, and the nearest known one named. Which
-//! keys are known is asked of the type that is read, so there is no second list of them.
+//! Law: an unknown key is an error with the most similar known key as a suggestion, never ignored. The known
+//! keys come from the target type, so there is no second list of them.
 #![forbid(unsafe_code)]
 
 mod keys;
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 pub use keys::Keys;
 
-/// Why a file is refused.
+/// Reason for rejecting a file.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum FileError {
@@ -25,18 +25,18 @@ pub enum FileError {
     Invalid { path: PathBuf, faults: Vec<String> },
 }
 
-/// What a file says, as far as it makes sense, and everything that is wrong with it.
+/// The valid part of a file, with all of its errors.
 #[derive(Clone, Debug)]
 pub struct Survey<T> {
-    /// What is said, with what is wrong left out.
+    /// Value without the invalid parts.
     pub value: T,
-    /// The lines, from 1, at which keys of the file itself are.
+    /// Line of each top-level key, from 1.
     pub lines: BTreeMap<String, usize>,
-    /// Everything that is wrong; nothing if the file can be used.
+    /// All errors; empty if the file is valid.
     pub faults: Vec<String>,
 }
 
-/// One on the same line, several below each other.
+/// One error on the same line, several below each other.
 fn list(faults: &[String]) -> String {
     match faults {
         [fault] => format!(" {fault}"),
@@ -49,15 +49,15 @@ fn list(faults: &[String]) -> String {
 /// Reads a file.
 ///
 /// # Errors
-/// If it cannot be read or understood, or has a key that is not known.
+/// If the file is unreadable or invalid, or has an unknown key.
 pub fn read<T: DeserializeOwned>(path: &Path, keys: &Keys) -> Result<T, FileError> {
     parse(&text(path)?, path, keys)
 }
 
-/// Reads a file and finds everything that is wrong with it, if it is TOML at all.
+/// Reads a file and collects all of its errors, if it is TOML at all.
 ///
 /// # Errors
-/// If it cannot be read, or nothing in it can be understood.
+/// If the file is unreadable, or nothing in it is valid.
 pub fn survey<T: DeserializeOwned>(path: &Path, keys: &Keys) -> Result<Survey<T>, FileError> {
     survey::survey(&text(path)?, keys).map_err(|fault| invalid(path, vec![fault]))
 }
@@ -70,7 +70,7 @@ fn invalid(path: &Path, faults: Vec<String>) -> FileError {
     FileError::Invalid { path: path.to_owned(), faults }
 }
 
-/// Reads the content of a file; `path` is what messages call it.
+/// Parses the content of a file; `path` is for messages.
 ///
 /// # Errors
 /// As [`read`].
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_read_and_the_rest_is_the_default() {
+    fn absent_keys_have_defaults() {
         assert_eq!(read("").unwrap(), File::default());
         let file = read("size = 3\n[[shelf]]\nwidth = 4").unwrap();
         assert_eq!(file, File { size: 3, shelf: vec![Shelf { width: 4 }], ..File::default() });
     }
 
     #[test]
-    fn a_key_that_is_not_known_is_refused_with_the_nearest_of_its_table() {
+    fn unknown_key_error_suggests_key_of_its_table() {
         for (text, said) in [
             ("color = 'red'", "`color` (did you mean `colour`?)"),
             ("[[shelf]]\nwidth = 1\nwidht = 2", "`shelf.0.widht` (did you mean `width`?)"),
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_place() {
+    fn invalid_toml_error_has_its_position() {
         let refused = read("\nsize = 'large'").unwrap_err().to_string();
         assert!(refused.contains("t.toml") && refused.contains("line 2"), "{refused}");
     }
 
     #[test]
-    fn everything_that_is_wrong_is_said_at_once_and_the_rest_is_still_read() {
+    fn survey_reports_all_errors_and_valid_keys() {
         let text = "size = 'large'\ncolor = 'red'\ncolour = 3 # none\n[[shelf]]\nwidth = 4\nwidht = 5";
         let refused = read(text).unwrap_err().to_string();
         for said in ["line 1", "line 3", "did you mean `colour`?", "did you mean `width`?"] {
@@ -147,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_inside_a_table_is_said_too() {
+    fn errors_inside_tables_are_reported() {
         let refused = read("size = 1\n[[shelf]]\nwidth = 'w'").unwrap_err().to_string();
         assert!(refused.contains("line 3"), "{refused}");
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn missing_file_error_names_the_path() {
         let path = Path::new("/nowhere/t.toml");
         let refused = super::read::<File>(path, &Keys::of::<File>()).unwrap_err().to_string();
         assert!(refused.contains("/nowhere/t.toml"), "{refused}");
@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_never_panics(text: String) {
+        fn parsing_never_panics(text: String) {
             let _ = read(&text);
         }
     }

@@ -1,7 +1,7 @@
-//! Everything that is wrong with a file, not only what comes first.
+//! Collection of all errors of a file, not only the first.
 //!
-//! A reader stops at the first value of the wrong kind. So each key of the file is also read by itself, from a text in
-//! which all others are blank: what is said of it has the right line, and the next one is looked at as well.
+//! A parser stops at the first invalid value. Each top-level key is therefore also parsed by itself, from the
+//! text with all other keys blanked, which preserves line numbers.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use toml::de::{DeString, DeTable, DeValue, Error};
 
 use crate::{Keys, Survey};
 
-/// A key of the file itself, with its value.
+/// A top-level key with its value.
 struct Entry {
     key: String,
     span: Range<usize>,
@@ -19,7 +19,7 @@ struct Entry {
     is_table: bool,
 }
 
-/// Reads what can be read. The error is that of a text of which nothing can be.
+/// Parses as much as possible; fails with the error of a text of which nothing is valid.
 pub(crate) fn survey<T: DeserializeOwned>(text: &str, keys: &Keys) -> Result<Survey<T>, String> {
     let entries = entries(text).map_err(said)?;
     let lines = || entries.iter().map(|entry| (entry.key.clone(), entry.line)).collect();
@@ -30,7 +30,8 @@ pub(crate) fn survey<T: DeserializeOwned>(text: &str, keys: &Keys) -> Result<Sur
     faults.extend(wrong.into_iter().map(|(_, error)| said(error)));
     match read {
         Ok(value) => Ok(Survey { value, lines: lines(), faults }),
-        // In a table, or missing: what is unknown may be why, and is said first.
+        // The fault is inside a table, or a key is missing; an unknown key may be the cause and is reported
+        // first.
         Err(error) => {
             faults.push(said(error));
             Err(crate::list(&faults).trim_start().to_owned())
@@ -49,7 +50,7 @@ fn read<T: DeserializeOwned>(text: &str, keys: &Keys) -> (Result<T, Error>, Vec<
     (read, unknown)
 }
 
-/// What is wrong with one key by itself, if that is in it and not in what is missing.
+/// Error of one key by itself, unless it is about the missing others.
 fn fault<T: DeserializeOwned>(text: &str, keys: &Keys, entry: &Entry) -> Option<Error> {
     if entry.is_table {
         return None;
@@ -72,7 +73,7 @@ fn entries(text: &str) -> Result<Vec<Entry>, Error> {
     Ok(table.iter().map(entry).collect())
 }
 
-/// The text with these places empty; what remains is on the lines where it was.
+/// The text with these ranges blanked; line numbers are preserved.
 fn blank<'a>(text: &str, places: impl Iterator<Item = &'a Range<usize>>) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for place in places {
