@@ -1,4 +1,4 @@
-//! Where figures are served: nowhere, at a socket's path, or at an address.
+//! Address of the metrics endpoint: off, a Unix socket, or TCP.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,18 +8,18 @@ use std::str::FromStr;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Where figures are served.
+/// Address of the metrics endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Nowhere.
+    /// Not served.
     Off,
-    /// At a Unix socket, for who may open it.
+    /// A Unix socket, protected by its permissions.
     Unix(PathBuf),
-    /// At an address and port.
+    /// An IP address and port.
     Tcp(SocketAddr),
 }
 
-/// A text that is no such place.
+/// Error for a text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no place to serve metrics at: write an address with a port such as \"127.0.0.1:9464\" or \"[::1]:9464\", \
@@ -28,7 +28,7 @@ pub enum Address {
 pub struct BadAddress(pub String);
 
 impl Address {
-    /// Whether programs of other machines may reach it.
+    /// Whether other machines may reach it.
     pub fn is_reachable_from_outside(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().to_canonical().is_loopback())
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_a_path_and_off_are_told_apart() {
+    fn address_path_and_off_parse() {
         for text in ["off", "127.0.0.1:9464", "[::1]:9464", "/run/tranche/metrics.sock", "0.0.0.0:0"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_with_what_may_be_written() {
+    fn invalid_address_error_lists_the_forms() {
         for text in
             ["", "of", "9464", ":9464", "localhost:9464", "::1:9464", "run/metrics.sock", "127.0.0.1:99999"]
         {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_and_sockets_are_ours_alone() {
+    fn only_loopback_and_sockets_are_local() {
         let outside = |text: &str| text.parse::<Address>().unwrap().is_reachable_from_outside();
         for inside in ["off", "/s", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert!(!outside(inside), "{inside}");
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_read_again_as_the_same(text in ".{0,40}") {
+        fn displayed_address_parses_back(text in ".{0,40}") {
             if let Ok(address) = text.parse::<Address>() {
                 prop_assert_eq!(address.to_string().parse(), Ok(address));
             }

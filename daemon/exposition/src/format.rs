@@ -1,12 +1,12 @@
-//! The two formats in which figures are asked for.
+//! Text formats of metrics.
 //!
-//! OpenMetrics is what the library writes, and Prometheus asks for it by name. Everybody else, `curl` and the checker of
-//! `promtool` among them, gets Prometheus' older text: the same samples, in which a counter's ending belongs to its name
-//! and there are neither infos nor an end.
+//! The library writes OpenMetrics, which Prometheus requests by name. Other clients, such as `curl` and
+//! `promtool`, get the older Prometheus text format: the same samples, but with the suffix of a counter as
+//! part of its family's name, and without infos and EOF.
 
 use std::borrow::Cow;
 
-/// How figures are written.
+/// Text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     OpenMetrics,
@@ -14,7 +14,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What somebody wants who accepts this.
+    /// Format for an Accept header.
     pub(crate) fn wanted(accept: Option<&str>) -> Self {
         let named = |accept: &str| accept.contains("application/openmetrics-text");
         if accept.is_some_and(named) { Self::OpenMetrics } else { Self::Plain }
@@ -27,7 +27,7 @@ impl Format {
         }
     }
 
-    /// Writes OpenMetrics in this format.
+    /// Converts OpenMetrics into this format.
     pub(crate) fn of(self, open: String) -> String {
         match self {
             Self::OpenMetrics => open,
@@ -36,7 +36,7 @@ impl Format {
     }
 }
 
-/// What comes before a family's kind belongs to it as well, and is known only then: its help is held back.
+/// Converts to the older format. HELP precedes TYPE but depends on it, so it is held back.
 fn plain(open: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(open.len()), None);
     for line in open.lines() {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_names_openmetrics_gets_it_and_everybody_else_the_older_text() {
+    fn format_follows_the_accept_header() {
         let prometheus =
             "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2";
         assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_text_has_the_same_samples_under_the_names_that_it_expects() {
+    fn older_format_has_the_same_samples() {
         let open = "# HELP a Of a.\n# TYPE a counter\na_total{x=\"# TYPE b info\"} 1\n# HELP b Of b.\n# TYPE b info\n\
                     b_info{v=\"1\"} 1\n# HELP c_bytes Of c.\n# TYPE c_bytes gauge\n# UNIT c_bytes bytes\nc_bytes 5\n# EOF\n";
         let plain = "# HELP a_total Of a.\n# TYPE a_total counter\na_total{x=\"# TYPE b info\"} 1\n# HELP b_info Of b.\n\

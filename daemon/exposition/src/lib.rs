@@ -1,10 +1,11 @@
-//! Figures for whoever scrapes them, and whether a program lives and is ready, over HTTP.
+//! Metrics, liveness and readiness over HTTP.
 //!
 //! Laws:
-//! - Whoever asks changes nothing, and learns nothing that the program does not publish.
-//! - No source of connections can make the program wait or grow, or keep others out: each has so many at a time, so long
-//!   each; those that ask nothing make room; and nothing of a request is kept.
-//! - What is not configured is not served, and what the network can reach is said in the log.
+//! - Requests change nothing, and reveal nothing that the program does not publish.
+//! - No source of connections can block the program, exhaust its memory or lock out others: the number and
+//!   duration of connections of each source are limited, idle connections are evicted, and nothing of a
+//!   request is kept.
+//! - An endpoint is served only if configured, and exposure to the network is logged.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -28,28 +29,28 @@ pub use prometheus_client::metrics::family::Family;
 pub use prometheus_client::metrics::gauge::Gauge;
 pub use serve::serve;
 
-/// A program that can be asked. Each question may block for as long as a look at the program takes.
+/// Source of metrics and probes. Each call may block for as long as reading the program's state takes.
 pub trait Figures: fmt::Debug + Send + Sync + 'static {
-    /// Writes every figure, each time all of them.
+    /// Writes all metrics.
     ///
     /// # Errors
-    /// Those of the page.
+    /// If writing to the page fails.
     fn write(&self, page: &mut Page<'_>) -> fmt::Result;
 
-    /// Whether the program works, else why it should be started anew.
+    /// Liveness; an error is a reason to restart the program.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The reason, as text.
     fn alive(&self) -> Result<(), String>;
 
-    /// What is to be said of a program that works all the same.
+    /// A remark on a live program.
     fn remark(&self) -> Option<String> {
         None
     }
 
-    /// Whether the program does what it is there for, else what it waits for.
+    /// Readiness.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The awaited condition, as text.
     fn ready(&self) -> Result<(), String>;
 }

@@ -1,4 +1,4 @@
-//! The place, occupied: before a program gives up its powers, and before it says that it is ready.
+//! Listening socket, opened before the program drops privileges and reports readiness.
 
 use std::io;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use nix::sys::socket::{Backlog, listen};
 
 use crate::Address;
 
-/// A socket at which nobody is answered yet.
+/// A listening socket that is not served yet.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) address: Address,
@@ -23,7 +23,7 @@ pub(crate) enum Socket {
     Tcp(TcpListener),
 }
 
-/// Why metrics cannot be served at a place.
+/// Failure to listen at an address.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot serve metrics at {address}: {cause}; is the configuration's `metrics` right, or somebody else there?"
@@ -34,10 +34,10 @@ pub struct ListenError {
 }
 
 impl Listener {
-    /// Occupies a place; nothing where that is off. A socket of a program that is gone is replaced.
+    /// Listens at an address; `None` if it is off. The socket of a program that has ended is replaced.
     ///
     /// # Errors
-    /// If somebody else is there, or it cannot be had.
+    /// If the address is in use or unavailable.
     pub fn open(address: &Address) -> Result<Option<Self>, ListenError> {
         let socket = match address {
             Address::Off => return Ok(None),
@@ -49,7 +49,7 @@ impl Listener {
         if address.is_reachable_from_outside() {
             tracing::warn!(%address, "metrics are served to whoever reaches this address, as configured");
         }
-        // A port that was left to the system is known only now.
+        // A port chosen by the system is known only now.
         let address = match &socket {
             Socket::Tcp(bound) => Address::Tcp(bound.local_addr().map_err(failed)?),
             Socket::Unix(_) => address.clone(),
@@ -57,22 +57,22 @@ impl Listener {
         Ok(Some(Self { address, socket }))
     }
 
-    /// Where it is.
+    /// Actual address.
     pub const fn address(&self) -> &Address {
         &self.address
     }
 }
 
-/// Connections that may wait to be taken; the standard library asks the kernel for 128.
+/// Length of the accept queue; the standard library uses 128.
 const BACKLOG: i32 = 4095;
 
 fn waits_for_nobody(listener: TcpListener) -> io::Result<TcpListener> {
-    // On a socket that listens, this changes the length of its queue.
+    // listen(2) on a listening socket changes the length of its queue.
     listen(&listener, Backlog::new(BACKLOG)?)?;
     listener.set_nonblocking(true).map(|()| listener)
 }
 
-/// For its owner and the owner's group; who opens it may let in more.
+/// Opens a Unix socket accessible to owner and group; the caller may widen that.
 fn open_path(path: &Path) -> io::Result<UnixListener> {
     remove_abandoned(path)?;
     let listener = UnixListener::bind(path)?;

@@ -1,6 +1,8 @@
-//! Users at the other ends of TCP connections from this machine, as the kernel's socket diagnostics name them.
+//! Users behind local TCP connections, from the kernel's socket diagnostics.
 //!
-//! An address is shared by every program of a machine, and probes of the kubelet come from the same one as a tenant's
+//! All programs of a machine share its addresses, and the kubelet's probes come from the same one as a
+//! tenant's connections. The kernel knows the user of each socket in this network namespace, see
+//! `sock_diag(7)`.
 //! connections. The kernel knows the user of each socket of this network namespace, `sock_diag(7)`.
 
 use std::io;
@@ -25,7 +27,7 @@ const TCP: u8 = 6;
 /// Lengths of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const HEADER: usize = 16;
 const QUESTION: usize = 56;
-/// Places of `nlmsg_type`, `nlmsg_seq`, the error of `struct nlmsgerr`, and `idiag_uid` and `idiag_inode` of
+/// Offsets of `nlmsg_type`, `nlmsg_seq`, the error of `struct nlmsgerr`, and `idiag_uid` and `idiag_inode` of
 /// `struct inet_diag_msg`.
 const KIND: usize = 4;
 const NUMBER: usize = 8;
@@ -33,21 +35,21 @@ const CAUSE: usize = HEADER;
 const UID: usize = HEADER + 64;
 const INODE: usize = HEADER + 68;
 
-/// Longest wait for the kernel, which answers before the question returns, in seconds.
+/// Maximum wait for the kernel in seconds; it normally answers before the request returns.
 const PATIENCE_S: i64 = 1;
 
-/// The other end of a connection.
+/// Peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Neighbour {
-    /// A socket of this network namespace, held by a process of that user.
+    /// A socket of this network namespace held by a process of this user.
     User(u32),
-    /// A socket of this network namespace that no process holds any more. The kernel says root of it.
+    /// A socket of this network namespace without a process; the kernel reports root for it.
     Gone,
     /// No socket of this network namespace.
     Elsewhere,
 }
 
-/// A line to the kernel's socket diagnostics.
+/// A netlink socket for socket diagnostics.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     line: OwnedFd,
@@ -55,7 +57,7 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// # Errors
+    /// Opens the socket.
     /// If netlink sockets are not allowed here, such as by `RestrictAddressFamilies=` of a unit.
     pub(crate) fn open() -> io::Result<Self> {
         let protocol = SockProtocol::NetlinkSockDiag;
@@ -64,10 +66,10 @@ impl Neighbours {
         Ok(Self { line, asked: 0 })
     }
 
-    /// The holder of the socket at `peer` that is connected with `own`.
+    /// Owner of the socket at `peer` that is connected to `own`.
     ///
     /// # Errors
-    /// If the kernel answers anything but a socket or that there is none.
+    /// If the kernel's answer is neither a socket nor its absence.
     pub(crate) fn holder(&mut self, peer: SocketAddr, own: SocketAddr) -> io::Result<Neighbour> {
         self.asked = self.asked.wrapping_add(1);
         send(self.line.as_raw_fd(), &question(self.asked, peer, own), MsgFlags::empty())?;
@@ -75,7 +77,7 @@ impl Neighbours {
         loop {
             let length = recv(self.line.as_raw_fd(), &mut answer, MsgFlags::empty())?;
             let answer = answer.get(..length).unwrap_or_default();
-            // Else it is that of a question whose wait broke off.
+            // Otherwise it answers an earlier request that timed out.
             if word(answer, NUMBER) == Some(self.asked) {
                 return read(answer);
             }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn local_peer_is_the_user_of_its_process_until_it_closes() {
+    fn local_peer_has_its_user_until_closed() {
         let own = nix::unistd::geteuid().as_raw();
         for (address, asked) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {
             let (held, closed) = between(address, asked);
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_that_no_socket_belongs_to_is_elsewhere() {
+    fn unknown_peer_is_elsewhere() {
         let mut neighbours = Neighbours::open().unwrap();
         let [peer, own] = ["192.0.2.1:7".parse().unwrap(), "192.0.2.2:9".parse().unwrap()];
         assert_eq!(neighbours.holder(peer, own).unwrap(), Neighbour::Elsewhere);
@@ -171,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answer_is_read_or_refused(answer in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_answers_never_panic(answer in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&answer);
         }
     }

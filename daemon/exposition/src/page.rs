@@ -1,4 +1,4 @@
-//! One answer to a scrape, family by family.
+//! A page of metrics, family by family.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use prometheus_client::registry::Registry;
 
 use crate::Figures;
 
-/// A row's labels, by name.
+/// Labels of a sample, with names.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// What is written on. Names are whole (`tranche_gpu_used_bytes`), but for the endings that the format itself adds:
-/// `_total` to counters, `_info` to infos. A help is a sentence without its full stop.
+/// Writer of metrics. Names are complete (`tranche_gpu_used_bytes`), except for the suffixes that the format
+/// adds: `_total` of counters, `_info` of infos. Help texts are sentences without a full stop.
 #[derive(Debug)]
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
-    /// Figures that go up and down, one for each set of labels.
+    /// Gauges with labels.
     ///
     /// # Errors
-    /// If the page cannot be written on.
+    /// If writing fails.
     pub fn gauges<V: EncodeGaugeValue>(
         &mut self,
         name: &str,
@@ -40,18 +40,18 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// One that goes up and down.
+    /// A gauge without labels.
     ///
     /// # Errors
-    /// If the page cannot be written on.
+    /// If writing fails.
     pub fn gauge<V: EncodeGaugeValue>(&mut self, name: &str, help: &str, value: V) -> fmt::Result {
         ConstGauge::new(value).encode(self.family(name, help, MetricType::Gauge)?)
     }
 
-    /// Figures that only grow, one for each set of labels.
+    /// Counters with labels.
     ///
     /// # Errors
-    /// If the page cannot be written on.
+    /// If writing fails.
     pub fn counters<V: EncodeCounterValue>(
         &mut self,
         name: &str,
@@ -65,27 +65,27 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// One that only grows.
+    /// A counter without labels.
     ///
     /// # Errors
-    /// If the page cannot be written on.
+    /// If writing fails.
     pub fn counter<V: EncodeCounterValue>(&mut self, name: &str, help: &str, value: V) -> fmt::Result {
         ConstCounter::new(value).encode(self.family(name, help, MetricType::Counter)?)
     }
 
-    /// What is said in labels alone.
+    /// Infos, which consist of labels only.
     ///
     /// # Errors
-    /// If the page cannot be written on.
+    /// If writing fails.
     pub fn infos(&mut self, name: &str, help: &str, rows: impl IntoIterator<Item = Labels>) -> fmt::Result {
         let mut family = self.family(name, help, MetricType::Info)?;
         rows.into_iter().try_for_each(|labels| family.encode_info(&labels))
     }
 
-    /// What is kept beside the picture and counts for itself.
+    /// A metric object of the library.
     ///
     /// # Errors
-    /// If the page cannot be written on.
+    /// If writing fails.
     pub fn kept(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
         metric.encode(self.family(name, help, metric.metric_type())?)
     }
@@ -100,7 +100,7 @@ impl Page<'_> {
     }
 }
 
-/// A program's figures in the library's terms.
+/// Adapter to the library's collector.
 #[derive(Debug)]
 struct Scraped(Arc<dyn Figures>);
 
@@ -110,10 +110,10 @@ impl Collector for Scraped {
     }
 }
 
-/// All figures as they are now, in the OpenMetrics text format.
+/// All metrics in the OpenMetrics text format.
 ///
 /// # Errors
-/// If the program cannot write them.
+/// If writing them fails.
 pub(crate) fn print(figures: &Arc<dyn Figures>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scraped(Arc::clone(figures))));

@@ -1,6 +1,7 @@
-//! Connections at a time: how many each source may have, and which of them makes room for another.
+//! Connection limits by source, with eviction of idle connections.
 //!
-//! Law: a connection is always taken from the kernel's queue at once, and one on which nothing is asked keeps no other
+//! Law: connections are accepted at once, and idle ones never lock out others, so a request after a thousand
+//! silent connections is answered like the first.
 //! out. So a question that comes after a thousand silent connections is answered like the first.
 
 use std::collections::BTreeMap;
@@ -10,33 +11,35 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-/// Connections of all sources together, but for the program's own user and root, who have as many besides.
+/// Maximum number of connections of all sources together; the program's own user and root have as many in
+/// addition.
 const MOST: usize = 128;
-/// Connections of one source.
+/// Maximum number of connections of one source.
 const MOST_EACH: usize = 32;
-/// Connections from this machine of users that the kernel does not name: probes and scrapers as well as any program.
+/// Maximum number of local connections of unknown users, which include probes, scrapers and any other
+/// program.
 const MOST_HERE: usize = 96;
 
-/// Who is at the other end, as far as the kernel says.
+/// Source of a connection, as far as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// Root or the user that the program runs as, on this machine.
+    /// Root or the program's own user on this machine.
     Operator,
     /// Another user of this machine.
     User(u32),
-    /// This machine, by a loopback address, where the kernel does not say which user.
+    /// This machine by a loopback address, user unknown.
     Here,
-    /// Another machine or pod: its address, or of an IPv6 address the network.
+    /// Another machine or pod: its IPv4 address, or its IPv6 network.
     Address(IpAddr),
 }
 
 impl Source {
-    /// Of a user on this machine.
+    /// Source for a local user.
     pub(crate) fn of_user(uid: u32, own: u32) -> Self {
         if uid == 0 || uid == own { Self::Operator } else { Self::User(uid) }
     }
 
-    /// Of an address.
+    /// Source for an address.
     pub(crate) fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             here if here.is_loopback() => Self::Here,
@@ -56,12 +59,12 @@ impl Source {
     }
 }
 
-/// Questions on a connection that are not answered yet.
+/// Number of unanswered requests of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<AtomicUsize>);
 
 impl Questions {
-    /// One, until what is returned is dropped.
+    /// Counts a request until the result is dropped.
     pub(crate) fn begin(&self) -> Question {
         self.0.fetch_add(1, Ordering::Relaxed);
         Question(self.clone())
@@ -72,7 +75,7 @@ impl Questions {
     }
 }
 
-/// A question that is being answered.
+/// An unanswered request.
 #[derive(Debug)]
 pub(crate) struct Question(Questions);
 
@@ -82,14 +85,14 @@ impl Drop for Question {
     }
 }
 
-/// Every connection that is open.
+/// All open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     next: u64,
-    /// By their numbers, the oldest first.
+    /// Connections by number, oldest first.
     connections: BTreeMap<u64, Connection>,
 }
 
@@ -100,13 +103,13 @@ struct Connection {
     evict: oneshot::Sender<()>,
 }
 
-/// The place of one connection, given up when dropped.
+/// Permit of one connection, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
     id: u64,
     pub(crate) questions: Questions,
-    /// Resolves when the place is given to another connection.
+    /// Resolves when the connection is evicted.
     pub(crate) evicted: oneshot::Receiver<()>,
 }
 
@@ -115,8 +118,9 @@ impl Places {
         self.0.lock().expect("nothing panics while it counts")
     }
 
-    /// A place for one more connection. Where its source has as many as it may, the oldest of them on which nothing is
-    /// asked is closed for it; where all have, one of the source that has most. Nothing if each of those is being answered.
+    /// A permit for one more connection. At the limit of its source, the source's oldest idle connection is
+    /// evicted; at the common limit, one of the largest source. `None` if all of those have unanswered
+    /// requests.
     pub(crate) fn take(self: &Arc<Self>, source: Source) -> Option<Place> {
         let mut held = self.held();
         let made_room = if held.count(source) >= source.most() {
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connection_makes_room_for_the_next() {
+    fn idle_connection_is_evicted() {
         let places = Arc::default();
         let mut silent = fill(&places, Source::Here, 1000);
         assert_eq!((silent.len(), open(&mut silent)), (1000, MOST_HERE));
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn question_that_is_being_answered_keeps_its_place() {
+    fn unanswered_request_prevents_eviction() {
         let places = Arc::default();
         let mut asking = fill(&places, Source::User(7), MOST_EACH);
         let questions: Vec<_> = asking.iter().map(|place| place.questions.begin()).collect();
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sources_make_room_at_the_largest_cost() {
+    fn largest_source_is_evicted_first() {
         let places = Arc::default();
         let mut one = fill(&places, Source::User(7), 1);
         let mut many: Vec<_> = (1000..1100).flat_map(|uid| fill(&places, Source::User(uid), 40)).collect();

@@ -1,4 +1,4 @@
-//! The other side, for probes and scripts: one question, one answer, and no client to install.
+//! Client for probes and scripts: one request, one response.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::Address;
 
-/// How long the program may take to answer, for each step.
+/// Time limit of each step of an exchange.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Attempts, and the pause after the first of them; each is longer by as much.
+/// Number of attempts. The pause starts at the constant below and grows by it each time.
 const ATTEMPTS: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(20);
-/// More than all figures of a node.
+/// Maximum size of a response; more than the metrics of any node.
 const LARGEST: u64 = 64 << 20;
 
-/// Why there is no good answer.
+/// Failure of a probe.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum ProbeError {
@@ -27,16 +27,16 @@ pub enum ProbeError {
     No(String),
 }
 
-/// Asks a program that serves at `address` for a path, such as `/readyz`, and returns what it says.
+/// Requests a path, such as `/readyz`, and returns the text of the response.
 ///
 /// # Errors
-/// If there is no answer, or it is not the status 200; then its text is the error's.
+/// If there is no response, or its status is not 200; the message is then its text.
 pub fn ask(address: &Address, path: &str) -> Result<String, ProbeError> {
     let mut attempts = 0;
     let answer = loop {
         attempts += 1;
         match ask_once(address, path) {
-            // Others may fill the socket for an instant, and a connection may be taken back for another.
+            // The accept queue may be full for an instant, or the connection evicted in favour of another.
             Ok(answer) if answer.is_empty() && attempts < ATTEMPTS => {}
             Err(Some(cause)) if may_pass(&cause) && attempts < ATTEMPTS => {}
             Ok(answer) => break answer,
@@ -58,7 +58,7 @@ fn may_pass(cause: &io::Error) -> bool {
     [BrokenPipe, ConnectionAborted, ConnectionReset, WouldBlock].contains(&cause.kind())
 }
 
-/// The whole answer; no error if nothing answers.
+/// The complete response; the error is `None` if there was none.
 fn ask_once(address: &Address, path: &str) -> Result<String, Option<io::Error>> {
     match address {
         Address::Off => return Err(None),
@@ -76,7 +76,7 @@ fn ask_once(address: &Address, path: &str) -> Result<String, Option<io::Error>> 
     .map_err(Some)
 }
 
-/// Who serves at every address serves at this machine's own.
+/// Replaces an unspecified address by the loopback address.
 fn to_here(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(any) if any.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -86,7 +86,7 @@ fn to_here(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// In the oldest dialect, in which the answer ends with the connection.
+/// HTTP/1.0, in which the response ends with the connection.
 fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();

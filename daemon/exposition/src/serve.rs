@@ -1,4 +1,4 @@
-//! Answers to three questions: `/metrics`, `/healthz`, `/readyz`.
+//! HTTP server for `/metrics`, `/healthz` and `/readyz`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,19 +23,19 @@ use crate::places::{Place, Places, Questions, Source};
 use crate::shared::Shared;
 use crate::{Figures, Listener};
 
-/// How long a question may take to arrive.
+/// Time limit for receiving a request.
 const READING: Duration = Duration::from_secs(5);
-/// How long a connection may stay, questions and answers.
+/// Time limit of a connection.
 const STAY: Duration = Duration::from_secs(60);
-/// How long to wait when no connection can be accepted, for want of descriptors for example.
+/// Pause after a failure to accept, for example without free descriptors.
 const RESPITE: Duration = Duration::from_millis(200);
 
 type Answer = Response<Full<Bytes>>;
 
-/// A status, and its text.
+/// Status and text.
 type Verdict = (StatusCode, Bytes);
 
-/// A program, and what it has last said of itself.
+/// The program and its cached responses.
 #[derive(Debug)]
 struct Program {
     figures: Arc<dyn Figures>,
@@ -45,10 +45,10 @@ struct Program {
     ready: Shared<Verdict>,
 }
 
-/// Answers every question, until the task is ended.
+/// Serves until the task is aborted.
 ///
 /// # Errors
-/// If the socket is not one that the runtime can wait for.
+/// If the socket cannot be registered with the runtime.
 pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<()> {
     let program = Arc::new(Program {
         figures,
@@ -83,7 +83,7 @@ pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<
             let socket = UnixListener::from_std(socket)?;
             loop {
                 match socket.accept().await {
-                    // A peer of which the kernel says nothing has no user: it is dropped.
+                    // A peer without credentials cannot be attributed and is dropped.
                     Ok((stream, _)) => {
                         if let Ok(peer) = stream.peer_cred() {
                             attend(stream, Source::of_user(peer.uid(), own), &places, &program);
@@ -96,7 +96,7 @@ pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<
     }
 }
 
-/// Nothing for a peer that has closed its end already.
+/// Source of a TCP connection; `None` if the peer has closed it already.
 fn source_of(
     stream: &TcpStream,
     peer: SocketAddr,
@@ -121,7 +121,7 @@ async fn cannot_accept(error: &io::Error) {
     sleep(RESPITE).await;
 }
 
-/// Answers one connection in a task of its own, if there is a place for it, and until another needs that more.
+/// Serves one connection in a task of its own, if it gets a permit, until it ends or is evicted.
 fn attend<S>(stream: S, source: Source, places: &Arc<Places>, program: &Arc<Program>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -160,7 +160,7 @@ async fn answer(
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
     let (format, operator) = (Format::wanted(accept), source == Source::Operator);
     let figures = Arc::clone(&program.figures);
-    // A look at the program may block, and must keep no other task from running.
+    // Reading the program's state may block, so it runs off the async threads.
     let answer = match request.uri().path() {
         "/metrics" => {
             let pages = match format {

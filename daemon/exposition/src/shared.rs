@@ -1,7 +1,6 @@
-//! Answers that several questions share: those that come while one is being found out get the next one together.
+//! Coalescing of requests: those that arrive during a computation share the next result.
 //!
-//! So however many ask at once, the program is looked at once at a time; and for those who are no operators no more than
-//! half of the time.
+//! At most one computation runs at a time, and for users other than operators at most half of the time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +9,10 @@ use tokio::sync::Mutex;
 use tokio::task::JoinError;
 use tokio::time::sleep;
 
-/// The longest pause after a look that took long.
+/// Maximum pause after a long computation.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// The last answer, and when it was found out.
+/// The last result, with its time.
 #[derive(Debug)]
 pub(crate) struct Shared<T>(Mutex<Option<Found<T>>>);
 
@@ -31,17 +30,17 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T> Found<T> {
-    /// Until when others than operators wait for another look.
+    /// Time until which users other than operators wait for another computation.
     fn rests_until(&self) -> Instant {
         self.ended + (self.ended - self.begun).min(LONGEST_REST)
     }
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// An answer that was begun after this was called. Finding it out may block.
+    /// A result whose computation started after this call. The computation may block.
     ///
     /// # Errors
-    /// If finding it out panics.
+    /// If the computation panics.
     pub(crate) async fn get(
         &self,
         operator: bool,

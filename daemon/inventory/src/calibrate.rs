@@ -1,9 +1,9 @@
-//! What a context costs: memory the driver takes for a process besides what the process asks for.
+//! Measurement of the cost of a context: memory that the driver takes for a process beyond its allocations.
 //!
-//! Nothing documents that cost, it differs by GPU, driver and compute mode, and it must be charged *before*
-//! it is taken. So a child process (this same program, called with [`ARGUMENT`] and a UUID) makes a context,
-//! runs one kernel in it and waits while the parent reads what NVML says of it. The child keeps libcuda out of
-//! the daemon: a context there would cost memory for as long as the daemon lives.
+//! The cost is undocumented, differs by GPU, driver and compute mode, and has to be charged *before* it is
+//! taken. A child process (this program, called with [`ARGUMENT`] and a UUID) therefore creates a context,
+//! runs one kernel, and waits while the parent reads its memory from NVML. The child also keeps libcuda out
+//! of the daemon, where a context would cost memory for the daemon's lifetime.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -20,39 +20,39 @@ mod child;
 
 pub use child::child_main;
 
-/// The hidden subcommand under which the program must call [`child_main`] with the UUID that follows.
+/// Hidden subcommand with which the program has to call [`child_main`] with the UUID that follows.
 pub const ARGUMENT: &str = "calibrate-context";
 
-/// What the child prints when its context is up.
+/// Output of the child once its context exists.
 const READY: &str = "ready";
 
-/// How long the child may take to make a context: slow drivers need seconds for the first one after boot.
+/// Time for the child to create a context; slow drivers take seconds for the first one after boot.
 const CONTEXT_DEADLINE: Duration = Duration::from_secs(15);
 
-/// How long NVML may take to show the child.
+/// Time for NVML to list the child.
 const NVML_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Time between two looks at NVML.
+/// Interval of polling NVML.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long the child may take to leave before it is killed.
+/// Time for the child to exit before it is killed.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Difference between two figures of the same context that its driver may make.
+/// Tolerance between two measurements of the same context.
 const SAME: Bytes = Bytes::mib(16);
 
-/// More than a context takes on any GPU.
+/// Upper bound on the cost of a context on any GPU.
 const MOST: Bytes = Bytes::mib(2048);
 
-/// The driver hands out memory in blocks of this size.
+/// Granularity of the driver's allocations in bytes.
 const BLOCK: u64 = 2 << 20;
 
-/// Measures what one process's context costs on a GPU, rounded up to whole blocks of 2 MiB. Takes
-/// from a tenth of a second to some seconds; blocks the calling thread.
+/// Measures the cost of one process's context on a GPU, rounded up to blocks of 2 MiB. Blocks the thread for
+/// a tenth of a second to some seconds.
 ///
 /// # Errors
-/// [`InventoryError::Calibration`] if the child could not make a context or NVML did not show it, and what
-/// [`Driver::state`] says.
+/// [`InventoryError::Calibration`] if the child could not create a context or NVML did not show it, and the
+/// errors of [`Driver::state`].
 pub fn context_cost(driver: &dyn Driver, gpu: &GpuFacts) -> Result<Bytes, InventoryError> {
     let before = driver.state(gpu.uuid)?.used;
     let program = std::env::current_exe()
@@ -68,8 +68,8 @@ pub fn context_cost(driver: &dyn Driver, gpu: &GpuFacts) -> Result<Bytes, Invent
     growth(gpu.uuid, before, with, driver.state(gpu.uuid)?.used).map(whole_blocks)
 }
 
-/// Cost of a context by what the whole GPU's use grew by with it and fell by without it. Other programs change that,
-/// too, and one figure is charged to all: where the two differ, or are more than any context takes, neither is believed.
+/// Cost of a context from the growth of the GPU's total use with it and the fall without it. Since other
+/// programs change the total too, the figures have to agree, and to be below the upper bound.
 fn growth(gpu: GpuUuid, before: Bytes, with: Bytes, after: Bytes) -> Result<Bytes, InventoryError> {
     let (grew, fell) = (with.saturating_sub(before), with.saturating_sub(after));
     let apart = grew.saturating_sub(fell).max(fell.saturating_sub(grew));
@@ -92,7 +92,7 @@ fn whole_blocks(bytes: Bytes) -> Bytes {
     Bytes::new(bytes.get().div_ceil(BLOCK).saturating_mul(BLOCK))
 }
 
-/// Waits until two looks in a row agree on what the child holds; nothing where NVML does not tell that by process
+/// Polls until two readings of the child's memory agree; `None` if NVML does not report memory by process
 /// (another pid namespace, WDDM).
 fn measure(driver: &dyn Driver, gpu: GpuUuid, child: HostPid) -> Result<Option<Bytes>, InventoryError> {
     let end = Instant::now() + NVML_DEADLINE;
@@ -108,19 +108,19 @@ fn measure(driver: &dyn Driver, gpu: GpuUuid, child: HostPid) -> Result<Option<B
     Ok(None)
 }
 
-/// What NVML says the process holds, where it says so and it is not nothing.
+/// Memory of a process in NVML's list, if reported and not zero.
 fn held(driver: &dyn Driver, gpu: GpuUuid, pid: HostPid) -> Result<Option<Bytes>, InventoryError> {
     let processes = driver.processes(gpu)?;
     let used = processes.iter().find(|process| process.pid == pid).and_then(|process| process.used);
     Ok(used.filter(|&used| used > Bytes::ZERO))
 }
 
-/// The child while its context stands. Dropping it ends it: first by closing its input, then by force.
+/// The child with its context. Dropping it closes its input, then kills it.
 struct ContextHolder(Child);
 
 impl ContextHolder {
     fn spawn(command: &mut Command, gpu: GpuUuid) -> Result<Self, InventoryError> {
-        // The child looks at the bare GPU, whatever surrounds the daemon.
+        // The child sees the bare GPU, whatever environment the daemon has.
         command.env_remove("LD_PRELOAD").env("CUDA_VISIBLE_DEVICES", gpu.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child =
@@ -150,13 +150,13 @@ impl Drop for ContextHolder {
             }
             thread::sleep(LOOK);
         }
-        // Whatever these say, there is nothing left to try.
+        // Errors are ignored: nothing remains to be tried.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The child's first line without its end, empty at the end of its output, nothing after the deadline.
+/// The child's first line without its newline; empty at the end of its output, `None` after the deadline.
 fn first_line(output: ChildStdout) -> Option<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn the_childs_own_words_are_the_error() {
+    fn child_output_is_the_error_message() {
         let error = holder("echo cuInit failed: CUDA_ERROR_NO_DEVICE").err().unwrap();
         assert!(error.to_string().contains("CUDA_ERROR_NO_DEVICE"), "{error}");
     }
 
     #[test]
-    fn a_child_that_dies_in_silence_is_an_error() {
+    fn silent_exit_of_child_is_an_error() {
         assert!(holder("exit 1").err().unwrap().to_string().contains("without a word"));
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nvml_says_of_the_child_is_the_cost() {
+    fn process_memory_in_nvml_is_the_cost() {
         let driver = ScriptedDriver::new(vec![v100(0)]);
         driver.set_process(v100(0).uuid, HostPid::new(5), Bytes::mib(307));
         let cost = measure(&driver, v100(0).uuid, HostPid::new(5)).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_the_cost_where_nvml_names_another_pid() {
+    fn total_growth_is_the_cost_without_process_memory() {
         let driver = ScriptedDriver::new(vec![v100(0)]);
         driver.set_process(v100(0).uuid, HostPid::new(5), Bytes::mib(408));
         assert_eq!(measure(&driver, v100(0).uuid, HostPid::new(6)), Ok(None));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_that_others_changed_is_not_the_cost() {
+    fn disturbed_growth_is_rejected() {
         let grown = |before, with, after| {
             growth(v100(0).uuid, Bytes::mib(before), Bytes::mib(with), Bytes::mib(after))
         };

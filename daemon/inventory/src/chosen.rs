@@ -1,4 +1,4 @@
-//! A driver of which some GPUs are looked at and the others are not there.
+//! A driver restricted to selected GPUs.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,28 +10,28 @@ use crate::{
     Driver, GpuFacts, GpuFault, GpuProcess, GpuState, Hear, InventoryError, NodeFacts, ProcessUtilization,
 };
 
-/// Shows these GPUs of another driver.
+/// Restricts another driver to selected GPUs.
 struct Chosen {
     all: Box<dyn Driver>,
     names: Vec<GpuSelector>,
-    /// Those that were ever seen.
+    /// UUIDs of the selected GPUs observed so far.
     ours: Mutex<BTreeSet<GpuUuid>>,
 }
 
-/// A GPU was named that is not there.
+/// Error for a selected GPU that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no GPU {name} on this node; there is {}", list(.known))]
 pub struct NoSuchGpu {
-    /// As it was named.
+    /// The selector.
     pub name: GpuSelector,
-    /// Those that are there; without a UUID where they do not tell it.
+    /// Index and UUID of the existing GPUs; the UUID is `None` if unreadable.
     pub known: Vec<(u32, Option<GpuUuid>)>,
 }
 
-/// Leaves of a driver's GPUs those of these names.
+/// Restricts a driver to the selected GPUs.
 ///
 /// # Errors
-/// If one of them is not there. Where there is no driver, nobody knows, and that is not an error.
+/// If one of them does not exist. Without a driver this cannot be checked, and is no error.
 pub fn choose(driver: Box<dyn Driver>, names: &[GpuSelector]) -> Result<Box<dyn Driver>, NoSuchGpu> {
     if let (Ok(gpus), Ok(facts)) = (driver.gpus(), driver.facts()) {
         let readable = gpus.iter().map(|gpu| (gpu.index, Some(gpu.uuid)));
@@ -68,7 +68,7 @@ impl Chosen {
 
     fn check(&self, gpu: GpuUuid) -> Result<(), InventoryError> {
         let known = || self.ours.lock().expect("nothing panics while it holds them").contains(&gpu);
-        // Asked before anybody asked which there are.
+        // The set is empty until the GPUs were listed once.
         let ours = known() || (self.gpus().is_ok() && known());
         if ours { Ok(()) } else { Err(InventoryError::UnknownGpu(gpu)) }
     }
@@ -109,7 +109,7 @@ impl Driver for Chosen {
         self.all.process_utilization(gpu, since_us)
     }
 
-    /// A fault of which the driver does not say where it is may be one of ours.
+    /// Passes on faults of selected GPUs, and those without a known GPU.
     fn follow_faults(&self, patience: Duration, hear: &mut Hear<'_>) -> Result<(), InventoryError> {
         let ours = |fault: &GpuFault| fault.gpu.is_none_or(|gpu| self.check(gpu).is_ok());
         self.all.follow_faults(patience, &mut |fault| hear(fault.filter(ours)))
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_chosen_is_there_by_whatever_name() {
+    fn only_selected_gpus_exist() {
         let names = [GpuSelector::Index(2), GpuSelector::Uuid(v100(0).uuid)];
         let driver = choose(Box::new(node()), &names).ok().unwrap();
         let there: Vec<u32> = driver.gpus().unwrap().iter().map(|gpu| gpu.index).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
+    fn missing_gpu_error_lists_existing_gpus() {
         let refused =
             choose(Box::new(node()), &[GpuSelector::Index(0), GpuSelector::Index(3)]).err().unwrap();
         let text = refused.to_string();
@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_elsewhere_is_nothing_to_us() {
+    fn faults_of_other_gpus_are_dropped() {
         let scripted = node();
         let driver = choose(Box::new(scripted.clone()), &[GpuSelector::Index(0)]).ok().unwrap();
         let mut next = [Some(v100(1).uuid), Some(v100(0).uuid), None].into_iter();
         let mut heard = Vec::new();
-        // Only what is reported from the beginning on is told.
+        // Faults are reported from the beginning of the call only.
         let mut hear = |fault: Option<GpuFault>| {
             heard.push(fault.map(|fault| fault.gpu));
             match next.next() {

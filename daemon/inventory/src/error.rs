@@ -1,46 +1,46 @@
-//! Why a look at the GPUs failed.
+//! Errors of reading GPUs.
 
 use tranche_domain::id::GpuUuid;
 
-/// Why the driver did not answer.
+/// Error of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InventoryError {
-    /// There is no driver to ask.
+    /// No driver is installed.
     #[error(
         "no NVIDIA driver to ask: {reason}; load the driver (`nvidia-smi` should answer), \
          or try the simulated node with `make play`"
     )]
     NoDriver {
-        /// What loading or starting NVML said.
+        /// Error of loading or initialising NVML.
         reason: String,
     },
-    /// NVML knows no such GPU.
+    /// No such GPU exists.
     #[error("no GPU {0} on this node; `tranche smi` lists what there is")]
     UnknownGpu(GpuUuid),
-    /// The GPU is known but does not answer any more.
+    /// The GPU is known but does not respond.
     #[error("GPU {gpu} is lost: {cause}; reset it or reboot the node")]
     Lost {
-        /// Which.
+        /// UUID of the GPU.
         gpu: GpuUuid,
-        /// What NVML said.
+        /// Error of NVML.
         cause: String,
     },
-    /// A question that failed.
+    /// A query failed.
     #[error("could not read {what} of {subject}: {cause}")]
     Query {
-        /// What was asked.
+        /// Queried property.
         what: &'static str,
-        /// Of which GPU, or of the driver.
+        /// GPU, or the driver.
         subject: String,
-        /// What NVML said.
+        /// Error of NVML.
         cause: String,
     },
     /// The cost of a context could not be measured.
     #[error("could not measure what a context costs on GPU {gpu}: {cause}")]
     Calibration {
-        /// Which.
+        /// UUID of the GPU.
         gpu: GpuUuid,
-        /// What went wrong.
+        /// Cause of the failure.
         cause: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What there is to know of GPUs, as plain data.
+//! Properties of GPUs, as plain data.
 
 use std::fmt;
 
@@ -6,31 +6,31 @@ use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, HostPid, NumaNode};
 use tranche_domain::units::Bytes;
 
-/// The driver.
+/// Properties of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Version of the kernel driver.
     pub driver_version: String,
     /// Version of the NVML library.
     pub nvml_version: String,
-    /// The CUDA version that the driver supports: 1000 x major + 10 x minor.
+    /// Supported CUDA version: 1000 x major + 10 x minor.
     pub cuda_version: u32,
-    /// Whether the GPUs are simulated: the simulated NVML says so in its version.
+    /// Whether the GPUs are simulated, as the simulated NVML's version shows.
     pub simulated: bool,
-    /// GPUs that the driver counts but that would not even tell their UUID.
+    /// GPUs that the driver counts but whose UUID is unreadable.
     pub unreadable: Vec<UnreadableGpu>,
 }
 
-/// A GPU of which nothing is known but that it is there.
+/// A GPU without readable properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableGpu {
     /// NVML index.
     pub index: u32,
-    /// What NVML said.
+    /// Error of NVML.
     pub cause: String,
 }
 
-/// One GPU, as far as it does not change from moment to moment.
+/// Constant properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuFacts {
     /// NVML index.
@@ -43,20 +43,20 @@ pub struct GpuFacts {
     pub pci_bus_id: String,
     /// Compute capability.
     pub compute_capability: ComputeCapability,
-    /// NVML's total.
+    /// Total memory, from NVML.
     pub total: Bytes,
-    /// What the driver keeps from everybody.
+    /// Memory reserved by the driver.
     pub reserved: Bytes,
-    /// GPUs of one number reach each other by NVLink.
+    /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,
-    /// The one NUMA node that it is near to, where NVML tells.
+    /// The NUMA node next to it, if NVML reports exactly one.
     pub numa_node: Option<NumaNode>,
-    /// Why no slice may be put here, if so.
+    /// Reason for which no slice may be placed here, if any.
     pub not_sliceable: Option<NotSliceable>,
 }
 
 impl GpuFacts {
-    /// What slices can be made of: total less reserved.
+    /// Memory available to slices: total less reserved.
     pub fn capacity(&self) -> Bytes {
         self.total.saturating_sub(self.reserved)
     }
@@ -65,9 +65,9 @@ impl GpuFacts {
 /// A compute capability, such as 7.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComputeCapability {
-    /// The generation.
+    /// Major version.
     pub major: u32,
-    /// The member of it.
+    /// Minor version.
     pub minor: u32,
 }
 
@@ -77,50 +77,50 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// A fault that the driver reports.
+/// A fault reported by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuFault {
-    /// Where; nothing if the driver does not even tell that.
+    /// The GPU; `None` if the driver does not report it.
     pub gpu: Option<GpuUuid>,
-    /// What.
+    /// Kind of the fault.
     pub xid: Xid,
 }
 
-/// Why a GPU takes no slices. Prints what is the matter and what to do.
+/// Reason for which a GPU takes no slices; displays as a message with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSliceable {
-    /// Divided by MIG already.
+    /// MIG mode is enabled.
     Mig,
-    /// One process at a time.
+    /// Compute mode is exclusive-process.
     ExclusiveProcess,
-    /// No process at all.
+    /// Compute mode is prohibited.
     Prohibited,
-    /// A vGPU, or the host side of vGPUs.
+    /// The GPU is a vGPU, or hosts vGPUs.
     Vgpu,
-    /// The driver says that nothing but this helps.
+    /// The driver demands this recovery.
     NeedsRecovery(Recovery),
-    /// Does not answer any more.
+    /// The GPU does not respond.
     Lost {
-        /// What NVML said.
+        /// Error of NVML.
         cause: String,
     },
 }
 
-/// What the driver says a GPU needs to work again.
+/// Recovery that the driver demands for a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// A reset.
     Reset,
     /// A reboot of the node.
     Reboot,
-    /// The end of what uses it together with other GPUs.
+    /// The end of all programs on it and its peer GPUs.
     DrainPeers,
-    /// The end of what uses it, and then a reset.
+    /// The end of all programs on it, then a reset.
     DrainAndReset,
 }
 
 impl NotSliceable {
-    /// Whether something is wrong with it, other than how it is set up.
+    /// Whether this is a failure rather than a configuration.
     pub const fn is_fault(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::NeedsRecovery(_))
     }
@@ -160,14 +160,14 @@ impl fmt::Display for NotSliceable {
     }
 }
 
-/// What a GPU is doing at one instant. `None` where this GPU does not tell.
+/// Momentary state of a GPU. `None` for values that this GPU does not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuState {
-    /// Memory in use by anybody, without what the driver reserves.
+    /// Memory in use by any process, without the driver's reservation.
     pub used: Bytes,
-    /// Share of the last sampling period in which some kernel ran, in percent.
+    /// Fraction of the last sampling period with a running kernel, in percent.
     pub utilization_percent: Option<u32>,
-    /// Share of that period in which memory was read or written, in percent.
+    /// Fraction of that period with memory reads or writes, in percent.
     pub memory_utilization_percent: Option<u32>,
     /// Temperature in degrees Celsius.
     pub temperature_celsius: Option<u32>,
@@ -180,21 +180,21 @@ pub struct GpuState {
 /// A process with a context on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// Its pid, in the pid namespace of whoever loaded the driver.
+    /// Pid, in the pid namespace in which the driver was loaded.
     pub pid: HostPid,
-    /// What it holds there, where the driver tells.
+    /// Memory held, if the driver reports it.
     pub used: Option<Bytes>,
 }
 
-/// How much of a GPU a process used over one sampling period.
+/// GPU use of a process over one sampling period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessUtilization {
-    /// Its pid.
+    /// Pid.
     pub pid: HostPid,
-    /// Share of the period in which its kernels ran, in percent.
+    /// Fraction of the period with kernels of the process, in percent.
     pub sm_percent: u32,
-    /// Share of the period in which it read or wrote memory, in percent.
+    /// Fraction of the period with memory reads or writes, in percent.
     pub memory_percent: u32,
-    /// When the sample was taken, in microseconds on the driver's clock.
+    /// Time of the sample, in microseconds on the driver's clock.
     pub timestamp_us: u64,
 }

@@ -1,7 +1,7 @@
-//! Which GPUs reach each other by NVLink.
+//! Islands: groups of GPUs connected by NVLink.
 
-/// Numbers the islands of `count` GPUs by their links, in order of appearance. Links are taken as reaching
-/// on: in a cube of eight not every pair has a link of its own, and yet the eight are one island.
+/// Numbers the islands of `count` GPUs in order of appearance. Links are transitive: in a cube of eight not
+/// every pair has a direct link, and yet the eight are one island.
 pub(crate) fn number(count: usize, linked: impl Fn(usize, usize) -> bool) -> Vec<u32> {
     let mut island: Vec<Option<u32>> = vec![None; count];
     let mut next = 0;

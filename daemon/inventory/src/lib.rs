@@ -1,10 +1,10 @@
-//! What GPUs exist on this node and how they feel.
+//! Read-only access to the GPUs of a node.
 //!
-//! Law of this crate: it looks and never touches. Nothing here changes a GPU's settings, decides who gets
-//! what, or remembers an answer as if it were still true. Every look may fail, because GPUs fall off buses
-//! and drivers are reloaded under running programs; an error says what was asked of which GPU.
+//! Law: this crate never changes a GPU's settings, decides nothing, and caches no value as if it were
+//! current. Every read may fail, because GPUs fall off the bus and drivers are reloaded under running
+//! programs; an error names the property and the GPU.
 //!
-//! A node without a driver is an ordinary node: [`open`] then gives a [`NullDriver`] that says why.
+//! A node without a driver is supported: [`open`] then returns a [`NullDriver`] with the reason.
 #![deny(unsafe_code)]
 
 use std::ops::ControlFlow;
@@ -31,35 +31,35 @@ pub use facts::{
 pub use null::NullDriver;
 pub use nvml::NvmlDriver;
 
-/// The senses: everything the daemon knows of GPUs comes through here.
+/// Source of all of the daemon's data about GPUs.
 pub trait Driver: Send + Sync {
-    /// Versions, and whether the GPUs are simulated.
+    /// Versions of the driver.
     ///
     /// # Errors
-    /// [`InventoryError::NoDriver`] without a driver; [`InventoryError::Query`] if it does not answer.
+    /// [`InventoryError::NoDriver`] without a driver; [`InventoryError::Query`] if it does not respond.
     fn facts(&self) -> Result<NodeFacts, InventoryError>;
 
-    /// The GPUs in NVML's order, also those that cannot be sliced. A GPU that was seen before and is lost
-    /// now stays in the list as [`NotSliceable::Lost`].
+    /// All GPUs in NVML's order, including those that take no slices. A GPU observed earlier and now lost
+    /// stays in the list as [`NotSliceable::Lost`].
     ///
     /// # Errors
     /// As for [`Driver::facts`].
     fn gpus(&self) -> Result<Vec<GpuFacts>, InventoryError>;
 
-    /// What a GPU is doing now.
+    /// Momentary state of a GPU.
     ///
     /// # Errors
     /// [`InventoryError::UnknownGpu`], [`InventoryError::Lost`], or a failed query.
     fn state(&self, gpu: GpuUuid) -> Result<GpuState, InventoryError>;
 
-    /// The processes that hold a context on a GPU, each once, by ascending pid.
+    /// Processes with a context on a GPU, each once, by ascending pid.
     ///
     /// # Errors
     /// As for [`Driver::state`].
     fn processes(&self, gpu: GpuUuid) -> Result<Vec<GpuProcess>, InventoryError>;
 
-    /// Samples of how much of a GPU each process used, newer than `since_us` microseconds on the clock of
-    /// the samples' own timestamps (0: whatever the driver still has). Nothing new is an empty list.
+    /// Utilisation samples by process, newer than `since_us` microseconds on the clock of their timestamps
+    /// (0: all that the driver still has). Empty without new samples.
     ///
     /// # Errors
     /// As for [`Driver::state`].
@@ -69,19 +69,19 @@ pub trait Driver: Send + Sync {
         since_us: u64,
     ) -> Result<Vec<ProcessUtilization>, InventoryError>;
 
-    /// Tells of each fault that the driver reports from now on, and of nothing whenever none came for `patience`,
-    /// until told to break off. Blocks. GPUs that are lost when it begins are not listened to.
+    /// Passes each fault reported from now on to `hear`, and `None` after each `patience` without one, until
+    /// it breaks. Blocks. GPUs that are lost at the beginning are not covered.
     ///
     /// # Errors
-    /// [`InventoryError::NoDriver`], or a failed query: nothing is heard until it is called again.
+    /// [`InventoryError::NoDriver`], or a failed query; faults are missed until the next call.
     fn follow_faults(&self, patience: Duration, hear: &mut Hear<'_>) -> Result<(), InventoryError>;
 }
 
-/// Who is told of faults.
+/// Receiver of faults.
 pub type Hear<'a> = dyn FnMut(Option<GpuFault>) -> ControlFlow<()> + 'a;
 
-/// Opens NVML: the library of that name or path, or the system's `libnvidia-ml.so.1`. Where that fails the
-/// node has no driver, which is an answer too.
+/// Opens NVML: the library with this name or path, or the system's `libnvidia-ml.so.1`. On failure returns a
+/// [`NullDriver`].
 pub fn open(library: Option<&Path>) -> Box<dyn Driver> {
     match NvmlDriver::open(library) {
         Ok(driver) => Box::new(driver),

@@ -6,19 +6,19 @@ use tranche_domain::id::GpuUuid;
 
 use crate::{Driver, GpuFacts, GpuProcess, GpuState, Hear, InventoryError, NodeFacts, ProcessUtilization};
 
-/// Answers every question with the reason why there is nobody to ask.
+/// A driver that fails every query with the reason for its absence.
 #[derive(Clone, Debug)]
 pub struct NullDriver {
     reason: InventoryError,
 }
 
 impl NullDriver {
-    /// No driver, and why.
+    /// A missing driver, with the reason.
     pub const fn new(reason: InventoryError) -> Self {
         Self { reason }
     }
 
-    /// Why there is none.
+    /// The reason.
     pub const fn reason(&self) -> &InventoryError {
         &self.reason
     }
@@ -55,7 +55,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_node_without_a_driver_says_why_and_what_to_do() {
+    fn missing_driver_error_names_reason_and_remedy() {
         let driver = crate::open(Some(Path::new("/nonexistent/libnvidia-ml.so.1")));
         let message = driver.gpus().unwrap_err().to_string();
         assert!(message.starts_with("no NVIDIA driver to ask"), "{message}");

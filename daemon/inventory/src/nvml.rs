@@ -1,4 +1,4 @@
-//! NVML: the one file that speaks to NVIDIA's management library.
+//! NVML backend; the only user of NVIDIA's management library.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_ulong};
@@ -27,31 +27,31 @@ use crate::{
     NotSliceable, ProcessUtilization, Recovery, UnreadableGpu, island,
 };
 
-/// The soname of the real library, and of the simulated one.
+/// Soname of the real and of the simulated library.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// How often a list is asked for again when it outgrew the room made for it meanwhile.
+/// Number of attempts to read a list that grows between its counting and its reading.
 const ATTEMPTS: u32 = 4;
 
 /// `NVML_AFFINITY_SCOPE_NODE` of nvml.h.
 const AFFINITY_NODE: u32 = 0;
 
-/// Room for the numbers of as many NUMA nodes as Linux can have, 1024, a bit each.
+/// Words of a bitmap for 1024 NUMA nodes, the maximum of Linux.
 const NUMA_WORDS: usize = 1024 / c_ulong::BITS as usize;
 
-/// An index, and what its GPU said of itself.
+/// An index, with the properties of its GPU or an error.
 type Look = (u32, Result<GpuFacts, NvmlError>);
 
 /// A driver behind NVML, real or simulated.
 #[derive(Debug)]
 pub struct NvmlDriver {
     nvml: Nvml,
-    /// What was last known of each index, so that a GPU that falls off the bus is reported and not forgotten.
+    /// Last known properties by index, so that a lost GPU stays in the list.
     seen: Mutex<BTreeMap<u32, GpuFacts>>,
 }
 
 impl NvmlDriver {
-    /// Loads and starts NVML.
+    /// Loads and initialises NVML.
     ///
     /// # Errors
     /// [`InventoryError::NoDriver`] if the library is missing or finds no driver.
@@ -69,14 +69,14 @@ impl NvmlDriver {
         })
     }
 
-    /// What every index says of itself, or why it says nothing.
+    /// Properties of each index, or an error.
     fn look(&self) -> Result<Vec<Look>, InventoryError> {
         let count = self.nvml.device_count().map_err(|error| of_driver("the number of GPUs", &error))?;
         let facts = |index| self.nvml.device_by_index(index).and_then(|device| read(index, &device));
         Ok((0..count).map(|index| (index, facts(index))).collect())
     }
 
-    /// Updates what is known from a look, and adds what is known of those that failed.
+    /// Updates the known properties, and substitutes them where reading failed.
     fn remember(&self, looks: Vec<Look>) -> (Vec<GpuFacts>, Vec<UnreadableGpu>) {
         let mut seen = self.seen.lock().expect("nothing panics while holding what was seen");
         let (mut known, mut unreadable) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ impl NvmlDriver {
         (known, unreadable)
     }
 
-    /// Listens to the faults of all GPUs that have such events.
+    /// Subscribes to the faults of all GPUs that support such events.
     fn listen(&self) -> Result<EventSet<'_>, NvmlError> {
         let mut set = self.nvml.create_event_set()?;
         for index in 0..self.nvml.device_count()? {
@@ -160,7 +160,7 @@ impl Driver for NvmlDriver {
         let device = self.device(gpu)?;
         let compute = patiently(|| device.running_compute_processes())
             .map_err(|error| failed("processes", gpu, &error))?;
-        // Graphics and MPS clients are not told everywhere; compute processes are.
+        // Graphics and MPS clients are not listed on every system; compute processes are.
         let graphics = patiently(|| device.running_graphics_processes()).unwrap_or_default();
         let mps = patiently(|| device.mps_running_compute_processes()).unwrap_or_default();
         Ok(merge(compute.into_iter().chain(graphics).chain(mps)))
@@ -175,7 +175,7 @@ impl Driver for NvmlDriver {
             Err(NvmlError::NotFound) => Vec::new(),
             answer => answer.map_err(|error| failed("utilisation by process", gpu, &error))?,
         };
-        // The room for samples is filled up with empty ones.
+        // NVML pads the list with empty samples.
         let told = samples.into_iter().filter(|sample| sample.pid != 0 && sample.timestamp > since_us);
         Ok(told
             .map(|sample| ProcessUtilization {
@@ -213,7 +213,7 @@ fn fault(event: &EventData<'_>) -> GpuFault {
 
 fn absence(library: &OsStr, error: &NvmlError) -> String {
     match error {
-        // The loader names the library itself.
+        // The loader's message contains the name of the library.
         NvmlError::LibloadingError(error) => error.to_string(),
         error => format!("{} says that {error}", library.display()),
     }
@@ -241,20 +241,20 @@ fn read(index: u32, device: &Device<'_>) -> Result<GpuFacts, NvmlError> {
     })
 }
 
-/// The NUMA node that it is near to, if that is one: on a machine of many, several may be as near.
+/// The NUMA node next to the GPU; `None` if there are several.
 fn numa_node(device: &Device<'_>) -> Option<NumaNode> {
     let near = device.memory_affinity(NUMA_WORDS, AFFINITY_NODE).ok()?;
     only(&near).map(NumaNode::new)
 }
 
-/// The number of the only bit that is set in these words, the lowest first.
+/// Number of the only bit set in these words, lowest word first.
 fn only(words: &[c_ulong]) -> Option<u32> {
     let mut set = (0..).zip(words).filter(|(_, word)| **word != 0);
     let ((at, word), None) = (set.next()?, set.next()) else { return None };
     word.is_power_of_two().then(|| at * c_ulong::BITS + word.trailing_zeros())
 }
 
-/// Set-ups that sharing would break. A GPU that does not know a question is not set up that way.
+/// Configurations that preclude sharing. A GPU that does not support a query does not have the configuration.
 fn obstacle(device: &Device<'_>) -> Option<NotSliceable> {
     if device.mig_mode().is_ok_and(|mode| mode.current == 1) {
         return Some(NotSliceable::Mig);
@@ -275,7 +275,7 @@ fn obstacle(device: &Device<'_>) -> Option<NotSliceable> {
     }
 }
 
-/// What the driver says the GPU needs; drivers before 560 do not say.
+/// Recovery that the driver demands; drivers before 560 do not report it.
 fn recovery(device: &Device<'_>) -> Option<Recovery> {
     let field = device.field_values_for(&[FieldId(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)]).ok()?.pop()?.ok()?;
     match field.value.ok()? {
@@ -295,7 +295,7 @@ fn nvlinked(a: &Device<'_>, b: &Device<'_>) -> bool {
     matches!(a.p2p_status(b, P2pCapabilitiesIndex::NvLink), Ok(P2pStatus::Ok))
 }
 
-/// Asks again when a list grew between counting and reading it.
+/// Repeats a query whose list grew between counting and reading.
 fn patiently<T>(ask: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     for _ in 1..ATTEMPTS {
         match ask() {
@@ -306,7 +306,7 @@ fn patiently<T>(ask: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> 
     ask()
 }
 
-/// One entry per pid: a process that computes and draws is listed twice with the same memory.
+/// One entry per pid: NVML lists a process with compute and graphics contexts twice with the same memory.
 fn merge(listed: impl Iterator<Item = ProcessInfo>) -> Vec<GpuProcess> {
     let mut by_pid: BTreeMap<HostPid, Option<Bytes>> = BTreeMap::new();
     for process in listed {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_several_numa_nodes_are_near_to_has_none_of_its_own() {
+    fn gpu_near_several_numa_nodes_has_none() {
         assert_eq!(only(&[0, 0]), None);
         assert_eq!(only(&[0b100, 0]), Some(2));
         assert_eq!(only(&[0, 0b10]), Some(c_ulong::BITS + 1));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_computes_and_draws_is_one_process() {
+    fn compute_and_graphics_entries_are_merged() {
         let both = [
             listed(7, UsedGpuMemory::Used(5)),
             listed(3, UsedGpuMemory::Unavailable),

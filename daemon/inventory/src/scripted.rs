@@ -1,4 +1,4 @@
-//! A driver that answers as a test tells it to.
+//! A driver with scripted answers for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,8 +12,7 @@ use crate::{
     NotSliceable, ProcessUtilization,
 };
 
-/// A node made up by a test. Clones share the script, so that a test keeps one hand on the driver it gave
-/// away.
+/// A simulated node. Clones share the script, so a test can change it after handing the driver over.
 #[derive(Clone, Debug, Default)]
 pub struct ScriptedDriver {
     script: Arc<Mutex<Script>>,
@@ -29,7 +28,7 @@ struct Script {
     faults: Vec<GpuFault>,
 }
 
-/// A V100 with 32510 MiB to hand out, as the GPU of that index.
+/// A V100 with 32510 MiB of capacity and this index.
 pub fn v100(index: u32) -> GpuFacts {
     let mut uuid = [0; 16];
     uuid[12..].copy_from_slice(&index.to_be_bytes());
@@ -48,7 +47,7 @@ pub fn v100(index: u32) -> GpuFacts {
 }
 
 impl ScriptedDriver {
-    /// A node of these GPUs, idle.
+    /// An idle node with these GPUs.
     pub fn new(gpus: Vec<GpuFacts>) -> Self {
         let script = Script { gpus, ..Script::default() };
         Self { script: Arc::new(Mutex::new(script)), news: Arc::default() }
@@ -68,7 +67,7 @@ impl ScriptedDriver {
         self.script().processes.insert(gpu, processes);
     }
 
-    /// Says that a process holds this much of a GPU, and nothing else of it.
+    /// Adds a process with this memory, or changes its memory.
     pub fn set_process(&self, gpu: GpuUuid, pid: HostPid, used: Bytes) {
         let mut script = self.script();
         let processes = script.processes.entry(gpu).or_default();
@@ -77,7 +76,7 @@ impl ScriptedDriver {
         processes.sort_by_key(|process| process.pid);
     }
 
-    /// Takes a process off every GPU.
+    /// Removes a process from every GPU.
     pub fn end_process(&self, pid: HostPid) {
         for processes in self.script().processes.values_mut() {
             processes.retain(|process| process.pid != pid);
@@ -89,20 +88,20 @@ impl ScriptedDriver {
         self.script().utilization.insert(gpu, samples);
     }
 
-    /// Takes a GPU off the bus.
+    /// Makes a GPU lost.
     pub fn lose(&self, gpu: GpuUuid) {
         for facts in self.script().gpus.iter_mut().filter(|facts| facts.uuid == gpu) {
             facts.not_sliceable = Some(NotSliceable::Lost { cause: "fell off the bus".into() });
         }
     }
 
-    /// Reports a fault to whoever listens.
+    /// Reports a fault.
     pub fn raise(&self, fault: GpuFault) {
         self.script().faults.push(fault);
         self.news.notify_all();
     }
 
-    /// Answers everything with this failure, until told `None`.
+    /// Fails every query with this error, until set to `None`.
     pub fn fail(&self, failure: Option<InventoryError>) {
         self.script().failure = failure;
     }
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_sees_what_the_test_changes_later() {
+    fn clones_share_the_script() {
         let test = ScriptedDriver::new(vec![v100(0), v100(1)]);
         let given_away: Box<dyn Driver> = Box::new(test.clone());
         let gpu = v100(1).uuid;
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v100_has_32510_mib_to_hand_out() {
+    fn v100_capacity_is_32510_mib() {
         assert_eq!(v100(0).capacity(), Bytes::mib(32510));
     }
 }

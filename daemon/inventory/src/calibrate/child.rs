@@ -1,4 +1,4 @@
-//! The child that holds a context while its parent measures it.
+//! The child process that holds a context during the measurement.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -12,17 +12,17 @@ use tranche_domain::id::GpuUuid;
 
 use super::READY;
 
-/// How much memory the first use fills.
+/// Number of bytes filled by the first use.
 const TOUCH: usize = 1 << 20;
 
-/// The smallest program there is: code takes memory too, and every program that uses a GPU loads some.
+/// A minimal kernel: loaded code takes memory too, and every program that uses a GPU has some.
 const PTX: &CStr =
     c".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n\tret;\n}\n";
 
-/// Makes a context on the GPU, prints that it is ready, and holds the context until its input ends. Prints
-/// one line and fails if there is no context to be had.
+/// Creates a context on the GPU, prints [`READY`](super::READY), and holds the context until its input
+/// closes. On failure prints one line.
 pub fn child_main(gpu: GpuUuid) -> ExitCode {
-    // The bindings panic where a driver is too old to know a call; the parent reads one line, not a trace.
+    // The bindings panic if a driver lacks a function; the parent reads a single line, not a backtrace.
     panic::set_hook(Box::new(|panic| println!("{}", panic.payload_as_str().unwrap_or("a panic").trim())));
     match hold(gpu) {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,7 +33,7 @@ pub fn child_main(gpu: GpuUuid) -> ExitCode {
     }
 }
 
-/// Why there is no context.
+/// Reason for which there is no context.
 enum NoContext {
     NoLibrary,
     Driver(&'static str, DriverError),
@@ -57,8 +57,8 @@ fn said(call: &'static str) -> impl Fn(DriverError) -> NoContext {
 }
 
 fn hold(gpu: GpuUuid) -> Result<(), NoContext> {
-    // SAFETY: loading a library runs its initialisers; libcuda's have no precondition, and this process
-    // exists only to load it. Asked first because the bindings panic where it is missing.
+    // SAFETY: loading a library runs its initialisers; those of libcuda have no preconditions, and this
+    // process exists only to load it. Checked first because the bindings panic if it is missing.
     if !unsafe { sys::is_culib_present() } {
         return Err(NoContext::NoLibrary);
     }
@@ -79,11 +79,11 @@ fn device(gpu: GpuUuid) -> Result<sys::CUdevice, NoContext> {
     Err(NoContext::NotVisible(gpu))
 }
 
-/// Makes the context and uses it once, as any program would: a fill, and a kernel of its own. Nothing of it is
-/// released: the process's end does that.
+/// Creates the context and uses it once as any program would: a fill, and a kernel. Released by the process's
+/// end.
 fn make_context(device: sys::CUdevice) -> Result<(), NoContext> {
-    // SAFETY: `device` came from cuDeviceGet after cuInit; the context is current on this thread before
-    // memory is asked for; the pointer filled and freed is the one just allocated, with its own length.
+    // SAFETY: `device` came from cuDeviceGet after cuInit; the context is current on this thread before the
+    // allocation; the pointer filled and freed is the one just allocated, with its own length.
     unsafe {
         let context = result::primary_ctx::retain(device).map_err(said("cuDevicePrimaryCtxRetain"))?;
         result::ctx::set_current(context).map_err(said("cuCtxSetCurrent"))?;
@@ -96,8 +96,8 @@ fn make_context(device: sys::CUdevice) -> Result<(), NoContext> {
 }
 
 fn run_nothing() -> Result<(), NoContext> {
-    // SAFETY: the image is text that ends with NUL, as cuModuleLoadData wants PTX, and a context is current;
-    // the function comes from that module, which stays loaded, and takes no parameters, as none are given.
+    // SAFETY: the PTX image is NUL-terminated, as cuModuleLoadData requires, and a context is current; the
+    // function belongs to that module, which stays loaded, and takes no parameters, so none are passed.
     unsafe {
         let module = result::module::load_data(PTX.as_ptr().cast()).map_err(said("cuModuleLoadData"))?;
         let nothing = result::module::get_function(module, c"nothing".into());
