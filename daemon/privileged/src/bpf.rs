@@ -1,12 +1,12 @@
-//! The few commands of `bpf(2)` that the device rule takes, and the instructions of its program.
+//! Commands of `bpf(2)` for the device rule, and the instructions of its program.
 //!
-//! By hand: libraries for this load programs from object files that a compiler for them made, and the program here has 27
+//! Written by hand: libraries for this load object files of a BPF compiler, and the program has 27
 //! instructions.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Length of a name of a program, in bytes, with the NUL that ends it.
+/// Size of the name of a program in bytes, including the final NUL.
 const NAME: usize = 16;
 
 const MAP_CREATE: libc::c_int = 0;
@@ -24,14 +24,14 @@ const HASH: u32 = 1;
 const NO_PREALLOC: u32 = 1;
 const CGROUP_DEVICE_PROGRAM: u32 = 15;
 const CGROUP_DEVICE: u32 = 6;
-/// Programs of other owners are attached there as well, and all have to allow.
+/// Allows programs of other owners on the same cgroup; a device is accessible if all of them allow it.
 const ALLOW_MULTI: u32 = 2;
-/// Programs at one cgroup: the kernel has no more.
+/// Kernel's maximum number of programs on one cgroup.
 const MOST_PROGRAMS: usize = 64;
-/// Tables that a program of ours may have.
+/// Maximum number of maps of the program.
 const MOST_TABLES: usize = 4;
 
-/// A hash table that a program looks things up in, keys and values in the machine's byte order.
+/// A BPF hash map, with keys and values in native byte order.
 #[derive(Debug)]
 pub(crate) struct Map(OwnedFd);
 
@@ -48,28 +48,28 @@ impl Map {
         let size = |bytes: usize| u32::try_from(bytes).map_err(io::Error::other);
         let mut create =
             Create { kind: HASH, key: size(key)?, value: size(value)?, most, flags: NO_PREALLOC };
-        // SAFETY: `create` has no pointer in it.
+        // SAFETY: BPF_MAP_CREATE reads plain values only; `create` contains no pointer.
         unsafe { descriptor(MAP_CREATE, &mut create) }.map(Self)
     }
 
-    /// How a program names it.
+    /// Descriptor number, as instructions contain it.
     pub(crate) fn number(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Sets the value of a key. Both are of the lengths that the table was made with.
+    /// Sets the value of a key. Both have to have the lengths given at the map's creation.
     pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let mut element = Element::of(self, key.as_ptr().addr(), value.as_ptr().addr());
-        // SAFETY: the kernel reads as many bytes of both as the table was made with, which is their length; both outlive
-        // the call.
+        // SAFETY: the kernel reads the key and value sizes given at the map's creation, which are the lengths
+        // of these slices; both outlive the call.
         unsafe { bpf(MAP_UPDATE, &mut element) }.map(drop)
     }
 
-    /// Removes a key; one that is not there is no error.
+    /// Removes a key, if it exists.
     pub(crate) fn remove(&self, key: &[u8]) -> io::Result<()> {
         let mut element = Element::of(self, key.as_ptr().addr(), 0);
-        // SAFETY: the kernel reads as many bytes of the key as the table was made with, which is its length; it outlives
-        // the call.
+        // SAFETY: the kernel reads the key size given at the map's creation, which is the length of the
+        // slice; it outlives the call.
         match unsafe { bpf(MAP_DELETE, &mut element) } {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.map(drop),
@@ -92,12 +92,12 @@ impl Element {
     }
 }
 
-/// One instruction: `bpf_insn`.
+/// An instruction: `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Instruction {
     code: u8,
-    /// The low half is the register that is written, the high half the one that is read.
+    /// Destination register in the low half, source register in the high half.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -107,8 +107,8 @@ const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) ->
     Instruction { code, registers: to | from << 4, offset, immediate }
 }
 
-/// The program: allows what is no opening of a character device of one of `majors` for reading or writing, and what a
-/// process does whose cgroup is a key of `cgroups`.
+/// The program: denies opening character devices of `majors` for reading or writing, except to processes
+/// whose cgroup is a key of `cgroups`.
 pub(crate) fn device_program(majors: RawFd, cgroups: RawFd) -> Vec<Instruction> {
     const LOAD_32: u8 = 0x61;
     const STORE_32: u8 = 0x63;
@@ -126,23 +126,23 @@ pub(crate) fn device_program(majors: RawFd, cgroups: RawFd) -> Vec<Instruction> 
     const CURRENT_CGROUP: i32 = 80;
     const CHARACTER_DEVICE: i32 = 2;
     const READ_OR_WRITE: i32 = 2 | 4;
-    /// A jump to the end that allows; its distance is entered last.
+    /// Placeholder for the distance of a jump to the end that allows.
     const TO_ALLOW: i16 = i16::MAX;
-    // The first is that of the result and of what is called; 10 is the frame, which grows downwards.
+    // Register 0 is the result, 1 to 5 are arguments, 10 is the frame pointer, and the stack grows downwards.
     let map = |fd| [instruction(0x18, 1, 1, 0, fd), instruction(0, 0, 0, 0, 0)];
     let look_up = |fd, at| {
         let key = [instruction(MOVE_FROM, 2, 10, 0, 0), instruction(ADD, 2, 0, 0, at)];
         map(fd).into_iter().chain(key).chain([instruction(CALL, 0, 0, 0, LOOK_UP)])
     };
     let mut program = vec![
-        // `bpf_cgroup_dev_ctx`: what is done (high half) to what kind of device (low half), major, minor.
+        // `bpf_cgroup_dev_ctx`: access (high half) and type of device (low half), major, minor.
         instruction(LOAD_32, 2, 1, 0, 0),
         instruction(LOAD_32, 3, 1, 4, 0),
         instruction(STORE_32, 10, 3, -4, 0),
         instruction(MOVE_FROM, 4, 2, 0, 0),
         instruction(AND, 4, 0, 0, 0xffff),
         instruction(IF_NOT, 4, 0, TO_ALLOW, CHARACTER_DEVICE),
-        // Making a node is none of this: udev does it, in no slice.
+        // mknod is not restricted: udev does it, outside any slice.
         instruction(SHIFT_RIGHT, 2, 0, 0, 16),
         instruction(AND, 2, 0, 0, READ_OR_WRITE),
         instruction(IF_ZERO, 2, 0, TO_ALLOW, 0),
@@ -162,7 +162,7 @@ pub(crate) fn device_program(majors: RawFd, cgroups: RawFd) -> Vec<Instruction> 
     program
 }
 
-/// Has the kernel check a program, which then knows its tables by itself.
+/// Loads a program into the kernel, which verifies it and holds references to its maps.
 pub(crate) fn load(program: &[Instruction], name: &str) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Load {
@@ -186,8 +186,8 @@ pub(crate) fn load(program: &[Instruction], name: &str) -> io::Result<OwnedFd> {
         name: [0; NAME],
     };
     load.name.iter_mut().zip(name.bytes().take(NAME - 1)).for_each(|(place, byte)| *place = byte);
-    // SAFETY: `program` is borrowed for the call and has `count` instructions of eight bytes; the license is static and ends
-    // with a NUL.
+    // SAFETY: `program` is borrowed for the call and has `count` instructions of eight bytes; the license is
+    // a static C string; all other fields are plain values.
     unsafe { descriptor(PROG_LOAD, &mut load) }
 }
 
@@ -199,11 +199,11 @@ struct Attachment {
     flags: u32,
 }
 
-/// Attaches a program to a cgroup, where it stays when this process ends.
+/// Attaches a program to a cgroup; the attachment outlives this process.
 pub(crate) fn attach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let (cgroup, program) = (number(&cgroup), number(&program));
     let mut attachment = Attachment { cgroup, program, kind: CGROUP_DEVICE, flags: ALLOW_MULTI };
-    // SAFETY: `attachment` has no pointer in it.
+    // SAFETY: BPF_PROG_ATTACH reads plain values only; `attachment` contains no pointer.
     unsafe { bpf(PROG_ATTACH, &mut attachment) }.map(drop)
 }
 
@@ -211,11 +211,11 @@ pub(crate) fn attach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Res
 pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let (cgroup, program) = (number(&cgroup), number(&program));
     let mut attachment = Attachment { cgroup, program, kind: CGROUP_DEVICE, flags: 0 };
-    // SAFETY: `attachment` has no pointer in it.
+    // SAFETY: BPF_PROG_DETACH reads plain values only; `attachment` contains no pointer.
     unsafe { bpf(PROG_DETACH, &mut attachment) }.map(drop)
 }
 
-/// The device programs of that name at a cgroup, each with its number.
+/// The device programs with this name on a cgroup, with their ids.
 pub(crate) fn attached(cgroup: BorrowedFd<'_>, name: &str) -> io::Result<Vec<(u32, OwnedFd)>> {
     #[repr(C)]
     struct Query {
@@ -235,14 +235,14 @@ pub(crate) fn attached(cgroup: BorrowedFd<'_>, name: &str) -> io::Result<Vec<(u3
         count: MOST_PROGRAMS as u32,
         _unused: 0,
     };
-    // SAFETY: the kernel writes at most `count` numbers of four bytes, for which there is room in `ids`, which outlives the
-    // call and is not looked at meanwhile.
+    // SAFETY: the kernel writes at most `count` ids of four bytes; `ids` has room for them, outlives the call
+    // and is not accessed meanwhile.
     unsafe { bpf(PROG_QUERY, &mut query) }?;
     let there = usize::try_from(query.count).unwrap_or_default();
     let mut named = Vec::new();
     for id in ids.into_iter().take(there) {
         let mut wanted = [id, 0, 0];
-        // SAFETY: a number, where to go on and flags; no pointer.
+        // SAFETY: BPF_PROG_GET_FD_BY_ID reads an id, a next id and flags; no pointer.
         let program = unsafe { descriptor(PROG_GET_FD_BY_ID, &mut wanted) }?;
         if name_of(&program)?.iter().copied().eq(padded(name)) {
             named.push((id, program));
@@ -251,7 +251,7 @@ pub(crate) fn attached(cgroup: BorrowedFd<'_>, name: &str) -> io::Result<Vec<(u3
     Ok(named)
 }
 
-/// The number of a program, by which the kernel lists it.
+/// Kernel's id of a program.
 pub(crate) fn id_of(program: &OwnedFd) -> io::Result<u32> {
     Ok(info(program)?.id)
 }
@@ -264,7 +264,7 @@ fn padded(name: &str) -> impl Iterator<Item = u8> {
     name.bytes().take(NAME - 1).chain(std::iter::repeat(0)).take(NAME)
 }
 
-/// The beginning of `bpf_prog_info`, up to the name.
+/// Beginning of `struct bpf_prog_info`, up to the name.
 #[repr(C)]
 struct Info {
     kind: u32,
@@ -296,14 +296,14 @@ impl Info {
 
 fn info(program: &OwnedFd) -> io::Result<Info> {
     let mut info = Info::EMPTY;
-    // SAFETY: lengths and pointers in it are zero: the kernel writes nowhere else.
+    // SAFETY: all lengths and pointers in `info` are zero, so the kernel writes to `info` only.
     unsafe { inform(program, &mut info) }?;
     Ok(info)
 }
 
-/// The table of a program whose keys are so long, as this module makes programs: they have one of each length.
+/// The map of a program with this key size; a program of this module has one map for each key size.
 pub(crate) fn table_of(program: &OwnedFd, key: usize) -> io::Result<Map> {
-    /// The beginning of `bpf_map_info`.
+    /// Beginning of `struct bpf_map_info`.
     #[repr(C)]
     struct Table {
         kind: u32,
@@ -314,15 +314,15 @@ pub(crate) fn table_of(program: &OwnedFd, key: usize) -> io::Result<Map> {
     let mut ids = [0u32; MOST_TABLES];
     let maps = ids.as_mut_ptr().expose_provenance() as u64;
     let mut info = Info { map_count: MOST_TABLES as u32, maps, ..Info::EMPTY };
-    // SAFETY: the kernel writes at most `map_count` numbers of four bytes, for which there is room in `ids`, which outlives the
-    // call and is not looked at meanwhile. The other lengths and pointers are zero.
+    // SAFETY: the kernel writes at most `map_count` ids of four bytes; `ids` has room for them, outlives the
+    // call and is not accessed meanwhile. All other lengths and pointers are zero.
     unsafe { inform(program, &mut info) }?;
     for id in ids.into_iter().take(usize::try_from(info.map_count).unwrap_or_default()) {
         let mut wanted = [id, 0, 0];
-        // SAFETY: a number, where to go on and flags; no pointer.
+        // SAFETY: BPF_MAP_GET_FD_BY_ID reads an id, a next id and flags; no pointer.
         let map = unsafe { descriptor(MAP_GET_FD_BY_ID, &mut wanted) }?;
         let mut table = Table { kind: 0, id: 0, key: 0, value: 0 };
-        // SAFETY: there is no pointer in it.
+        // SAFETY: `table` contains no pointer, so the kernel writes to `table` only.
         unsafe { inform(&map, &mut table) }?;
         if usize::try_from(table.key) == Ok(key) {
             return Ok(Map(map));
@@ -331,7 +331,7 @@ pub(crate) fn table_of(program: &OwnedFd, key: usize) -> io::Result<Map> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// What the kernel says of a program or table: the beginning of what it has, as long as `info` is.
+/// Reads the kernel's information about a program or map, as much of it as fits `info`.
 ///
 /// # Safety
 /// Every pointer in `info` is valid for the number of elements beside it.
@@ -345,8 +345,8 @@ unsafe fn inform<T>(of: &OwnedFd, info: &mut T) -> io::Result<()> {
     let length = u32::try_from(size_of::<T>()).map_err(io::Error::other)?;
     let place = std::ptr::from_mut(info).expose_provenance() as u64;
     let mut ask = Ask { of: number(of), length, info: place };
-    // SAFETY: the kernel writes at most `length` bytes, which is the size of `info`; it outlives the call and is not looked
-    // at meanwhile. What it points to is as the caller promises.
+    // SAFETY: the kernel writes at most `length` bytes, the size of `info`, which outlives the call and is
+    // not accessed meanwhile. The caller guarantees the pointers in it.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut ask) }.map(drop)
 }
 
@@ -357,18 +357,18 @@ fn number(fd: &impl AsRawFd) -> u32 {
 /// # Safety
 /// Every pointer in `attributes` is valid for what the command reads or writes there.
 unsafe fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees the pointers in `attributes`.
     let fd = unsafe { bpf(command, attributes) }?;
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made this descriptor for the caller; nothing else knows its number. These commands set
-    // close-on-exec.
+    // SAFETY: the kernel has just created this descriptor with close-on-exec, and nothing else in the process
+    // has its number.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// # Safety
 /// As [`descriptor`].
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: `attributes` is of the size that is passed; what it points to is as the caller promises.
+    // SAFETY: the size passed is that of `attributes`; the caller guarantees the pointers in it.
     let answer =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
@@ -378,7 +378,7 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c
 mod tests {
     use super::*;
 
-    /// What the kernel would answer, by the instructions that the program is made of: registers, the frame and two tables.
+    /// Interpreter of the instructions used: registers, stack and two maps.
     fn run(program: &[Instruction], context: [u32; 3], majors: &[u32], cgroups: &[u64], current: u64) -> u64 {
         let (mut registers, mut frame, mut at) = ([0u64; 11], [0u8; 16], 0usize);
         let place = |offset: i64| usize::try_from(16 + offset).expect("within the frame");

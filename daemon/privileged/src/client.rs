@@ -1,4 +1,4 @@
-//! The main process's side.
+//! Client side of the protocol, in the main process.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ use crate::protocol::{ProcessFile, REPLY, Refusal, Reply, Request, Step};
 use crate::serve::{Bounds, Denied, send};
 use crate::sys;
 
-/// Why a request was not done.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum HelperError {
@@ -49,20 +49,20 @@ impl From<Denied> for io::Error {
     }
 }
 
-/// The helper, as the main process has it.
+/// The helper process and its socket.
 #[derive(Debug)]
 pub struct Helper {
     pub(crate) socket: OwnedFd,
-    /// Sequence number of the last request; held from a request to its reply.
+    /// Sequence number of the last request; locked from a request to its reply.
     turn: Mutex<u32>,
     pid: u32,
 }
 
 impl Helper {
-    /// Starts a program as the helper; what is given back besides has to be waited for.
+    /// Starts a program as the helper; the returned child has to be waited for.
     ///
     /// # Errors
-    /// If there can be no process or socket.
+    /// If no process or socket can be created.
     pub fn start(
         program: &Path,
         bounds: &Bounds,
@@ -78,8 +78,8 @@ impl Helper {
         Ok((Self::over(socket, child.id()), child))
     }
 
-    /// Ends helpers of earlier daemons at the same runtime directory. One that was stopped with its daemon does not notice
-    /// that this has ended. The caller holds that directory's lock, so that no living daemon has one.
+    /// Ends helpers of earlier daemons with the same runtime directory. A stopped helper does not notice the
+    /// end of its daemon. The caller holds the lock of that directory, so no live daemon has such a helper.
     pub fn end_orphans(bounds: &Bounds) {
         let this_user = geteuid().as_raw();
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -92,7 +92,7 @@ impl Helper {
             if !is_one() {
                 continue;
             }
-            // Looked at again, it is the process that the handle names.
+            // Inspected again after opening the pidfd, since the pid may have been reused before.
             let Ok(orphan) = sys::pidfd_open(pid) else { continue };
             if is_one() {
                 let _ = sys::send_signal(orphan.as_fd(), Signal::SIGKILL); // or it has just ended
@@ -104,17 +104,17 @@ impl Helper {
         Self { socket, turn: Mutex::default(), pid }
     }
 
-    /// Its pid.
+    /// Pid of the helper.
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Lets the helper end; nothing can be asked for any more.
+    /// Closes the socket, so that the helper exits; later requests fail.
     pub fn dismiss(&self) {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both); // it has ended already
     }
 
-    /// The file of a region, to read through a mount that nobody can write through.
+    /// Descriptor of a region through a read-only mount.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -122,7 +122,8 @@ impl Helper {
         self.descriptor(Request::ReadOnlyMount, Some(region))
     }
 
-    /// Sends SIGTERM or SIGKILL to the process that a pidfd names, if the helper finds evidence that it is of a slice.
+    /// Sends SIGTERM or SIGKILL to the process of a pidfd, if the helper finds evidence that it belongs to a
+    /// slice.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -130,7 +131,7 @@ impl Helper {
         self.ask(Request::Signal(signal), Some(pidfd)).map(drop)
     }
 
-    /// A file of `/proc/PID`, where `hidepid` keeps it from the main process.
+    /// A file of `/proc/PID` that `hidepid` hides from the main process.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -138,7 +139,7 @@ impl Helper {
         self.descriptor(Request::ProcessFile(pid, file), None).map(File::from)
     }
 
-    /// Prepares the device rule: from here on processes can be admitted.
+    /// Loads the device rule, so that processes can be admitted.
     ///
     /// # Errors
     /// See [`HelperError`]; the helper's own log says which step failed.
@@ -146,7 +147,7 @@ impl Helper {
         self.ask(Request::DeviceRule(Step::Prepared), None).map(drop)
     }
 
-    /// Has only admitted processes open GPUs.
+    /// Enforces the device rule: only admitted processes can open GPUs.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -154,7 +155,7 @@ impl Helper {
         self.ask(Request::DeviceRule(Step::Enforced), None).map(drop)
     }
 
-    /// Lets a process of a slice, and what it starts from then on, open GPUs.
+    /// Permits a process of a slice and its later children to open GPUs.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -162,7 +163,7 @@ impl Helper {
         self.ask(Request::Admit(generation), Some(pidfd)).map(drop)
     }
 
-    /// Lets no process of a slice open GPUs any more.
+    /// Revokes the permission of a slice's processes to open GPUs.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -170,7 +171,7 @@ impl Helper {
         self.ask(Request::Dismiss(generation), None).map(drop)
     }
 
-    /// Names the daemon's memory of that inode number, if the process that the pidfd names maps it: see
+    /// Descriptor of the daemon's memory with this inode number, if the process of the pidfd maps it; see
     /// [`mapped_memory`](crate::mapped_memory).
     ///
     /// # Errors
@@ -179,7 +180,7 @@ impl Helper {
         self.descriptor(Request::Memory(inode), Some(pidfd))
     }
 
-    /// Listens in the folder that containers of a slice mount, by the slice's directory.
+    /// Listens in the folder that a slice's containers mount; the slice is given by its directory.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -187,7 +188,7 @@ impl Helper {
         self.descriptor(Request::Listen, Some(slice)).map(UnixListener::from)
     }
 
-    /// Writes a slice's CDI document, by the slice's directory and a mask of GPUs: see
+    /// Writes the CDI document of a slice, given by its directory, for a mask of GPUs; see
     /// [`Containers::write`](crate::Containers::write).
     ///
     /// # Errors
@@ -201,7 +202,7 @@ impl Helper {
         self.ask(Request::Document { gpus, with_shim }, Some(slice)).map(drop)
     }
 
-    /// Removes a slice's CDI document, by the slice's directory.
+    /// Removes the CDI document of a slice, given by its directory.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -209,7 +210,7 @@ impl Helper {
         self.ask(Request::Withdraw, Some(slice)).map(drop)
     }
 
-    /// Removes documents and folders of slices that are no more.
+    /// Removes documents and folders of slices that do not exist.
     ///
     /// # Errors
     /// See [`HelperError`].

@@ -1,7 +1,8 @@
-//! Files that container runtimes follow as root: the CDI document of each slice, and the folder with its socket.
+//! Files that container runtimes use as root: the CDI document of each slice, and the folder with its socket.
 //!
-//! Both are root's. A request names a slice by its directory, whose name the kernel says, and GPUs by their places in the list
-//! that root's start described. All else in a document comes from that description.
+//! Both belong to root. A request gives a slice by its directory, whose name comes from the kernel, and GPUs
+//! by their positions in the description made at the daemon's start as root. All else in a document comes
+//! from that description.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -20,34 +21,35 @@ use tranche_domain::id::SliceName;
 use crate::protocol::Refusal;
 use crate::serve::Denied;
 
-/// Folder of the slices' directories, below the runtime directory: the main process's.
+/// Folder of the slices' directories in the runtime directory; belongs to the main process.
 pub const SLICES: &str = "slices";
-/// Folder of the folders that containers mount, below the runtime directory: root's.
+/// Folder of the folders that containers mount, in the runtime directory; belongs to root.
 pub const MOUNTS: &str = "mounts";
-/// Name of the sockets at which processes attach.
+/// Name of the attach sockets.
 pub const ATTACH: &str = "attach.sock";
-/// GPUs of a node that a request can name.
+/// Maximum number of GPUs that a request can address.
 pub const MOST_GPUS: usize = u64::BITS as usize;
 
-/// The node, as root's start found it: everything in a document that is not of one slice.
+/// Description of the node, made at the start as root: all content of documents that is not specific to a
+/// slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Device files, driver libraries, hooks.
     pub source: Source,
-    /// The node's GPUs; requests name them by their places here.
+    /// GPUs of the node; requests address them by position.
     pub gpus: Vec<Gpu>,
-    /// The library in libcuda's place.
+    /// Replacement for libcuda.
     pub libcuda: String,
-    /// The library in NVML's place.
+    /// Replacement for NVML.
     pub libnvml: String,
-    /// The library that is preloaded besides.
+    /// Preloaded library, if any.
     pub preload: Option<Preload>,
-    /// Containers get the library with whole GPUs, too.
+    /// Whether slices of whole GPUs get the library too.
     pub with_whole: bool,
 }
 
 impl Description {
-    /// The GPUs of a mask; nothing if it has none, or others than the node's.
+    /// GPUs of a mask; `None` if it is empty or contains unknown GPUs.
     fn gpus(&self, mask: u64) -> Option<Vec<Gpu>> {
         let all = u32::try_from(self.gpus.len()).ok().and_then(|count| 1u64.checked_shl(count));
         let known = all.map_or(u64::MAX, |all| all - 1);
@@ -55,10 +57,10 @@ impl Description {
         (mask != 0 && mask & !known == 0).then(|| named.map(|(_, gpu)| *gpu).collect())
     }
 
-    /// The text of a slice's document; `folder` is the one with its socket.
+    /// Document of a slice; `folder` contains its socket.
     ///
     /// # Errors
-    /// The source does not have all of these GPUs, or a path cannot be mounted.
+    /// If the source lacks a GPU, or a path cannot be mounted.
     pub fn document(
         &self,
         slice: &SliceName,
@@ -81,7 +83,7 @@ impl Description {
         Ok(injection.document(&facts)?.to_json())
     }
 
-    /// A nameless file that holds it, for the helper to start with.
+    /// Writes the description to an anonymous file for the helper's start.
     pub(crate) fn file(&self) -> io::Result<File> {
         let mut file = File::from(memfd_create(c"tranche-node", MFdFlags::MFD_CLOEXEC)?);
         file.write_all(&serde_json::to_vec(self)?)?;
@@ -89,7 +91,7 @@ impl Description {
         Ok(file)
     }
 
-    /// What such a file holds; nothing of an empty one.
+    /// Reads such a file; `None` if it is empty.
     pub(crate) fn read(mut file: impl Read) -> io::Result<Option<Self>> {
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
@@ -97,19 +99,19 @@ impl Description {
     }
 }
 
-/// Writes documents and makes folders, with the powers of the process that it is in: those of the privileged helper, or of
-/// a daemon that serves one user.
+/// Writes documents and creates folders, with the privileges of its process: the privileged helper, or the
+/// daemon of a single user.
 #[derive(Debug)]
 pub struct Containers {
     runtime: PathBuf,
     user: u32,
-    /// Directory of the documents; nothing where there are none.
+    /// Directory of the documents; `None` disables them.
     documents: Option<PathBuf>,
     description: Option<Description>,
 }
 
 impl Containers {
-    /// For slices of `user`, with the directories of a runtime directory, and documents in that directory if anywhere.
+    /// For slices of `user` in a runtime directory, with documents in the given directory if any.
     pub fn new(
         runtime: &Path,
         user: u32,
@@ -119,15 +121,15 @@ impl Containers {
         Self { runtime: runtime.to_owned(), user, documents: documents.map(Path::to_owned), description }
     }
 
-    /// The folder that a slice's container mounts.
+    /// Folder that a slice's containers mount.
     fn folder(&self, slice: &SliceName) -> PathBuf {
         self.runtime.join(MOUNTS).join(slice.as_str())
     }
 
-    /// Makes the folder that containers of a slice mount, unless it is there, and listens at a new socket in it.
+    /// Creates the folder of a slice if necessary, and listens at a new socket in it.
     ///
     /// # Errors
-    /// The descriptor is of no slice's directory; the kernel's.
+    /// If the descriptor is not a slice's directory, or the kernel fails.
     pub fn listen(&self, slice: BorrowedFd<'_>) -> Result<UnixListener, Denied> {
         let folder = self.folder(&self.slice(slice)?);
         match fs::create_dir(&folder) {
@@ -138,10 +140,11 @@ impl Containers {
         Ok(listen(&folder.join(ATTACH), 0o666)?)
     }
 
-    /// Writes a slice's document, unless it is there as it should be.
+    /// Writes a slice's document, unless it is up to date.
     ///
     /// # Errors
-    /// The descriptor is of no slice's directory; a GPU is not of the node; the node was not described; the file system's.
+    /// If the descriptor is not a slice's directory, a GPU is unknown, there is no description, or writing
+    /// fails.
     pub fn write(&self, slice: BorrowedFd<'_>, gpus: u64, with_shim: bool) -> Result<(), Denied> {
         let slice = self.slice(slice)?;
         let text = self.compose(&slice, gpus, with_shim)?;
@@ -151,7 +154,7 @@ impl Containers {
     /// Removes a slice's document.
     ///
     /// # Errors
-    /// The descriptor is of no slice's directory; the file system's.
+    /// If the descriptor is not a slice's directory, or removing fails.
     pub fn withdraw(&self, slice: BorrowedFd<'_>) -> Result<(), Denied> {
         let slice = self.slice(slice)?;
         Ok(remove(&self.path(&slice)?)?)
@@ -171,10 +174,10 @@ impl Containers {
         })
     }
 
-    /// Removes documents and folders of slices that have no directory.
+    /// Removes documents and folders of slices without a directory.
     ///
     /// # Errors
-    /// The file system's, after all else is removed.
+    /// The first failure, after all else is removed.
     pub fn sweep(&self) -> io::Result<()> {
         let mut swept = Ok(());
         for (path, name) in self.documents.iter().flat_map(|directory| entries(directory)) {
@@ -191,7 +194,7 @@ impl Containers {
         swept
     }
 
-    /// The name of the slice whose directory a descriptor names, by the kernel's word.
+    /// Name of the slice whose directory this is, from the kernel.
     fn slice(&self, directory: BorrowedFd<'_>) -> Result<SliceName, Denied> {
         let is = File::from(directory.try_clone_to_owned()?).metadata()?;
         let path = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))?;
@@ -209,11 +212,11 @@ impl Containers {
     }
 }
 
-/// Binds under another name, sets the mode, then replaces the socket that an earlier daemon left: at no instant is there a
-/// socket with the wrong mode, or none.
+/// Binds under a temporary name, sets the mode, then renames over the socket of an earlier daemon, so that
+/// there is always a socket with the right mode.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel fails.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let unfinished = path.with_extension("new");
     remove(&unfinished)?;
@@ -224,8 +227,7 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// In one step: a reader of the directory finds the old document or the new one, whole. Until then it has a name that readers
-/// pass over.
+/// Replaces a file atomically. The temporary name is one that readers of the directory ignore.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let is_own = fs::symlink_metadata(path)
         .is_ok_and(|is| is.is_file() && is.uid() == geteuid().as_raw() && is.mode() & 0o777 == 0o644);
@@ -246,7 +248,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     write().inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
 
-/// Around the name of a document that is being written.
+/// Prefix and suffix of the temporary name of a document.
 const BEGINS: &str = ".";
 const ENDS: &str = ".new";
 
@@ -262,7 +264,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a directory has in it, with its name; nothing where it cannot be read.
+/// Paths and names of a directory's entries; empty if it is unreadable.
 fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| (entry.path(), entry.file_name().to_string_lossy().into_owned()))

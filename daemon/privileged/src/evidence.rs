@@ -1,7 +1,8 @@
-//! Kernel evidence about a process: that it belongs to a slice or is on a GPU, and which memory it maps.
+//! Evidence from the kernel that a process belongs to a slice or uses a GPU, and access to memory that it
+//! maps.
 //!
-//! Only such processes are signalled, whatever the main process asks for: it cannot make another program open a GPU, map a
-//! slice's region, or have been started with a slice's variable.
+//! The helper signals only such processes, whatever the main process requests: the main process cannot make
+//! another program open a GPU, map a slice's region, or start with a slice's variable.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,27 +17,27 @@ use nix::sys::stat::major;
 use crate::protocol::Refusal;
 use crate::serve::Bounds;
 
-/// How a process is known to be one that the daemon may end.
+/// Reason for which the daemon may end a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// It maps a region of a slice.
     Region,
     /// It has a GPU open or mapped.
     Gpu,
-    /// It was started with the variable that leads to a slice.
+    /// Its initial environment has the variable of a slice.
     Variable,
     /// It runs the job runner.
     JobRunner,
 }
 
-/// What leads a program to its slice, in its environment.
+/// Variable with the attach socket of a slice.
 const VARIABLE: &[u8] = b"TRANCHE_SLICE_SOCKET=";
-/// Threads that are looked at: the first may have ended while others go on.
+/// Maximum number of threads inspected; the first may have ended before the others.
 const MOST_THREADS: usize = 256;
-/// Bytes of an environment that are searched.
+/// Maximum number of bytes of an environment searched.
 const MOST_ENVIRONMENT: u64 = 8 << 20;
 
-/// The process that a pidfd names, in `/proc`: the folder stays that process's even when its pid is used again.
+/// Folder in `/proc` of the process of a pidfd; the open folder stays that process's if its pid is reused.
 pub(crate) struct Subject(File);
 
 impl Subject {
@@ -48,7 +49,7 @@ impl Subject {
         let mut options = File::options();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC);
         let folder = options.open(format!("/proc/{pid}")).map_err(|_| Refusal::NotAProcess)?;
-        // It has had that pid all the time, hence the folder is its own.
+        // The pid is unchanged, so the folder opened in between is that of the process.
         if pid_of(pidfd) == Some(pid) { Ok(Self(folder)) } else { Err(Refusal::NotAProcess) }
     }
 
@@ -56,7 +57,7 @@ impl Subject {
         format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()).into()
     }
 
-    /// The first evidence that is found.
+    /// The first evidence found.
     pub(crate) fn evidence(&self, bounds: &Bounds) -> Option<Evidence> {
         if self.runs(&bounds.job_runner) {
             return Some(Evidence::JobRunner);
@@ -73,8 +74,8 @@ impl Subject {
         self.threads().find_map(|thread| of_thread(&thread, &gpus))
     }
 
-    /// A descriptor that names memory of the daemon's user which the process maps and which has no other name, by its inode
-    /// number. It opens nothing: for that it takes the right of the memory's owner.
+    /// An O_PATH descriptor of anonymous memory of the daemon's user that the process maps, by inode number.
+    /// Only the owner of the memory can open it for access.
     fn memory(&self, inode: u64, user: u32) -> io::Result<OwnedFd> {
         let is_it = |file: &fs::Metadata| {
             let private = file.uid() == user && file.mode() & 0o777 == 0o600;
@@ -85,7 +86,7 @@ impl Subject {
         for mapping in self.mappings().filter(|mapping| fs::metadata(mapping).is_ok_and(|file| is_it(&file)))
         {
             let Ok(named) = options.open(mapping) else { continue };
-            // The mapping may have become another's meanwhile.
+            // The mapping may have been replaced meanwhile.
             if is_it(&named.metadata()?) {
                 return Ok(named.into());
             }
@@ -93,19 +94,19 @@ impl Subject {
         Err(Errno::ENOENT.into())
     }
 
-    /// The files that it maps. Its threads share them: those of the first that has not ended are all.
+    /// Mapped files. Threads share them, so those of the first live thread are complete.
     fn mappings(&self) -> impl Iterator<Item = PathBuf> {
         let folders = self.threads().map(|thread| thread.join("map_files"));
         folders.filter(|folder| entries(folder.clone()).next().is_some()).take(1).flat_map(entries)
     }
 
-    /// Its threads, in `/proc`: the folder of a thread by its own number has what `task` leaves out.
+    /// Folders of its threads in `/proc`. The folder of a thread by its own id has entries that `task` lacks.
     fn threads(&self) -> impl Iterator<Item = PathBuf> {
         let threads = fs::read_dir(self.path("task")).into_iter().flatten().flatten();
         threads.take(MOST_THREADS).map(|thread| Path::new("/proc").join(thread.file_name()))
     }
 
-    /// Whether it runs root's program of that path, replaced since or not.
+    /// Whether it runs root's program at this path, even if the file was replaced since.
     fn runs(&self, program: &Path) -> bool {
         let exe = self.path("exe");
         let Ok(named) = fs::read_link(&exe) else { return false };
@@ -117,24 +118,24 @@ impl Subject {
     }
 }
 
-/// By the kernel's word; a process that has ended has none.
+/// Pid of a pidfd, from the kernel; `None` once the process has ended.
 pub(crate) fn pid_of(pidfd: BorrowedFd<'_>) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     pid.trim().parse().ok().filter(|pid| *pid > 0)
 }
 
-/// What a folder has in it; nothing where it cannot be read.
+/// Entries of a folder; empty if it is unreadable.
 fn entries(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// A descriptor that names memory of `user`'s, by its inode number, from a process that maps it. The file system knows no
-/// name of such memory: a mapping or a descriptor is the only way to it. Needs CAP_SYS_ADMIN, and for
-/// processes of other users CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. The owner opens it by `/proc/self/fd`.
+/// A descriptor of anonymous memory of `user`, by inode number, from a process that maps it: a mapping or a
+/// descriptor is the only path to such memory. Needs CAP_SYS_ADMIN, and for processes of other users
+/// CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. The owner opens it through `/proc/self/fd`.
 ///
 /// # Errors
-/// `NotFound` if the process does not map it or has ended; the kernel's.
+/// `NotFound` if the process does not map it or has ended; errors of the kernel.
 pub fn mapped_memory(process: BorrowedFd<'_>, inode: u64, user: u32) -> io::Result<OwnedFd> {
     let subject = Subject::of(process).map_err(|gone| io::Error::new(io::ErrorKind::NotFound, gone))?;
     subject.memory(inode, user)
@@ -149,7 +150,7 @@ fn of_thread(thread: &Path, gpus: &Gpus) -> Option<Evidence> {
     has_variable(environment).unwrap_or(false).then_some(Evidence::Variable)
 }
 
-/// Whether an environment has the variable, with a value.
+/// Whether an environment contains the variable with a value.
 fn has_variable(environment: impl Read) -> io::Result<bool> {
     let mut environment = BufReader::new(environment.take(MOST_ENVIRONMENT));
     let mut entry = Vec::new();
@@ -162,14 +163,14 @@ fn has_variable(environment: impl Read) -> io::Result<bool> {
     Ok(false)
 }
 
-/// What a GPU is, among files.
+/// Device numbers and files that identify GPUs.
 struct Gpus {
     majors: Vec<u64>,
     simulated: Option<(u64, u64)>,
 }
 
 impl Gpus {
-    /// The driver may have been loaded since the helper was started.
+    /// The current device numbers; the driver may have been loaded after the helper's start.
     fn now(bounds: &Bounds) -> Self {
         let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
         let simulated = bounds.simulated_node.as_ref().and_then(|path| fs::metadata(path).ok());
@@ -182,7 +183,7 @@ impl Gpus {
     }
 }
 
-/// Numbers of NVIDIA's character devices, from `/proc/devices`.
+/// Majors of NVIDIA's character devices in `/proc/devices`.
 pub(crate) fn majors(devices: &str) -> Vec<u64> {
     let characters = devices.lines().take_while(|line| !line.starts_with("Block"));
     let nvidias = characters.filter_map(|line| {
@@ -197,14 +198,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_of_nvidia_are_known_by_the_drivers_names() {
+    fn nvidia_majors_are_recognised_by_name() {
         let devices = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n236 nvidia-uvm\n\nBlock devices:\n  8 sd\n 99 nvidia-disk\n";
         assert_eq!(majors(devices), [195, 195, 236]);
         assert_eq!(majors(""), Vec::<u64>::new());
     }
 
     #[test]
-    fn variable_counts_with_a_value_and_by_its_whole_name() {
+    fn variable_needs_a_value_and_exact_name() {
         let has = |text: &[u8]| has_variable(text).is_ok_and(|has| has);
         assert!(has(b"A=1\0TRANCHE_SLICE_SOCKET=/run/x\0B=2\0"));
         assert!(has(b"TRANCHE_SLICE_SOCKET=/run/x\0"));

@@ -1,15 +1,17 @@
-//! The privileged helper of the daemon, and the daemon's side of it.
+//! The daemon's privileged helper, and its client.
 //!
-//! The daemon's main process parses what clients, tenants and the network send, and therefore holds no capability. What
-//! still needs root is done by a second process of the same program: synchronous, one request at a time, each of a fixed
-//! size and of a closed set, over a socket that only the main process has.
+//! The daemon's main process parses input from clients, tenants and the network, and therefore holds no
+//! capabilities. Operations that need root are in a second process of the same program, which serves one
+//! fixed-size request of a closed set at a time, over a socket that only the main process has.
 //!
 //! Laws:
 //! - A request carries numbers and at most one descriptor, never a path.
-//! - The helper believes nothing that the main process says: it asks the kernel about the descriptor or the process.
-//! - It parses nothing that a tenant wrote. What it reads of other processes it compares with constants, or hands over unread;
-//!   a process's cgroup it takes as the path that the kernel says.
-//! - Of what container runtimes follow, a request chooses a slice's name and GPUs; all else was described by root's start.
+//! - The helper trusts no statement of the main process: it verifies descriptors and processes through the
+//!   kernel.
+//! - It parses no tenant input. Data of other processes is compared with constants or passed on unread; a
+//!   process's cgroup path comes from the kernel.
+//! - For container runtimes, a request chooses a slice's name and GPUs only; all else was described at the
+//!   start as root.
 //! - Each end exits when the other is gone.
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Capabilities: those of the helper, and none for the main process.
+//! Capabilities of the helper, and their removal from the main process.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
@@ -6,8 +6,8 @@ use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
-/// Capabilities of the helper, each with its purpose. `systemd/tranched.service` and `docs/security.md` have the same; a
-/// test compares them.
+/// Capabilities of the helper with their purposes. `systemd/tranched.service` and `docs/security.md` repeat
+/// them; a test compares them.
 pub const KEPT: [(Capability, &str); 4] = [
     (
         Capability::CAP_SYS_ADMIN,
@@ -21,7 +21,7 @@ pub const KEPT: [(Capability, &str); 4] = [
     (Capability::CAP_KILL, "to end a slice's processes, whoever they run as, when told to with --force"),
 ];
 
-/// What the program needs besides until its main process is separated; neither of the two processes keeps it.
+/// Additional capabilities of the program until the main process is separated; neither process keeps them.
 pub const AT_START: [(Capability, &str); 3] = [
     (
         Capability::CAP_CHOWN,
@@ -31,20 +31,20 @@ pub const AT_START: [(Capability, &str); 3] = [
     (Capability::CAP_SETUID, "to become that user"),
 ];
 
-/// System user that the main process becomes.
+/// System account of the main process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its name.
+    /// User name.
     pub name: String,
-    /// Its number.
+    /// Uid.
     pub uid: u32,
-    /// Its group.
+    /// Gid.
     pub gid: u32,
-    /// Groups besides, such as the one that may open the GPUs.
+    /// Supplementary groups, such as the one that may open the GPUs.
     pub groups: Vec<u32>,
 }
 
-/// Why powers could not be dropped; they are as they were, or fewer.
+/// Failure to drop privileges; they are unchanged or reduced.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum DropError {
@@ -56,8 +56,8 @@ pub enum DropError {
     NoNewPrivs(#[from] Errno),
 }
 
-/// Drops every capability of this thread, and so of all that it starts later, and becomes a user that owns nothing of
-/// root's: to be called before any other thread is started.
+/// Drops every capability of this thread, and changes to a user without files of root. Later threads inherit
+/// that, so it is to be called before any other thread is started.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -77,7 +77,8 @@ fn become_user(account: &Account) -> Result<(), Errno> {
     setresuid(uid, uid, uid)
 }
 
-/// Drops all that the helper does not need. In a container some may be missing already; those are not asked for.
+/// Drops capabilities that the helper does not need. In a container some may be absent already; they are not
+/// acquired.
 pub(crate) fn drop_unneeded() -> Result<(), DropError> {
     keep(&KEPT.map(|(power, _)| power))
 }
@@ -93,8 +94,8 @@ fn keep(powers: &[Capability]) -> Result<(), DropError> {
     Ok(prctl::set_no_new_privs()?)
 }
 
-/// Takes CAP_SETPCAP. A process without it was given its bounds by what started it, such as systemd; as nothing that it
-/// starts can gain more than it has, they do not matter then.
+/// Limits the bounding set, which takes CAP_SETPCAP. Without that capability the set stays as the service
+/// manager made it; with no_new_privs it has no effect then.
 fn narrow_bounding(kept: &CapsHashSet) -> Result<(), CapsError> {
     if !caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         return Ok(());
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn helper_keeps_what_it_needs_and_nothing_else() {
-        // Powers belong to threads: this one is spent.
+        // Capabilities belong to threads, so they are dropped in one of its own.
         let spent = std::thread::spawn(|| {
             let needed: BTreeSet<u8> = KEPT.iter().map(|(power, _)| power.index()).collect();
             let had = left(CapSet::Permitted);

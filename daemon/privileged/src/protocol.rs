@@ -1,4 +1,4 @@
-//! Requests and replies: packets of a fixed size.
+//! Requests and replies, as packets of fixed size.
 
 use nix::sys::signal::Signal;
 
@@ -7,40 +7,41 @@ pub(crate) const REQUEST: usize = 16;
 /// Length of a reply in bytes.
 pub(crate) const REPLY: usize = 12;
 
-/// What the helper can be asked for.
+/// Requests to the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A descriptor that names the passed file through a read-only mount of its own.
+    /// A descriptor of the passed file through a read-only mount.
     ReadOnlyMount,
-    /// A signal to the process that the passed pidfd names.
+    /// Signals the process of the passed pidfd.
     Signal(Signal),
-    /// A descriptor to read a file of `/proc/PID` with.
+    /// A descriptor for reading a file of `/proc/PID`.
     ProcessFile(u32, ProcessFile),
-    /// The device rule, up to this step.
+    /// Advances the device rule to this step.
     DeviceRule(Step),
-    /// The process that the passed pidfd names is in the slice of this generation, and may open GPUs.
+    /// Permits the process of the passed pidfd, in the slice of this generation, to open GPUs.
     Admit(u64),
-    /// The slice of this generation is no more.
+    /// Revokes the permissions of the slice of this generation.
     Dismiss(u64),
-    /// A descriptor that names the daemon's memory of that inode number, if the process that the passed pidfd names maps it.
+    /// A descriptor of the daemon's memory with this inode number, which the process of the passed pidfd
+    /// maps.
     Memory(u64),
-    /// A socket that listens in the folder which containers of the slice with the passed directory mount.
+    /// A listening socket in the folder that containers of the slice with the passed directory mount.
     Listen,
-    /// The CDI document of the slice with the passed directory: GPUs by their places in the description, and whether the
-    /// library stands in the driver's place.
+    /// Writes the CDI document of the slice with the passed directory: mask of GPUs in the description, and
+    /// whether the shim replaces the driver.
     Document { gpus: u64, with_shim: bool },
-    /// The slice with the passed directory has no document.
+    /// Removes the document of the slice with the passed directory.
     Withdraw,
-    /// Documents and folders of slices that are no more are removed.
+    /// Removes documents and folders of slices that do not exist.
     Sweep,
 }
 
-/// How far the device rule is.
+/// Step of the device rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The kernel has taken its program; processes can be admitted.
+    /// The program is loaded; processes can be admitted.
     Prepared,
-    /// It holds, and that of the daemon before does not any more.
+    /// The rule is enforced, and replaces that of an earlier daemon.
     Enforced,
 }
 
@@ -48,7 +49,7 @@ impl Step {
     const ALL: [Self; 2] = [Self::Prepared, Self::Enforced];
 }
 
-/// A file of `/proc/PID` that everybody may read where `/proc` is mounted without `hidepid`.
+/// A file of `/proc/PID` that is public unless `/proc` is mounted with `hidepid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessFile {
     /// `cgroup`
@@ -66,7 +67,7 @@ pub enum ProcessFile {
 impl ProcessFile {
     const ALL: [Self; 5] = [Self::Cgroup, Self::Cmdline, Self::Stat, Self::Status, Self::TimensOffsets];
 
-    /// Its name in `/proc/PID`.
+    /// File name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -78,7 +79,7 @@ impl ProcessFile {
     }
 }
 
-/// Why the helper does not do what it is asked for.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Refusal {
@@ -129,12 +130,12 @@ impl Refusal {
     ];
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Done,
     Refused(Refusal),
-    /// The kernel's error number.
+    /// Error number of the kernel.
     Failed(i32),
 }
 
@@ -142,7 +143,7 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// Position in a table of constants; the tables are shorter than any number that is sent.
+/// Position in a table of constants, which are shorter than any number sent.
 fn position<T: PartialEq>(table: &[T], value: &T) -> u32 {
     table.iter().position(|known| known == value).and_then(|at| u32::try_from(at).ok()).unwrap_or(u32::MAX)
 }
@@ -151,11 +152,11 @@ fn at<T: Copy>(table: &[T], number: u32) -> Option<T> {
     usize::try_from(number).ok().and_then(|number| table.get(number)).copied()
 }
 
-/// Those that end a process, gently or not.
+/// Signals that end a process.
 const SIGNALS: [Signal; 2] = [Signal::SIGTERM, Signal::SIGKILL];
 
 impl Request {
-    /// The packet, or nothing for what cannot be asked for.
+    /// The packet; `None` for values that the protocol excludes.
     pub(crate) fn encode(self, sequence: u32) -> Option<[u8; REQUEST]> {
         let (kind, first, second) = match self {
             Self::ReadOnlyMount => (1, 0, 0),
@@ -180,7 +181,7 @@ impl Request {
         Some(packet)
     }
 
-    /// The sequence number of a packet, and its request if it is one.
+    /// Sequence number of a packet, and its request if valid.
     pub(crate) fn decode(packet: &[u8]) -> (u32, Option<Self>) {
         let [sequence, kind, first, second] = [0, 4, 8, 12].map(|at| number(packet, at));
         let number = u64::from(first) | u64::from(second) << 32;
@@ -201,7 +202,7 @@ impl Request {
         (sequence, request)
     }
 
-    /// Whether a descriptor comes with it.
+    /// Whether the request carries a descriptor.
     pub(crate) const fn has_descriptor(self) -> bool {
         match self {
             Self::ReadOnlyMount | Self::Signal(_) | Self::Admit(_) | Self::Memory(_) => true,
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_request_and_reply_survives_the_wire() {
+    fn requests_and_replies_decode_back() {
         let signals = SIGNALS.map(Request::Signal);
         let files = ProcessFile::ALL.map(|file| Request::ProcessFile(7, file));
         let rule = Step::ALL.map(Request::DeviceRule);
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_of_unknown_kind_or_length_is_no_request() {
+    fn invalid_packet_is_no_request() {
         let good = Request::ProcessFile(7, ProcessFile::Stat).encode(1).unwrap();
         for length in (0..good.len()).chain([REQUEST + 1]) {
             let mut packet = good.to_vec();
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn signal_that_does_not_end_a_process_cannot_be_sent() {
+    fn other_signals_cannot_be_encoded() {
         assert_eq!(Request::Signal(Signal::SIGSTOP).encode(0), None);
         assert_eq!(Request::Signal(Signal::SIGUSR1).encode(0), None);
     }

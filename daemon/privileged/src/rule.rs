@@ -1,11 +1,12 @@
-//! The device rule: only processes in cgroups of slices open the node's GPUs.
+//! Device rule: only processes in cgroups of slices can open the node's GPUs.
 //!
-//! Its program is attached to the root of the hierarchy and stays there when this process ends, with the cgroups that it
-//! knows: without the daemon, running slices keep their access and nothing else gets any. It is found again by its name.
+//! The BPF program is attached to the root cgroup and outlives this process with its map of cgroups: without
+//! the daemon, running slices keep their access and no other process gains any. A later daemon finds it by
+//! name.
 //!
-//! A process that joins or enters a slice is moved into a *leaf*: a cgroup of the slice beneath the one where the process
-//! was, so that every limit there stays in force. No cgroup that other processes are in is listed, and a leaf is root's: no other
-//! user moves a process into it.
+//! A process that attaches to or enters a slice is moved into a *leaf*: a cgroup of the slice below the
+//! process's former one, so that all limits stay in force. Cgroups with other processes are never listed, and
+//! leaves belong to root, so no other user can move a process into one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -25,22 +26,22 @@ use crate::protocol::Refusal;
 use crate::serve::{Bounds, Denied};
 use crate::sys;
 
-/// Where the hierarchy of version 2 is, alone or beside version 1.
+/// Mount points of the cgroup v2 hierarchy, alone or beside version 1.
 const PLACES: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-/// The inode of the root of the hierarchy. A cgroup namespace has another for its root.
+/// Inode of the root cgroup; the root of a cgroup namespace has another.
 const ROOT: u64 = 1;
-/// The number of NVIDIA's devices that never changes; the others are the kernel's choice.
+/// NVIDIA's fixed device major; its others are dynamic.
 const NVIDIA: u32 = 195;
-/// Cgroups that may be listed.
+/// Maximum number of listed cgroups.
 const MOST_CGROUPS: u32 = 1 << 16;
 const MOST_MAJORS: u32 = 64;
-/// The leaf of the daemon itself; generations of slices begin at 1.
+/// Generation of the daemon's own leaf; those of slices begin at 1.
 const DAEMON: u64 = 0;
-/// Beginning of the names of programs and leaves.
+/// Prefix of the names of programs and leaves.
 const PREFIX: &str = "tranche_";
 const DIGITS: usize = 7;
 
-/// Whether a cgroup of this name is a slice's leaf.
+/// Whether a cgroup with this name is a leaf.
 pub fn is_leaf(name: &str) -> bool {
     let rest = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
     rest.is_some_and(|(tag, generation)| {
@@ -50,10 +51,11 @@ pub fn is_leaf(name: &str) -> bool {
     })
 }
 
-/// Lets every process open the GPUs again: detaches the rule of the daemon with this runtime directory, if there is one.
+/// Detaches the rule of the daemon with this runtime directory, if any, so that every process can open GPUs
+/// again.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel fails.
 pub fn open_gpus(runtime: &Path) -> io::Result<()> {
     let Ok(root) = Hierarchy::find() else { return Ok(()) };
     for (_, program) in bpf::attached(root.as_fd(), &name(runtime))? {
@@ -62,12 +64,12 @@ pub fn open_gpus(runtime: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets this process open the GPUs as long as the rule of the daemon before holds: moves it into the daemon's leaf, and enters
-/// that in the table of the standing rule. A daemon that takes over opens the driver before its own rule is there, and where
-/// cgroups are made anew at each start (as of units of systemd) the standing rule does not know its leaf.
+/// Moves this process into the daemon's leaf and lists that in the rule of an earlier daemon, so that this
+/// process can open GPUs before its own rule is loaded. Where cgroups are recreated at each start, as for
+/// systemd units, the earlier rule does not list the new leaf.
 ///
 /// # Errors
-/// The kernel's. Without a standing rule there is none.
+/// If the kernel fails. Succeeds without an earlier rule.
 pub fn join_standing_rule(runtime: &Path) -> io::Result<()> {
     let Ok(root) = Hierarchy::find() else { return Ok(()) };
     let name = name(runtime);
@@ -86,14 +88,14 @@ pub fn join_standing_rule(runtime: &Path) -> io::Result<()> {
     standing.iter().try_for_each(enter)
 }
 
-/// What the program of a daemon is called, in the 15 letters that it may have. There may be several daemons.
+/// Name of a daemon's program, of at most 15 characters, unique for its runtime directory.
 fn name(runtime: &Path) -> String {
     let hash = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193); // FNV-1a
     let tag = runtime.as_os_str().as_bytes().iter().fold(0x811c_9dc5, hash);
     format!("{PREFIX}{:0DIGITS$x}", tag >> 4)
 }
 
-/// The rule of one daemon.
+/// Device rule of one daemon.
 pub(crate) struct Rule {
     name: String,
     hierarchy: Hierarchy,
@@ -103,11 +105,11 @@ pub(crate) struct Rule {
     denied: BTreeSet<u32>,
     simulated_major: Option<u32>,
     leaves: Vec<Leaf>,
-    /// Cgroups that may open GPUs besides slices, with their numbers while they are there.
+    /// Additional cgroups that may open GPUs, with their ids while they exist.
     besides: Vec<(PathBuf, Option<u64>)>,
 }
 
-/// A cgroup of a slice; of none once that has ended and processes are left there.
+/// A leaf with its slice, or without one if processes are left after the slice's end.
 struct Leaf {
     id: u64,
     generation: Option<u64>,
@@ -115,7 +117,7 @@ struct Leaf {
 }
 
 impl Rule {
-    /// Has the kernel check the program, and moves the daemon into a leaf. Nothing is denied yet.
+    /// Loads the program, and moves the daemon into a leaf. Denies nothing yet.
     pub(crate) fn prepare(bounds: &Bounds, besides: &[PathBuf]) -> Result<Self, Denied> {
         let hierarchy = Hierarchy::open()?;
         let majors = Map::create(size_of::<u32>(), 1, MOST_MAJORS);
@@ -143,7 +145,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// From here on the rule holds, in the place of that of the daemon before.
+    /// Enforces the rule, and removes that of an earlier daemon.
     pub(crate) fn enforce(&mut self) -> Result<(), Denied> {
         let root = self.hierarchy.root()?;
         let own = bpf::id_of(&self.program)?;
@@ -158,8 +160,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Looks again which devices are NVIDIA's, as the driver may have been loaded since, and where the cgroups are that
-    /// may open them besides slices.
+    /// Updates NVIDIA's majors, since the driver may have been loaded meanwhile, and the ids of the
+    /// additional cgroups.
     pub(crate) fn refresh(&mut self) -> io::Result<()> {
         let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
         let known = majors(&devices).into_iter().filter_map(|major| u32::try_from(major).ok());
@@ -187,7 +189,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Moves a process into the leaf of a slice beneath its cgroup, unless it is in one, and lets that leaf open GPUs.
+    /// Moves a process into its slice's leaf below its cgroup, unless it is in one, and permits that leaf to
+    /// open GPUs.
     pub(crate) fn admit(&mut self, process: BorrowedFd<'_>, generation: u64) -> Result<(), Denied> {
         let leaf = self.hierarchy.leaf_for(process, &self.name, generation)?;
         if let Place::ToMake(_) = leaf {
@@ -208,13 +211,13 @@ impl Rule {
         Ok(())
     }
 
-    /// Takes the GPUs from all leaves of a slice, and removes those that are empty.
+    /// Revokes the permission of all leaves of a slice, and removes the empty ones.
     pub(crate) fn dismiss(&mut self, generation: u64) -> io::Result<()> {
         let mut dismissed = Ok(());
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.generation == Some(generation)) {
             match self.cgroups.remove(&leaf.id.to_ne_bytes()) {
                 Ok(_) => leaf.generation = None,
-                // The other leaves lose their access all the same.
+                // The remaining leaves are revoked all the same.
                 Err(error) => dismissed = Err(error),
             }
         }
@@ -222,7 +225,7 @@ impl Rule {
         dismissed
     }
 
-    /// Removes leaves of a slice, and of those that have ended, in which there is no process any more.
+    /// Removes empty leaves of this slice and of slices that have ended.
     fn tidy(&mut self, generation: u64) {
         let Self { leaves, hierarchy, cgroups, .. } = self;
         leaves.retain(|leaf| {
@@ -232,21 +235,21 @@ impl Rule {
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
                 Ok(()) => true,
             });
-            // A number is never used again: what could not be removed from the table lets nothing pass.
+            // Ids are never reused, so an entry that could not be removed permits nothing.
             !(is_gone && cgroups.remove(&leaf.id.to_ne_bytes()).is_ok())
         });
     }
 }
 
-/// A process's leaf.
+/// Leaf of a process.
 enum Place {
-    /// It is there.
+    /// The process is in it.
     Entered(PathBuf),
-    /// It is to be moved there.
+    /// The process has to be moved into it.
     ToMake(PathBuf),
 }
 
-/// The hierarchy of version 2, through a mount of our own: that of the unit cannot be written.
+/// The cgroup v2 hierarchy through a writable mount of this process; that of the unit is read-only.
 struct Hierarchy(OwnedFd);
 
 impl Hierarchy {
@@ -276,7 +279,7 @@ impl Hierarchy {
         fs::metadata(self.path(cgroup)).is_ok_and(|cgroup| cgroup.uid() == geteuid().as_raw())
     }
 
-    /// The leaf of that generation that a process is in, or is to be in.
+    /// The leaf of this generation for a process.
     fn leaf_for(&self, process: BorrowedFd<'_>, name: &str, generation: u64) -> Result<Place, Denied> {
         let subject = Subject::of(process).map_err(Denied::Refused)?;
         let cgroup = cgroup_of(&subject)?;
@@ -284,7 +287,7 @@ impl Hierarchy {
         if cgroup.file_name() == Some(OsStr::new(&name)) && self.is_roots(&cgroup) {
             return Ok(Place::Entered(cgroup));
         }
-        // Not beneath a cgroup that its user may change: there that user could move others in.
+        // Not below a cgroup that a user may change, since that user could move other processes in.
         let above = cgroup.ancestors().find(|above| self.is_roots(above));
         Ok(Place::ToMake(above.ok_or(Denied::Refused(Refusal::NoHierarchy))?.join(name)))
     }
@@ -299,16 +302,17 @@ impl Hierarchy {
         let pid = pid_of(process).ok_or(Denied::Refused(Refusal::NotAProcess))?;
         let moved = fs::write(self.path(&leaf.join("cgroup.procs")), pid.to_string());
         moved.map_err(told("move a process into the cgroup of its slice"))?;
-        // The pid was its own all the time, hence no other process was moved.
+        // The pid belonged to the process throughout, so no other process was moved.
         pid_of(process).filter(|now| *now == pid).ok_or(Denied::Refused(Refusal::NotAProcess))?;
         Ok(leaf)
     }
 
-    /// A leaf that is there is one that an earlier helper made: it is root's, in a cgroup of root's.
+    /// Creates a leaf. An existing one was made by an earlier helper: it belongs to root, in a cgroup of
+    /// root.
     fn make(&self, leaf: &Path) -> io::Result<()> {
         if leaf.components().count() == 1 {
-            // Where nothing manages cgroups, processes are at the root. That is root's, and its mode lets not even root make
-            // cgroups there without CAP_DAC_OVERRIDE.
+            // Without a cgroup manager processes are in the root cgroup, whose mode does not permit root to
+            // create cgroups without CAP_DAC_OVERRIDE.
             fs::set_permissions(self.path(Path::new("")), Permissions::from_mode(0o755))?;
         }
         match fs::create_dir(self.path(leaf)) {
@@ -318,17 +322,17 @@ impl Hierarchy {
     }
 }
 
-/// Its place in the hierarchy, by the kernel's word.
+/// Cgroup path of a process, from the kernel.
 fn cgroup_of(subject: &Subject) -> Result<PathBuf, Denied> {
     let text = fs::read(subject.path("cgroup"))?;
     let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::/"));
     let path = PathBuf::from(OsStr::from_bytes(path.unwrap_or(b"..")));
-    // One outside our part of the hierarchy begins with `..`.
+    // A cgroup outside this namespace's part of the hierarchy begins with `..`.
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
     is_below.then_some(path).ok_or(Denied::Refused(Refusal::NoHierarchy))
 }
 
-/// Says in the log what failed; the reply has the number alone.
+/// Logs a failed operation; the reply contains the error number only.
 fn told(attempt: &str) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         eprintln!("tranched: the privileged helper cannot {attempt}: {error}");
@@ -341,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_leaves_are_known_and_no_others() {
+    fn only_leaf_names_are_recognised() {
         let name = name(Path::new("/run/tranche"));
         assert_eq!(name.len(), 15, "the kernel takes no longer one: {name}");
         assert!(is_leaf(&format!("{name}.0")) && is_leaf(&format!("{name}.18446744073709551615")));

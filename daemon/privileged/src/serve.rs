@@ -1,4 +1,4 @@
-//! The helper's process: answers one request after the other until the main process is gone.
+//! Main loop of the helper: serves requests until the main process ends.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -23,35 +23,35 @@ use crate::protocol::{ProcessFile, REQUEST, Refusal, Reply, Request, Step};
 use crate::rule::{self, Rule};
 use crate::sys;
 
-/// First argument of a program that is to be the helper.
+/// First argument that selects the helper.
 pub const ARGUMENT: &str = "privileged-helper";
-/// The argument before the cgroups that may open GPUs besides slices.
+/// Argument that precedes the additional cgroups of the device rule.
 const ONLY_SLICES: &str = "only-slices";
-/// How often the device rule looks at the machine anew.
+/// Interval of refreshing the device rule.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// What the helper holds requests against. The main process says it while it is still root and has not read a byte of
-/// anything but its own configuration.
+/// Bounds for the verification of requests. The main process passes them while it is root and has read
+/// nothing but its own configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// User that the main process runs as from then on.
+    /// Uid of the main process later on.
     pub user: u32,
     /// Its directory of sockets and regions.
     pub runtime: PathBuf,
-    /// Program that looks after a member of a job.
+    /// Path of the job runner.
     pub job_runner: PathBuf,
-    /// File that stands for the GPUs of a simulated node.
+    /// File that represents the GPUs of a simulated node.
     pub simulated_node: Option<PathBuf>,
-    /// Number of devices that stand for the GPUs of a simulated node.
+    /// Device major that represents the GPUs of a simulated node.
     pub simulated_major: Option<u32>,
-    /// Directory of CDI documents; nothing where there are none.
+    /// Directory of CDI documents; `None` disables them.
     pub documents: Option<PathBuf>,
-    /// Cgroups that may open GPUs besides slices, as paths in the hierarchy; nothing where every process may.
+    /// Additional cgroups that may open GPUs, as paths in the hierarchy; `None` permits every process.
     pub only_slices: Option<Vec<PathBuf>>,
 }
 
 impl Bounds {
-    /// As arguments of the helper's program.
+    /// Arguments of the helper's program.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![ARGUMENT.into(), self.user.to_string().into()];
         arguments.extend([&self.runtime, &self.job_runner].map(OsString::from));
@@ -81,7 +81,7 @@ impl Bounds {
         Some(Self { user, runtime, job_runner, simulated_node, simulated_major, documents, only_slices })
     }
 
-    /// Whether a command line is that of a helper at the same runtime directory.
+    /// Whether a command line is that of a helper with the same runtime directory.
     pub(crate) fn started(&self, command_line: &[u8]) -> bool {
         let mut words = command_line.split(|byte| *byte == 0).skip(1);
         let (argument, _user, runtime) = (words.next(), words.next(), words.next());
@@ -95,8 +95,8 @@ impl Bounds {
     }
 }
 
-/// Runs the helper with the arguments after [`ARGUMENT`]; the socket is its standard input, and the description of the node
-/// its standard output.
+/// Runs the helper with the arguments after [`ARGUMENT`]. Its standard input is the socket, its standard
+/// output the file with the description of the node.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(bounds) = Bounds::parse(arguments) else {
         eprintln!("tranched: the privileged helper is started by the daemon alone");
@@ -113,7 +113,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn prepare() -> io::Result<(OwnedFd, Option<Description>)> {
     sys::close_inherited(3)?;
-    // The end of the main process ends it, in order or not, and no signal that both get at a terminal.
+    // The helper ends when the main process does, not by a signal that both get from a terminal.
     let ignored: SigSet =
         [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
     ignored.thread_set_mask()?;
@@ -124,17 +124,17 @@ fn prepare() -> io::Result<(OwnedFd, Option<Description>)> {
     Ok((io::stdin().as_fd().try_clone_to_owned()?, Description::read(description)?))
 }
 
-/// Answers until the other end is gone.
+/// Serves until the peer closes the socket.
 pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds, description: Option<Description>) -> io::Result<()> {
     let (mut rule, mut refreshed) = (None, Instant::now());
     let directory = bounds.documents.as_deref();
     let containers = Containers::new(&bounds.runtime, bounds.user, directory, description);
     match bounds.only_slices {
         Some(_) => setsockopt(socket, sockopt::ReceiveTimeout, &TimeVal::new(1, 0))?,
-        // What an earlier daemon forbade; where the kernel has no such rules, there is none.
+        // Removes the rule of an earlier daemon. Kernels without such rules fail here, and have none.
         None => drop(rule::open_gpus(&bounds.runtime)),
     }
-    // One byte more than a request, so that a longer one is not taken for one.
+    // One byte more than a request, so that longer packets are recognised.
     let mut buffer = [0; REQUEST + 1];
     loop {
         let received = sys::receive(socket.as_fd(), &mut buffer);
@@ -166,20 +166,20 @@ pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds, description: Option<Descr
     }
 }
 
-/// As it was, where that fails: it is tried again in a second.
+/// Refreshes the rule; a failure leaves it unchanged and is retried at the next interval.
 fn refresh(rule: Option<&mut Rule>) {
     if let Some(Err(error)) = rule.map(Rule::refresh) {
         eprintln!("tranched: the privileged helper cannot bring the device rule up to date: {error}");
     }
 }
 
-/// The kernel's number of an error.
+/// Error number of the kernel.
 fn number_of(error: &io::Error) -> i32 {
     let known = if error.kind() == io::ErrorKind::NotFound { libc::ENOENT } else { libc::EIO };
     error.raw_os_error().unwrap_or(known)
 }
 
-/// Sends a packet, with a descriptor if there is one.
+/// Sends a packet, with a descriptor if given.
 pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
     let numbers: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&numbers)];
@@ -193,7 +193,7 @@ pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>
     }
 }
 
-/// Why a request was not done, where it is done.
+/// Reason for a failed request, at its origin.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Denied {

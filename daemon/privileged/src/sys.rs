@@ -1,4 +1,4 @@
-//! System calls that no library reaches safely: mounts, signals by pidfd, received descriptors.
+//! System calls without a safe wrapper: mounts, signals by pidfd, received descriptors.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -7,24 +7,24 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-/// A descriptor that names a file through a detached mount of its own that nobody can write through. Opening it by
-/// `/proc/self/fd` gives the file for reading, and no descriptor made from that can be opened for writing again, by
-/// root in a container either. Needs CAP_SYS_ADMIN and Linux 5.12.
+/// A descriptor of a file through a detached read-only mount. Opening it through `/proc/self/fd` gives read
+/// access, and no descriptor derived from that can be reopened for writing, even by root in a container.
+/// Needs CAP_SYS_ADMIN and Linux 5.12.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel fails.
 pub fn detach_read_only(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     detach(file, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV, 0)
 }
 
-/// The same, through a mount that this process can write through, whatever the one is that the file was opened through.
+/// Like [`detach_read_only`], through a writable mount, whatever mount the file was opened through.
 pub(crate) fn detach_writable(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     detach(file, libc::MOUNT_ATTR_NODEV, libc::MOUNT_ATTR_RDONLY)
 }
 
 fn detach(file: BorrowedFd<'_>, set: u64, clear: u64) -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE | libc::O_CLOEXEC.cast_unsigned() | libc::AT_EMPTY_PATH.cast_unsigned();
-    // SAFETY: the descriptor is open for the time of the borrow, and the empty path is NUL-terminated and static.
+    // SAFETY: the descriptor is open for the duration of the borrow, and the empty path is a static C string.
     let tree = owned(unsafe { libc::syscall(libc::SYS_open_tree, file.as_raw_fd(), c"".as_ptr(), flags) })?;
     let attributes = libc::mount_attr {
         attr_set: set | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
@@ -32,8 +32,8 @@ fn detach(file: BorrowedFd<'_>, set: u64, clear: u64) -> io::Result<OwnedFd> {
         propagation: 0,
         userns_fd: 0,
     };
-    // SAFETY: `tree` is open, the empty path is NUL-terminated and static, and `attributes` is of the size that is passed
-    // and outlives the call.
+    // SAFETY: `tree` is open, the empty path is a static C string, and the size passed is that of
+    // `attributes`, which outlives the call.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -47,29 +47,30 @@ fn detach(file: BorrowedFd<'_>, set: u64, clear: u64) -> io::Result<OwnedFd> {
     if set == 0 { Ok(tree) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A handle on the process of that pid, which stays that process's even when the pid is used again.
+/// A pidfd of the process with this pid; it keeps referring to that process if the pid is reused.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel fails.
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: `pidfd_open` takes two integers; the kernel checks them.
+    // SAFETY: pidfd_open takes two integers and accesses no memory of the caller.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0u32) })
 }
 
-/// Sends a signal to the process that a pidfd names, and to no other.
+/// Signals the process of a pidfd, and never another.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel fails.
 pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the descriptor is open for the time of the borrow; no siginfo is passed.
+    // SAFETY: the descriptor is open for the duration of the borrow, and the siginfo pointer is null, which
+    // the call permits.
     let sent = unsafe {
         libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, no_info, 0u32)
     };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Receives one packet with the descriptors that came with it; nothing once the other end is gone.
+/// Receives one packet with its descriptors; `None` once the peer has closed the socket.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -86,12 +87,12 @@ pub(crate) fn receive(
     let mut descriptors = Vec::new();
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(numbers) = part {
-            // SAFETY: the kernel has just made these descriptors for this message, each is taken over once, and nothing
-            // else in this process knows their numbers.
+            // SAFETY: the kernel has just created these descriptors for this message, each is converted once,
+            // and nothing else in the process has their numbers.
             descriptors.extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
         }
     }
-    // A packet is never empty: that is the end.
+    // Packets are never empty; a length of zero is the end of the stream.
     let is_whole = !message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC);
     match message.bytes {
         0 => Ok(None),
@@ -99,17 +100,17 @@ pub(crate) fn receive(
     }
 }
 
-/// Closes every descriptor from `first` on that the program was started with.
+/// Closes all inherited descriptors from `first` on.
 pub(crate) fn close_inherited(first: libc::c_uint) -> io::Result<()> {
-    // SAFETY: called at the start of the helper's process, before it has opened anything: no `OwnedFd` of it has such a
-    // number.
+    // SAFETY: called at the start of the helper, before it opens anything, so no `OwnedFd` of the process is
+    // closed.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
     if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor for the caller; nothing else knows its number.
+        // SAFETY: the kernel has just created this descriptor for the caller; nothing else has its number.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

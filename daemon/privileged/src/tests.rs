@@ -21,7 +21,7 @@ use crate::protocol::{REPLY, Reply};
 use crate::serve::{send, serve};
 use crate::*;
 
-/// A helper in a thread, and the runtime directory that it knows.
+/// A helper in a thread, with its runtime directory.
 struct Scene {
     helper: Option<Helper>,
     serving: Option<JoinHandle<io::Result<()>>>,
@@ -45,7 +45,7 @@ impl Scene {
             only_slices: None,
         };
         let (ours, theirs) = pair();
-        // Powers belong to threads: this one has those of a helper.
+        // Capabilities belong to threads; this one gets those of a helper.
         let serving = spawn(move || {
             powers::drop_unneeded().unwrap();
             serve(&theirs, &bounds, description)
@@ -67,7 +67,7 @@ impl Scene {
     #[track_caller]
     fn is_killed(&self, mut child: Child) {
         let pidfd = pidfd_open(child.id()).unwrap();
-        // A program that was just started may not have got to what it is recognised by.
+        // A program that has just started may not show its evidence yet.
         let deadline = Instant::now() + Duration::from_secs(10);
         while let Err(error) = self.helper().signal(pidfd.as_fd(), Signal::SIGKILL) {
             if Instant::now() > deadline {
@@ -91,7 +91,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap()
 }
 
-/// One of another user, where there can be.
+/// A process of another user, where the test may start one.
 fn others_sleeper() -> Command {
     let mut command = sleeper();
     if geteuid().is_root() {
@@ -119,7 +119,7 @@ fn reopened(file: &impl AsRawFd, write: bool) -> io::Result<File> {
 }
 
 #[test]
-fn region_through_read_only_mount_cannot_be_opened_for_writing() {
+fn region_cannot_be_reopened_for_writing() {
     let scene = Scene::new();
     let region = File::options().read(true).write(true).open(scene.file("control", 0o600)).unwrap();
     let tree = match scene.helper().read_only_mount(region.as_fd()) {
@@ -140,7 +140,7 @@ fn region_through_read_only_mount_cannot_be_opened_for_writing() {
 }
 
 #[test]
-fn file_that_is_no_region_gets_no_mount() {
+fn other_files_get_no_mount() {
     let scene = Scene::new();
     let elsewhere = File::open("/proc/version").unwrap();
     let open = File::open(scene.file("open", 0o644)).unwrap();
@@ -172,7 +172,7 @@ fn process_of_no_slice_is_not_signalled() {
 }
 
 #[test]
-fn first_process_and_what_is_no_process_are_not_signalled() {
+fn init_and_invalid_pidfds_are_not_signalled() {
     let scene = Scene::new();
     let first = pidfd_open(1).unwrap();
     assert_eq!(refusal(scene.helper().signal(first.as_fd(), Signal::SIGTERM)), Refusal::FirstProcess);
@@ -209,7 +209,7 @@ fn process_that_maps_a_region_is_signalled() {
 }
 
 #[test]
-fn memory_of_the_daemons_user_is_named_from_a_process_that_maps_it() {
+fn mapped_memory_of_the_daemon_is_found() {
     if !geteuid().is_root() {
         println!("SKIP: what another process maps is root's to open");
         return;
@@ -217,7 +217,7 @@ fn memory_of_the_daemons_user_is_named_from_a_process_that_maps_it() {
     let scene = Scene::new();
     let library = fs::read_to_string("/proc/self/maps").unwrap();
     let library = library.split_whitespace().find(|word| word.contains("libc.so")).unwrap().to_owned();
-    // A library in memory is one that a program maps at once.
+    // A memfd with a program's content is mapped as soon as the program runs.
     let make = |mode: u32, content: &[u8]| {
         let memory = memfd_create(c"region", MFdFlags::empty()).unwrap();
         let mut memory = File::from(memory);
@@ -282,7 +282,7 @@ fn job_runner_is_signalled_also_when_replaced() {
 }
 
 #[test]
-fn file_of_a_process_is_handed_over_unread() {
+fn process_file_is_passed_as_descriptor() {
     let scene = Scene::new();
     let pid = std::process::id();
     for file in [ProcessFile::Stat, ProcessFile::Status, ProcessFile::Cgroup, ProcessFile::Cmdline] {
@@ -295,7 +295,7 @@ fn file_of_a_process_is_handed_over_unread() {
 }
 
 #[test]
-fn packet_that_is_no_request_is_refused_and_the_next_served() {
+fn invalid_packet_is_refused_and_next_served() {
     let scene = Scene::new();
     let socket = &scene.helper().socket;
     let descriptor: OwnedFd = File::open("/dev/null").unwrap().into();
@@ -314,7 +314,7 @@ fn packet_that_is_no_request_is_refused_and_the_next_served() {
 }
 
 #[test]
-fn device_rule_that_is_not_configured_is_refused() {
+fn unconfigured_device_rule_is_refused() {
     let scene = Scene::new();
     let me = pidfd_open(std::process::id()).unwrap();
     let before = fs::read_to_string("/proc/self/cgroup").unwrap();
@@ -331,7 +331,7 @@ fn device_rule_that_is_not_configured_is_refused() {
 }
 
 #[test]
-fn helper_that_ended_is_an_error_and_no_wait() {
+fn ended_helper_gives_an_error_at_once() {
     let (ours, theirs) = pair();
     let helper = Helper::over(ours, 0);
     drop(theirs);

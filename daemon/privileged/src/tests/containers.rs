@@ -1,4 +1,4 @@
-//! Requests for documents and folders, as a main process sends them that was taken over.
+//! Requests for documents and folders, as a compromised main process could send them.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{OpenOptionsExt, chown, symlink};
@@ -10,7 +10,7 @@ use tranche_domain::id::GpuUuid;
 
 use super::*;
 
-/// What root's start described, with three GPUs.
+/// The description of a node with three GPUs.
 fn description() -> Description {
     let library = |name: &str| FoundLibrary { file: format!("/driver/{name}"), names: vec![name.into()] };
     let rest = Found {
@@ -33,9 +33,9 @@ fn description() -> Description {
 }
 
 impl Scene {
-    /// A helper that knows the node, with the directories that root's start and the main process make.
+    /// A helper with this description, and the directories of the daemon.
     fn described(description: Option<Description>) -> Self {
-        // As it gets to the helper's process.
+        // Serialised as for the helper's process.
         let file = description.map(|description| description.file().unwrap());
         let scene = Self::with(file.and_then(|file| Description::read(file).unwrap()));
         for folder in ["cdi", MOUNTS, SLICES] {
@@ -48,7 +48,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// The directory of a slice, made as the main process makes it.
+    /// The directory of a slice, as the main process creates it.
     fn slice(&self, name: &str) -> File {
         let path = self.path(SLICES).join(name);
         fs::create_dir(&path).unwrap();
@@ -70,7 +70,7 @@ fn open(path: &Path) -> File {
     File::options().read(true).custom_flags(libc::O_PATH).open(path).unwrap()
 }
 
-/// The paths of the node that a container gets.
+/// Paths of the node in a container's mounts.
 fn followed(spec: &Spec) -> BTreeSet<&str> {
     let edits = &spec.devices[0].container_edits;
     assert!(edits.hooks.is_empty() && spec.container_edits.is_empty());
@@ -79,10 +79,10 @@ fn followed(spec: &Spec) -> BTreeSet<&str> {
 }
 
 #[test]
-fn document_leads_to_what_root_described_alone() {
+fn document_contains_described_paths_only() {
     let scene = Scene::described(Some(description()));
     let half = scene.slice("half");
-    // Nothing that lies in the directory gets into the document.
+    // Content of the slice's directory does not get into the document.
     symlink("/etc", scene.path("slices/half/control")).unwrap();
     scene.helper().write_document(half.as_fd(), 0b101, true).unwrap();
     let spec = scene.document("half");
@@ -106,14 +106,14 @@ fn document_leads_to_what_root_described_alone() {
 }
 
 #[test]
-fn library_comes_with_whole_gpus_where_root_described_it_so() {
+fn described_library_applies_to_whole_gpus() {
     let scene = Scene::described(Some(Description { with_whole: true, ..description() }));
     scene.helper().write_document(scene.slice("whole").as_fd(), 1, false).unwrap();
     assert!(followed(&scene.document("whole")).contains("/lib/shim-libcuda.so"));
 }
 
 #[test]
-fn descriptor_that_is_no_slices_directory_is_refused() {
+fn other_descriptors_are_refused() {
     let scene = Scene::described(Some(description()));
     let slices = scene.path(SLICES);
     for folder in ["UPPER", ".hidden", "-x", "half/deeper", "gone", "moved"] {
@@ -158,7 +158,7 @@ fn descriptor_that_is_no_slices_directory_is_refused() {
 }
 
 #[test]
-fn slices_that_lie_elsewhere_by_a_link_are_refused() {
+fn linked_slice_directories_are_refused() {
     let scene = Scene::described(Some(description()));
     fs::remove_dir(scene.path(SLICES)).unwrap();
     fs::create_dir_all(scene.path("elsewhere/half")).unwrap();
@@ -169,7 +169,7 @@ fn slices_that_lie_elsewhere_by_a_link_are_refused() {
 }
 
 #[test]
-fn gpus_that_the_node_has_not_are_refused() {
+fn unknown_gpus_are_refused() {
     let scene = Scene::described(Some(description()));
     let half = scene.slice("half");
     for mask in [0, 0b1000, 0b1001, 1 << 63, u64::MAX] {
@@ -201,7 +201,7 @@ fn document_that_cannot_be_composed_is_refused() {
 }
 
 #[test]
-fn folder_of_a_slice_is_the_helpers_and_stays() {
+fn slice_folder_belongs_to_helper_and_stays() {
     let scene = Scene::described(None);
     let half = scene.slice("half");
     let first = scene.helper().listen(half.as_fd()).unwrap();
@@ -218,7 +218,7 @@ fn folder_of_a_slice_is_the_helpers_and_stays() {
 }
 
 #[test]
-fn link_in_the_place_of_a_document_is_replaced_and_not_followed() {
+fn link_at_document_path_is_replaced() {
     let scene = Scene::described(Some(description()));
     let secret = scene.file("secret", 0o600);
     for name in ["tranche.dev-slice-half.json", ".tranche.dev-slice-half.json.new"] {
@@ -231,7 +231,7 @@ fn link_in_the_place_of_a_document_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn sweep_removes_what_is_of_no_slice_and_nothing_else() {
+fn sweep_removes_only_files_without_slice() {
     let scene = Scene::described(Some(description()));
     for name in ["a", "b"] {
         let slice = scene.slice(name);
