@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::bundle::{BadBundle, Bundle};
 use crate::device::{BadDevice, DeviceId};
-use crate::health::{Occupied, Scene};
+use crate::health::{NodeHeadroom, Occupied};
 use crate::offer::Offer;
 use crate::profile::ProfileName;
 use crate::release::Absences;
@@ -96,10 +96,10 @@ fn read_container(
 ///
 /// # Errors
 /// [`Refusal::Strangers`] if there is one.
-pub fn undisturbed(scene: &Scene, wanted: &[Bundle]) -> Result<(), Refusal> {
-    let new = wanted.iter().filter(|bundle| !scene.slices.keys().any(|held| held.overlaps(bundle)));
+pub fn undisturbed(headroom: &NodeHeadroom, wanted: &[Bundle]) -> Result<(), Refusal> {
+    let new = wanted.iter().filter(|bundle| !headroom.slices.keys().any(|held| held.overlaps(bundle)));
     for device in new.flat_map(Bundle::devices) {
-        match scene.gpus.get(&device.gpu).map_or(0, |room| room.strangers) {
+        match headroom.gpus.get(&device.gpu).map_or(0, |room| room.strangers) {
             0 => {}
             count => return Err(Refusal::Strangers { device: device.clone(), count }),
         }
@@ -120,10 +120,10 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Refusal::InUse`] if a device belongs to a pod that still exists.
-    pub fn plan(scene: &Scene, absences: &Absences, wanted: &[Bundle]) -> Result<Self, Refusal> {
+    pub fn plan(headroom: &NodeHeadroom, absences: &Absences, wanted: &[Bundle]) -> Result<Self, Refusal> {
         let mut ahead = VecDeque::new();
         for bundle in wanted {
-            for step in steps(scene, absences, bundle)? {
+            for step in steps(headroom, absences, bundle)? {
                 if !ahead.contains(&step) {
                     ahead.push_back(step);
                 }
@@ -158,9 +158,9 @@ impl Transaction {
 
 /// Steps for one container. Any other slice with one of its devices is ended: it belongs to an earlier pod,
 /// or to an init container of the same pod with a different set of devices.
-fn steps(scene: &Scene, absences: &Absences, bundle: &Bundle) -> Result<Vec<Step>, Refusal> {
+fn steps(headroom: &NodeHeadroom, absences: &Absences, bundle: &Bundle) -> Result<Vec<Step>, Refusal> {
     let (mut steps, mut is_there) = (Vec::new(), false);
-    for (held, occupied) in scene.slices.iter().filter(|(held, _)| held.overlaps(bundle)) {
+    for (held, occupied) in headroom.slices.iter().filter(|(held, _)| held.overlaps(bundle)) {
         match (occupied, absences.standing(held)) {
             (Occupied::Yes, Standing::Listed) => return Err(Refusal::InUse(held.clone())),
             (Occupied::No, Standing::Listed | Standing::Unknown) if held == bundle => is_there = true,

@@ -55,7 +55,7 @@ type Client = v1::node_client::NodeClient<tonic::transport::Channel>;
 
 impl Daemon {
     /// View of the node.
-    pub(crate) async fn look(&self) -> Result<NodeView, DaemonError> {
+    pub(crate) async fn node(&self) -> Result<NodeView, DaemonError> {
         let view =
             self.ask(|mut node: Client| async move { node.snapshot(v1::SnapshotRequest {}).await }).await?;
         Ok(view.try_into()?)

@@ -15,8 +15,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePluginServer;
 
-use crate::desk::Desk;
 use crate::profile::ProfileName;
+use crate::resource_manager::ResourceManager;
 use crate::service::Plugin;
 use crate::socket::Identity;
 
@@ -35,13 +35,13 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Serves a profile at this path, replacing the socket of an earlier plugin.
-    pub(crate) fn open(desk: Arc<Desk>, profile: ProfileName, path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(manager: Arc<ResourceManager>, profile: ProfileName, path: &Path) -> io::Result<Self> {
         remove_socket(path)?;
         let calls = UnixListenerStream::new(UnixListener::bind(path)?);
         let identity = Identity::of(path).ok_or_else(|| io::Error::other("it is gone at once"))?;
         let (end, mut ended) = watch::channel(false);
         let listeners = Arc::new(AtomicUsize::new(0));
-        let plugin = Plugin { desk, profile, ended: ended.clone(), listeners: Arc::clone(&listeners) };
+        let plugin = Plugin { manager, profile, ended: ended.clone(), listeners: Arc::clone(&listeners) };
         let told = async move { drop(ended.wait_for(|ended| *ended).await) };
         let server = Server::builder().add_service(DevicePluginServer::new(plugin));
         let server = tokio::spawn(server.serve_with_incoming_shutdown(calls, told));

@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 use tranche_domain::units::Bytes;
 
 use crate::config::{Config, Division};
-use crate::desk::Desk;
-use crate::offer::{Card, Offer};
+use crate::offer::{GpuDevice, Offer};
+use crate::resource_manager::ResourceManager;
 
 /// Name of the feature file.
 const FILE: &str = "tranche";
@@ -31,12 +31,18 @@ pub(crate) type Labels = BTreeMap<String, String>;
 
 /// Labels for these GPUs and this offer. Names of GPU labels have no dot, and those of profiles contain one,
 /// which profile names cannot, so all are distinct.
-pub(crate) fn labels(config: &Config, cards: &[Card], offer: &Offer) -> Labels {
+pub(crate) fn labels(config: &Config, gpu_devices: &[GpuDevice], offer: &Offer) -> Labels {
     let divided: BTreeSet<_> = offer.devices.keys().map(|device| device.gpu).collect();
-    let ours: Vec<&Card> = cards.iter().filter(|card| divided.contains(&card.uuid)).collect();
-    let models: BTreeSet<&str> = ours.iter().map(|card| card.model.as_str()).collect();
+    let ours: Vec<&GpuDevice> =
+        gpu_devices.iter().filter(|gpu_device| divided.contains(&gpu_device.uuid)).collect();
+    let models: BTreeSet<&str> = ours.iter().map(|gpu_device| gpu_device.model.as_str()).collect();
     let mut said = vec![("gpus".to_owned(), ours.len().to_string())];
-    said.extend(ours.iter().map(|card| card.capacity).min().map(|least| ("gpu-memory".into(), mib(least))));
+    said.extend(
+        ours.iter()
+            .map(|gpu_device| gpu_device.capacity)
+            .min()
+            .map(|least| ("gpu-memory".into(), mib(least))),
+    );
     said.extend(product(&models).map(|product| ("gpu-product".into(), product)));
     if config.division == Division::Dynamic {
         said.push(("dynamic".into(), "true".into()));
@@ -84,11 +90,11 @@ fn write(directory: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Keeps the file up to date until the task is aborted.
-pub(crate) async fn keep(desk: Arc<Desk>, directory: impl AsRef<Path>) {
+pub(crate) async fn keep(manager: Arc<ResourceManager>, directory: impl AsRef<Path>) {
     let directory = directory.as_ref();
-    let (mut pictures, mut written, mut complaint) = (desk.pictures(), None, None);
+    let (mut pictures, mut written, mut complaint) = (manager.pictures(), None, None);
     loop {
-        let labels = desk.labels().await;
+        let labels = manager.labels().await;
         let due = written.as_ref().is_none_or(|(old, at): &(Labels, SystemTime)| {
             *old != labels || at.elapsed().is_ok_and(|age| age >= REFRESH)
         });
@@ -120,16 +126,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{USUAL, cards, config};
+    use crate::testing::{USUAL, config, gpu_devices};
 
-    fn labels_of(text: &str, cards: &[Card]) -> Labels {
+    fn labels_of(text: &str, gpu_devices: &[GpuDevice]) -> Labels {
         let config = config(text);
-        labels(&config, cards, &Offer::of(&config, cards).unwrap())
+        labels(&config, gpu_devices, &Offer::of(&config, gpu_devices).unwrap())
     }
 
     #[test]
     fn labels_count_devices_of_each_profile() {
-        let labels = labels_of(USUAL, &cards(8));
+        let labels = labels_of(USUAL, &gpu_devices(8));
         let told: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(
             told,
@@ -149,9 +155,9 @@ mod tests {
 
     #[test]
     fn mixed_node_labels_memory_range() {
-        let mut cards = cards(2);
-        (cards[1].capacity, cards[1].model) = (Bytes::mib(24000), "NVIDIA A30".into());
-        let labels = labels_of(USUAL, &cards);
+        let mut gpu_devices = gpu_devices(2);
+        (gpu_devices[1].capacity, gpu_devices[1].model) = (Bytes::mib(24000), "NVIDIA A30".into());
+        let labels = labels_of(USUAL, &gpu_devices);
         let told = ["gpu-50.memory", "gpu-50.memory-max", "gpu-product"];
         let told = told.map(|name| labels[&format!("tranche.dev/{name}")].as_str());
         assert_eq!(told, ["12000", "16255", "mixed"]);
@@ -159,9 +165,9 @@ mod tests {
 
     #[test]
     fn unconfigured_gpus_are_not_counted() {
-        let labels = labels_of(&format!("gpus = [0]\nresource_domain = 'a.b'\n{USUAL}"), &cards(8));
+        let labels = labels_of(&format!("gpus = [0]\nresource_domain = 'a.b'\n{USUAL}"), &gpu_devices(8));
         assert_eq!(labels["a.b/gpus"], "1");
-        let none = labels_of(&format!("gpus = [9]\n{USUAL}"), &cards(8));
+        let none = labels_of(&format!("gpus = [9]\n{USUAL}"), &gpu_devices(8));
         assert_eq!(
             (none["tranche.dev/gpus"].as_str(), none["tranche.dev/gpu-50.count"].as_str()),
             ("0", "0")

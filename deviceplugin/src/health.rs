@@ -20,9 +20,9 @@ pub const RECOVERY: Duration = Duration::from_secs(60);
 
 /// The part of the daemon's view that concerns devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scene {
+pub struct NodeHeadroom {
     /// The GPUs.
-    pub gpus: BTreeMap<GpuUuid, Room>,
+    pub gpus: BTreeMap<GpuUuid, GpuHeadroom>,
     /// Slices of containers, including those of earlier configurations.
     pub slices: BTreeMap<Bundle, Occupied>,
 }
@@ -38,7 +38,7 @@ pub enum Occupied {
 
 /// Free resources and faults of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct GpuHeadroom {
     /// NVML index.
     pub index: u32,
     /// Memory not committed to slices.
@@ -121,7 +121,7 @@ impl fmt::Display for Health {
     }
 }
 
-impl Scene {
+impl NodeHeadroom {
     /// Extracts the headroom from the daemon's view.
     pub fn of(node: &NodeView, ignored: &IgnoredXids) -> Self {
         let ours = node.slices.iter().filter_map(|slice| {
@@ -130,7 +130,7 @@ impl Scene {
             let gpus = slice.devices.iter().map(|device| device.gpu_uuid);
             Some((Bundle::of_slice(&slice.name, gpus)?, occupied))
         });
-        let room = |gpu: &GpuView| (gpu.uuid, Room::of(gpu, ignored));
+        let room = |gpu: &GpuView| (gpu.uuid, GpuHeadroom::of(gpu, ignored));
         Self { gpus: node.gpus.iter().map(room).collect(), slices: ours.collect() }
     }
 
@@ -154,7 +154,7 @@ impl Scene {
     }
 }
 
-impl Room {
+impl GpuHeadroom {
     fn of(gpu: &GpuView, ignored: &IgnoredXids) -> Self {
         Self {
             fault: gpu.faults.iter().map(|fault| fault.xid).find(|xid| !ignored.contains(*xid)),

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 use serde_json::json;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::news::News;
+use crate::node_events::NodeEvent;
 
 /// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl Account {
     }
 
     /// Posts an event.
-    pub(crate) fn post(&self, news: &News, at: SystemTime) -> Result<(), PostError> {
+    pub(crate) fn post(&self, news: &NodeEvent, at: SystemTime) -> Result<(), PostError> {
         let token = String::from_utf8_lossy(&self.read("token")?).trim().to_owned();
         let authority = self.read("ca.crt")?;
         let away = |cause| PostError::Away { server: self.server.clone(), cause: Box::new(cause) };
@@ -138,7 +138,7 @@ fn message(text: String) -> String {
 }
 
 /// Event in the form of the kubelet's node events, so that `kubectl describe node` lists them together.
-fn event(node: &str, news: &News, at: SystemTime) -> serde_json::Value {
+fn event(node: &str, news: &NodeEvent, at: SystemTime) -> serde_json::Value {
     let (time, nanos) =
         (humantime::format_rfc3339_seconds(at), at.duration_since(UNIX_EPOCH).unwrap_or_default());
     json!({
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn event_has_the_form_of_kubelet_events() {
-        let news = News { reason: "GpuBroken", is_warning: true, message: "GPU-1 is \"broken\"".into() };
+        let news = NodeEvent { reason: "GpuBroken", is_warning: true, message: "GPU-1 is \"broken\"".into() };
         let event = event("n1", &news, UNIX_EPOCH + Duration::from_secs(1));
         assert_eq!(event["metadata"]["name"], "n1.3b9aca00");
         assert_eq!((&event["involvedObject"]["uid"], &event["source"]["host"]), (&json!("n1"), &json!("n1")));

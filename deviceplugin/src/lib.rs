@@ -15,23 +15,23 @@ pub mod prefer;
 pub mod profile;
 pub mod release;
 
-mod attendant;
-mod book;
 pub mod cli;
 mod daemon;
-mod desk;
+mod device_states;
 mod directory;
 mod endpoint;
 mod features;
-mod figures;
 mod kubernetes;
-mod news;
-mod pods;
+mod metrics;
+mod node_events;
+mod pod_devices;
+mod registrar;
 mod reporter;
+mod resource_manager;
 pub mod serve;
 mod service;
-mod shown;
 mod socket;
+mod state;
 
 #[cfg(test)]
 mod testing;

@@ -48,7 +48,7 @@ impl fmt::Display for Which {
 
 /// Properties of a GPU that determine its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct GpuDevice {
     /// NVML index.
     pub index: u32,
     /// UUID.
@@ -61,7 +61,7 @@ pub struct Card {
     pub numa_node: Option<NumaNode>,
 }
 
-impl Card {
+impl GpuDevice {
     /// Extracts the properties from the daemon's view.
     pub fn of(gpu: &GpuView) -> Self {
         Self {
@@ -105,12 +105,14 @@ impl Offer {
     ///
     /// # Errors
     /// If a GPU is too small for its layout.
-    pub fn of(config: &Config, cards: &[Card]) -> Result<Self, DoesNotFit> {
+    pub fn of(config: &Config, gpu_devices: &[GpuDevice]) -> Result<Self, DoesNotFit> {
         let mut offer = Self { devices: BTreeMap::new(), dynamic: config.division == Division::Dynamic };
-        for card in cards.iter().filter(|card| config.is_ours(card.index, card.uuid)) {
-            let made = match config.layout(card.index, card.uuid, &card.model) {
-                Some(layout) => config.divide(layout, card)?,
-                None if offer.dynamic => config.all_that_fit(card),
+        for gpu_device in
+            gpu_devices.iter().filter(|gpu_device| config.is_ours(gpu_device.index, gpu_device.uuid))
+        {
+            let made = match config.layout(gpu_device.index, gpu_device.uuid, &gpu_device.model) {
+                Some(layout) => config.divide(layout, gpu_device)?,
+                None if offer.dynamic => config.all_that_fit(gpu_device),
                 None => Vec::new(),
             };
             offer.devices.extend(made);
@@ -125,9 +127,9 @@ impl Offer {
 
     /// Checks a profile on a GPU of unlimited memory.
     pub(crate) fn try_profile(profile: &Profile) -> Result<Claim, Refusal> {
-        let card = boundless();
-        let device = DeviceId { gpu: card.uuid, profile: profile.name.clone(), ordinal: 0 };
-        let claims = Profile::place(&empty(&card), [(profile, &device)])?;
+        let gpu_device = boundless();
+        let device = DeviceId { gpu: gpu_device.uuid, profile: profile.name.clone(), ordinal: 0 };
+        let claims = Profile::place(&empty(&gpu_device), [(profile, &device)])?;
         Ok(claims[0])
     }
 
@@ -138,51 +140,58 @@ impl Offer {
 }
 
 impl Config {
-    fn divide(&self, layout: &Layout, card: &Card) -> Result<Vec<(DeviceId, Claim)>, DoesNotFit> {
+    fn divide(&self, layout: &Layout, gpu_device: &GpuDevice) -> Result<Vec<(DeviceId, Claim)>, DoesNotFit> {
         let mut counts = BTreeMap::<&ProfileName, u16>::new();
         let devices = layout.profiles.iter().filter_map(|name| {
             let next = counts.entry(name).or_default();
-            let device = DeviceId { gpu: card.uuid, profile: name.clone(), ordinal: *next };
+            let device = DeviceId { gpu: gpu_device.uuid, profile: name.clone(), ordinal: *next };
             *next += 1;
             Some((self.profile(name)?, device))
         });
         let devices: Vec<_> = devices.collect();
-        let claims = Profile::place(&empty(card), devices.iter().map(|(profile, device)| (*profile, device)));
+        let claims =
+            Profile::place(&empty(gpu_device), devices.iter().map(|(profile, device)| (*profile, device)));
         let claims = claims.map_err(|refusal| DoesNotFit {
-            index: card.index,
-            model: card.model.clone(),
-            capacity: card.capacity,
+            index: gpu_device.index,
+            model: gpu_device.model.clone(),
+            capacity: gpu_device.capacity,
             refusal,
         })?;
         Ok(devices.into_iter().map(|(_, device)| device).zip(claims).collect())
     }
 
     /// As many devices of each profile as an empty GPU has room for.
-    fn all_that_fit(&self, card: &Card) -> Vec<(DeviceId, Claim)> {
-        self.profiles.iter().flat_map(|profile| alike(profile, card)).collect()
+    fn all_that_fit(&self, gpu_device: &GpuDevice) -> Vec<(DeviceId, Claim)> {
+        self.profiles.iter().flat_map(|profile| alike(profile, gpu_device)).collect()
     }
 }
 
-fn alike(profile: &Profile, card: &Card) -> Vec<(DeviceId, Claim)> {
-    let device = |ordinal| DeviceId { gpu: card.uuid, profile: profile.name.clone(), ordinal };
+fn alike(profile: &Profile, gpu_device: &GpuDevice) -> Vec<(DeviceId, Claim)> {
+    let device = |ordinal| DeviceId { gpu: gpu_device.uuid, profile: profile.name.clone(), ordinal };
     let first = device(0);
-    let Ok(claims) = Profile::place(&empty(card), [(profile, &first)]) else { return Vec::new() };
+    let Ok(claims) = Profile::place(&empty(gpu_device), [(profile, &first)]) else { return Vec::new() };
     let claim = claims[0];
     let times = |whole: u64, part: u64| whole.checked_div(part).unwrap_or(u64::MAX);
-    let by_memory = times(card.capacity.get(), claim.memory.get());
+    let by_memory = times(gpu_device.capacity.get(), claim.memory.get());
     let by_compute = times(1000, claim.compute.get().into());
     let most = by_memory.min(by_compute).min(MOST_ALIKE.into());
     let most = u16::try_from(most).unwrap_or(MOST_ALIKE);
     (0..most).map(|ordinal| (device(ordinal), claim)).collect()
 }
 
-fn empty(card: &Card) -> Gpu {
-    Gpu { index: card.index, uuid: card.uuid, island: 0, capacity: card.capacity, obstacle: None }
+fn empty(gpu_device: &GpuDevice) -> Gpu {
+    Gpu {
+        index: gpu_device.index,
+        uuid: gpu_device.uuid,
+        island: 0,
+        capacity: gpu_device.capacity,
+        obstacle: None,
+    }
 }
 
-fn boundless() -> Card {
+fn boundless() -> GpuDevice {
     let uuid = GpuUuid::from_bytes([0; 16]);
-    Card { index: 0, uuid, model: "any".into(), capacity: BOUNDLESS, numa_node: None }
+    GpuDevice { index: 0, uuid, model: "any".into(), capacity: BOUNDLESS, numa_node: None }
 }
 
 #[cfg(test)]

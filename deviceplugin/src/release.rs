@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::allocate::Standing;
 use crate::bundle::Bundle;
 use crate::device::DeviceId;
-use crate::health::{Occupied, Scene};
+use crate::health::{NodeHeadroom, Occupied};
 
 /// Default minimum interval between the two observations.
 pub const GRACE: Duration = Duration::from_secs(30);
@@ -43,9 +43,14 @@ impl Absences {
 
     /// Records one complete list of the kubelet; returns the slices to end. `now` is a time on a monotonic
     /// clock. Not to be called without a list: an absent kubelet frees no slice.
-    pub fn observe(&mut self, scene: &Scene, listed: &BTreeSet<DeviceId>, now: Duration) -> Vec<Bundle> {
-        self.watched.retain(|bundle, _| scene.slices.contains_key(bundle));
-        let over = scene.slices.iter().filter(|(bundle, occupied)| {
+    pub fn observe(
+        &mut self,
+        headroom: &NodeHeadroom,
+        listed: &BTreeSet<DeviceId>,
+        now: Duration,
+    ) -> Vec<Bundle> {
+        self.watched.retain(|bundle, _| headroom.slices.contains_key(bundle));
+        let over = headroom.slices.iter().filter(|(bundle, occupied)| {
             let watch = self.watched.entry((*bundle).clone()).or_default();
             let is_listed = bundle.devices().iter().any(|device| listed.contains(device));
             watch.missing(is_listed, now) >= Some(self.grace) && **occupied == Occupied::No
@@ -54,7 +59,7 @@ impl Absences {
     }
 
     /// Discards the observations of a slice that was created anew.
-    pub fn begin_anew(&mut self, bundle: &Bundle) {
+    pub fn reset(&mut self, bundle: &Bundle) {
         self.watched.remove(bundle);
     }
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
 
-use crate::desk::Desk;
-use crate::figures::Tally;
 use crate::kubernetes::{Account, PostError};
-use crate::news::{Limiter, News, RACES_EVERY, Told};
+use crate::metrics::Counters;
+use crate::node_events::{EventState, Limiter, NodeEvent, RACES_EVERY};
+use crate::resource_manager::ResourceManager;
 
 /// Maximum number of queued events.
 const WAITING: usize = 32;
@@ -18,15 +18,16 @@ const WAITING: usize = 32;
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 
 /// An event with its time.
-type Dispatch = (News, SystemTime);
+type Dispatch = (NodeEvent, SystemTime);
 
 /// Reports until the task is aborted; logs once if reporting is impossible.
-pub(crate) async fn report(desk: Arc<Desk>) {
-    if !desk.config.events {
+pub(crate) async fn report(manager: Arc<ResourceManager>) {
+    if !manager.config.events {
         return;
     }
-    let outbox = Account::find(&desk.config.service_account_dir).map_err(|error| error.to_string());
-    let outbox = outbox.and_then(|account| open(account, &desk.tally).map_err(|error| error.to_string()));
+    let outbox = Account::find(&manager.config.service_account_dir).map_err(|error| error.to_string());
+    let outbox =
+        outbox.and_then(|account| open(account, &manager.counters).map_err(|error| error.to_string()));
     let outbox = match outbox {
         Ok(outbox) => outbox,
         Err(why) => {
@@ -36,15 +37,15 @@ pub(crate) async fn report(desk: Arc<Desk>) {
             return;
         }
     };
-    let (mut pictures, mut races) = (desk.pictures(), desk.tally.races());
-    let (begun, mut told, mut limiter) = (Instant::now(), Told::default(), Limiter::new());
+    let (mut pictures, mut races) = (manager.pictures(), manager.counters.races());
+    let (begun, mut told, mut limiter) = (Instant::now(), EventState::default(), Limiter::new());
     loop {
         let (picture, lost) = (Arc::clone(&pictures.borrow_and_update()), *races.borrow_and_update());
         for news in told.news(&picture, lost, begun.elapsed()) {
             if limiter.allows(begun.elapsed()) {
-                hand_over(&outbox, news, &desk.tally);
+                hand_over(&outbox, news, &manager.counters);
             } else {
-                desk.tally.kubernetes_event("dropped");
+                manager.counters.kubernetes_event("dropped");
             }
         }
         tokio::select! {
@@ -56,29 +57,29 @@ pub(crate) async fn report(desk: Arc<Desk>) {
     }
 }
 
-fn hand_over(outbox: &SyncSender<Dispatch>, news: News, tally: &Tally) {
+fn hand_over(outbox: &SyncSender<Dispatch>, news: NodeEvent, counters: &Counters) {
     if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
         outbox.try_send((news, SystemTime::now()))
     {
-        tally.kubernetes_event("dropped");
+        counters.kubernetes_event("dropped");
     }
 }
 
 /// Starts the thread that posts, so that only it waits for the API server.
-fn open(account: Account, tally: &Arc<Tally>) -> std::io::Result<SyncSender<Dispatch>> {
+fn open(account: Account, counters: &Arc<Counters>) -> std::io::Result<SyncSender<Dispatch>> {
     let (outbox, inbox) = sync_channel(WAITING);
-    let tally = Arc::clone(tally);
-    thread::Builder::new().name("events".into()).spawn(move || post_all(&account, &inbox, &tally))?;
+    let counters = Arc::clone(counters);
+    thread::Builder::new().name("events".into()).spawn(move || post_all(&account, &inbox, &counters))?;
     Ok(outbox)
 }
 
-fn post_all(account: &Account, inbox: &Receiver<Dispatch>, tally: &Tally) {
+fn post_all(account: &Account, inbox: &Receiver<Dispatch>, counters: &Counters) {
     let mut said = None;
     while let Ok((news, at)) = inbox.recv() {
         match post_patiently(account, &news, at, &mut said) {
-            Ok(()) => tally.kubernetes_event("posted"),
+            Ok(()) => counters.kubernetes_event("posted"),
             Err(error) => {
-                tally.kubernetes_event("failed");
+                counters.kubernetes_event("failed");
                 complain(&mut said, &error);
             }
         }
@@ -87,7 +88,7 @@ fn post_all(account: &Account, inbox: &Receiver<Dispatch>, tally: &Tally) {
 
 fn post_patiently(
     account: &Account,
-    news: &News,
+    news: &NodeEvent,
     at: SystemTime,
     said: &mut Option<String>,
 ) -> Result<(), PostError> {

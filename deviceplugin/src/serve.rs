@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use tranche_exposition::{ListenError, Listener};
 
-use crate::attendant::Attendant;
 use crate::config::{Config, Division};
-use crate::desk::{Desk, LookError};
 use crate::directory;
 use crate::features;
 use crate::offer::DoesNotFit;
+use crate::registrar::Registrar;
 use crate::release;
 use crate::reporter;
+use crate::resource_manager::{LookError, ResourceManager};
 
 /// Intervals of the main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,30 +60,33 @@ pub enum ServeError {
 /// If the configuration does not fit this node's GPUs.
 pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     let metrics = Listener::open(&config.metrics)?;
-    let desk = Arc::new(Desk::new(config, pace.grace));
+    let manager = Arc::new(ResourceManager::new(config, pace.grace));
     // Aborted when this function returns.
     let mut aside = JoinSet::new();
     if let Some(metrics) = metrics {
-        aside.spawn(tell(metrics, Arc::clone(&desk)));
+        aside.spawn(tell(metrics, Arc::clone(&manager)));
     }
-    aside.spawn(reporter::report(Arc::clone(&desk)));
+    aside.spawn(reporter::report(Arc::clone(&manager)));
     tokio::pin!(stop);
     tokio::select! {
-        ready = something_to_offer(&desk, pace) => ready?,
+        ready = something_to_offer(&manager, pace) => ready?,
         () = &mut stop => return Ok(()),
     }
-    let changes = directory::changes(&desk.config.kubelet_dir).map_err(ServeError::Thread)?;
+    let changes = directory::changes(&manager.config.kubelet_dir).map_err(ServeError::Thread)?;
     let (stopping, told) = watch::channel(false);
     let mut attendants = JoinSet::new();
-    for profile in &desk.config.profiles {
-        let attendant = Attendant::new(Arc::clone(&desk), profile.name.clone());
+    for profile in &manager.config.profiles {
+        let attendant = Registrar::new(Arc::clone(&manager), profile.name.clone());
         attendants.spawn(attendant.run(changes.clone(), told.clone()));
     }
     let changed = Arc::new(Notify::new());
-    let following = tokio::spawn(keep_following(Arc::clone(&desk), pace, Arc::clone(&changed)));
-    let looking = tokio::spawn(keep_looking(Arc::clone(&desk), pace, changed));
-    let labelling =
-        desk.config.features_dir.clone().map(|into| tokio::spawn(features::keep(Arc::clone(&desk), into)));
+    let following = tokio::spawn(keep_following(Arc::clone(&manager), pace, Arc::clone(&changed)));
+    let looking = tokio::spawn(keep_looking(Arc::clone(&manager), pace, changed));
+    let labelling = manager
+        .config
+        .features_dir
+        .clone()
+        .map(|into| tokio::spawn(features::keep(Arc::clone(&manager), into)));
     stop.await;
     stopping.send_replace(true);
     if timeout(GRACE, attendants.join_all()).await.is_err() {
@@ -96,21 +99,21 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
     Ok(())
 }
 
-async fn tell(metrics: Listener, desk: Arc<Desk>) {
-    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(desk.figures())).await {
+async fn tell(metrics: Listener, manager: Arc<ResourceManager>) {
+    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(manager.figures())).await {
         tracing::error!(%error, "metrics cannot be served");
     }
 }
 
 /// Waits for the daemon and for a configured GPU.
-async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
+async fn something_to_offer(manager: &ResourceManager, pace: Pace) -> Result<(), ServeError> {
     let mut said = None;
     loop {
-        let wanting = match desk.look().await {
+        let wanting = match manager.refresh().await {
             Err(LookError::DoesNotFit(error)) => return Err(error.into()),
             Err(LookError::Daemon(error)) => error.to_string(),
-            Ok(()) if !desk.picture().health.is_empty() => break,
-            Ok(()) if desk.config.division == Division::Dynamic && desk.has_gpus().await => {
+            Ok(()) if !manager.picture().health.is_empty() => break,
+            Ok(()) if manager.config.division == Division::Dynamic && manager.has_gpus().await => {
                 return Err(ServeError::NothingFits);
             }
             Ok(()) => {
@@ -125,8 +128,8 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
         }
         sleep(pace.look).await;
     }
-    let picture = desk.picture();
-    for profile in &desk.config.profiles {
+    let picture = manager.picture();
+    for profile in &manager.config.profiles {
         if !picture.health.keys().any(|device| device.profile == profile.name) {
             tracing::warn!(profile = %profile.name, "is offered by no GPU of this node");
         }
@@ -135,9 +138,9 @@ async fn something_to_offer(desk: &Desk, pace: Pace) -> Result<(), ServeError> {
 }
 
 /// Follows the daemon's notifications; a disconnect counts as a change.
-async fn keep_following(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
+async fn keep_following(manager: Arc<ResourceManager>, pace: Pace, changed: Arc<Notify>) {
     loop {
-        if let Err(error) = desk.follow(&changed).await {
+        if let Err(error) = manager.follow(&changed).await {
             tracing::debug!(%error, "changes of GPUs are not followed");
         }
         changed.notify_one();
@@ -146,14 +149,14 @@ async fn keep_following(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
 }
 
 /// Reads the daemon regularly and on each change, and the kubelet's list less often.
-async fn keep_looking(desk: Arc<Desk>, pace: Pace, changed: Arc<Notify>) {
+async fn keep_looking(manager: Arc<ResourceManager>, pace: Pace, changed: Arc<Notify>) {
     let (mut said, mut due) = (None, Instant::now());
     loop {
         let seen = if Instant::now() >= due {
             due = Instant::now() + pace.look * COLLECT_EVERY;
-            desk.collect().await
+            manager.collect().await
         } else {
-            desk.look().await
+            manager.refresh().await
         };
         match seen {
             Ok(()) if said.take().is_some() => tracing::info!("tranched answers again"),

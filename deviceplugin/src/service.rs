@@ -11,9 +11,9 @@ use tranche_kubelet::deviceplugin as api;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePlugin;
 
 use crate::bundle::Bundle;
-use crate::desk::Desk;
+use crate::device_states::SharedStates;
 use crate::profile::ProfileName;
-use crate::shown::Picture;
+use crate::resource_manager::ResourceManager;
 
 /// Optional calls that the plugin supports.
 pub(crate) const OPTIONS: api::DevicePluginOptions =
@@ -22,7 +22,7 @@ pub(crate) const OPTIONS: api::DevicePluginOptions =
 /// Service of one profile.
 #[derive(Debug)]
 pub(crate) struct Plugin {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) manager: Arc<ResourceManager>,
     pub(crate) profile: ProfileName,
     /// True once the service ends.
     pub(crate) ended: watch::Receiver<bool>,
@@ -42,9 +42,9 @@ impl DevicePlugin for Plugin {
 
     async fn list_and_watch(&self, _: Request<api::Empty>) -> Answer<Self::ListAndWatchStream> {
         let (sender, receiver) = mpsc::channel(1);
-        let streams = self.desk.tally.streams(&self.desk.config, &self.profile);
+        let streams = self.manager.counters.streams(&self.manager.config, &self.profile);
         let listener = Listener::new(Arc::clone(&self.listeners), streams);
-        let (pictures, ended, profile) = (self.desk.pictures(), self.ended.clone(), self.profile.clone());
+        let (pictures, ended, profile) = (self.manager.pictures(), self.ended.clone(), self.profile.clone());
         tokio::spawn(async move {
             tell(pictures, ended, &profile, sender).await;
             drop(listener);
@@ -60,7 +60,7 @@ impl DevicePlugin for Plugin {
         for container in request.into_inner().container_requests {
             let count = usize::try_from(container.allocation_size).unwrap_or(0);
             let (available, must) = (&container.available_device_i_ds, &container.must_include_device_i_ds);
-            let device_i_ds = self.desk.prefer(available, must, count).await;
+            let device_i_ds = self.manager.prefer(available, must, count).await;
             container_responses.push(api::ContainerPreferredAllocationResponse { device_i_ds });
         }
         Ok(Response::new(api::PreferredAllocationResponse { container_responses }))
@@ -69,8 +69,8 @@ impl DevicePlugin for Plugin {
     async fn allocate(&self, request: Request<api::AllocateRequest>) -> Answer<api::AllocateResponse> {
         let containers = request.into_inner().container_requests;
         let containers: Vec<_> = containers.into_iter().map(|container| container.devices_ids).collect();
-        let (desk, profile) = (Arc::clone(&self.desk), self.profile.clone());
-        let given = to_the_end(async move { desk.allocate(&profile, &containers).await }).await?;
+        let (manager, profile) = (Arc::clone(&self.manager), self.profile.clone());
+        let given = to_the_end(async move { manager.allocate(&profile, &containers).await }).await?;
         let container_responses = given.iter().map(equipment).collect();
         Ok(Response::new(api::AllocateResponse { container_responses }))
     }
@@ -80,8 +80,8 @@ impl DevicePlugin for Plugin {
         request: Request<api::PreStartContainerRequest>,
     ) -> Answer<api::PreStartContainerResponse> {
         let devices = request.into_inner().devices_ids;
-        let (desk, profile) = (Arc::clone(&self.desk), self.profile.clone());
-        to_the_end(async move { desk.restore(&profile, &devices).await }).await?;
+        let (manager, profile) = (Arc::clone(&self.manager), self.profile.clone());
+        to_the_end(async move { manager.restore(&profile, &devices).await }).await?;
         Ok(Response::new(api::PreStartContainerResponse {}))
     }
 }
@@ -108,7 +108,7 @@ fn equipment(bundle: &Bundle) -> api::ContainerAllocateResponse {
 
 /// Streams the list of devices and each change, until the receiver or the service ends.
 async fn tell(
-    mut pictures: watch::Receiver<Picture>,
+    mut pictures: watch::Receiver<SharedStates>,
     mut ended: watch::Receiver<bool>,
     profile: &ProfileName,
     sender: mpsc::Sender<Result<api::ListAndWatchResponse, Status>>,
@@ -131,7 +131,7 @@ async fn tell(
     }
 }
 
-fn list(picture: &Picture, profile: &ProfileName) -> Vec<api::Device> {
+fn list(picture: &SharedStates, profile: &ProfileName) -> Vec<api::Device> {
     let numa = |gpu| picture.numa.get(gpu).map(|node| api::NumaNode { id: node.get().into() });
     let ours = picture.health.iter().filter(|(device, _)| device.profile == *profile);
     let shown = ours.map(|(device, health)| api::Device {

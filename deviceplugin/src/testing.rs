@@ -9,8 +9,8 @@ use tranche_domain::units::{Bytes, Permille};
 use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::device::{DeviceId, MOST_ALIKE};
-use crate::health::{Room, Scene};
-use crate::offer::{Card, Offer};
+use crate::health::{GpuHeadroom, NodeHeadroom};
+use crate::offer::{GpuDevice, Offer};
 
 /// Profiles of 50, 30 and 20 percent of each GPU.
 pub(crate) const USUAL: &str = "
@@ -36,15 +36,15 @@ pub(crate) fn uuid(gpu: u8) -> GpuUuid {
 }
 
 /// This number of V100s.
-pub(crate) fn cards(count: u8) -> Vec<Card> {
-    let card = |index| Card {
+pub(crate) fn gpu_devices(count: u8) -> Vec<GpuDevice> {
+    let gpu_device = |index| GpuDevice {
         index: u32::from(index),
         uuid: uuid(index),
         model: "Tesla V100-SXM2-32GB".into(),
         capacity: Bytes::mib(32510),
         numa_node: None,
     };
-    (0..count).map(card).collect()
+    (0..count).map(gpu_device).collect()
 }
 
 pub(crate) fn device(gpu: u8, profile: &str, ordinal: u16) -> DeviceId {
@@ -56,12 +56,12 @@ pub(crate) fn bundle(devices: impl IntoIterator<Item = DeviceId>) -> Bundle {
 }
 
 pub(crate) fn offer(text: &str, gpus: u8) -> Offer {
-    Offer::of(&config(text), &cards(gpus)).expect("the test's layout fits")
+    Offer::of(&config(text), &gpu_devices(gpus)).expect("the test's layout fits")
 }
 
 /// The state of unused GPUs.
-pub(crate) fn idle(gpus: u8) -> Scene {
-    let room = |gpu: u8| Room {
+pub(crate) fn idle(gpus: u8) -> NodeHeadroom {
+    let room = |gpu: u8| GpuHeadroom {
         index: gpu.into(),
         free: Bytes::mib(32510),
         free_compute: Permille::WHOLE,
@@ -71,7 +71,7 @@ pub(crate) fn idle(gpus: u8) -> Scene {
         fault: None,
         recovers: false,
     };
-    Scene { gpus: (0..gpus).map(|gpu| (uuid(gpu), room(gpu))).collect(), ..Scene::default() }
+    NodeHeadroom { gpus: (0..gpus).map(|gpu| (uuid(gpu), room(gpu))).collect(), ..NodeHeadroom::default() }
 }
 
 pub(crate) fn any_device() -> impl Strategy<Value = DeviceId> {

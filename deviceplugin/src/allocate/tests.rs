@@ -53,17 +53,17 @@ fn two_parts_of_one_gpu_are_rejected() {
 
 #[test]
 fn foreign_processes_prevent_new_slices_only() {
-    let mut scene = idle(2);
-    scene.gpus.get_mut(&uuid(0)).unwrap().strangers = 2;
+    let mut headroom = idle(2);
+    headroom.gpus.get_mut(&uuid(0)).unwrap().strangers = 2;
     let (here, there) = (bundle([device(0, "p", 0)]), bundle([device(1, "p", 0)]));
     let both = bundle([device(0, "p", 0), device(1, "p", 0)]);
-    assert_eq!(undisturbed(&scene, std::slice::from_ref(&there)), Ok(()));
+    assert_eq!(undisturbed(&headroom, std::slice::from_ref(&there)), Ok(()));
     for wanted in [&here, &both] {
-        let refused = undisturbed(&scene, &[there.clone(), wanted.clone()]).unwrap_err();
+        let refused = undisturbed(&headroom, &[there.clone(), wanted.clone()]).unwrap_err();
         assert_eq!(refused, Refusal::Strangers { device: device(0, "p", 0), count: 2 });
     }
-    scene.slices.insert(here.clone(), Occupied::No);
-    assert_eq!(undisturbed(&scene, std::slice::from_ref(&here)), Ok(()), "it was there before them");
+    headroom.slices.insert(here.clone(), Occupied::No);
+    assert_eq!(undisturbed(&headroom, std::slice::from_ref(&here)), Ok(()), "it was there before them");
 }
 
 fn ours() -> Bundle {
@@ -75,28 +75,28 @@ fn init_container_with_other_devices_is_ended() {
     let both = bundle([device(0, "p", 0), device(1, "p", 0)]);
     let listed = [device(0, "p", 0), device(1, "p", 0)].into();
     for (had, wants) in [(both.clone(), ours()), (ours(), both)] {
-        let held = Scene { slices: [(had.clone(), Occupied::No)].into(), ..idle(2) };
+        let held = NodeHeadroom { slices: [(had.clone(), Occupied::No)].into(), ..idle(2) };
         let mut absences = Absences::default();
         absences.observe(&held, &listed, std::time::Duration::ZERO);
         let mut plan = Transaction::plan(&held, &absences, std::slice::from_ref(&wants)).unwrap();
         assert_eq!(plan.next(), Some(&Step::End(had.clone())));
         plan.done(true);
         assert_eq!(plan.next(), Some(&Step::Make(wants.clone())));
-        let running = Scene { slices: [(had.clone(), Occupied::Yes)].into(), ..idle(2) };
+        let running = NodeHeadroom { slices: [(had.clone(), Occupied::Yes)].into(), ..idle(2) };
         assert_eq!(Transaction::plan(&running, &absences, &[wants]), Err(Refusal::InUse(had)));
     }
 }
 
 #[test]
 fn init_container_slice_is_reused() {
-    let held = Scene { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
+    let held = NodeHeadroom { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
     let plan = Transaction::plan(&held, &Absences::default(), &[ours()]).unwrap();
     assert_eq!((plan.next(), plan.outcome()), (None, Some(Outcome::Done)));
 }
 
 #[test]
 fn vanished_pods_slice_is_ended_first() {
-    let held = Scene { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
+    let held = NodeHeadroom { slices: [(ours(), Occupied::No)].into(), ..idle(1) };
     let mut absences = Absences::default();
     absences.observe(&held, &[device(0, "p", 0)].into(), std::time::Duration::ZERO);
     absences.observe(&held, &BTreeSet::new(), std::time::Duration::from_secs(1));
@@ -110,7 +110,7 @@ fn vanished_pods_slice_is_ended_first() {
 
 #[test]
 fn device_of_running_pod_is_rejected() {
-    let held = Scene { slices: [(ours(), Occupied::Yes)].into(), ..idle(1) };
+    let held = NodeHeadroom { slices: [(ours(), Occupied::Yes)].into(), ..idle(1) };
     let mut absences = Absences::default();
     absences.observe(&held, &[device(0, "p", 0)].into(), std::time::Duration::ZERO);
     let refused = Transaction::plan(&held, &absences, &[ours()]);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{USUAL, cards, config, device, offer};
+use crate::testing::{USUAL, config, device, gpu_devices, offer};
 
 fn sizes(offer: &Offer) -> Vec<(String, u64)> {
     offer
@@ -28,7 +28,7 @@ fn equal_devices_have_ordinals() {
 #[test]
 fn oversized_layout_error_names_the_gpu() {
     let text = "[[profile]]\nname = 'big'\nmemory_mib = 40000\n[[layout]]\nprofiles = ['big']";
-    let refused = Offer::of(&config(text), &cards(1)).unwrap_err().to_string();
+    let refused = Offer::of(&config(text), &gpu_devices(1)).unwrap_err().to_string();
     assert!(refused.starts_with("GPU 0 (Tesla V100-SXM2-32GB, 32510 MiB) cannot be divided"), "{refused}");
 }
 
@@ -44,12 +44,14 @@ fn dynamic_profiles_fill_an_empty_gpu() {
 fn oversized_dynamic_profile_has_no_devices() {
     let text = "dynamic = true\n[[profile]]\nname = 'big'\nmemory_mib = 40000\n[[profile]]\nname = 'w'\nfraction = 1";
     let config = config(text);
-    let offer = Offer::of(&config, &cards(1)).unwrap();
+    let offer = Offer::of(&config, &gpu_devices(1)).unwrap();
     assert_eq!(offer.devices.into_keys().collect::<Vec<_>>(), [device(0, "w", 0)]);
 }
 
 #[test]
 fn unconfigured_gpus_are_not_divided() {
     let offer = offer(&format!("gpus = [1]\n{USUAL}"), 3);
-    assert!(offer.devices.keys().all(|device| device.gpu == cards(3)[1].uuid) && offer.devices.len() == 3);
+    assert!(
+        offer.devices.keys().all(|device| device.gpu == gpu_devices(3)[1].uuid) && offer.devices.len() == 3
+    );
 }

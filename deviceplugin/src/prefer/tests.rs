@@ -10,9 +10,9 @@ fn devices(gpus: std::ops::Range<u8>) -> Vec<DeviceId> {
 
 #[test]
 fn partly_used_gpu_is_filled_first() {
-    let mut scene = idle(3);
-    scene.slices.insert(bundle([device(1, "q", 0)]), Occupied::No);
-    assert_eq!(preferred(&scene, &devices(0..3), &[], 1), [device(1, "p", 0)]);
+    let mut headroom = idle(3);
+    headroom.slices.insert(bundle([device(1, "q", 0)]), Occupied::No);
+    assert_eq!(preferred(&headroom, &devices(0..3), &[], 1), [device(1, "p", 0)]);
 }
 
 #[test]

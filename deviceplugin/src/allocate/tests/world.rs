@@ -55,7 +55,7 @@ struct Pod {
 
 #[derive(Clone, Debug, PartialEq)]
 struct World {
-    scene: Scene,
+    headroom: NodeHeadroom,
     absences: Absences,
     now: Duration,
     pods: BTreeMap<Number, Pod>,
@@ -65,7 +65,7 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            scene: idle(GPUS),
+            headroom: idle(GPUS),
             absences: Absences::default(),
             now: Duration::ZERO,
             pods: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl World {
             Event::Start(pod) => drop(self.nth(*pod).map(|pod| self.start(pod))),
             Event::Finish(pod) => drop(self.nth(*pod).map(|pod| self.finish(pod))),
             Event::End(pod) => drop(self.nth(*pod).map(|pod| self.end(pod))),
-            Event::Look(seconds) => self.look(Duration::from_secs(*seconds)),
+            Event::Look(seconds) => self.refresh(Duration::from_secs(*seconds)),
             Event::Restart => self.absences = Absences::default(),
         }
     }
@@ -119,16 +119,16 @@ impl World {
     fn give(&mut self, must: &[DeviceId], count: usize, fails_at: usize) -> Option<Vec<DeviceId>> {
         let (offer, held) = (offer(LAYOUT, GPUS), self.held());
         let free: Vec<_> = offer.devices.keys().filter(|device| !held.contains(device)).cloned().collect();
-        let chosen = preferred(&self.scene, &free, must, count);
+        let chosen = preferred(&self.headroom, &free, must, count);
         if chosen.len() < count {
             return None; // Insufficient, says the kubelet.
         }
         let texts = vec![chosen.iter().map(ToString::to_string).collect()];
         let profile = "p".parse().unwrap();
         let bundle = read(&offer, &profile, &texts).expect("what is preferred is allowed").remove(0);
-        let before = self.scene.slices.clone();
+        let before = self.headroom.slices.clone();
         if !self.allocate(&bundle, fails_at) {
-            let slices = &self.scene.slices;
+            let slices = &self.headroom.slices;
             assert!(slices.keys().all(|slice| before.contains_key(slice)), "half-made: {slices:?}");
             return None;
         }
@@ -138,8 +138,8 @@ impl World {
 
     /// The plugin's sequence: read the kubelet's list, plan, execute each step.
     fn allocate(&mut self, bundle: &Bundle, fails_at: usize) -> bool {
-        self.absences.observe(&self.scene, &self.listed(), self.now);
-        let plan = Transaction::plan(&self.scene, &self.absences, std::slice::from_ref(bundle));
+        self.absences.observe(&self.headroom, &self.listed(), self.now);
+        let plan = Transaction::plan(&self.headroom, &self.absences, std::slice::from_ref(bundle));
         let mut plan = plan.expect("the kubelet keeps its book");
         for number in 0.. {
             let Some(step) = plan.next().cloned() else { break };
@@ -155,8 +155,8 @@ impl World {
     fn act(&mut self, step: &Step) {
         match step {
             Step::End(bundle) => {
-                self.scene.slices.remove(bundle).expect("what is ended is there");
-                self.absences.begin_anew(bundle);
+                self.headroom.slices.remove(bundle).expect("what is ended is there");
+                self.absences.reset(bundle);
                 for pod in self.pods.values().filter(|pod| pod.runs) {
                     assert_ne!(
                         &pod.containers[pod.started - 1],
@@ -166,9 +166,9 @@ impl World {
                 }
             }
             Step::Make(bundle) => {
-                let taken = self.scene.slices.keys().find(|slice| slice.overlaps(bundle));
+                let taken = self.headroom.slices.keys().find(|slice| slice.overlaps(bundle));
                 assert_eq!(taken, None, "given away twice");
-                self.scene.slices.insert(bundle.clone(), Occupied::No);
+                self.headroom.slices.insert(bundle.clone(), Occupied::No);
             }
         }
     }
@@ -177,17 +177,17 @@ impl World {
         let Some(pod) = self.pods.get_mut(&number).filter(|pod| !pod.runs) else { return };
         pod.started = (pod.started + 1).min(pod.containers.len());
         let bundle = pod.containers[pod.started - 1].clone();
-        if !self.scene.slices.contains_key(&bundle) {
+        if !self.headroom.slices.contains_key(&bundle) {
             assert!(self.allocate(&bundle, usize::MAX), "what is ready to start has its slice made");
         }
-        self.scene.slices.insert(bundle, Occupied::Yes);
+        self.headroom.slices.insert(bundle, Occupied::Yes);
         self.pods.entry(number).or_default().runs = true;
     }
 
     fn finish(&mut self, number: Number) {
         let Some(pod) = self.pods.get_mut(&number).filter(|pod| pod.runs) else { return };
         pod.runs = false;
-        self.scene.slices.insert(pod.containers[pod.started - 1].clone(), Occupied::No);
+        self.headroom.slices.insert(pod.containers[pod.started - 1].clone(), Occupied::No);
     }
 
     fn end(&mut self, number: Number) {
@@ -195,10 +195,10 @@ impl World {
         self.pods.remove(&number);
     }
 
-    fn look(&mut self, later: Duration) {
+    fn refresh(&mut self, later: Duration) {
         self.now += later;
         let listed = self.listed();
-        for bundle in self.absences.observe(&self.scene, &listed, self.now) {
+        for bundle in self.absences.observe(&self.headroom, &listed, self.now) {
             assert!(!bundle.devices().iter().any(|device| listed.contains(device)), "of a pod that is there");
             self.act(&Step::End(bundle));
         }
@@ -206,14 +206,14 @@ impl World {
 
     fn check(&self) {
         let mut seen = BTreeSet::new();
-        for device in self.scene.slices.keys().flat_map(Bundle::devices) {
+        for device in self.headroom.slices.keys().flat_map(Bundle::devices) {
             assert!(seen.insert(device), "{device} is in two slices");
         }
         let mut seen = BTreeSet::new();
         for (number, pod) in &self.pods {
             let devices: BTreeSet<_> = pod.containers.iter().flat_map(Bundle::devices).collect();
             assert!(devices.into_iter().all(|device| seen.insert(device)), "a device of two pods");
-            let (slices, last) = (&self.scene.slices, pod.containers.last().expect("every pod has one"));
+            let (slices, last) = (&self.headroom.slices, pod.containers.last().expect("every pod has one"));
             let plain = pod.containers.len() == 1;
             assert!(!plain || slices.contains_key(last), "pod {number} lost its slice");
             let running = pod.runs.then(|| &pod.containers[pod.started - 1]);
@@ -233,9 +233,9 @@ proptest! {
         while let Some(pod) = world.nth(0) {
             world.end(pod);
         }
-        world.look(Duration::ZERO);
-        world.look(GRACE);
-        prop_assert!(world.scene.slices.is_empty(), "left behind: {:?}", world.scene.slices);
+        world.refresh(Duration::ZERO);
+        world.refresh(GRACE);
+        prop_assert!(world.headroom.slices.is_empty(), "left behind: {:?}", world.headroom.slices);
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tranche_domain::id::GpuUuid;
 
+use crate::device_states::DeviceStates;
 use crate::health::{Broken, Health};
-use crate::shown::Shown;
 
 /// An event to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct NodeEvent {
     /// Reason, a stable identifier.
     pub(crate) reason: &'static str,
     /// Whether the event requires attention.
@@ -24,22 +24,22 @@ pub(crate) const RACES_EVERY: Duration = Duration::from_secs(60);
 
 /// State of the events posted so far.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct EventState {
     broken: BTreeMap<GpuUuid, Broken>,
     races: u64,
     races_at: Option<Duration>,
 }
 
-impl Told {
+impl EventState {
     /// Events for a new publication and `races` lost races in total. `now` is a time on a monotonic clock.
     /// Without the daemon the GPUs' state is unknown and unchanged.
-    pub(crate) fn news(&mut self, shown: &Shown, races: u64, now: Duration) -> Vec<News> {
+    pub(crate) fn news(&mut self, shown: &DeviceStates, races: u64, now: Duration) -> Vec<NodeEvent> {
         let mut news = if shown.daemon { self.of_gpus(shown) } else { Vec::new() };
         news.extend(self.of_races(races, now));
         news
     }
 
-    fn of_gpus(&mut self, shown: &Shown) -> Vec<News> {
+    fn of_gpus(&mut self, shown: &DeviceStates) -> Vec<NodeEvent> {
         let mut now = BTreeMap::new();
         for (device, health) in &shown.health {
             if let Health::Broken(broken) = health {
@@ -53,7 +53,7 @@ impl Told {
         broke.chain(recovered.map(|(gpu, why)| is_well(*gpu, why))).collect()
     }
 
-    fn of_races(&mut self, races: u64, now: Duration) -> Option<News> {
+    fn of_races(&mut self, races: u64, now: Duration) -> Option<NodeEvent> {
         let lost = races.checked_sub(self.races).filter(|lost| *lost > 0)?;
         if self.races_at.is_some_and(|at| now.saturating_sub(at) < RACES_EVERY) {
             return None;
@@ -63,18 +63,18 @@ impl Told {
             "{lost} allocation(s) were refused because others had taken the room since the device was offered; their pods \
              have to be made again"
         );
-        Some(News { reason: "GpuRaceLost", is_warning: true, message })
+        Some(NodeEvent { reason: "GpuRaceLost", is_warning: true, message })
     }
 }
 
-fn is_broken(gpu: GpuUuid, why: &Broken) -> News {
+fn is_broken(gpu: GpuUuid, why: &Broken) -> NodeEvent {
     let message = format!("{gpu} is {}; no new pod gets a part of it", Health::Broken(why.clone()));
-    News { reason: "GpuBroken", is_warning: true, message }
+    NodeEvent { reason: "GpuBroken", is_warning: true, message }
 }
 
-fn is_well(gpu: GpuUuid, why: &Broken) -> News {
+fn is_well(gpu: GpuUuid, why: &Broken) -> NodeEvent {
     let message = format!("{gpu} can be had again; it was {}", Health::Broken(why.clone()));
-    News { reason: "GpuRecovered", is_warning: false, message }
+    NodeEvent { reason: "GpuRecovered", is_warning: false, message }
 }
 
 /// Token bucket that limits events of a flapping GPU.
@@ -114,16 +114,20 @@ mod tests {
     use super::*;
     use crate::testing::{device, uuid};
 
-    fn shown(health: [Health; 3]) -> Shown {
+    fn shown(health: [Health; 3]) -> DeviceStates {
         let devices = [device(0, "gpu-50", 0), device(0, "gpu-30", 0), device(1, "gpu-50", 0)];
-        Shown { health: devices.into_iter().zip(health).collect(), daemon: true, ..Shown::default() }
+        DeviceStates {
+            health: devices.into_iter().zip(health).collect(),
+            daemon: true,
+            ..DeviceStates::default()
+        }
     }
 
     fn fault(xid: u64) -> Health {
         Health::Broken(Broken::Fault(Xid::new(xid)))
     }
 
-    fn told(told: &mut Told, shown: &Shown) -> Vec<(&'static str, String)> {
+    fn told(told: &mut EventState, shown: &DeviceStates) -> Vec<(&'static str, String)> {
         let news = told.news(shown, 0, Duration::ZERO);
         news.into_iter().map(|news| (news.reason, news.message)).collect()
     }
@@ -132,7 +136,7 @@ mod tests {
     fn failure_and_recovery_give_one_event_each() {
         let well = || shown([Health::Healthy, Health::Healthy, Health::Healthy]);
         let ill = |xid| shown([fault(xid), fault(xid), Health::Healthy]);
-        let mut known = Told::default();
+        let mut known = EventState::default();
         assert_eq!(told(&mut known, &well()), []);
         let broke = told(&mut known, &ill(48));
         assert_eq!(broke.len(), 1, "{broke:?}");
@@ -147,17 +151,17 @@ mod tests {
 
     #[test]
     fn absent_daemon_gives_no_events() {
-        let mut known = Told::default();
+        let mut known = EventState::default();
         told(&mut known, &shown([fault(48), fault(48), Health::Healthy]));
         let away = Health::Broken(Broken::NoDaemon);
-        let away = Shown { daemon: false, ..shown([away.clone(), away.clone(), away]) };
+        let away = DeviceStates { daemon: false, ..shown([away.clone(), away.clone(), away]) };
         assert_eq!(told(&mut known, &away), []);
         assert_eq!(told(&mut known, &shown([fault(48), fault(48), Health::Healthy])), []);
     }
 
     #[test]
     fn lost_races_are_summed_in_events() {
-        let (mut known, nothing) = (Told::default(), Shown::default());
+        let (mut known, nothing) = (EventState::default(), DeviceStates::default());
         let mut told = |races, seconds| {
             let news = known.news(&nothing, races, Duration::from_secs(seconds));
             news.first().map(|news| news.message.split(' ').next().unwrap_or_default().to_owned())

@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tranche_exposition::{Counter, Family, Figures, Gauge, Labels, Page};
 
 use crate::config::Config;
+use crate::device_states::SharedStates;
 use crate::health::Health;
 use crate::profile::ProfileName;
-use crate::shown::Picture;
 
 /// Time without a read of the daemon after which the plugin counts as hung.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
@@ -44,7 +44,7 @@ impl Ending {
 
 /// Counters since the start of the plugin.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     allocations: Family<Labels, Counter>,
     lost_races: watch::Sender<u64>,
     releases: Counter,
@@ -58,10 +58,10 @@ pub(crate) struct Tally {
     looked: AtomicU64,
 }
 
-impl Tally {
+impl Counters {
     /// Counters at zero for all label values, so that the first increase is visible as one.
     pub(crate) fn new(config: &Config) -> Self {
-        let tally = Self {
+        let counters = Self {
             allocations: Family::default(),
             lost_races: watch::Sender::new(0),
             releases: Counter::default(),
@@ -76,15 +76,15 @@ impl Tally {
         for profile in &config.profiles {
             let resource = resource(config, &profile.name);
             for ending in Ending::ALL {
-                let _ = tally.allocations.get_or_create(&with(&resource, "outcome", ending.word()));
+                let _ = counters.allocations.get_or_create(&with(&resource, "outcome", ending.word()));
             }
-            let _ = tally.registrations.get_or_create(&resource);
-            let _ = (tally.registered.get_or_create(&resource), tally.streams.get_or_create(&resource));
+            let _ = counters.registrations.get_or_create(&resource);
+            let _ = (counters.registered.get_or_create(&resource), counters.streams.get_or_create(&resource));
         }
         for outcome in ["posted", "failed", "dropped"] {
-            let _ = tally.kubernetes_events.get_or_create(&vec![("outcome", outcome.into())]);
+            let _ = counters.kubernetes_events.get_or_create(&vec![("outcome", outcome.into())]);
         }
-        tally
+        counters
     }
 
     /// Counts an allocation.
@@ -150,12 +150,12 @@ fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) config: Config,
-    pub(crate) tally: Arc<Tally>,
-    pub(crate) pictures: watch::Receiver<Picture>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pictures: watch::Receiver<SharedStates>,
 }
 
 impl Published {
-    fn picture(&self) -> Picture {
+    fn picture(&self) -> SharedStates {
         Arc::clone(&self.pictures.borrow())
     }
 
@@ -187,13 +187,13 @@ const fn state(health: &Health, in_use: bool) -> &'static str {
 
 impl Figures for Published {
     fn write(&self, page: &mut Page<'_>) -> fmt::Result {
-        let tally = &self.tally;
+        let counters = &self.counters;
         page.infos(
             "tranche_deviceplugin_build",
             "Version of the plugin",
             [vec![("version", env!("CARGO_PKG_VERSION").into())]],
         )?;
-        let started = tally.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let started = counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         page.gauge(
             "tranche_deviceplugin_start_time_seconds",
             "When the plugin started, in Unix time",
@@ -205,31 +205,35 @@ impl Figures for Published {
              not work)",
             self.devices(),
         )?;
-        page.kept("tranche_deviceplugin_allocations", "Allocations by how they ended", &tally.allocations)?;
+        page.kept(
+            "tranche_deviceplugin_allocations",
+            "Allocations by how they ended",
+            &counters.allocations,
+        )?;
         page.counter(
             "tranche_deviceplugin_lost_races",
             "Allocations of devices that were free when offered and taken when allocated",
-            *tally.lost_races.borrow(),
+            *counters.lost_races.borrow(),
         )?;
         page.kept(
             "tranche_deviceplugin_releases",
             "Slices ended because their pods were gone",
-            &tally.releases,
+            &counters.releases,
         )?;
         page.kept(
             "tranche_deviceplugin_registrations",
             "Registrations with a kubelet",
-            &tally.registrations,
+            &counters.registrations,
         )?;
         page.kept(
             "tranche_deviceplugin_registered",
             "Whether the kubelet that is there knows the resource",
-            &tally.registered,
+            &counters.registered,
         )?;
         page.kept(
             "tranche_deviceplugin_kubelet_streams",
             "Kubelets that listen to a resource's devices",
-            &tally.streams,
+            &counters.streams,
         )?;
         page.gauge(
             "tranche_deviceplugin_daemon_up",
@@ -239,17 +243,17 @@ impl Figures for Published {
         page.gauge(
             "tranche_deviceplugin_last_look_age_seconds",
             "How long ago the plugin last asked tranched, whatever it answered",
-            tally.last_look().as_secs_f64(),
+            counters.last_look().as_secs_f64(),
         )?;
         page.kept(
             "tranche_deviceplugin_kubernetes_events",
             "Kubernetes events by what became of them: posted, failed, dropped (too many)",
-            &tally.kubernetes_events,
+            &counters.kubernetes_events,
         )
     }
 
     fn alive(&self) -> Result<(), String> {
-        match self.tally.last_look() {
+        match self.counters.last_look() {
             fine if fine < HANGS_AFTER => Ok(()),
             long => Err(format!("the plugin has looked at nothing for {} s", long.as_secs())),
         }
@@ -260,7 +264,7 @@ impl Figures for Published {
             return Err("tranched does not answer".into());
         }
         let unknown = |name: &&ProfileName| {
-            self.tally.registered.get_or_create(&resource(&self.config, name)).get() == 0
+            self.counters.registered.get_or_create(&resource(&self.config, name)).get() == 0
         };
         match self.config.profiles.iter().map(|profile| &profile.name).find(unknown) {
             Some(name) => Err(format!("no kubelet knows {} yet", self.config.resource(name))),

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tranche_kubelet::deviceplugin as api;
 use tranche_kubelet::deviceplugin::registration_client::RegistrationClient;
 
-use crate::desk::Desk;
 use crate::endpoint::Endpoint;
 use crate::profile::ProfileName;
+use crate::resource_manager::ResourceManager;
 use crate::service::OPTIONS;
 use crate::socket::{self, Identity, SocketError};
 
@@ -26,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Keeps one profile registered.
 #[derive(Debug)]
-pub(crate) struct Attendant {
-    desk: Arc<Desk>,
+pub(crate) struct Registrar {
+    manager: Arc<ResourceManager>,
     profile: ProfileName,
     directory: PathBuf,
     endpoint: Option<Endpoint>,
@@ -59,11 +59,11 @@ enum Trouble {
     Refused(#[from] SocketError),
 }
 
-impl Attendant {
-    pub(crate) fn new(desk: Arc<Desk>, profile: ProfileName) -> Self {
-        let directory = desk.config.kubelet_dir.clone();
+impl Registrar {
+    pub(crate) fn new(manager: Arc<ResourceManager>, profile: ProfileName) -> Self {
+        let directory = manager.config.kubelet_dir.clone();
         Self {
-            desk,
+            manager,
             profile,
             directory,
             endpoint: None,
@@ -121,15 +121,15 @@ impl Attendant {
         }
         self.forget_registration();
         self.register(&path).await?;
-        self.desk.tally.registration(&self.desk.config, &self.profile);
+        self.manager.counters.registration(&self.manager.config, &self.profile);
         self.registered = Some(Registered { kubelet, endpoint, heard: Instant::now() });
-        tracing::info!(resource = self.desk.config.resource(&self.profile), "registered");
+        tracing::info!(resource = self.manager.config.resource(&self.profile), "registered");
         Ok(())
     }
 
     fn forget_registration(&mut self) {
         self.registered = None;
-        self.desk.tally.registered(&self.desk.config, &self.profile, false);
+        self.manager.counters.registered(&self.manager.config, &self.profile, false);
     }
 
     /// Opens the socket if it is missing.
@@ -141,7 +141,7 @@ impl Attendant {
             return Ok(endpoint.identity());
         }
         let path = self.directory.join(self.file_name());
-        let opened = Endpoint::open(Arc::clone(&self.desk), self.profile.clone(), &path);
+        let opened = Endpoint::open(Arc::clone(&self.manager), self.profile.clone(), &path);
         let endpoint = opened.map_err(|cause| Trouble::Serve { path, cause })?;
         Ok(self.endpoint.insert(endpoint).identity())
     }
@@ -161,7 +161,7 @@ impl Attendant {
         let request = api::RegisterRequest {
             version: api::VERSION.into(),
             endpoint: self.file_name(),
-            resource_name: self.desk.config.resource(&self.profile),
+            resource_name: self.manager.config.resource(&self.profile),
             options: Some(OPTIONS),
         };
         let register = |channel| async move { RegistrationClient::new(channel).register(request).await };
@@ -169,13 +169,13 @@ impl Attendant {
     }
 
     fn file_name(&self) -> String {
-        format!("{}_{}.sock", self.desk.config.resource_domain, self.profile)
+        format!("{}_{}.sock", self.manager.config.resource_domain, self.profile)
     }
 
     fn complain(&mut self, trouble: &Trouble) {
         let complaint = trouble.to_string();
         if self.complaint.as_ref() != Some(&complaint) {
-            let resource = self.desk.config.resource(&self.profile);
+            let resource = self.manager.config.resource(&self.profile);
             tracing::warn!(resource, "not registered: {complaint}; it is tried again");
             self.complaint = Some(complaint);
         }

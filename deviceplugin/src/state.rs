@@ -7,18 +7,18 @@ use tranche_domain::id::{GpuUuid, NumaNode, SliceName};
 use tranche_domain::pod::PodContainer;
 
 use crate::bundle::Bundle;
-use crate::health::Scene;
-use crate::offer::{Card, Offer};
-use crate::pods::Owners;
+use crate::health::NodeHeadroom;
+use crate::offer::{GpuDevice, Offer};
+use crate::pod_devices::Owners;
 use crate::release::Absences;
 
 /// The node and its pods, as last observed.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct ManagerState {
     /// All GPUs ever observed. A missing one counts as broken, and its devices stay listed.
-    pub(crate) cards: BTreeMap<GpuUuid, Card>,
+    pub(crate) gpu_devices: BTreeMap<GpuUuid, GpuDevice>,
     pub(crate) offer: Offer,
-    pub(crate) scene: Scene,
+    pub(crate) headroom: NodeHeadroom,
     pub(crate) absences: Absences,
     /// Last failure of each GPU that has not recovered for long enough.
     pub(crate) broken: BTreeMap<GpuUuid, Duration>,
@@ -30,34 +30,37 @@ pub(crate) struct Book {
     pub(crate) complaint: Option<String>,
 }
 
-impl Book {
+impl ManagerState {
     pub(crate) fn unlabelled(&self) -> impl Iterator<Item = (&SliceName, PodContainer)> {
-        let slices = self.scene.slices.keys();
+        let slices = self.headroom.slices.keys();
         let owned = slices.filter_map(|bundle| Some((bundle.slice(), self.owners.of(bundle)?)));
         owned.filter(|(name, pod)| self.labels.get(*name) != Some(pod))
     }
 
     /// Records broken GPUs, and holds back those that were broken within `recovery`, since each return of a
     /// flapping GPU would cost the programs on it.
-    pub(crate) fn keep_back(&mut self, now: Duration, recovery: Duration) {
-        for uuid in self.cards.keys() {
-            if self.scene.gpus.get(uuid).is_none_or(|room| room.obstacle.is_some()) {
+    pub(crate) fn hold_back_broken(&mut self, now: Duration, recovery: Duration) {
+        for uuid in self.gpu_devices.keys() {
+            if self.headroom.gpus.get(uuid).is_none_or(|room| room.obstacle.is_some()) {
                 self.broken.insert(*uuid, now);
             }
         }
         self.broken.retain(|_, seen| now.saturating_sub(*seen) < recovery);
-        for (uuid, room) in &mut self.scene.gpus {
+        for (uuid, room) in &mut self.headroom.gpus {
             room.recovers = self.broken.contains_key(uuid);
         }
     }
 
     pub(crate) fn forget(&mut self, bundle: &Bundle) {
-        self.scene.slices.remove(bundle);
-        self.absences.begin_anew(bundle);
+        self.headroom.slices.remove(bundle);
+        self.absences.reset(bundle);
     }
 
     /// NUMA nodes of GPUs, missing ones included.
-    pub(crate) fn near(&self) -> BTreeMap<GpuUuid, NumaNode> {
-        self.cards.values().filter_map(|card| Some((card.uuid, card.numa_node?))).collect()
+    pub(crate) fn numa_nodes(&self) -> BTreeMap<GpuUuid, NumaNode> {
+        self.gpu_devices
+            .values()
+            .filter_map(|gpu_device| Some((gpu_device.uuid, gpu_device.numa_node?)))
+            .collect()
     }
 }

@@ -12,34 +12,34 @@ use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use crate::allocate::{Outcome, Refusal, Step, Transaction, read, undisturbed};
-use crate::book::Book;
 use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::device::DeviceId;
+use crate::device_states::{DeviceStates, SharedStates};
 use crate::features::{self, Labels};
-use crate::figures::{Ending, Published, Tally};
-use crate::health::{Broken, Health, Scene};
-use crate::offer::{Card, DoesNotFit, Offer};
-use crate::pods::{self, Owners};
+use crate::health::{Broken, Health, NodeHeadroom};
+use crate::metrics::{Counters, Ending, Published};
+use crate::offer::{DoesNotFit, GpuDevice, Offer};
+use crate::pod_devices::{self, Owners};
 use crate::prefer::preferred;
 use crate::profile::ProfileName;
 use crate::release::Absences;
-use crate::shown::{Picture, Shown};
+use crate::state::ManagerState;
 
 /// Decides about devices, and has the daemon create and end slices.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ResourceManager {
     pub(crate) config: Config,
     daemon: Daemon,
     since: Instant,
-    book: Mutex<Book>,
-    pub(crate) tally: Arc<Tally>,
-    shown: watch::Sender<Picture>,
+    state: Mutex<ManagerState>,
+    pub(crate) counters: Arc<Counters>,
+    shown: watch::Sender<SharedStates>,
 }
 
 /// Time for the processes of a previous container to end.
-const FAREWELL: Duration = Duration::from_secs(3);
+const EXIT_GRACE: Duration = Duration::from_secs(3);
 
 /// Reason for which a container's slice is missing.
 #[derive(Debug)]
@@ -72,44 +72,53 @@ impl From<LookError> for Status {
     }
 }
 
-impl Desk {
+impl ResourceManager {
     /// A manager for this configuration; a pod's slice is released after an absence of `grace`.
     pub(crate) fn new(config: Config, grace: Duration) -> Self {
         Self {
             daemon: Daemon { socket: config.tranched_socket.clone() },
-            tally: Arc::new(Tally::new(&config)),
+            counters: Arc::new(Counters::new(&config)),
             config,
             since: Instant::now(),
-            book: Mutex::new(Book { absences: Absences::new(grace), ..Book::default() }),
+            state: Mutex::new(ManagerState { absences: Absences::new(grace), ..ManagerState::default() }),
             shown: watch::Sender::default(),
         }
     }
 
     /// Subscription to the published device states.
-    pub(crate) fn pictures(&self) -> watch::Receiver<Picture> {
+    pub(crate) fn pictures(&self) -> watch::Receiver<SharedStates> {
         self.shown.subscribe()
     }
 
     /// The current device states.
-    pub(crate) fn picture(&self) -> Picture {
+    pub(crate) fn picture(&self) -> SharedStates {
         Arc::clone(&self.shown.borrow())
     }
 
     /// The source of metrics.
     pub(crate) fn figures(&self) -> Published {
-        Published { config: self.config.clone(), tally: Arc::clone(&self.tally), pictures: self.pictures() }
+        Published {
+            config: self.config.clone(),
+            counters: Arc::clone(&self.counters),
+            pictures: self.pictures(),
+        }
     }
 
     /// Whether any configured GPU exists.
     pub(crate) async fn has_gpus(&self) -> bool {
-        self.book.lock().await.cards.values().any(|card| self.config.is_ours(card.index, card.uuid))
+        self.state
+            .lock()
+            .await
+            .gpu_devices
+            .values()
+            .any(|gpu_device| self.config.is_ours(gpu_device.index, gpu_device.uuid))
     }
 
     /// Labels of the node.
     pub(crate) async fn labels(&self) -> Labels {
-        let book = self.book.lock().await;
-        let cards: Vec<_> = book.cards.values().cloned().collect();
-        features::labels(&self.config, &cards, &book.offer)
+        let state = self.state.lock().await;
+        let gpu_devices: Vec<_> = state.gpu_devices.values().cloned().collect();
+        features::labels(&self.config, &gpu_devices, &state.offer)
     }
 
     /// Notifies of changes in the health of GPUs, at first immediately, until the daemon disconnects.
@@ -118,43 +127,43 @@ impl Desk {
     }
 
     /// Reads the daemon's view and publishes device states; without the daemon, all devices as broken.
-    pub(crate) async fn look(&self) -> Result<(), LookError> {
-        let mut book = self.book.lock().await;
-        let seen = self.see(&mut book).await;
-        self.show(&book, seen.is_ok());
+    pub(crate) async fn refresh(&self) -> Result<(), LookError> {
+        let mut state = self.state.lock().await;
+        let seen = self.read_daemon(&mut state).await;
+        self.show(&state, seen.is_ok());
         seen
     }
 
     /// Ends slices whose pods are gone according to the kubelet.
     pub(crate) async fn collect(&self) -> Result<(), LookError> {
-        let mut book = self.book.lock().await;
-        if let Err(error) = self.see(&mut book).await {
-            self.show(&book, false);
+        let mut state = self.state.lock().await;
+        if let Err(error) = self.read_daemon(&mut state).await {
+            self.show(&state, false);
             return Err(error);
         }
-        let over = self.ask_for_pods(&mut book).await;
+        let over = self.read_pods(&mut state).await;
         for bundle in &over {
             match self.daemon.end(bundle.slice(), false).await {
                 Ok(()) => {
                     tracing::info!(slice = %bundle.slice(), "released: its pod is gone");
-                    self.tally.release();
-                    book.forget(bundle);
+                    self.counters.release();
+                    state.forget(bundle);
                 }
                 Err(error) => tracing::warn!(slice = %bundle.slice(), %error, "cannot be released yet"),
             }
         }
-        self.label(&book).await;
+        self.label(&state).await;
         // The freed resources appear only in a view read after the end of the slices.
-        let seen = if over.is_empty() { Ok(()) } else { self.see(&mut book).await };
-        self.show(&book, seen.is_ok());
+        let seen = if over.is_empty() { Ok(()) } else { self.read_daemon(&mut state).await };
+        self.show(&state, seen.is_ok());
         seen
     }
 
     /// Preferred devices for a container.
     pub(crate) async fn prefer(&self, available: &[String], must: &[String], count: usize) -> Vec<String> {
-        let book = self.book.lock().await;
+        let state = self.state.lock().await;
         let read = |texts: &[String]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<_>>();
-        let chosen = preferred(&book.scene, &read(available), &read(must), count);
+        let chosen = preferred(&state.headroom, &read(available), &read(must), count);
         chosen.iter().map(ToString::to_string).collect()
     }
 
@@ -165,7 +174,7 @@ impl Desk {
         containers: &[Vec<String>],
     ) -> Result<Vec<Bundle>, Status> {
         let answer = self.try_to_allocate(profile, containers).await;
-        self.tally.allocation(&self.config, profile, ending(&answer));
+        self.counters.allocation(&self.config, profile, ending(&answer));
         answer
     }
 
@@ -174,14 +183,14 @@ impl Desk {
         profile: &ProfileName,
         containers: &[Vec<String>],
     ) -> Result<Vec<Bundle>, Status> {
-        let mut book = self.book.lock().await;
-        self.see(&mut book).await?;
-        let wanted = read(&book.offer, profile, containers).map_err(refused)?;
-        undisturbed(&book.scene, &wanted).map_err(refused)?;
+        let mut state = self.state.lock().await;
+        self.read_daemon(&mut state).await?;
+        let wanted = read(&state.offer, profile, containers).map_err(refused)?;
+        undisturbed(&state.headroom, &wanted).map_err(refused)?;
         // Only presence is needed here; slices of absent pods are ended by `collect`.
-        self.ask_for_pods(&mut book).await;
-        let plan = Transaction::plan(&book.scene, &book.absences, &wanted).map_err(refused)?;
-        self.carry_out(&mut book, plan).await?;
+        self.read_pods(&mut state).await;
+        let plan = Transaction::plan(&state.headroom, &state.absences, &wanted).map_err(refused)?;
+        self.carry_out(&mut state, plan).await?;
         Ok(wanted)
     }
 
@@ -192,7 +201,7 @@ impl Desk {
         let begun = Instant::now();
         loop {
             match self.try_to_restore(profile, devices).await {
-                Err(RestoreError::InUse(_)) if begun.elapsed() < FAREWELL => sleep(FAREWELL / 20).await,
+                Err(RestoreError::InUse(_)) if begun.elapsed() < EXIT_GRACE => sleep(EXIT_GRACE / 20).await,
                 Err(RestoreError::InUse(status) | RestoreError::Other(status)) => return Err(status),
                 Ok(()) => return Ok(()),
             }
@@ -200,28 +209,28 @@ impl Desk {
     }
 
     async fn try_to_restore(&self, profile: &ProfileName, devices: &[String]) -> Result<(), RestoreError> {
-        let mut book = self.book.lock().await;
-        self.see(&mut book).await.map_err(Status::from)?;
-        self.ask_for_pods(&mut book).await;
-        if let Some(refusal) = book.owners.mixture(profile, devices) {
+        let mut state = self.state.lock().await;
+        self.read_daemon(&mut state).await.map_err(Status::from)?;
+        self.read_pods(&mut state).await;
+        if let Some(refusal) = state.owners.mixture(profile, devices) {
             return Err(refused(refusal).into());
         }
-        if is_there(&book.scene, devices) {
-            self.label(&book).await;
+        if is_there(&state.headroom, devices) {
+            self.label(&state).await;
             return Ok(());
         }
-        let wanted = read(&book.offer, profile, &[devices.to_vec()]).map_err(refused)?;
-        match Transaction::plan(&book.scene, &book.absences, &wanted) {
-            Ok(plan) => Ok(self.carry_out(&mut book, plan).await?),
+        let wanted = read(&state.offer, profile, &[devices.to_vec()]).map_err(refused)?;
+        match Transaction::plan(&state.headroom, &state.absences, &wanted) {
+            Ok(plan) => Ok(self.carry_out(&mut state, plan).await?),
             Err(in_use @ Refusal::InUse(_)) => Err(RestoreError::InUse(refused(in_use))),
             Err(refusal) => Err(refused(refusal).into()),
         }
     }
 
-    async fn carry_out(&self, book: &mut Book, mut plan: Transaction) -> Result<(), Status> {
+    async fn carry_out(&self, state: &mut ManagerState, mut plan: Transaction) -> Result<(), Status> {
         let mut failure = None;
         while let Some(step) = plan.next().cloned() {
-            let result = self.act(book, &step).await;
+            let result = self.act(state, &step).await;
             plan.done(result.is_ok());
             if let Err(error) = result {
                 let (Step::End(bundle) | Step::Make(bundle)) = &step;
@@ -230,13 +239,13 @@ impl Desk {
             }
         }
         // Published at once rather than at the next regular read.
-        let _ = self.see(book).await.inspect(|()| self.show(book, true));
+        let _ = self.read_daemon(state).await.inspect(|()| self.show(state, true));
         match (plan.outcome(), failure) {
             (Some(Outcome::Done) | None, _) | (_, None) => Ok(()),
             (Some(Outcome::Failed { .. }), Some(error)) => {
                 let status = Status::from(error);
                 if status.code() == Code::ResourceExhausted {
-                    let lost_races = self.tally.lost_race();
+                    let lost_races = self.counters.lost_race();
                     tracing::warn!(lost_races, "a device was taken before it was allocated");
                 }
                 Err(status)
@@ -244,9 +253,9 @@ impl Desk {
         }
     }
 
-    async fn act(&self, book: &mut Book, step: &Step) -> Result<(), DaemonError> {
+    async fn act(&self, state: &mut ManagerState, step: &Step) -> Result<(), DaemonError> {
         let (Step::End(bundle) | Step::Make(bundle)) = step;
-        book.absences.begin_anew(bundle);
+        state.absences.reset(bundle);
         match (step, self.config.profile(bundle.profile())) {
             (Step::Make(bundle), Some(profile)) => self.daemon.make(profile.request(bundle)).await,
             (Step::End(bundle), _) => self.daemon.end(bundle.slice(), true).await,
@@ -256,63 +265,63 @@ impl Desk {
         }
     }
 
-    async fn see(&self, book: &mut Book) -> Result<(), LookError> {
-        let node = self.daemon.look().await;
-        self.tally.looked();
+    async fn read_daemon(&self, state: &mut ManagerState) -> Result<(), LookError> {
+        let node = self.daemon.node().await;
+        self.counters.looked();
         let node = node?;
-        book.cards.extend(node.gpus.iter().map(|gpu| (gpu.uuid, Card::of(gpu))));
-        let cards: Vec<_> = book.cards.values().cloned().collect();
-        book.offer = Offer::of(&self.config, &cards)?;
-        book.scene = Scene::of(&node, &self.config.ignored_xids);
-        book.keep_back(self.since.elapsed(), self.config.recovery);
+        state.gpu_devices.extend(node.gpus.iter().map(|gpu| (gpu.uuid, GpuDevice::of(gpu))));
+        let gpu_devices: Vec<_> = state.gpu_devices.values().cloned().collect();
+        state.offer = Offer::of(&self.config, &gpu_devices)?;
+        state.headroom = NodeHeadroom::of(&node, &self.config.ignored_xids);
+        state.hold_back_broken(self.since.elapsed(), self.config.recovery);
         let pods = node.slices.into_iter().filter_map(|slice| Some((slice.name, slice.pod?)));
-        book.labels = pods.collect();
+        state.labels = pods.collect();
         Ok(())
     }
 
     /// Reads the kubelet's list; returns the slices that are over. An error frees no slice.
-    async fn ask_for_pods(&self, book: &mut Book) -> Vec<Bundle> {
-        match pods::list(&self.config).await {
+    async fn read_pods(&self, state: &mut ManagerState) -> Vec<Bundle> {
+        match pod_devices::list(&self.config).await {
             Ok(owners) => {
-                book.complaint = None;
+                state.complaint = None;
                 let listed: BTreeSet<DeviceId> = owners.devices().cloned().collect();
-                book.owners = owners;
-                let Book { absences, scene, .. } = book;
-                absences.observe(scene, &listed, self.since.elapsed())
+                state.owners = owners;
+                let ManagerState { absences, headroom, .. } = state;
+                absences.observe(headroom, &listed, self.since.elapsed())
             }
             Err(error) => {
                 let complaint = error.to_string();
-                if book.complaint.as_ref() != Some(&complaint) {
+                if state.complaint.as_ref() != Some(&complaint) {
                     tracing::warn!(
                         "the kubelet does not say which pods there are, and no slice is released: {complaint}"
                     );
-                    book.complaint = Some(complaint);
+                    state.complaint = Some(complaint);
                 }
-                book.owners = Owners::default();
+                state.owners = Owners::default();
                 Vec::new()
             }
         }
     }
 
     /// Sets the pods of slices where the daemon lacks them, since allocations do not contain the pod.
-    async fn label(&self, book: &Book) {
-        for (name, pod) in book.unlabelled() {
+    async fn label(&self, state: &ManagerState) {
+        for (name, pod) in state.unlabelled() {
             if let Err(error) = self.daemon.label(name, pod).await {
                 tracing::debug!(slice = %name, %error, "cannot be labelled yet");
             }
         }
     }
 
-    fn show(&self, book: &Book, daemon_is_there: bool) {
+    fn show(&self, state: &ManagerState, daemon_is_there: bool) {
         let away =
-            || book.offer.devices.keys().map(|device| (device.clone(), Health::Broken(Broken::NoDaemon)));
-        let health = if daemon_is_there { book.scene.health(&book.offer) } else { away().collect() };
-        let in_use = book.scene.in_use().into_iter().cloned().collect();
-        let now = Shown { health, numa: book.near(), in_use, daemon: daemon_is_there };
+            || state.offer.devices.keys().map(|device| (device.clone(), Health::Broken(Broken::NoDaemon)));
+        let health = if daemon_is_there { state.headroom.health(&state.offer) } else { away().collect() };
+        let in_use = state.headroom.in_use().into_iter().cloned().collect();
+        let now = DeviceStates { health, numa: state.numa_nodes(), in_use, daemon: daemon_is_there };
         self.shown.send_if_modified(|shown| {
             let changed = **shown != now;
             if changed {
-                now.tell_after(shown);
+                now.log_changes(shown);
                 *shown = Arc::new(now);
             }
             changed
@@ -321,11 +330,11 @@ impl Desk {
 }
 
 /// Whether the slice for these devices exists already.
-fn is_there(scene: &Scene, devices: &[String]) -> bool {
+fn is_there(headroom: &NodeHeadroom, devices: &[String]) -> bool {
     let devices: Option<Vec<DeviceId>> = devices.iter().map(|text| text.parse().ok()).collect();
     devices
         .and_then(|devices| Bundle::of(devices).ok())
-        .is_some_and(|bundle| scene.slices.contains_key(&bundle))
+        .is_some_and(|bundle| headroom.slices.contains_key(&bundle))
 }
 
 /// Outcome for the metrics; only the daemon's lack of room counts as a lost race.

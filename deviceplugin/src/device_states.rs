@@ -9,11 +9,11 @@ use crate::device::DeviceId;
 use crate::health::Health;
 
 /// Shared device states.
-pub(crate) type Picture = Arc<Shown>;
+pub(crate) type SharedStates = Arc<DeviceStates>;
 
 /// Device states as published to the kubelet.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct DeviceStates {
     /// Health of each device.
     pub(crate) health: BTreeMap<DeviceId, Health>,
     /// NUMA node of each GPU, where known.
@@ -24,9 +24,9 @@ pub(crate) struct Shown {
     pub(crate) daemon: bool,
 }
 
-impl Shown {
+impl DeviceStates {
     /// Logs each device whose state changed.
-    pub(crate) fn tell_after(&self, before: &Self) {
+    pub(crate) fn log_changes(&self, before: &Self) {
         for (device, health) in &self.health {
             match (before.health.get(device), health) {
                 (Some(was), is) if was == is => {}
