@@ -1,4 +1,4 @@
-//! On which GPU the demonstration takes place.
+//! Selection of the GPU for the demonstration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,24 +11,24 @@ use super::{DemoError, DemoGpu};
 /// The simulated node.
 const PRESET: &str = "v100x8";
 
-/// More in use than this is somebody's: drivers keep a few MiB on an idle GPU.
+/// Memory use in MiB of an idle GPU, on which drivers keep a few; more counts as used.
 const IDLE_MIB: u64 = 64;
 
-/// A GPU to show on, and what programs need in their environment to use it.
+/// The selected GPU, with the environment for programs that use it.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// What programs need in their environment.
+    /// Variables for the programs.
     pub(super) environment: Vec<(OsString, OsString)>,
     /// The GPU.
     pub(super) gpu: GpuSeen,
-    /// How many there are.
+    /// Number of GPUs.
     pub(super) gpus: usize,
     /// Whether they are simulated.
     pub(super) simulated: bool,
 }
 
 impl Ground {
-    /// Chooses, and makes the simulated node in the folder if that is the choice.
+    /// Selects a GPU; creates the simulated node in the folder if necessary.
     pub(super) fn choose(wanted: DemoGpu, parts: &Parts, folder: &Path) -> Result<Self, DemoError> {
         match wanted {
             DemoGpu::Sim => Self::simulated(parts, folder),
@@ -55,7 +55,7 @@ impl Ground {
         }
     }
 
-    /// A real GPU that nobody uses, or why there is none.
+    /// An idle real GPU, or the reason for which there is none.
     fn real(parts: &Parts, folder: &Path) -> Result<Result<Self, String>, DemoError> {
         let look = Observer::start(parts, &[], folder).and_then(Observer::first_look);
         let seen = match look {
@@ -86,7 +86,7 @@ fn free_gpu(seen: &Seen) -> Result<GpuSeen, String> {
     Err(if busy.is_empty() { "NVML shows no GPU".into() } else { busy.join("; ") })
 }
 
-/// How somebody else uses the GPU, if so.
+/// Description of other use of the GPU, if any.
 fn use_of(gpu: &GpuSeen) -> Option<String> {
     if let Some(process) = gpu.processes.first() {
         return Some(format!("is used by process {}", process.pid));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_of_somebody_elses_is_left_alone() {
+    fn used_gpu_is_not_selected() {
         let busy = IDLE.replace(r#""processes":[]"#, r#""processes":[{"pid":1}]"#);
         assert_eq!(free_gpu(&seen("13.580", &busy)).unwrap_err(), "GPU 3 is used by process 1");
         let held = IDLE.replace(r#""used_bytes":5"#, r#""used_bytes":1073741824"#);

@@ -14,7 +14,7 @@ use super::parts::Parts;
 use super::{DemoError, DemoGpu, interrupt};
 use crate::client::Daemon;
 
-/// How long the daemon may take until it serves: it measures what contexts cost on each kind of GPU.
+/// Time for the daemon to start, which includes measuring the cost of contexts.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder, and the GPU that was chosen. Everything that runs in it has the folder's name in its environment.
@@ -50,7 +50,7 @@ impl Lab {
         self.runtime_dir().join("tranched.sock")
     }
 
-    /// What programs need in their environment to use the GPU and the daemon.
+    /// Variables for programs that use the GPU and the daemon.
     pub(super) fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut environment = self.ground.environment.clone();
         environment.push(("TRANCHE_SOCKET".into(), self.socket().into()));
@@ -73,7 +73,7 @@ impl Lab {
         Ok((process, daemon, view))
     }
 
-    /// What another `tranche` command prints here.
+    /// Output of another `tranche` command on this node.
     pub(super) fn tranche(&self, arguments: &[&str]) -> Result<String, DemoError> {
         let mut command = Command::new(self.parts.program("tranche"));
         command.args(arguments).envs(self.environment()).stdin(Stdio::null());
@@ -86,7 +86,7 @@ impl Lab {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Takes the folder away. Returns its path, to see that it is gone.
+    /// Removes the folder; returns its path for verification.
     pub(super) fn tear_down(self) -> PathBuf {
         let path = self.folder().to_path_buf();
         drop(self);

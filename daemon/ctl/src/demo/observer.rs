@@ -44,7 +44,7 @@ pub(super) struct GpuSeen {
     pub(super) total_bytes: Bytes,
     /// Memory reserved by the driver.
     pub(super) reserved_bytes: Bytes,
-    /// In use.
+    /// Memory in use.
     pub(super) used_bytes: Bytes,
     /// Whether MIG mode is enabled.
     pub(super) mig: bool,
@@ -92,7 +92,7 @@ impl Observer {
         Ok(self.first)
     }
 
-    /// Memory in use on a GPU, by anybody.
+    /// Memory in use on a GPU, by any process.
     pub(super) fn used(&mut self, index: u32) -> Result<Bytes, DemoError> {
         let seen: Seen = self.talk.ask("nvml")?;
         seen.gpu(index).map(|gpu| gpu.used_bytes).ok_or_else(|| DemoError::InVain {

@@ -14,7 +14,7 @@ use super::DemoError;
 /// Time for a process to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Last lines of a log that an error quotes.
+/// Number of last log lines in an error.
 const QUOTED: usize = 5;
 
 /// A child in a process group of its own: Ctrl-C does not reach it, and one signal reaches all of it.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letting_go_ends_the_whole_group() {
+    fn dropping_ends_the_whole_group() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; sleep 60 & echo $! > pid; mv pid known; wait"]);
@@ -120,7 +120,7 @@ mod tests {
         assert!(!alive(grandchild), "{grandchild} still runs");
     }
 
-    /// Whether it runs; a zombie that nobody reaped does not.
+    /// Whether it runs; a zombie does not.
     fn alive(pid: i32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

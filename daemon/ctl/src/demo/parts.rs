@@ -1,17 +1,17 @@
-//! The tree this binary belongs to.
+//! The installation that this binary belongs to.
 
 use std::path::{Path, PathBuf};
 
 use super::DemoError;
 
-/// What lies beside this binary.
+/// Programs and libraries beside this binary.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     root: PathBuf,
 }
 
 impl Parts {
-    /// Finds the tree, and sees that the programs are in it.
+    /// Finds the installation, and checks that the programs exist.
     pub(super) fn find() -> Result<Self, DemoError> {
         let own = std::env::current_exe().map_err(DemoError::io("finding this program's own file"))?;
         let root = own.ancestors().nth(2).unwrap_or(Path::new("/")).to_path_buf();

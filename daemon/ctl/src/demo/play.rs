@@ -13,15 +13,15 @@ use super::{DemoError, DemoGpu, interrupt, sweep};
 use crate::client::Daemon;
 use crate::jobs::PROJECT_FILE;
 
-/// How long jobs may take to end when the shell has.
+/// Time for jobs to end after the shell.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a program may take to notice that what it started has ended.
+/// Time for a program to notice the end of its children.
 const NOTICE: Duration = Duration::from_secs(2);
 
-/// Opens the user's shell on the simulated node. Everything is gone when the shell ends.
+/// Opens the user's shell on the simulated node, which is removed when the shell ends.
 ///
 /// # Errors
-/// If the node or the shell could not be started. How the shell ends is its own business.
+/// If the node or the shell could not be started. The shell's exit status is ignored.
 pub fn play() -> Result<(), DemoError> {
     interrupt::watch();
     let lab = Lab::set_up(DemoGpu::Sim)?;
@@ -51,7 +51,7 @@ pub fn play() -> Result<(), DemoError> {
     shell
 }
 
-/// Who still runs, though what was in a slice was ended with it, and whoever waited for that has had time to notice.
+/// Processes left although their slices ended and their parents had time to notice.
 fn left_behind(folder: &Path) -> Vec<u32> {
     sweep::end_members(folder);
     let end = Instant::now() + NOTICE;
@@ -64,7 +64,7 @@ fn left_behind(folder: &Path) -> Vec<u32> {
     }
 }
 
-/// Ends jobs, which would be started again if only their slices ended.
+/// Deletes jobs, which would be restarted if only their slices ended.
 fn end_jobs(client: &mut Daemon) {
     for job in client.jobs(None, None).unwrap_or_default() {
         let _ = client.delete_job(&job.project, &job.name);
@@ -75,7 +75,7 @@ fn end_jobs(client: &mut Daemon) {
     }
 }
 
-/// Ends what still runs in slices. A daemon that the user ended has none left to end.
+/// Deletes all slices with their processes; an ended daemon has none.
 fn end_slices(client: &mut Daemon) {
     for slice in client.snapshot().map(|view| view.slices).unwrap_or_default() {
         let _ = client.delete(&slice.name, true);
@@ -90,7 +90,7 @@ fn shell(lab: &Lab) -> Result<(), DemoError> {
     command.status().map(drop).map_err(DemoError::io(format!("starting {}", shell.display())))
 }
 
-/// Our programs before everybody else's.
+/// PATH with Tranche's programs first.
 fn path(lab: &Lab) -> OsString {
     let mut path = lab.parts.programs().into_os_string();
     if let Some(rest) = env::var_os("PATH") {

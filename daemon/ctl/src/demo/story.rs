@@ -1,4 +1,4 @@
-//! What is shown, in the order in which it is shown.
+//! Steps of the demonstration, in order.
 
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,16 @@ use crate::client::Daemon;
 
 mod overfill;
 
-/// What NVML says of real GPUs is a moment late.
+/// Delay of NVML's data about real GPUs.
 const NVML_DELAY: Duration = Duration::from_millis(200);
 
-/// How long memory may take to come back, and a resize to be seen, before that counts as never.
+/// Time limit for memory to be released and for a resize to take effect.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Drivers of real GPUs keep or return a few MiB by themselves.
+/// Tolerance for memory that drivers of real GPUs keep or release by themselves.
 const REAL_SLACK: Bytes = Bytes::mib(16);
 
-/// Tells the story from beginning to end.
+/// Runs all steps.
 pub(super) fn tell(gpu: DemoGpu) -> Result<Outcome, DemoError> {
     interrupt::watch();
     let narrator = Narrator::new();
@@ -36,18 +36,18 @@ pub(super) fn tell(gpu: DemoGpu) -> Result<Outcome, DemoError> {
     story.end()
 }
 
-/// Fields drop from the first to the last: the folder goes when nothing uses it any more.
+/// State of the demonstration. Fields drop in order: the folder last, when it is unused.
 struct Story {
     narrator: Narrator,
     claims: Vec<Claim>,
     observer: Observer,
     client: Daemon,
     daemon: Owned,
-    /// In use on the GPU before anything began.
+    /// Memory in use on the GPU at the start.
     baseline: Bytes,
-    /// In use on the GPU by frac03 alone.
+    /// Memory in use on the GPU by frac03 alone.
     neighbour: Bytes,
-    /// By how much frac05 was ever seen above its cap.
+    /// Maximum observed use of frac05 above its cap.
     overshoot: Bytes,
     lab: Lab,
 }
@@ -91,12 +91,12 @@ impl Story {
         Ok(tenant)
     }
 
-    /// What the demonstration's programs hold on the GPU, as seen from outside.
+    /// Memory of the demonstration's programs on the GPU, observed from outside.
     fn in_use(&mut self) -> Result<Bytes, DemoError> {
         Ok(self.observer.used(self.lab.ground.gpu.index)?.saturating_sub(self.baseline))
     }
 
-    /// What frac05 holds, and whether that is more than it may.
+    /// Memory of frac05; records an excess over its cap.
     fn watch(&mut self, cap: Bytes) -> Result<Bytes, DemoError> {
         let held = self.in_use()?.saturating_sub(self.neighbour);
         self.overshoot = self.overshoot.max(held.saturating_sub(cap));
@@ -119,7 +119,7 @@ impl Story {
         Ok(())
     }
 
-    /// Total memory as CUDA tells it, and whether NVML tells the same.
+    /// Total memory from CUDA, and whether NVML reports the same.
     fn total(&self, tenant: &mut Tenant, name: &str) -> Result<(Bytes, bool), DemoError> {
         let cuda = tenant.device()?;
         let nvml = tenant.nvml()?;
@@ -194,7 +194,7 @@ impl Story {
         })
     }
 
-    /// Ends everything and looks for what is left.
+    /// Ends everything and searches for leftovers.
     fn end(self) -> Result<Outcome, DemoError> {
         self.narrator.step("Everything ends");
         let slack = self.slack();
@@ -233,7 +233,7 @@ fn introduce(narrator: &Narrator, lab: &Lab) {
     narrator.line(&format!("it can hand out {}", ground.gpu.capacity()));
 }
 
-/// What did not come about in time is for the claim to say, and no reason to stop.
+/// Ignores a timeout, which the claim reports.
 fn came_about(waited: Result<((), Duration), DemoError>) -> Result<(), DemoError> {
     match waited {
         Err(DemoError::InVain { .. }) => Ok(()),

@@ -1,4 +1,4 @@
-//! Looking for what was left behind.
+//! Search for leftover processes.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -7,14 +7,14 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Processes whose environment names the folder, whoever started them; not this one.
+/// Processes of any user whose environment names the folder, except this one.
 pub(super) fn processes_of(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|&pid| pid != std::process::id() && names(pid, folder)).collect()
 }
 
-/// Ends those of them that were started in a slice: it is gone.
+/// Kills those of them that were started in a slice, which no longer exists.
 pub(super) fn end_members(folder: &Path) {
     let inside = |pid: &u32| environment_has(*pid, b"TRANCHE_SLICE_SOCKET=");
     for pid in processes_of(folder).into_iter().filter(inside) {
@@ -39,7 +39,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_that_stayed_is_found() {
+    fn leftover_process_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("60").env("ANY", folder.path().join("x")).spawn().unwrap();
         let found = processes_of(folder.path());

@@ -1,4 +1,4 @@
-//! A program in a slice, and the conversation with it.
+//! A workload in a slice, controlled over a line protocol.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -19,10 +19,10 @@ use super::owned::Owned;
 use super::parts::Parts;
 use super::{DemoError, interrupt};
 
-/// How long an answer may take: contexts are slow on a machine that just started.
+/// Time limit of a reply: contexts are slow on a machine that has just started.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a tenant works. Kernels are long against the time to launch one and several streams keep the GPU supplied,
+/// Arguments of a workload. Kernels are long compared to a launch and several threads keep the GPU supplied,
 /// so that a busy machine does not blur rates.
 const WORK: [&str; 5] = ["--interactive", "--kernel-ns", "5000000", "--threads", "4"];
 
@@ -51,7 +51,7 @@ impl Talk {
         Ok(Self { owned, name: name.to_string(), answers })
     }
 
-    /// Says a line and hears the answer.
+    /// Sends a line and receives the reply.
     pub(super) fn ask<T: DeserializeOwned>(&mut self, question: &str) -> Result<T, DemoError> {
         let input =
             self.owned.child().stdin.as_mut().expect("the input was piped and is closed only at the end");
@@ -59,7 +59,7 @@ impl Talk {
         self.hear(question)
     }
 
-    /// Hears one answer.
+    /// Receives one reply.
     pub(super) fn hear<T: DeserializeOwned>(&mut self, question: &str) -> Result<T, DemoError> {
         let line = self.line(question)?;
         serde_json::from_str(&line).map_err(|_| DemoError::Strange {
@@ -86,16 +86,16 @@ impl Talk {
     }
 }
 
-/// What a tenant answers; what does not apply is absent.
+/// Reply of a workload; values that do not apply are absent.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Answer {
     /// Whether it worked.
     pub(super) ok: bool,
-    /// The driver's name for why not.
+    /// The driver's name of the error.
     pub(super) error: Option<String>,
-    /// All that it holds.
+    /// Memory allocated.
     pub(super) allocated_bytes: Bytes,
-    /// Kernels per second since last asked.
+    /// Kernels per second since the last request.
     pub(super) per_second: Option<f64>,
     /// Kernels that failed.
     #[serde(default)]
@@ -124,7 +124,7 @@ pub(super) struct Tenant {
     pid: u32,
 }
 
-/// How a tenant is started.
+/// Parameters of a workload.
 #[derive(Debug)]
 pub(super) struct Lease<'a> {
     /// Name of the slice.
@@ -136,7 +136,7 @@ pub(super) struct Lease<'a> {
 }
 
 impl Tenant {
-    /// Runs a workload through `tranche run`, as anybody would run anything.
+    /// Runs a workload through `tranche run`.
     pub(super) fn start(
         parts: &Parts,
         environment: &[(OsString, OsString)],
@@ -156,12 +156,12 @@ impl Tenant {
         }
     }
 
-    /// Says a line and hears the answer, whatever it is.
+    /// Sends a line and returns the reply, successful or not.
     pub(super) fn ask(&mut self, question: &str) -> Result<Answer, DemoError> {
         self.talk.ask(question)
     }
 
-    /// Says a line that must be obeyed.
+    /// Sends a line; a reply with an error fails.
     pub(super) fn tell(&mut self, order: &str) -> Result<Answer, DemoError> {
         let answer = self.ask(order)?;
         if answer.ok { Ok(answer) } else { Err(strange(&self.talk.name, order, &answer)) }
@@ -173,19 +173,19 @@ impl Tenant {
         answer.device.ok_or_else(|| strange(&self.talk.name, "info", &answer))
     }
 
-    /// What NVML says to it.
+    /// NVML's data as the workload sees them.
     pub(super) fn nvml(&mut self) -> Result<Seen, DemoError> {
         self.talk.ask("nvml")
     }
 
-    /// Kernels per second over some time.
+    /// Kernels per second over a period.
     pub(super) fn rate_over(&mut self, time: Duration) -> Result<f64, DemoError> {
         self.tell("rate")?;
         interrupt::sleep(time)?;
         self.rate()
     }
 
-    /// Kernels per second since last asked.
+    /// Kernels per second since the last request.
     pub(super) fn rate(&mut self) -> Result<f64, DemoError> {
         Ok(self.tell("rate")?.per_second.unwrap_or_default())
     }
@@ -197,7 +197,7 @@ impl Tenant {
             .map_err(|errno| DemoError::io(format!("killing {pid}"))(errno.into()))
     }
 
-    /// Lets it leave in peace. An error if `tranche run` does not end well.
+    /// Ends the workload in order; fails if `tranche run` does.
     pub(super) fn leave(mut self) -> Result<(), DemoError> {
         drop(self.talk.owned.child().stdin.take());
         match self.talk.owned.wait(PATIENCE) {

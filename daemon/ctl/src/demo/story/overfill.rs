@@ -1,4 +1,4 @@
-//! A tenant fills its slice and asks for more, while its neighbour is watched.
+//! A tenant fills its slice and requests more, while its neighbour's rate is measured.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ const TURNS: usize = 5;
 /// A machine that is too busy to say gets more turns, up to this many, before its answer is believed.
 const MOST_TURNS: usize = 20;
 
-/// The part of its rate that the neighbour must keep, in permille.
+/// Minimum remaining rate of the neighbour, in permille.
 const KEPT: f64 = 950.0;
 
-/// How long each turn takes.
+/// Duration of each turn.
 const TURN: Duration = Duration::from_millis(500);
 
 impl Story {
@@ -71,7 +71,7 @@ impl Story {
         Ok(())
     }
 
-    /// One turn of asking for what there is no room for.
+    /// One turn of requests beyond the cap.
     fn ask_for_more(&mut self, frac05: &mut Tenant, cap: Bytes, asked: &mut Asked) -> Result<(), DemoError> {
         let end = Instant::now() + TURN;
         while Instant::now() < end {
@@ -97,7 +97,7 @@ impl Story {
     }
 }
 
-/// How often more was asked for, and refused as it should be.
+/// Number of requests beyond the cap, and of expected rejections.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     times: u32,
