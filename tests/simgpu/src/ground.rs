@@ -1,7 +1,7 @@
 //! A GPU under its lock: its memory and its contexts.
 #![forbid(unsafe_code)]
 
-use crate::law::Rules;
+use crate::law::{Quirks, Rules};
 use crate::layout::{CONTEXTS, GpuWords, QUEUE_LENGTH, Words, context, gpu, holding};
 use crate::lock::Held;
 use crate::node::{self, Node};
@@ -49,6 +49,7 @@ impl Node {
             switch: nanos(compute.switch_us),
             handover: nanos(compute.handover_us),
             concurrent,
+            quirks: Quirks::NONE,
         }
     }
 }

@@ -6,9 +6,15 @@
 //! Time is an argument; nothing here knows of clocks, processes or shared memory.
 #![forbid(unsafe_code)]
 
+mod before;
+mod quirks;
+mod run;
+
 use std::ops::ControlFlow::{self, Break, Continue};
 
 use crate::work::{Lane, WorkKind};
+use before::Before;
+pub use quirks::Quirks;
 
 /// How a GPU shares its time. In nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +27,8 @@ pub struct Rules {
     pub handover: u64,
     /// Lanes of one context that can run side by side.
     pub concurrent: usize,
+    /// In what it differs from the plain law.
+    pub quirks: Quirks,
 }
 
 /// What must come before a piece of work, besides its lane.
@@ -55,18 +63,16 @@ pub struct Piece {
 
 impl Piece {
     fn needs_gpu(&self) -> bool {
-        matches!(self.kind, WorkKind::Kernel | WorkKind::Copy) && self.remaining > 0
+        matches!(self.kind, WorkKind::Kernel | WorkKind::Copy | WorkKind::Mark) && self.remaining > 0
     }
 
     fn crosses_the_bus(&self) -> bool {
         matches!(self.kind, WorkKind::Upload | WorkKind::Download)
     }
 
-    fn passes_at_once(&self) -> bool {
-        match self.kind {
-            WorkKind::Mark => true,
-            _ => self.remaining == 0,
-        }
+    /// A mark too, unless it takes time.
+    const fn passes_at_once(&self) -> bool {
+        self.remaining == 0
     }
 }
 
@@ -109,6 +115,12 @@ pub struct Timeline {
     pub slice_left: u64,
     /// What is left of the switch to it.
     pub switch_left: u64,
+    /// What is left of the time in which caches are cold.
+    pub cold_left: u64,
+    /// Where kernels are not preempted: those of the context whose turn it is that have begun.
+    pub underway: Vec<u64>,
+    /// Where chance stands.
+    pub dice: u64,
     /// Contexts with queued work, by their place.
     pub queues: Vec<Queue>,
 }
@@ -146,6 +158,7 @@ impl Timeline {
         self.queues.retain(|queue| queue.context != context);
         if self.turn == Some(context) {
             (self.turn, self.slice_left, self.switch_left) = (None, 0, 0);
+            self.underway.clear();
         }
     }
 
@@ -198,7 +211,7 @@ impl Timeline {
     fn choose_turn(&mut self, rules: Rules) {
         let current = self.turn.and_then(|turn| self.find_queue(turn)).filter(|at| self.is_runnable(*at));
         let next = match current {
-            Some(_) if self.slice_left > 0 => return,
+            Some(_) if self.slice_left > 0 || !self.underway.is_empty() => return,
             Some(at) => self.next_in_round().filter(|next| *next != at).unwrap_or(at),
             None => match self.next_in_round() {
                 Some(next) => next,
@@ -207,9 +220,12 @@ impl Timeline {
         };
         let (context, slice) = (self.queues[next].context, self.queues[next].slice);
         if self.turn.is_some_and(|turn| turn != context) {
-            self.switch_left = if current.is_some() { rules.switch } else { rules.handover };
+            let switch = rules.switch + quirks::draw(&mut self.dice, rules.quirks.switch_more);
+            self.switch_left = if current.is_some() { switch } else { rules.handover };
+            self.cold_left = rules.quirks.cold;
         }
-        (self.turn, self.slice_left) = (Some(context), slice.unwrap_or(rules.slice).max(1));
+        let slice = slice.unwrap_or(rules.slice) + quirks::draw(&mut self.dice, rules.quirks.slice_more);
+        (self.turn, self.slice_left) = (Some(context), slice.max(1));
     }
 
     fn find_queue(&self, context: usize) -> Option<usize> {
@@ -223,116 +239,6 @@ impl Timeline {
             (self.turn.is_some_and(|turn| context <= turn), context)
         };
         (0..self.queues.len()).filter(|at| self.is_runnable(*at)).min_by_key(distance)
-    }
-
-    /// Goes to the next moment at which anything changes.
-    fn step(&mut self, until: u64, rules: Rules, witness: &mut impl Witness) -> ControlFlow<()> {
-        let crossing = self.crossing();
-        let arrival = crossing.iter().flatten().map(|(queue, at)| self.queues[*queue].pieces[*at].remaining);
-        let limit = arrival.min().unwrap_or(u64::MAX).min(self.next_moment().min(until) - self.now);
-        let length = self.run(limit, rules, witness);
-        for (queue, at) in crossing.into_iter().flatten() {
-            self.queues[queue].pieces[at].remaining -= length;
-        }
-        self.now += length;
-        Continue(())
-    }
-
-    /// Lets the context whose turn it is run, or a switch to it, for so long at most; gives how long that was.
-    fn run(&mut self, limit: u64, rules: Rules, witness: &mut impl Witness) -> u64 {
-        let Some((queue, running)) = self.running(rules) else { return limit };
-        if self.switch_left > 0 {
-            let length = self.switch_left.min(limit);
-            self.switch_left -= length;
-            return length;
-        }
-        let shared = (0..self.queues.len()).any(|other| other != queue && self.is_runnable(other));
-        let slice = if shared { self.slice_left } else { u64::MAX };
-        let pieces = &mut self.queues[queue].pieces;
-        let shortest = running.iter().map(|index| pieces[*index].remaining).min().unwrap_or(0);
-        let length = shortest.min(limit).min(slice);
-        let mut what = Ran::default();
-        for index in running {
-            pieces[index].remaining -= length;
-            what.kernels |= pieces[index].kind == WorkKind::Kernel;
-            what.copies |= pieces[index].kind == WorkKind::Copy;
-        }
-        self.slice_left = self.slice_left.saturating_sub(length);
-        witness.ran(self.queues[queue].context, what, self.now, self.now + length);
-        length
-    }
-
-    /// What crosses the bus now, by queue and place in it: in each direction the oldest that nothing holds back.
-    fn crossing(&self) -> [Option<(usize, usize)>; 2] {
-        if !self.queues.iter().any(|queue| queue.pieces.iter().any(Piece::crosses_the_bus)) {
-            return [None; 2];
-        }
-        [WorkKind::Upload, WorkKind::Download].map(|direction| {
-            let heads = (0..self.queues.len()).flat_map(|queue| {
-                let pieces = &self.queues[queue].pieces;
-                self.heads(queue).filter(|at| pieces[*at].kind == direction).map(move |at| (queue, at))
-            });
-            heads.min_by_key(|(queue, at)| self.queues[*queue].pieces[*at].sequence)
-        })
-    }
-
-    /// What runs now: the heads of the context whose turn it is.
-    fn running(&self, rules: Rules) -> Option<(usize, Vec<usize>)> {
-        let queue = self.find_queue(self.turn?)?;
-        let running: Vec<usize> = self
-            .heads(queue)
-            .filter(|index| self.queues[queue].pieces[*index].needs_gpu())
-            .take(rules.concurrent)
-            .collect();
-        (!running.is_empty()).then_some((queue, running))
-    }
-
-    /// The next moment that some piece waits for.
-    fn next_moment(&self) -> u64 {
-        let moments =
-            self.queues.iter().flat_map(|queue| &queue.pieces).filter_map(|piece| match piece.after {
-                After::Moment(moment) if moment > self.now => Some(moment),
-                _ => None,
-            });
-        moments.min().unwrap_or(u64::MAX)
-    }
-}
-
-/// Which lanes have something earlier in them. Most contexts use few, which cost no allocation.
-#[derive(Default)]
-struct Before {
-    few: [Option<Lane>; 4],
-    more: Vec<Lane>,
-    legacy: bool,
-    blocking: bool,
-}
-
-impl Before {
-    fn admits(&self, lane: Lane) -> bool {
-        match lane {
-            Lane::Legacy => !self.legacy && !self.blocking,
-            Lane::Blocking(_) => !self.legacy && !self.contains(lane),
-            Lane::Free(_) => !self.contains(lane),
-        }
-    }
-
-    fn contains(&self, lane: Lane) -> bool {
-        self.few.contains(&Some(lane)) || self.more.contains(&lane)
-    }
-
-    fn add(&mut self, lane: Lane) {
-        match lane {
-            Lane::Legacy => return self.legacy = true,
-            Lane::Blocking(_) => self.blocking = true,
-            Lane::Free(_) => {}
-        }
-        if self.contains(lane) {
-            return;
-        }
-        match self.few.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(lane),
-            None => self.more.push(lane),
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use super::*;
 use std::collections::HashMap;
 
 const MS: u64 = 1_000_000;
-const RULES: Rules = Rules { slice: 2 * MS, switch: 190_000, handover: 40_000, concurrent: 4 };
+const RULES: Rules =
+    Rules { slice: 2 * MS, switch: 190_000, handover: 40_000, concurrent: 4, quirks: Quirks::NONE };
 
 #[derive(Default)]
 struct Record {
@@ -41,8 +42,12 @@ fn gpu(queues: &[&[Piece]]) -> Timeline {
 }
 
 fn run(timeline: &mut Timeline, until: u64) -> Record {
+    run_with(Quirks::NONE, timeline, until)
+}
+
+fn run_with(quirks: Quirks, timeline: &mut Timeline, until: u64) -> Record {
     let mut record = Record::default();
-    timeline.advance(until, RULES, &mut record);
+    timeline.advance(until, Rules { quirks, ..RULES }, &mut record);
     record
 }
 
@@ -188,4 +193,71 @@ fn what_is_foreseen_is_what_happens() {
     let foreseen = timeline.foresee(2, u64::MAX, RULES);
     assert_eq!(foreseen, run(&mut timeline.clone(), 100 * MS).finished.get(&2).copied());
     assert_eq!(timeline.foresee(2, 5 * MS, RULES), None);
+}
+
+#[test]
+fn mark_of_a_length_holds_its_lane_up() {
+    let pieces = [kernel(1, 1, MS), piece(2, Lane::Blocking(1), WorkKind::Mark, 8_000), kernel(3, 1, MS)];
+    let record = run(&mut gpu(&[&pieces]), 10 * MS);
+    assert_eq!((record.finished[&2], record.finished[&3]), (MS + 8_000, 2 * MS + 8_000));
+}
+
+#[test]
+fn kernel_that_is_not_preempted_ends_before_the_next_context_begins() {
+    let quirks = Quirks { preempts: false, ..Quirks::NONE };
+    let queues = [&[kernel(1, 1, 9 * MS), kernel(3, 1, MS)][..], &[kernel(2, 1, 4 * MS)]];
+    let record = run_with(quirks, &mut gpu(&queues), 100 * MS);
+    assert_eq!(record.finished[&1], 9 * MS);
+    assert_eq!(record.finished[&2], 13 * MS + RULES.switch, "its slice was over with its first kernel");
+    assert_eq!(record.finished[&3], 14 * MS + RULES.switch + RULES.handover);
+}
+
+#[test]
+fn other_lanes_begin_nothing_while_an_unpreempted_kernel_ends() {
+    let quirks = Quirks { preempts: false, ..Quirks::NONE };
+    let first = [kernel(1, 1, 9 * MS), kernel(3, 2, MS), kernel(4, 2, MS), kernel(5, 2, MS)];
+    let record = run_with(quirks, &mut gpu(&[&first, &[kernel(2, 1, MS)]]), 100 * MS);
+    assert_eq!((record.finished[&3], record.finished[&4], record.finished[&1]), (MS, 2 * MS, 9 * MS));
+    assert_eq!(record.finished[&2], 10 * MS + RULES.switch);
+}
+
+#[test]
+fn newcomer_waits_for_the_rest_of_a_renewed_slice() {
+    let newcomer = Piece { after: After::Moment(5 * MS), ..kernel(2, 1, MS) };
+    let queues = [&[kernel(1, 1, 50 * MS)][..], &[newcomer]];
+    let begins = |renews| {
+        let record = run_with(Quirks { renews, ..Quirks::NONE }, &mut gpu(&queues), 100 * MS);
+        record.finished[&2] - MS - RULES.switch
+    };
+    assert_eq!((begins(false), begins(true)), (5 * MS, 6 * MS));
+}
+
+#[test]
+fn kernels_side_by_side_share_the_speed_of_as_many_as_fill_the_gpu() {
+    let kernels: Vec<Piece> = (1..=4).map(|n| kernel(n, n, 10 * MS)).collect();
+    for (abreast, at) in [(1, 40 * MS), (2, 20 * MS), (4, 10 * MS)] {
+        let record = run_with(Quirks { abreast, ..Quirks::NONE }, &mut gpu(&[&kernels]), 100 * MS);
+        assert_eq!((record.finished[&1], record.finished[&4]), (at, at), "{abreast} at full speed");
+    }
+}
+
+#[test]
+fn work_runs_at_half_speed_while_caches_are_cold() {
+    let quirks = Quirks { cold: MS, ..Quirks::NONE };
+    let behind = Piece { after: After::Piece(1), ..kernel(2, 1, 3 * MS) };
+    let record = run_with(quirks, &mut gpu(&[&[kernel(1, 1, MS)], &[behind]]), 100 * MS);
+    assert_eq!(record.finished[&1], MS, "the first context comes to an idle GPU");
+    assert_eq!(record.finished[&2], MS + RULES.handover + MS + 5 * MS / 2);
+}
+
+#[test]
+fn lengths_at_random_are_the_same_every_time_and_within_their_bounds() {
+    let quirks = Quirks { slice_more: 2 * MS, switch_more: MS, ..Quirks::NONE };
+    let game =
+        || run_with(quirks, &mut gpu(&[&[kernel(1, 1, u64::MAX)], &[kernel(2, 1, u64::MAX)]]), 1000 * MS);
+    let (one, other) = (game(), game());
+    assert_eq!(one.ran, other.ran);
+    let lost = 1000 - (one.ran[&0] + one.ran[&1]) / MS;
+    assert!((160..=240).contains(&lost), "690 us of each 3.69 ms are lost: {lost} permille");
+    assert!(one.ran[&0].abs_diff(one.ran[&1]) <= 60 * MS, "{:?}", one.ran);
 }

@@ -26,6 +26,7 @@ impl Ground<'_> {
             slice_left: header.get(gpu::SLICE_LEFT),
             switch_left: header.get(gpu::SWITCH_LEFT),
             queues: self.context_slots().filter(busy).map(|slot| self.load_queue(slot)).collect(),
+            ..Timeline::default()
         }
     }
 

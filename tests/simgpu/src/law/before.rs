@@ -1,0 +1,41 @@
+//! Which lanes have something earlier in them.
+
+use crate::work::Lane;
+
+/// Which lanes have something earlier in them. Most contexts use few, which cost no allocation.
+#[derive(Default)]
+pub(super) struct Before {
+    few: [Option<Lane>; 4],
+    more: Vec<Lane>,
+    legacy: bool,
+    blocking: bool,
+}
+
+impl Before {
+    pub(super) fn admits(&self, lane: Lane) -> bool {
+        match lane {
+            Lane::Legacy => !self.legacy && !self.blocking,
+            Lane::Blocking(_) => !self.legacy && !self.contains(lane),
+            Lane::Free(_) => !self.contains(lane),
+        }
+    }
+
+    fn contains(&self, lane: Lane) -> bool {
+        self.few.contains(&Some(lane)) || self.more.contains(&lane)
+    }
+
+    pub(super) fn add(&mut self, lane: Lane) {
+        match lane {
+            Lane::Legacy => return self.legacy = true,
+            Lane::Blocking(_) => self.blocking = true,
+            Lane::Free(_) => {}
+        }
+        if self.contains(lane) {
+            return;
+        }
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(lane),
+            None => self.more.push(lane),
+        }
+    }
+}
