@@ -68,7 +68,7 @@ impl Site for Premises {
         let slice = &self.world.slices[self.tenant];
         slice.heard.set(heard);
         if heard && slice.rung.get() {
-            self.world.round_at(self.world.later(self.world.setup.delays.bell));
+            self.world.round_at(self.world.wakes(self.world.setup.delays.bell));
         }
     }
 
@@ -83,7 +83,7 @@ impl Premises {
         for (thread, its) in self.world.threads.iter().enumerate() {
             if its.tenant == self.tenant && matches!(its.sleep.get(), Sleep::Turn(_)) {
                 its.sleep.set(Sleep::Until(0));
-                self.world.act_at(thread, self.world.later(self.world.setup.delays.wake));
+                self.world.act_at(thread, self.world.wakes(self.world.setup.delays.wake));
             }
         }
     }
@@ -160,7 +160,7 @@ impl Game {
             let slice = &premises.world.slices[premises.tenant];
             slice.heard.get() && slice.rung.take()
         });
-        let late = self.world.later(self.world.setup.delays.alarm) - self.world.now.get();
+        let late = self.world.wakes(self.world.setup.delays.alarm) - self.world.now.get();
         self.world.round_at(again.nanos() + late);
     }
 

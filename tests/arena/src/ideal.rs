@@ -22,11 +22,12 @@ pub fn run(setup: &Setup, length: u64) -> Report {
             panic!("tenant {next} does not saturate")
         };
         let kernel = kernels.draw(&mut chances[next]);
-        let end = (now + kernel).min(length);
+        let takes = setup.driver.clock.stretch(kernel, now);
+        let end = (now + takes).min(length);
         report.add_ran(next, now, end);
         report.add_work(next, end, kernel);
-        served[next] += u128::from(kernel);
-        now += kernel;
+        served[next] += u128::from(takes);
+        now += takes;
     }
     report
 }

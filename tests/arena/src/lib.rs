@@ -7,6 +7,7 @@
 //! - Nothing here reads a clock: the same setup gives the same history, on every machine.
 #![forbid(unsafe_code)]
 
+mod driver;
 mod game;
 pub mod ideal;
 mod lies;
@@ -15,12 +16,14 @@ mod program;
 mod report;
 mod setup;
 mod world;
+pub mod zoo;
 
+pub use driver::{Clock, Driver};
 pub use game::run;
 pub use lies::{Lie, Lies, STRATEGIES, write};
 pub use load::{Chance, Lengths, Load};
 pub use report::Report;
-pub use setup::{Action, Delays, GPU_RULES, Policy, Program, Setup, Tenant, fair, gpu, name, permille};
+pub use setup::{Action, Delays, GPU_RULES, Policy, Program, Setup, Tail, Tenant, fair, gpu, name, permille};
 
 /// One microsecond, in the unit of the arena.
 pub const US: u64 = 1_000;

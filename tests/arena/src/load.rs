@@ -70,6 +70,17 @@ pub enum Load {
         /// What it does on the host between rounds.
         gap: Lengths,
     },
+    /// Launches a few on each of its devices, then a collective there, waits for all of it, and again.
+    Collective {
+        /// How long its kernels run alone.
+        kernels: Lengths,
+        /// Kernels of a step.
+        batch: u32,
+        /// How long the collective goes on once all of its group have come to it. Until then it keeps the GPU.
+        together: u64,
+        /// Which group.
+        group: u64,
+    },
     /// Launches nothing, and writes what it likes into the record of its process.
     Lying(Lies),
 }
@@ -83,8 +94,18 @@ impl Load {
     /// How long its kernels run alone.
     pub const fn kernels(self) -> Lengths {
         match self {
-            Self::Saturating { kernels, .. } | Self::Rounds { kernels, .. } => kernels,
+            Self::Saturating { kernels, .. }
+            | Self::Rounds { kernels, .. }
+            | Self::Collective { kernels, .. } => kernels,
             Self::Lying(_) => Lengths::Fixed(0),
+        }
+    }
+
+    /// The group whose collectives it launches.
+    pub(crate) const fn group(self) -> Option<u64> {
+        match self {
+            Self::Collective { group, .. } => Some(group),
+            _ => None,
         }
     }
 

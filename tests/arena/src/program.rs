@@ -72,16 +72,32 @@ impl Thread<'_> {
             Load::Lying(lies) => self.lie(lies, ends),
             Load::Rounds { batch, gap, .. } => {
                 while self.now() < ends {
-                    let began = self.now();
-                    (0..batch).for_each(|_| self.launch(&costs));
-                    self.wait();
-                    let round = (began, self.now() - began);
-                    self.world.report.borrow_mut().rounds[self.its().tenant].push(round);
+                    self.round(|thread| (0..batch).for_each(|_| thread.launch(&costs)));
                     let gap = gap.draw(&mut self.chance);
                     self.sleep(Sleep::Until(self.now() + gap));
                 }
             }
+            Load::Collective { batch, together, .. } => {
+                for step in 0.. {
+                    if self.now() >= ends {
+                        break;
+                    }
+                    self.round(|thread| {
+                        (0..batch).for_each(|_| thread.launch(&costs));
+                        thread.launch_on_each(Work::Kernel, together, Some(step));
+                    });
+                }
+            }
         }
+    }
+
+    /// Launches and waits, and notes how long that took.
+    fn round(&mut self, launch: impl FnOnce(&mut Self)) {
+        let began = self.now();
+        launch(self);
+        self.wait();
+        let round = (began, self.now() - began);
+        self.world.report.borrow_mut().rounds[self.its().tenant].push(round);
     }
 
     /// Takes the steps of a strategy until its end.
@@ -121,8 +137,12 @@ impl Thread<'_> {
             let handle = 0x7f00_0000 + (self.thread as u64) * 0x1_0000 + which * 0x240;
             (Work::Graph(handle), graphs[which as usize])
         };
+        self.launch_on_each(work, length, None);
+    }
+
+    fn launch_on_each(&self, work: Work, length: u64, step: Option<u64>) {
         for device in 0..self.world.slices[self.its().tenant].gpus.len() {
-            self.pass(work, &One { thread: self, device, length: length.max(1) });
+            self.pass(work, &One { thread: self, device, length: length.max(1), step });
         }
     }
 
@@ -178,7 +198,7 @@ impl Host for Thread<'_> {
     }
 
     fn sleep_ns(&self, nanoseconds: u64) {
-        let late = self.world.later(self.world.setup.delays.nap);
+        let late = self.world.wakes(self.world.setup.delays.nap);
         self.sleep(Sleep::Until(late + nanoseconds));
     }
 
@@ -192,6 +212,22 @@ impl Host for Thread<'_> {
     fn ring(&self) {
         self.world.ring(self.its().tenant);
     }
+
+    fn refresh(&self) -> bool {
+        if self.world.setup.driver.writes_marks {
+            return false;
+        }
+        let process = &self.world.processes[self.its().process];
+        let mut others = false;
+        for sequence in self.world.gate(self.its().process).pending_marks() {
+            if process.event(sequence).get() == u64::from(sequence) + 1 {
+                process.record().marks().finish(sequence);
+            } else {
+                others = true;
+            }
+        }
+        others
+    }
 }
 
 /// One launch.
@@ -199,6 +235,19 @@ struct One<'t, 'a> {
     thread: &'t Thread<'a>,
     device: usize,
     length: u64,
+    /// The step whose collective it is.
+    step: Option<u64>,
+}
+
+impl One<'_, '_> {
+    /// Launches that the driver takes ahead of the GPU before it lets its caller wait.
+    fn ahead(&self) -> u32 {
+        let own = match self.thread.its().program.load {
+            Load::Saturating { ahead, .. } => ahead,
+            Load::Rounds { .. } | Load::Collective { .. } | Load::Lying(_) => u32::MAX,
+        };
+        self.thread.world.setup.driver.room.unwrap_or(own)
+    }
 }
 
 impl Launch for One<'_, '_> {
@@ -210,18 +259,20 @@ impl Launch for One<'_, '_> {
         Some(self.thread.place(self.device))
     }
 
-    /// The driver takes so many launches ahead of the GPU, and then lets its caller wait.
     fn launch(&self) -> i32 {
-        let its = self.thread.its();
-        let ahead = match its.program.load {
-            Load::Saturating { ahead, .. } => ahead,
-            Load::Rounds { .. } | Load::Lying(_) => u32::MAX,
-        };
-        while its.in_flight.get() >= ahead {
+        let (its, world) = (self.thread.its(), self.thread.world);
+        let first = world.setup.driver.first_launch;
+        if !its.launched.replace(true) && first > 0 {
+            self.thread.sleep(Sleep::Until(world.now.get() + first));
+        }
+        while its.in_flight.get() >= self.ahead() {
             self.thread.sleep(Sleep::Room);
         }
-        self.thread.world.put_kernel(self.thread.thread, self.device, self.length);
-        self.thread.sleep(Sleep::Until(self.thread.now() + self.thread.world.setup.delays.launch));
+        match self.step {
+            Some(step) => world.put_collective(self.thread.thread, self.device, step, self.length),
+            None => world.put_kernel(self.thread.thread, self.device, self.length),
+        }
+        self.thread.sleep(Sleep::Until(self.thread.now() + world.setup.delays.launch));
         0
     }
 

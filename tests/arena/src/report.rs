@@ -107,9 +107,15 @@ impl Report {
     /// How far the tenants' parts of what ran are from what they were promised, in percentage points: the mean over
     /// windows of one second and tenants, and the worst. The first second does not count.
     pub fn errors(&self, promised: &[f64]) -> (f64, f64) {
+        self.errors_over(promised, S)
+    }
+
+    /// The same over windows of another length.
+    pub fn errors_over(&self, promised: &[f64], window: u64) -> (f64, f64) {
         let mut all = Vec::new();
-        for (from, to) in self.windows() {
-            let ran: Vec<u64> = (0..promised.len()).map(|tenant| self.ran(tenant, from, to)).collect();
+        for from in (S..).step_by(window as usize).take_while(|from| from + window <= self.length) {
+            let ran: Vec<u64> =
+                (0..promised.len()).map(|tenant| self.ran(tenant, from, from + window)).collect();
             let sum: u64 = ran.iter().sum();
             let parts = ran.iter().zip(promised);
             all.extend(parts.map(|(ran, promised)| (100.0 * *ran as f64 / sum as f64 - promised).abs()));

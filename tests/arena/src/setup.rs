@@ -1,17 +1,32 @@
 //! What is put into the arena.
 
-use simgpu::law;
+use simgpu::law::{self, Quirks};
 use tranche_domain::compute::{Priority, Rules, Terms};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::Permille;
 
+use crate::driver::Driver;
 use crate::load::Load;
 use crate::{MS, US};
 
 /// How the simulated models share their time: 2 ms each, of which two saturating contexts lose 8.7 %.
 pub const GPU_RULES: law::Rules =
-    law::Rules { slice: 2 * MS, switch: 190 * US, handover: 40 * US, concurrent: 32 };
+    law::Rules { slice: 2 * MS, switch: 190 * US, handover: 40 * US, concurrent: 32, quirks: Quirks::NONE };
+
+/// Some of many take longer than they do as a rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Tail {
+    /// So many of a thousand.
+    pub permille: u64,
+    /// By how much, in nanoseconds.
+    pub more: (u64, u64),
+}
+
+impl Tail {
+    /// None.
+    pub const NONE: Self = Self { permille: 0, more: (0, 0) };
+}
 
 /// How late everybody learns of everything, in nanoseconds. Ranges are drawn from alike.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +47,27 @@ pub struct Delays {
     pub reap: (u64, u64),
     /// What a launch costs on the host.
     pub launch: u64,
+    /// Daemon and threads that wake later still.
+    pub late_wakeups: Tail,
+    /// Words of marks that come later still.
+    pub late_writes: Tail,
 }
 
 impl Delays {
+    /// Of a machine that has little else to do.
+    pub const USUAL: Self = Self {
+        bell: (20 * US, 40 * US),
+        wake: (30 * US, 50 * US),
+        alarm: (5 * US, 60 * US),
+        nap: (50 * US, 70 * US),
+        sync: (5 * US, 15 * US),
+        write: (US, 3 * US),
+        reap: (100 * US, MS),
+        launch: 3 * US,
+        late_wakeups: Tail::NONE,
+        late_writes: Tail::NONE,
+    };
+
     /// Of a daemon that has decided before the driver has taken a launch.
     pub fn prompt() -> Self {
         Self { bell: (0, 10 * US), alarm: (0, 5 * US), launch: 20 * US, ..Self::default() }
@@ -43,16 +76,7 @@ impl Delays {
 
 impl Default for Delays {
     fn default() -> Self {
-        Self {
-            bell: (20 * US, 40 * US),
-            wake: (30 * US, 50 * US),
-            alarm: (5 * US, 60 * US),
-            nap: (50 * US, 70 * US),
-            sync: (5 * US, 15 * US),
-            write: (US, 3 * US),
-            reap: (100 * US, MS),
-            launch: 3 * US,
-        }
+        Self::USUAL
     }
 }
 
@@ -145,6 +169,8 @@ pub struct Setup {
     pub law: law::Rules,
     /// How late everybody learns.
     pub delays: Delays,
+    /// What drivers and GPUs do with launches and marks.
+    pub driver: Driver,
     /// Chance.
     pub seed: u64,
 }
@@ -158,6 +184,7 @@ impl Setup {
             policy: Policy::Arbiter(Rules::default()),
             law: GPU_RULES,
             delays: Delays::default(),
+            driver: Driver::PLAIN,
             seed: 1,
         }
     }

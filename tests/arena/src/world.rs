@@ -7,19 +7,19 @@ mod gpus;
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::AtomicU64;
 
 use simgpu::law::Timeline;
 use tranche_policy::{GATE_WORDS, Gate, Grant};
 use tranche_shm::Slot;
-use tranche_shm::compute::{RECORD_WORDS, Record};
+use tranche_shm::compute::{MARKS, RECORD_WORDS, Record};
 use tranche_shm::control::{self, Control, ControlWriter, Identity};
 
 use crate::US;
 use crate::load::Chance;
 use crate::report::Report;
-use crate::setup::{Program, Setup};
+use crate::setup::{Program, Setup, Tail};
 
 /// Something that happens at a moment; of two at the same, the one that was foreseen first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +56,8 @@ pub(crate) struct Thread {
     pub(crate) process: usize,
     pub(crate) program: Program,
     pub(crate) in_flight: Cell<u32>,
+    /// It has launched before.
+    pub(crate) launched: Cell<bool>,
     /// What it may launch without asking the gate, and how much of that is left.
     pub(crate) grant: Cell<Grant>,
     pub(crate) left: Cell<u32>,
@@ -70,6 +72,8 @@ pub(crate) struct Process {
     pub(crate) tenant: usize,
     record: Vec<AtomicU64>,
     words: Vec<AtomicU64>,
+    /// Where the GPU does not write marks: at the place of each the number of the last whose event has come, and one.
+    events: Vec<Cell<u64>>,
 }
 
 impl Process {
@@ -79,6 +83,10 @@ impl Process {
 
     pub(crate) fn words_of_record(&self) -> &[AtomicU64; RECORD_WORDS] {
         self.record.first_chunk().expect("it was made as long as a record")
+    }
+
+    pub(crate) fn event(&self, sequence: u32) -> &Cell<u64> {
+        &self.events[sequence as usize % MARKS]
     }
 }
 
@@ -115,6 +123,8 @@ pub(crate) struct World {
     sequence: Cell<u64>,
     events: RefCell<BinaryHeap<Reverse<(u64, u64, Event)>>>,
     gpus: RefCell<Vec<Timeline>>,
+    /// By group and step: the kernels of a collective that have the GPU and wait for the others.
+    collectives: RefCell<BTreeMap<(u64, u64), Vec<u64>>>,
     pub(crate) slices: Vec<Slice>,
     pub(crate) processes: Vec<Process>,
     pub(crate) threads: Vec<Thread>,
@@ -139,6 +149,7 @@ impl World {
             sequence: Cell::new(0),
             events: RefCell::default(),
             gpus: RefCell::default(),
+            collectives: RefCell::default(),
             slices: Vec::new(),
             processes: Vec::new(),
             threads: Vec::new(),
@@ -159,7 +170,9 @@ impl World {
         let first = self.processes.len();
         let processes = player.programs.iter().map(|program| program.process + 1).max().unwrap_or(0);
         for process in first..first + processes {
-            self.processes.push(Process { tenant, record: zeroed(RECORD_WORDS), words: zeroed(GATE_WORDS) });
+            let events = vec![Cell::new(0); MARKS];
+            let (record, words) = (zeroed(RECORD_WORDS), zeroed(GATE_WORDS));
+            self.processes.push(Process { tenant, record, words, events });
             gpus.iter().for_each(|gpu| self.add_context(*gpu, process));
         }
         self.threads.extend(player.programs.into_iter().map(|program| Thread {
@@ -167,6 +180,7 @@ impl World {
             process: first + program.process,
             program,
             in_flight: Cell::new(0),
+            launched: Cell::new(false),
             grant: Cell::new(Grant::NONE),
             left: Cell::new(0),
             sleep: Cell::new(Sleep::Until(0)),
@@ -234,6 +248,17 @@ impl World {
         self.now.get() + self.between(range)
     }
 
+    /// When something wakes that is to wake now.
+    pub(crate) fn wakes(&self, range: (u64, u64)) -> u64 {
+        self.later(range) + self.more(self.setup.delays.late_wakeups)
+    }
+
+    /// How much longer it takes now. Without a tail chance stays where it is.
+    fn more(&self, tail: Tail) -> u64 {
+        let is_late = tail.permille > 0 && self.between((1, 1000)) <= tail.permille;
+        if is_late { self.between(tail.more) } else { 0 }
+    }
+
     /// A thread goes on at a moment, and not when it would have otherwise.
     pub(crate) fn act_at(&self, thread: usize, at: u64) {
         let turn = &self.threads[thread].turn;
@@ -260,7 +285,7 @@ impl World {
     pub(crate) fn ring(&self, tenant: usize) {
         self.slices[tenant].rung.set(true);
         if self.slices[tenant].heard.get() {
-            self.round_at(self.later(self.setup.delays.bell));
+            self.round_at(self.wakes(self.setup.delays.bell));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow::{self, Break};
 use simgpu::law::{After, Piece, Queue, Ran, Timeline, Witness};
 use simgpu::{Lane, WorkKind};
 
-use super::{Event, Process, Sleep, World};
+use super::{Event, Process, Sleep, Thread, World};
 use crate::US;
 use crate::report::Report;
 
@@ -13,6 +13,10 @@ use crate::report::Report;
 const STRIDE: u64 = 10 * US;
 /// Behind the thread in a piece's place stands how long it takes, or a mark's number.
 const THREAD: u32 = 40;
+/// What stands before the kernel of a collective and tells that it has the GPU. There are no copies here otherwise.
+const ARRIVAL: WorkKind = WorkKind::Copy;
+/// What a kernel takes as long as others have not arrived.
+const ENDLESS: u64 = u64::MAX >> 8;
 
 struct Watch<'a> {
     report: &'a mut Report,
@@ -21,8 +25,11 @@ struct Watch<'a> {
 }
 
 impl Witness for Watch<'_> {
-    fn ran(&mut self, context: usize, _: Ran, from: u64, to: u64) {
-        self.report.add_ran(self.processes[context].tenant, from, to);
+    /// Marks that take time are nothing that a tenant has of the GPU.
+    fn ran(&mut self, context: usize, what: Ran, from: u64, to: u64) {
+        if what.kernels {
+            self.report.add_ran(self.processes[context].tenant, from, to);
+        }
     }
 
     fn finished(&mut self, _: usize, piece: &Piece, at: u64) -> ControlFlow<()> {
@@ -48,15 +55,25 @@ impl World {
     pub(crate) fn put_kernel(&self, thread: usize, device: usize, length: u64) {
         let in_flight = &self.threads[thread].in_flight;
         in_flight.set(in_flight.get() + 1);
-        self.put(thread, device, WorkKind::Kernel, length);
+        let takes = self.setup.driver.clock.stretch(length, self.now.get());
+        self.put(thread, device, WorkKind::Kernel, length, takes);
+    }
+
+    /// Puts a step's collective into a thread's stream: it keeps the GPU until all of its group have come to theirs,
+    /// and then for its length.
+    pub(crate) fn put_collective(&self, thread: usize, device: usize, step: u64, length: u64) {
+        let in_flight = &self.threads[thread].in_flight;
+        in_flight.set(in_flight.get() + 1);
+        self.put(thread, device, ARRIVAL, step, 1);
+        self.put(thread, device, WorkKind::Kernel, length, ENDLESS);
     }
 
     /// Puts a mark behind what is in a thread's stream.
     pub(crate) fn put_mark(&self, thread: usize, device: usize, sequence: u32) {
-        self.put(thread, device, WorkKind::Mark, sequence.into());
+        self.put(thread, device, WorkKind::Mark, sequence.into(), self.setup.driver.mark);
     }
 
-    fn put(&self, thread: usize, device: usize, kind: WorkKind, number: u64) {
+    fn put(&self, thread: usize, device: usize, kind: WorkKind, number: u64, remaining: u64) {
         let its = &self.threads[thread];
         self.sequence.set(self.sequence.get() + 1);
         let mut gpus = self.gpus.borrow_mut();
@@ -65,9 +82,9 @@ impl World {
         queue.expect("a live process has its queues").pieces.push(Piece {
             sequence: self.sequence.get(),
             place: thread << THREAD | number as usize,
-            lane: Lane::Free(its.program.stream),
+            lane: Lane::Free(its.program.stream % self.setup.driver.queues),
             kind,
-            remaining: if kind == WorkKind::Kernel { number } else { 0 },
+            remaining,
             after: After::Nothing,
         });
     }
@@ -102,9 +119,10 @@ impl World {
     fn finish(&self, piece: &Piece) {
         let (thread, number) = (piece.place >> THREAD, (piece.place & ((1 << THREAD) - 1)) as u64);
         let its = &self.threads[thread];
-        if piece.kind == WorkKind::Mark {
-            let at = self.later(self.setup.delays.write);
-            return self.push(at, Event::Written { process: its.process, sequence: number as u32 });
+        match piece.kind {
+            WorkKind::Mark => return self.reach(its.process, number as u32),
+            ARRIVAL => return self.arrive(thread, number, piece.sequence),
+            _ => {}
         }
         let mut report = self.report.borrow_mut();
         let last = report.length - 1;
@@ -114,9 +132,39 @@ impl World {
         match its.sleep.get() {
             Sleep::Room => self.act_at(thread, self.now.get() + 2 * US),
             Sleep::Drained if its.in_flight.get() == 0 => {
-                self.act_at(thread, self.later(self.setup.delays.sync));
+                self.act_at(thread, self.wakes(self.setup.delays.sync));
             }
             _ => {}
+        }
+    }
+
+    /// The GPU has come to a mark.
+    fn reach(&self, process: usize, sequence: u32) {
+        if self.setup.driver.writes_marks {
+            let at = self.later(self.setup.delays.write) + self.more(self.setup.delays.late_writes);
+            self.push(at, Event::Written { process, sequence });
+        } else {
+            self.processes[process].event(sequence).set(u64::from(sequence) + 1);
+        }
+    }
+
+    /// The kernel behind a piece is a collective's and has the GPU. When all have, they end.
+    fn arrive(&self, thread: usize, step: u64, sequence: u64) {
+        let group = |thread: &Thread| thread.program.load.group().map(|group| (group, thread.tenant));
+        let Some((mine, _)) = group(&self.threads[thread]) else { return };
+        let members = self.threads.iter().filter_map(group).filter(|(group, _)| *group == mine);
+        let members: usize = members.map(|(_, tenant)| self.slices[tenant].gpus.len()).sum();
+        let mut steps = self.collectives.borrow_mut();
+        let arrived = steps.entry((mine, step)).or_default();
+        arrived.push(sequence + 1);
+        if arrived.len() < members {
+            return;
+        }
+        let arrived = steps.remove(&(mine, step)).unwrap_or_default();
+        let mut gpus = self.gpus.borrow_mut();
+        let pieces = gpus.iter_mut().flat_map(|gpu| &mut gpu.queues).flat_map(|queue| &mut queue.pieces);
+        for piece in pieces.filter(|piece| arrived.contains(&piece.sequence)) {
+            piece.remaining = (piece.place & ((1 << THREAD) - 1)) as u64;
         }
     }
 }

@@ -1,0 +1,74 @@
+//! Requests, priorities and programs that begin late.
+
+use tranche_domain::compute::{Priority, Terms};
+
+use super::{GAME, figure};
+use crate::load::{Lengths, Load};
+use crate::setup::{Policy, Setup, Tenant, fair};
+use crate::zoo::{Bound, Figure, Model};
+use crate::{MS, S, game};
+
+/// The slowest in a hundred requests of a higher priority, and what training keeps.
+pub(super) fn inference(model: &Model) -> Vec<Figure> {
+    let gap = Lengths::Uniform(9 * MS, 29 * MS);
+    let load = Load::Rounds { kernels: Lengths::Fixed(MS), batch: 1, gap };
+    let inference = Tenant::new(Terms { priority: Priority::new(1), ..fair(300) }, load);
+    let setup = model.put(Setup::new(vec![inference, Tenant::new(fair(700), Load::saturating(MS))]));
+    let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
+    let alone = game::run(&setup.alone(0), GAME).p99(0) as f64 / MS as f64;
+    let bound = alone + 2.0 + 60.0 / 1000.0;
+    let kept = |report: &crate::Report| report.percent(1) / (100.0 - report.percent(0));
+    vec![
+        figure("p99", "ms", Bound::AtMost(bound), report.p99(0) as f64 / MS as f64)
+            .unscheduled(bare.p99(0) as f64 / MS as f64)
+            .ideal(alone + 1.0),
+        figure("training keeps", "of what is left", Bound::AtLeast(0.85), kept(&report))
+            .unscheduled(kept(&bare)),
+    ]
+}
+
+/// A priority is no way to more than the request.
+pub(super) fn greedy(model: &Model) -> Vec<Figure> {
+    let greedy = Terms { priority: Priority::new(5), ..fair(300) };
+    let setup = Setup::new(vec![
+        Tenant::new(greedy, Load::saturating(MS)),
+        Tenant::new(fair(700), Load::saturating(MS)),
+    ]);
+    let setup = model.put(setup);
+    let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
+    let part = |report: &crate::Report| 100.0 * report.percent(1) / report.busy();
+    vec![figure("the other's part", "%", Bound::AtLeast(68.0), part(&report)).unscheduled(part(&bare))]
+}
+
+/// One program begins at the third second, beside one that runs since the first.
+pub(super) fn newcomer(model: &Model) -> Vec<Figure> {
+    let load = Load::saturating(MS);
+    let began = 3 * S + 7 * MS;
+    let newcomer = Tenant::new(fair(500), load).lives(began, u64::MAX);
+    let setup = model.put(Setup::new(vec![Tenant::new(fair(500), load), newcomer]));
+    let first = setup.driver.first_launch;
+    let (report, bare) = (game::run(&setup, 7 * S), game::run(&setup.under(Policy::Unscheduled), 7 * S));
+    let meanwhile = |report: &crate::Report| report.ran(0, 3 * S, 4 * S) as f64 / MS as f64;
+    // While the newcomer is in the driver for the first time, it has no work.
+    let due = 500.0 + (first / MS) as f64 / 2.0;
+    let later = |report: &crate::Report| {
+        100.0 * report.ran(1, 4 * S, 7 * S) as f64 / report.ran_by_all(4 * S, 7 * S) as f64
+    };
+    let ms = |time: u64| time as f64 / MS as f64;
+    let idle = |report: &crate::Report| ms(report.longest_idle(2 * S, 4 * S));
+    let begins = |report: &crate::Report| {
+        report.runs_from(1, began).map_or(1e6, |from| ms(from.saturating_sub(began + first)))
+    };
+    vec![
+        figure(
+            "the other in that second",
+            "ms",
+            Bound::AtLeast(due.min(meanwhile(&bare)) - 15.0),
+            meanwhile(&report),
+        )
+        .unscheduled(meanwhile(&bare)),
+        figure("GPU idle at most", "ms", Bound::AtMost(50.0), idle(&report)).unscheduled(idle(&bare)),
+        figure("newcomer runs after", "ms", Bound::AtMost(51.0), begins(&report)).unscheduled(begins(&bare)),
+        figure("newcomer's part later", "%", Bound::AtLeast(48.5), later(&report)).unscheduled(later(&bare)),
+    ]
+}
