@@ -16,7 +16,7 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -146,6 +146,9 @@ stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, 
 hostile: build ## Write hostile bytes into live usage regions beside an honest neighbour (MINUTES=10, SEED=N)
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
 	$(TARGET)/debug/bench-hostile --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) --stage $(STAGE) --programs $(TARGET)/release --report target/report/hostile.json
+
+zoo: ## Judge every law of the arena on every hardware model, in virtual time: some minutes (ONLY="events priority")
+	@$(CARGO) run -q -p arena --example zoo -- target/report $(ONLY)
 
 gpu-script: build ## The script for GPU machines, on the simulated one
 	$(STAGE)/tests/run.sh --sim --quick

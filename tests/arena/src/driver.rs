@@ -13,7 +13,8 @@ pub struct Driver {
     pub queues: u64,
     /// How long the first launch of each thread keeps it in the driver: modules are loaded then.
     pub first_launch: u64,
-    /// Launches that a queue takes before it lets its thread wait, instead of what each load has.
+    /// Launches of a process that its queues take before they let a thread wait, each of its threads an equal part,
+    /// instead of what each load has.
     pub room: Option<u32>,
     /// How fast kernels run.
     pub clock: Clock,

@@ -246,7 +246,9 @@ impl One<'_, '_> {
             Load::Saturating { ahead, .. } => ahead,
             Load::Rounds { .. } | Load::Collective { .. } | Load::Lying(_) => u32::MAX,
         };
-        self.thread.world.setup.driver.room.unwrap_or(own)
+        let (world, process) = (self.thread.world, self.thread.its().process);
+        let threads = || world.threads.iter().filter(|thread| thread.process == process).count();
+        world.setup.driver.room.map_or(own, |room| room / threads() as u32)
     }
 }
 

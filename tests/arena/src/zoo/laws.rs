@@ -16,7 +16,7 @@ use crate::{S, game, ideal};
 /// A second to settle and ten windows.
 const GAME: u64 = 11 * S;
 
-/// Models whose hardware is about what the GPU tells and when.
+/// Models on which completion is known late.
 const TOLD: Quick = Quick::On(&["late-markers", "events", "everything"]);
 
 /// All laws.
@@ -28,13 +28,22 @@ pub const LAWS: &[Law] = &[
     law("shares-eight", "Eight equal slices, kernels of 1 ms", Quick::On(&["late-wakeups"]), shares::eight),
     law("shares-unequal", "90/10, kernels of 50 us and 5 ms", Quick::On(&["busy-host"]), shares::unequal),
     law("shares-long", "70/30, kernels of 1 and 40 ms", Quick::On(&["no-preemption"]), shares::long),
+    law(
+        "processes",
+        "Four processes of a slice beside one",
+        Quick::On(&["no-preemption"]),
+        shares::processes,
+    ),
     law("shares-waiting", "50/30/20, each waits for each kernel of 1 ms", TOLD, shares::waiting),
     law("changes", "Three slices with new shares each 100 ms", TOLD, shares::changing),
     law("priority", "Inference of 1 ms beside training of 1 ms", TOLD, latency::inference),
     law("greedy-priority", "A high priority of 30 % that saturates", Quick::On(&["plain"]), latency::greedy),
     law("newcomer", "A program begins beside another", Quick::On(&["blocking-launches"]), latency::newcomer),
+    law("naps", "A neighbour that is idle but for a second", TOLD, latency::naps),
     law("limit", "A strict slice of 30 % alone, kernels of 1 ms", TOLD, limits::strict),
     law("two-limits", "Strict slices of 50 and 30 %", Quick::On(&["power-cap"]), limits::two_strict),
+    law("best-effort", "A request of nothing", Quick::On(&["late-wakeups"]), limits::best_effort),
+    law("frozen", "A slice is frozen for a second", Quick::On(&["late-markers"]), limits::frozen),
     law("streams", "Four streams beside one, 50/50", Quick::On(&["one-queue", "fluid"]), streams::four),
     law("many-streams", "Twelve streams beside one", Quick::On(&["eight-queues", "fluid"]), streams::twelve),
     law("killed", "A neighbour is killed in its turn", Quick::On(&["plain"]), failures::killed),

@@ -6,7 +6,7 @@ use super::{GAME, figure};
 use crate::load::{Lengths, Load};
 use crate::setup::{Policy, Setup, Tenant, fair};
 use crate::zoo::{Bound, Figure, Model};
-use crate::{MS, S, game};
+use crate::{MS, S, US, game};
 
 /// The slowest in a hundred requests of a higher priority, and what training keeps.
 pub(super) fn inference(model: &Model) -> Vec<Figure> {
@@ -70,5 +70,36 @@ pub(super) fn newcomer(model: &Model) -> Vec<Figure> {
         figure("GPU idle at most", "ms", Bound::AtMost(50.0), idle(&report)).unscheduled(idle(&bare)),
         figure("newcomer runs after", "ms", Bound::AtMost(51.0), begins(&report)).unscheduled(begins(&bare)),
         figure("newcomer's part later", "%", Bound::AtLeast(48.5), later(&report)).unscheduled(later(&bare)),
+    ]
+}
+
+/// A neighbour is idle but for a second: the GPU's time is used before and after, and given back meanwhile.
+pub(super) fn naps(model: &Model) -> Vec<Figure> {
+    let cases = [([MS, MS], 0), ([10 * MS, MS], 3), ([MS, 10 * MS], 6)];
+    let play = |policy: Option<Policy>| {
+        let (mut back, mut used, mut half) = (0.0_f64, 1.0_f64, 1.0_f64);
+        for (kernels, step) in cases {
+            let (wakes, rests) = (S + step * 1_300 * US, 2 * S + step * 2_900 * US);
+            let tenant = |kernel| Tenant::new(fair(500), Load::saturating(kernel));
+            let mut setup =
+                model.put(Setup::new(vec![tenant(kernels[0]), tenant(kernels[1]).lives(wakes, rests)]));
+            setup.policy = policy.unwrap_or(setup.policy);
+            let (report, works) = (game::run(&setup, 3 * S), wakes + setup.driver.first_launch);
+            let came = report.runs_from(1, works).map_or(rests, |from| from.max(works));
+            back = back.max((came - works).saturating_sub(kernels[0]) as f64 / MS as f64);
+            let part = |tenant, from: u64, to: u64| {
+                report.ran(tenant, from, to) as f64 / (to / MS * MS - from / MS * MS) as f64
+            };
+            let after = rests + 50 * MS + 32 * kernels[1];
+            used = used.min(part(0, S / 2, wakes)).min(part(0, after, 3 * S));
+            half = half.min(part(1, works + 50 * MS + kernels[0], rests));
+        }
+        (back, used, half)
+    };
+    let ((back, used, half), bare) = (play(None), play(Some(Policy::Unscheduled)));
+    vec![
+        figure("given back after", "ms", Bound::AtMost(50.0), back).unscheduled(bare.0),
+        figure("idle time used", "of it", Bound::AtLeast(0.98), used).unscheduled(bare.1),
+        figure("the half meanwhile", "of all", Bound::AtLeast(0.46), half).unscheduled(bare.2),
     ]
 }

@@ -4,7 +4,7 @@ use super::{GAME, all, errors, figure, saturated, work};
 use crate::load::{Chance, Lengths, Load};
 use crate::setup::{Action, Policy, Program, Setup, Tenant, fair};
 use crate::zoo::{Bound, Figure, Model};
-use crate::{MS, US, game};
+use crate::{MS, Report, US, game};
 
 const THREE: [u32; 3] = [500, 300, 200];
 
@@ -45,6 +45,21 @@ pub(super) fn unequal(model: &Model) -> Vec<Figure> {
 
 pub(super) fn long(model: &Model) -> Vec<Figure> {
     saturated(model, two([700, 300], [MS, 40 * MS]))
+}
+
+/// Processes of one slice take turns on the GPU among themselves, at the cost of switches that come out of its share.
+pub(super) fn processes(model: &Model) -> Vec<Figure> {
+    let load = Load::saturating(MS);
+    let extra = |process| Program { process, ..Program::new(load) };
+    let many = (1..4).map(extra).fold(Tenant::new(fair(500), load), Tenant::and);
+    let setup = model.put(Setup::new(vec![many, Tenant::new(fair(500), load)]));
+    let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
+    let part = |report: &Report| 100.0 * report.percent(0) / report.busy();
+    let other = |report: &Report| report.percent(1);
+    vec![
+        figure("their part", "%", Bound::AtMost(51.0), part(&report)).unscheduled(part(&bare)),
+        figure("the other", "% of the time", Bound::AtLeast(48.5), other(&report)).unscheduled(other(&bare)),
+    ]
 }
 
 /// There is no ideal scheduler for programs that wait: errors have bounds of their own.
