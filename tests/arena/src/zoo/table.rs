@@ -88,12 +88,12 @@ fn line(row: &Row) -> String {
 }
 
 /// What is beyond its promise, as lines of `short.tsv`: with a tenth of the distance to the promise, and two percent of
-/// the value, to spare.
+/// the value, to spare, a fifth of the value at most.
 pub fn short_rows(rows: &[Row]) -> String {
     let beyond = rows.iter().filter(|row| !row.figure.promised.admits(row.figure.measured));
     let line = |row: &Row| {
         let (promised, measured) = (row.figure.promised.value(), row.figure.measured);
-        let spare = (measured - promised).abs() * 0.1 + measured.abs() * 0.02;
+        let spare = ((measured - promised).abs() * 0.1 + measured.abs() * 0.02).min(measured.abs() * 0.2);
         let today = match row.figure.promised {
             Bound::AtMost(_) => ((measured + spare) * 1000.0).ceil() / 1000.0,
             Bound::AtLeast(_) => ((measured - spare) * 1000.0).floor() / 1000.0,
