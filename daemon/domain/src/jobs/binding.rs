@@ -12,7 +12,7 @@ impl QuotaScheduler {
     pub(super) fn bind(&mut self, member: MemberId, indices: Vec<PoolIndex>, phase: Phase) {
         let order = self.next_order();
         self.change_entries(member, &indices, |entry, part| {
-            *sum(entry, phase) = sum(entry, phase).plus(part)
+            *sum(entry, phase) = sum(entry, phase).plus(part);
         });
         self.bindings.insert(member, Binding { indices, missing: Vec::new(), phase, order });
         self.charge(member, MilliGpus::plus);
@@ -53,7 +53,7 @@ impl QuotaScheduler {
         }
         let phase = binding.phase;
         self.change_entries(member, &binding.indices, |entry, part| {
-            *sum(entry, phase) = sum(entry, phase).less(part)
+            *sum(entry, phase) = sum(entry, phase).less(part);
         });
         self.bindings.remove(&member);
         if let Some(job) = self.jobs.get_mut(&member.job) {

@@ -134,7 +134,7 @@ impl Leaving {
     fn step(&mut self, group: Pid, farewell: TerminationPolicy) {
         match self.0.take() {
             Some((_, Signal::SIGTERM)) => {
-                self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL)
+                self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL);
             }
             Some((_, last)) => descendants::signal(group, last),
             None => {}
