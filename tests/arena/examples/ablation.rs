@@ -1,4 +1,4 @@
-//! What widths, drains and quanta come to, as tables in Markdown: `cargo run --release -p arena --example ablation`.
+//! Tables on widths, drains and quanta: `cargo run --release -p arena --example ablation`.
 
 use arena::{Lengths, Load, MS, Policy, Report, S, Setup, Tenant, US, fair, ideal, run};
 use tranche_domain::compute::{Nanos, Priority, Rules, Terms};
@@ -66,7 +66,7 @@ fn row(name: &str, report: &Report) {
     println!("| {name} | {used:.1} % | {mean:.2} pp | {worst:.2} pp | {looks} |");
 }
 
-/// Inference beside training.
+/// Prints latencies of inference beside training.
 fn priorities() {
     println!("\nOne kernel of 1 ms fifty times a second at priority 1, beside training that saturates\n");
     println!(

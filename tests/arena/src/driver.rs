@@ -1,27 +1,27 @@
-//! What drivers and GPUs do with launches and marks, as far as the law of time does not know it.
+//! Properties of drivers and GPUs that concern launches and completion markers, beyond the law of time.
 
 use crate::S;
 
-/// How launches and marks fare. Times are in nanoseconds.
+/// Behaviour of launches and completion markers; times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    /// The GPU writes the numbers of marks. Without, events stand there, and a process learns of them when it asks.
+    /// True if the GPU writes the numbers of markers; else events stand for them and must be polled.
     pub writes_marks: bool,
-    /// How long a mark keeps its stream from going on.
+    /// Time in nanoseconds for which a marker holds up its stream.
     pub mark: u64,
-    /// Hardware queues of a context: streams whose numbers have the same rest by this are one.
+    /// Hardware queues of a context: streams whose numbers are equal modulo this share one.
     pub queues: u64,
-    /// How long the first launch of each thread keeps it in the driver: modules are loaded then.
+    /// Time in nanoseconds that a thread's first launch takes, in which modules are loaded.
     pub first_launch: u64,
-    /// Launches of a process that its queues take before they let a thread wait, each of its threads an equal part,
-    /// instead of what each load has.
+    /// Launches that a process may have queued before a thread blocks, an equal part for each thread. `None`
+    /// leaves the bound to each load.
     pub room: Option<u32>,
-    /// How fast kernels run.
+    /// Clock rate of kernels over time.
     pub clock: Clock,
 }
 
 impl Driver {
-    /// The GPU writes each mark in no time, streams are queues, launches return at once, and the clock is constant.
+    /// The plain driver: markers cost no time, each stream has a queue, launches return at once.
     pub const PLAIN: Self = Self {
         writes_marks: true,
         mark: 0,
@@ -42,10 +42,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Full speed.
+    /// Full speed at all times.
     pub const CONSTANT: Self = Self { least: 1000, period: S };
 
-    /// How long something takes that begins at a moment and would take so long at full speed.
+    /// Nanoseconds that work takes that begins at `now` and would take `length` at full speed.
     pub fn stretch(self, length: u64, now: u64) -> u64 {
         if self.least == 1000 {
             return length;

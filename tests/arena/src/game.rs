@@ -32,7 +32,7 @@ pub fn run(setup: &Setup, length: u64) -> Report {
     world.report.borrow().clone()
 }
 
-/// What a look at the driver tells of, and the time between two.
+/// Interval of the driver's utilisation samples in nanoseconds, and the span that one covers.
 const SAMPLE: u64 = S;
 
 struct Game {
@@ -41,11 +41,11 @@ struct Game {
     lives: Vec<Option<Life>>,
     /// The daemon, if there is one.
     rounds: Option<Rounds<Premises>>,
-    /// When the daemon next asks the driver what processes computed.
+    /// Time of the daemon's next query for the processes' compute time, in nanoseconds.
     asks_driver_at: u64,
 }
 
-/// Where a tenant is for the daemon.
+/// A tenant as the daemon reaches it.
 struct Premises {
     world: Rc<World>,
     tenant: usize,
@@ -78,7 +78,7 @@ impl Site for Premises {
 }
 
 impl Premises {
-    /// Those who wait for another lease go on.
+    /// Wakes the threads that wait for a change of the lease.
     fn wake(&self) {
         for (thread, its) in self.world.threads.iter().enumerate() {
             if its.tenant == self.tenant && matches!(its.sleep.get(), Sleep::Turn(_)) {
@@ -129,7 +129,7 @@ impl Game {
         }
     }
 
-    /// A thread goes on until it sleeps again.
+    /// Resumes a thread until it sleeps again.
     fn act(&mut self, thread: usize) {
         let world = &self.world;
         let its = &world.threads[thread];
@@ -164,7 +164,7 @@ impl Game {
         self.world.round_at(again.nanos() + late);
     }
 
-    /// What the driver saw processes compute over the last second, as the daemon asks for it.
+    /// Passes the driver's utilisation over the last second to the daemon's rounds.
     fn ask_driver(&mut self) {
         let (now, Some(rounds)) = (self.world.now.get(), &mut self.rounds) else { return };
         if now < self.asks_driver_at {

@@ -1,4 +1,4 @@
-//! An ideal scheduler: one kernel at a time, the least served first, nothing lost and everything known at once.
+//! An ideal scheduler: one kernel at a time, the least served tenant first, without costs or delays.
 
 use crate::load::{Chance, Load};
 use crate::report::Report;

@@ -25,9 +25,9 @@ pub use load::{Chance, Lengths, Load};
 pub use report::Report;
 pub use setup::{Action, Delays, GPU_RULES, Policy, Program, Setup, Tail, Tenant, fair, gpu, name, permille};
 
-/// One microsecond, in the unit of the arena.
+/// One microsecond, in nanoseconds.
 pub const US: u64 = 1_000;
-/// One millisecond.
+/// One millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
-/// One second.
+/// One second, in nanoseconds.
 pub const S: u64 = 1_000_000_000;

@@ -12,7 +12,7 @@ use crate::{MS, US};
 /// One step of a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// So many threads wait at the gate.
+    /// Number of threads that wait at the gate.
     Waiting(u64),
     /// A new marker, of an estimate in microseconds.
     Marker(u32),
@@ -20,15 +20,15 @@ pub enum Lie {
     Ring(u32),
     /// Every marker is reached.
     Reached,
-    /// Busy since now, plus so many nanoseconds; at `i64::MIN` not busy.
+    /// Busy since now plus this offset in nanoseconds; at `i64::MIN` not busy.
     Since(i64),
-    /// So much more busy time before this stretch.
+    /// Adds nanoseconds to the busy time of earlier stretches.
     Busy(u64),
-    /// So many launches more.
+    /// Adds to the number of launches.
     Launches(u64),
-    /// What a launch takes.
+    /// Reported length of a kernel in nanoseconds.
     Kernel(u64),
-    /// The longest launch.
+    /// Reported length of the longest launch in nanoseconds.
     Longest(u64),
     /// The number of the last marker.
     Sequence(u64),
@@ -36,22 +36,22 @@ pub enum Lie {
     Word(usize, u64),
     /// The whole record is zeroed.
     Clear,
-    /// The slice's wakeup.
+    /// Signals the slice's wakeup to the daemon.
     Wakeup,
     /// The next step only while the lease is open, or only while it is closed.
     If(bool),
-    /// Sleep for so many nanoseconds.
+    /// Sleeps for a number of nanoseconds.
     Sleep(u64),
 }
 
 /// A strategy: its steps, again and again.
 #[derive(Clone, Copy, Debug)]
 pub enum Lies {
-    /// These.
+    /// A fixed list of steps.
     Steps(&'static [Lie]),
     /// Drawn from a seed: plausible ones and absurd ones.
     Drawn(u64),
-    /// Random words at random places, one after each pause of so many nanoseconds.
+    /// Random words at random places; the second field is the pause after each in nanoseconds.
     Words(u64, u64),
 }
 

@@ -1,13 +1,13 @@
-//! What tenants do with a GPU.
+//! Workloads of tenants on a GPU.
 
 use crate::lies::Lies;
 
-/// Chance that is the same every time.
+/// A deterministic generator of random numbers.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// From a seed.
+    /// Starts the sequence of a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -26,19 +26,19 @@ impl Chance {
     }
 }
 
-/// How long kernels or gaps are, in nanoseconds.
+/// Distribution of the lengths of kernels or gaps, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub enum Lengths {
-    /// All the same.
+    /// One length for all, in nanoseconds.
     Fixed(u64),
-    /// Anything between, alike.
+    /// Any length between the two, each equally likely.
     Uniform(u64, u64),
-    /// Anything between, each doubling as likely as the next.
+    /// Any length between the two, each doubling as likely as the next.
     LogUniform(u64, u64),
 }
 
 impl Lengths {
-    /// One of them.
+    /// Draws one length in nanoseconds.
     pub fn draw(self, chance: &mut Chance) -> u64 {
         match self {
             Self::Fixed(length) => length,
@@ -51,34 +51,34 @@ impl Lengths {
     }
 }
 
-/// What one thread of a tenant does.
+/// Workload of one thread of a tenant.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// Launches without end, so many ahead of the GPU at most.
+    /// Launches without end, with at most `ahead` launches queued before the GPU.
     Saturating {
-        /// How long its kernels run alone.
+        /// Lengths of its kernels when alone on the GPU.
         kernels: Lengths,
         /// Launches that its driver's queue takes.
         ahead: u32,
     },
     /// Launches a few, waits for them, does something on the host, and again.
     Rounds {
-        /// How long its kernels run alone.
+        /// Lengths of its kernels when alone on the GPU.
         kernels: Lengths,
         /// Launches of a round.
         batch: u32,
-        /// What it does on the host between rounds.
+        /// Time on the host between rounds.
         gap: Lengths,
     },
     /// Launches a few on each of its devices, then a collective there, waits for all of it, and again.
     Collective {
-        /// How long its kernels run alone.
+        /// Lengths of its kernels when alone on the GPU.
         kernels: Lengths,
         /// Kernels of a step.
         batch: u32,
-        /// How long the collective goes on once all of its group have come to it. Until then it keeps the GPU.
+        /// Length of the collective once all of its group have arrived. Until then it keeps the GPU.
         together: u64,
-        /// Which group.
+        /// Number of the group that must arrive.
         group: u64,
     },
     /// Launches nothing, and writes what it likes into the record of its process.
@@ -91,7 +91,7 @@ impl Load {
         Self::Saturating { kernels: Lengths::Fixed(length), ahead: 16 }
     }
 
-    /// How long its kernels run alone.
+    /// Lengths of its kernels when alone on the GPU.
     pub const fn kernels(self) -> Lengths {
         match self {
             Self::Saturating { kernels, .. }

@@ -1,4 +1,4 @@
-//! What a thread does: its load, through the gate of its process, and the machine and driver that this sees.
+//! Execution of a thread's load through the gate of its process, on a simulated machine and driver.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,13 +13,13 @@ use crate::lies::{self, Lie, Lies};
 use crate::load::{Chance, Load};
 use crate::world::{Sleep, World};
 
-/// A running program.
+/// Coroutine of a running program, which yields its sleeps.
 pub(crate) type Life = Coroutine<(), Sleep, (), DefaultStack>;
 
 /// More than a gate and a load need.
 const STACK: usize = 64 << 10;
 
-/// What a thread's kernels are drawn from: the same under every policy.
+/// Random source of a thread's kernels, the same under every policy.
 pub(crate) const fn chance(seed: u64, tenant: usize, program: usize) -> Chance {
     Chance::new(seed ^ ((tenant as u64) << 32) ^ ((program as u64) << 48))
 }
@@ -121,7 +121,7 @@ impl Thread<'_> {
         }
     }
 
-    /// What its graphs take, if that is what it launches.
+    /// Draws the lengths of its graphs in nanoseconds; none if it launches kernels.
     fn graphs(&mut self) -> Vec<u64> {
         let (lengths, graphs) = (self.its().program.load.kernels(), self.its().program.graphs);
         (0..graphs).map(|_| lengths.draw(&mut self.chance)).collect()
@@ -146,7 +146,7 @@ impl Thread<'_> {
         }
     }
 
-    /// As the library does before each launch: on by itself as long as the grant lasts, else through the gate.
+    /// Launches under the thread's grant while that lasts, else through the gate, as the library does.
     fn pass(&self, work: Work, one: &One<'_, '_>) {
         let its = self.its();
         let word = self.world.slices[its.tenant].reader().lease_word().load(Relaxed);
@@ -161,7 +161,8 @@ impl Thread<'_> {
         its.left.set(grant.launches);
     }
 
-    /// Takes back what the thread may launch; says how many it has launched by itself.
+    /// Takes back the thread's grant. Returns the launches made under it, none where the gate is not
+    /// governed.
     fn spend(&self) -> Spent {
         let spent = self.its().grant.replace(Grant::NONE).spent(self.its().left.replace(0));
         if self.world.gate(self.its().process).is_governed() { spent } else { Spent::default() }
@@ -230,7 +231,7 @@ impl Host for Thread<'_> {
     }
 }
 
-/// One launch.
+/// One launch on one device.
 struct One<'t, 'a> {
     thread: &'t Thread<'a>,
     device: usize,

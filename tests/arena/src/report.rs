@@ -1,26 +1,26 @@
-//! What the law saw.
+//! GPU time and work of tenants, as the law of time records them.
 
 use crate::{MS, S};
 
 /// The grain in which the law's log is kept.
 const BUCKET: u64 = MS;
 
-/// What the law saw of each tenant, and what it cost.
+/// Measured GPU time and work of each tenant, and the costs of scheduling.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How long the game lasted, in nanoseconds.
+    /// Length of the game in nanoseconds.
     pub length: u64,
     ran: Vec<Vec<u64>>,
     work: Vec<Vec<u64>>,
-    /// How long each round of each tenant took, from its first launch to its end being known.
+    /// Start and duration of each tenant's rounds in nanoseconds, from first launch to end of wait.
     pub rounds: Vec<Vec<(u64, u64)>>,
-    /// The longest kernel of each tenant.
+    /// The longest kernel of each tenant, in nanoseconds.
     pub longest: Vec<u64>,
-    /// How often the daemon woke.
+    /// Number of times the daemon woke.
     pub looks: u64,
-    /// How many leases it wrote.
+    /// Number of leases that the daemon wrote.
     pub leases: u64,
-    /// Kernels that ended.
+    /// Number of kernels that ended.
     pub kernels: u64,
 }
 
@@ -73,7 +73,8 @@ impl Report {
         self.ran[tenant].windows(second).map(|window| window.iter().sum()).max().unwrap_or(0)
     }
 
-    /// The longest time in which nobody had the GPU: in whole milliseconds, and those that it began and ended in.
+    /// Longest time without any tenant on the GPU, in nanoseconds. Whole idle milliseconds count, and the two
+    /// at the ends, which may be idle in part.
     pub fn longest_idle(&self, from: u64, to: u64) -> u64 {
         longest_run(from, to, |bucket| self.ran.iter().all(|ran| ran[bucket] == 0))
     }
@@ -93,19 +94,19 @@ impl Report {
         100.0 * self.ran(tenant, S, self.length) as f64 / (self.length - S) as f64
     }
 
-    /// The part of the time that anybody had the GPU, in percent.
+    /// The part of the time that some tenant had the GPU, in percent.
     pub fn busy(&self) -> f64 {
         (0..self.ran.len()).map(|tenant| self.percent(tenant)).sum()
     }
 
-    /// What was finished by all, in percent of the time.
+    /// Work finished by all tenants, as time alone on the GPU in percent of the game.
     pub fn throughput(&self) -> f64 {
         let done: u64 = (0..self.work.len()).map(|tenant| self.finished(tenant, S, self.length)).sum();
         100.0 * done as f64 / (self.length - S) as f64
     }
 
-    /// How far the tenants' parts of what ran are from what they were promised, in percentage points: the mean over
-    /// windows of one second and tenants, and the worst. The first second does not count.
+    /// Errors of the tenants' parts of what ran against `promised`, in percentage points: mean and worst.
+    /// Windows are one second long, and the first second does not count.
     pub fn errors(&self, promised: &[f64]) -> (f64, f64) {
         self.errors_over(promised, S)
     }
@@ -124,7 +125,8 @@ impl Report {
         (all.iter().sum::<f64>() / all.len() as f64, worst)
     }
 
-    /// How long the slowest in a hundred rounds of a tenant took that began after the first second, in nanoseconds.
+    /// Duration of the slowest in a hundred rounds of a tenant, in nanoseconds. Rounds that began in the
+    /// first second do not count.
     ///
     /// # Panics
     /// If there is no such round.
@@ -135,7 +137,7 @@ impl Report {
         rounds[rounds.len() * 99 / 100]
     }
 
-    /// The first moment from which a tenant had the GPU again, in nanoseconds, to the grain of a millisecond.
+    /// First moment from which a tenant had the GPU again, in nanoseconds, rounded down to 1 ms.
     pub fn runs_from(&self, tenant: usize, from: u64) -> Option<u64> {
         let first = (from / BUCKET) as usize;
         let bucket = self.ran[tenant][first..].iter().position(|ran| *ran > 0)?;

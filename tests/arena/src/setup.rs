@@ -1,4 +1,4 @@
-//! What is put into the arena.
+//! Configuration of a game: tenants, script, policy and hardware.
 
 use simgpu::law::{self, Quirks};
 use tranche_domain::compute::{Priority, Rules, Terms};
@@ -10,34 +10,34 @@ use crate::driver::Driver;
 use crate::load::Load;
 use crate::{MS, US};
 
-/// How the simulated models share their time: 2 ms each, of which two saturating contexts lose 8.7 %.
+/// Time sharing of the simulated models: slices of 2 ms, of which two saturating contexts lose 8.7 %.
 pub const GPU_RULES: law::Rules =
     law::Rules { slice: 2 * MS, switch: 190 * US, handover: 40 * US, concurrent: 32, quirks: Quirks::NONE };
 
-/// Some of many take longer than they do as a rule.
+/// Events of which a part takes longer than usual.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail {
-    /// So many of a thousand.
+    /// Probability of a longer time, in permille.
     pub permille: u64,
     /// By how much, in nanoseconds.
     pub more: (u64, u64),
 }
 
 impl Tail {
-    /// None.
+    /// No event takes longer.
     pub const NONE: Self = Self { permille: 0, more: (0, 0) };
 }
 
-/// How late everybody learns of everything, in nanoseconds. Ranges are drawn from alike.
+/// Delays of threads, the daemon and the GPU in nanoseconds. Ranges are drawn from uniformly.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// From ringing to the daemon's decision.
+    /// From a wakeup to the daemon's decision.
     pub bell: (u64, u64),
     /// From a lease that opens to the launch of a thread that waited for it.
     pub wake: (u64, u64),
     /// From a moment for which the daemon set its alarm to its decision.
     pub alarm: (u64, u64),
-    /// How much longer a thread sleeps than it asked for.
+    /// Excess of a thread's sleep over the requested length.
     pub nap: (u64, u64),
     /// From the end of work to the return of the call that waits for it.
     pub sync: (u64, u64),
@@ -45,7 +45,7 @@ pub struct Delays {
     pub write: (u64, u64),
     /// From the death of processes until the daemon has seen it.
     pub reap: (u64, u64),
-    /// What a launch costs on the host.
+    /// Cost of a launch on the host.
     pub launch: u64,
     /// Daemon and threads that wake later still.
     pub late_wakeups: Tail,
@@ -80,27 +80,27 @@ impl Default for Delays {
     }
 }
 
-/// Who decides who may launch.
+/// Scheduling of launches among slices.
 #[derive(Clone, Copy, Debug)]
 pub enum Policy {
-    /// Nobody: everybody launches whenever they like.
+    /// Without a scheduler: every thread launches at any time.
     Unscheduled,
-    /// The daemon's arbiter.
+    /// The daemon's GPU scheduler with these rules.
     Arbiter(Rules),
 }
 
 /// One thread that launches, in one process.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Which of the tenant's processes, from 0.
+    /// Index of the tenant's process, from 0.
     pub process: usize,
-    /// Which stream of the process.
+    /// Number of the process's stream.
     pub stream: u64,
-    /// What it does.
+    /// Workload of the thread.
     pub load: Load,
-    /// It launches one of so many graphs each time, each of a length of its own; kernels if zero.
+    /// Number of graphs, each of its own length, of which each launch picks one; kernels if zero.
     pub graphs: u64,
-    /// When it begins and ends.
+    /// Begin and end of the thread in nanoseconds.
     pub lives: (u64, u64),
 }
 
@@ -114,9 +114,9 @@ impl Program {
 /// A slice and what runs in it.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// Its terms.
+    /// Compute terms of the slice.
     pub terms: Terms,
-    /// Its programs.
+    /// Threads that launch in the slice.
     pub programs: Vec<Program>,
 }
 
@@ -126,7 +126,7 @@ impl Tenant {
         Self { terms, programs: Vec::new() }.and(Program::new(load))
     }
 
-    /// Another thread.
+    /// Adds another thread to the tenant.
     pub fn and(mut self, program: Program) -> Self {
         self.programs.push(program);
         self
@@ -144,34 +144,34 @@ impl Tenant {
 pub enum Action {
     /// A tenant's terms change.
     Change(usize, Terms),
-    /// A tenant's processes stop where they are; what they queued on the GPU goes on.
+    /// A tenant's processes stop where they are; work queued on the GPU still runs.
     Stop(usize),
-    /// They go on.
+    /// Stopped processes of a tenant continue.
     Continue(usize),
-    /// They are killed.
+    /// A tenant's processes are killed.
     Kill(usize),
-    /// The daemon dies.
+    /// The daemon dies; its leases stay.
     DaemonDies,
     /// A daemon begins, which knows the slices and nothing of the past.
     DaemonReturns,
 }
 
-/// A whole game.
+/// Everything that determines a game's history.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Who plays.
+    /// Slices and their programs, by tenant number.
     pub tenants: Vec<Tenant>,
-    /// What happens.
+    /// Actions by time in nanoseconds.
     pub script: Vec<(u64, Action)>,
-    /// Who decides.
+    /// Scheduling of launches among slices.
     pub policy: Policy,
-    /// How GPUs share their time.
+    /// Time sharing among contexts on a GPU.
     pub law: law::Rules,
-    /// How late everybody learns.
+    /// Delays of threads, the daemon and the GPU.
     pub delays: Delays,
-    /// What drivers and GPUs do with launches and marks.
+    /// Behaviour of launches and completion markers.
     pub driver: Driver,
-    /// Chance.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 

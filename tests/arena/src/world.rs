@@ -1,7 +1,7 @@
-//! What everybody in a game shares: the clock, the GPUs, and what processes keep in memory.
+//! State shared by all programs of a game: the clock, the GPUs, and the memory of processes.
 //!
-//! Programs run as coroutines, one at a time, and hand the clock back whenever they sleep. So all is in cells, and
-//! nobody holds one open while a program runs.
+//! Programs run as coroutines, one at a time, and hand the clock back whenever they sleep. So all is in
+//! cells, and no borrow of a cell is held while a program runs.
 
 mod gpus;
 
@@ -24,7 +24,7 @@ use crate::setup::{Program, Setup, Tail};
 /// Something that happens at a moment; of two at the same, the one that was foreseen first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// A thread goes on, if this is its valid appointment.
+    /// A thread resumes, if this is its valid appointment.
     Act { thread: usize, turn: u32 },
     /// The GPU's word that a mark was reached is in a process's record.
     Written { process: usize, sequence: u32 },
@@ -36,10 +36,10 @@ pub(crate) enum Event {
     Script(usize),
 }
 
-/// What a thread sleeps for. Each but the first may end before its time.
+/// Condition on which a thread sleeps. Each but the first may end before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// Until a moment.
+    /// Until a moment in nanoseconds.
     Until(u64),
     /// Until the lease has changed, or a moment.
     Turn(u64),
@@ -58,21 +58,21 @@ pub(crate) struct Thread {
     pub(crate) in_flight: Cell<u32>,
     /// It has launched before.
     pub(crate) launched: Cell<bool>,
-    /// What it may launch without asking the gate, and how much of that is left.
+    /// Grant of launches without the gate; `left` is the rest of it.
     pub(crate) grant: Cell<Grant>,
     pub(crate) left: Cell<u32>,
     pub(crate) sleep: Cell<Sleep>,
-    /// Which of its appointments is the valid one.
+    /// Number of the valid appointment; earlier ones are void.
     pub(crate) turn: Cell<u32>,
 }
 
-/// A process's memory.
+/// Shared memory of a process, and its events.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) tenant: usize,
     record: Vec<AtomicU64>,
     words: Vec<AtomicU64>,
-    /// Where the GPU does not write marks: at the place of each the number of the last whose event has come, and one.
+    /// Sequence plus one of the last event that has come, by marker slot, where the GPU writes no markers.
     events: Vec<Cell<u64>>,
 }
 
@@ -114,7 +114,7 @@ impl Slice {
     }
 }
 
-/// What everybody shares.
+/// State of a game: clock, GPUs, slices, processes and threads.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) setup: Setup,
@@ -130,7 +130,7 @@ pub(crate) struct World {
     pub(crate) threads: Vec<Thread>,
     chance: RefCell<Chance>,
     pub(crate) report: RefCell<Report>,
-    /// When the daemon is to wake, and which of its appointments that is.
+    /// Time of the daemon's next wakeup, and the number of that appointment.
     pub(crate) round: Cell<Option<(u64, u64)>>,
     /// Something else than a ring wakes it.
     pub(crate) stirred: Cell<bool>,
@@ -201,7 +201,7 @@ impl World {
 
     fn begin(&self) {
         for (thread, its) in self.threads.iter().enumerate() {
-            // Nobody begins at the same nanosecond as another.
+            // A random offset keeps threads from all beginning at the same nanosecond.
             self.act_at(thread, its.program.lives.0 + self.between((0, 50 * US)));
         }
         for (entry, (at, _)) in self.setup.script.iter().enumerate() {
@@ -231,7 +231,7 @@ impl World {
         self.events.borrow_mut().push(Reverse((at.max(self.now.get()), self.serial.get(), event)));
     }
 
-    /// When the next thing happens.
+    /// Time of the next event; `u64::MAX` if there is none.
     pub(crate) fn next(&self) -> u64 {
         self.events.borrow().peek().map_or(u64::MAX, |Reverse((at, _, _))| *at)
     }
@@ -248,18 +248,18 @@ impl World {
         self.now.get() + self.between(range)
     }
 
-    /// When something wakes that is to wake now.
+    /// Time at which a wakeup that is due now takes effect.
     pub(crate) fn wakes(&self, range: (u64, u64)) -> u64 {
         self.later(range) + self.more(self.setup.delays.late_wakeups)
     }
 
-    /// How much longer it takes now. Without a tail chance stays where it is.
+    /// Extra delay in nanoseconds. Without a tail no random number is drawn.
     fn more(&self, tail: Tail) -> u64 {
         let is_late = tail.permille > 0 && self.between((1, 1000)) <= tail.permille;
         if is_late { self.between(tail.more) } else { 0 }
     }
 
-    /// A thread goes on at a moment, and not when it would have otherwise.
+    /// Resumes a thread at a moment and voids its earlier appointment.
     pub(crate) fn act_at(&self, thread: usize, at: u64) {
         let turn = &self.threads[thread].turn;
         turn.set(turn.get() + 1);

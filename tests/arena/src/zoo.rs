@@ -1,9 +1,9 @@
-//! The hardware zoo: GPUs, drivers and hosts that differ from the plain model, and laws that are judged on each.
+//! The hardware zoo: models of GPUs, drivers and hosts, and laws that are judged on each.
 //!
-//! A law is a function of a model and gives figures. Each figure has a bound, and beside it what an ideal serial
-//! scheduler and what no scheduler come to on the same hardware, as far as that can be said: on some hardware nothing
-//! can hold the bound of the plain model. A figure beyond its bound is listed in `zoo/short.tsv` with the bound that
-//! holds instead, and fails when it is beyond that too.
+//! A law is a function of a model and gives figures. Each figure has a bound, and beside it the values of an
+//! ideal serial scheduler and of no scheduler on the same hardware, where those exist: on some hardware
+//! nothing can hold the bound of the plain model. A figure beyond its bound is listed in `zoo/short.tsv` with
+//! the bound that holds instead, and fails when it is beyond that too.
 
 mod laws;
 mod models;
@@ -23,15 +23,15 @@ pub use table::{json, markdown, short_rows};
 /// A kind of hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
-    /// Name in tables.
+    /// Name of the model in tables.
     pub name: &'static str,
     /// The reason for which it is here.
     pub why: &'static str,
-    /// How its GPUs share their time.
+    /// Time sharing among contexts on its GPUs.
     pub law: Rules,
-    /// How late threads and the daemon learn of events.
+    /// Delays of threads and the daemon.
     pub delays: Delays,
-    /// How launches and markers fare.
+    /// Behaviour of launches and completion markers.
     pub driver: Driver,
 }
 
@@ -42,10 +42,10 @@ impl Model {
     }
 }
 
-/// What must hold, written once for all models.
+/// A property of schedules, written once for all models.
 #[derive(Clone, Copy, Debug)]
 pub struct Law {
-    /// Name in tables.
+    /// Name of the law in tables.
     pub name: &'static str,
     /// The programs that it is about.
     pub what: &'static str,
@@ -58,14 +58,14 @@ pub struct Law {
 /// Models of the subset that takes a few seconds.
 #[derive(Clone, Copy, Debug)]
 pub enum Quick {
-    /// All.
+    /// Every model of the table.
     All,
-    /// These, by name.
+    /// Models with these names.
     On(&'static [&'static str]),
 }
 
 impl Law {
-    /// Whether a model belongs to the subset.
+    /// True if a model belongs to the subset.
     pub fn is_quick_on(&self, model: &Model) -> bool {
         match self.quick {
             Quick::All => true,
@@ -84,14 +84,14 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// The number.
+    /// The bounding value, without its direction.
     pub const fn value(self) -> f64 {
         match self {
             Self::AtMost(value) | Self::AtLeast(value) => value,
         }
     }
 
-    /// Whether a measured value is within.
+    /// True if a measured value is within the bound.
     pub fn admits(self, measured: f64) -> bool {
         match self {
             Self::AtMost(most) => measured <= most,
@@ -111,17 +111,17 @@ impl Bound {
 /// One figure of a law on a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Name in tables.
+    /// Name of the figure in tables.
     pub name: &'static str,
-    /// Unit.
+    /// Unit of all its values.
     pub unit: &'static str,
-    /// What is promised.
+    /// Bound that the law promises.
     pub promised: Bound,
     /// Value under the scheduler.
     pub measured: f64,
     /// Value under the ideal serial scheduler, where it can run the programs.
     pub ideal: Option<f64>,
-    /// Value without a scheduler, where that says anything.
+    /// Value without a scheduler, where that is comparable.
     pub unscheduled: Option<f64>,
 }
 
@@ -132,23 +132,23 @@ pub struct Row {
     pub model: &'static str,
     /// Name of the law.
     pub law: &'static str,
-    /// What came of it.
+    /// Measured value and its bounds.
     pub figure: Figure,
 }
 
-/// How a figure stands to its bounds.
+/// Position of a figure relative to its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Within what is promised.
     Holds,
     /// Beyond what is promised, and within what is listed.
     Short,
-    /// Beyond both.
+    /// Beyond what is promised and what is listed.
     Fails,
 }
 
 impl Row {
-    /// What is listed for it.
+    /// Listed shortfall of the figure, if any.
     pub fn listed(&self) -> Option<&'static Short> {
         let Self { model, law, figure } = self;
         SHORT.iter().find(|short| (short.model, short.law, short.figure) == (*model, *law, figure.name))

@@ -6,7 +6,7 @@ const GAME: u64 = 21 * S;
 /// The time between two changes.
 const STEP: u64 = 100 * MS;
 
-/// Requests of so many slices that sum to the whole, 50 permille each at least.
+/// Requests of `slices` slices that sum to the whole, 50 permille each at least.
 fn draw(chance: &mut Chance, slices: usize) -> Vec<u32> {
     let spare = 1000 - 50 * slices as u64;
     let mut cuts: Vec<u64> = (1..slices).map(|_| chance.between(0, spare)).collect();
@@ -15,8 +15,8 @@ fn draw(chance: &mut Chance, slices: usize) -> Vec<u32> {
     cuts.windows(2).map(|pair| 50 + (pair[1] - pair[0]) as u32).collect()
 }
 
-/// How far slices are at most from what they were promised over a second and over a tenth of one, in percentage points,
-/// where each has a new share each tenth of a second.
+/// Largest errors of slices over a second and over a tenth of one, in percentage points. Each slice has a new
+/// share each tenth of a second.
 fn off(kernels: &[u64], seed: u64) -> (f64, f64) {
     let mut chance = Chance::new(seed);
     let steps = (0..GAME / STEP).map(|_| draw(&mut chance, kernels.len())).collect::<Vec<_>>();

@@ -4,7 +4,7 @@ use arena::{Action, Load, MS, S, Setup, Tenant, US, fair, gpu, permille, run};
 use tranche_domain::compute::Terms;
 use tranche_domain::request::ComputeMode;
 
-/// What a tenant may be at when it is killed or stopped, and the kernel that then runs to its end.
+/// Loads of a victim that is killed or stopped, and the kernel that then runs to its end.
 const VICTIMS: [(Load, u64); 5] = [
     (Load::saturating(MS), MS),
     (Load::saturating(50 * US), 50 * US),
@@ -13,7 +13,7 @@ const VICTIMS: [(Load, u64); 5] = [
     (Load::synchronous(MS, 200 * US), MS),
 ];
 
-/// When that neighbour of a victim runs again, and that is to be within 50 ms and a kernel.
+/// Asserts that the victim's neighbour runs again within 50 ms and a kernel.
 fn assert_goes_on(report: &arena::Report, at: u64, kernel: u64, what: &str) {
     let from = report.runs_from(1, at).expect("it runs again") - at;
     assert!(from <= 50 * MS + kernel, "{what}: {} ms", from / MS);

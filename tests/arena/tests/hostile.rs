@@ -2,7 +2,7 @@
 
 use arena::{Lie, Lies, Load, MS, S, STRATEGIES, Setup, Tenant, US, fair, run};
 
-/// What an honest slice had at least of its request over a game, and in its worst window of two seconds.
+/// Least part of its request that an honest slice had, over a game and in the worst two seconds.
 fn least_of_request(requests: &[u32], lies: Lies, kernel: u64, length: u64) -> (f64, f64) {
     let honest = requests[1..].iter().map(|request| Tenant::new(fair(*request), Load::saturating(kernel)));
     let hostile = Tenant::new(fair(requests[0]), Load::Lying(lies));
@@ -31,8 +31,8 @@ fn known_strategies_leave_others_their_request() {
     }
 }
 
-/// The law, over a game and in each window of two seconds after the first second, within which the daemon has asked the
-/// driver what computes.
+/// Asserts the law over a game and in each window of two seconds after the first second. Within that second
+/// the daemon has sampled the driver's utilisation.
 fn judge(what: &str, split: &[u32], lies: Lies, kernel: u64, length: u64) {
     let (mean, window) = least_of_request(split, lies, kernel, length);
     let shown = format!("{mean:.3} and {window:.3} of the request beside \"{what}\", {split:?}, {kernel} ns");
@@ -43,7 +43,7 @@ fn judge(what: &str, split: &[u32], lies: Lies, kernel: u64, length: u64) {
     }
 }
 
-/// `HOSTILE_GAMES` says how many, `SEED` where they begin.
+/// `HOSTILE_GAMES` sets the number of games, `SEED` the first seed.
 #[test]
 fn drawn_strategies_leave_others_their_request() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -56,7 +56,7 @@ fn drawn_strategies_leave_others_their_request() {
     }
 }
 
-/// What a slice that shows work and does nothing holds back is no credit for one that slept meanwhile.
+/// Checks that time held back by an idle slice that shows work is no credit for one that slept.
 #[test]
 fn slice_that_slept_beside_a_stuck_record_takes_only_its_share() {
     for steps in [

@@ -10,7 +10,7 @@ fn window(report: &Report) -> (u64, u64) {
     (longest, S.max(10 * longest / MS * MS))
 }
 
-/// The second slice's part of all work in percent, and how far it was from its share in the worst window.
+/// The second slice's part of all work in percent, and its error in the worst window.
 fn parts(report: &Report, share: f64, after: u64) -> (f64, f64) {
     let part = |from, to| 100.0 * report.ran(1, from, to) as f64 / report.ran_by_all(from, to) as f64;
     let length = window(report).1;

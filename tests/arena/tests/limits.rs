@@ -71,7 +71,7 @@ fn two_strict_slices_leave_the_rest_idle() {
     }
 }
 
-/// A thread that gets no processor for a while does not say that its queue ran dry, nor that it goes on.
+/// A thread that gets no processor for a while reports neither an empty queue nor new work.
 #[test]
 fn a_strict_slice_that_is_held_up_now_and_then_never_exceeds_its_limit() {
     for kernel in [50 * US, MS, 5 * MS] {
@@ -119,7 +119,7 @@ fn a_strict_slice_beside_a_fair_one_gets_its_share_and_the_other_the_rest() {
     assert!((strict - 30.0).abs() <= 1.0 && fair >= 68.0, "{strict:.1} and {fair:.1} %");
 }
 
-/// How two fare of whom the second is idle but for half a second, beginning anywhere in a turn.
+/// Plays two slices of which the second is idle but for half a second, from anywhere in a turn.
 fn naps(kernels: [u64; 2], step: u64, judge: impl Fn(&Report, u64, u64)) {
     let (wakes, rests) = (S + step * 1_300 * US, 3 * S / 2 + step * 2_900 * US);
     let setup = Setup::new(vec![
@@ -174,7 +174,7 @@ fn best_effort_runs_on_what_is_idle_and_is_not_forgotten() {
     assert!(report.ran(1, 11 * S, 15 * S) >= 3900 * MS);
 }
 
-/// How far shares are at most from what they should be, from a tenth of a second after a change, in percentage points.
+/// Largest error of shares in percentage points, from a tenth of a second after a change.
 fn off_after(report: &Report, change: u64, promised: &[f64]) -> f64 {
     let (from, to) = (change + 100 * MS, change + 600 * MS);
     let off = |tenant: usize| (100.0 * part(report, tenant, from, to) - promised[tenant]).abs();

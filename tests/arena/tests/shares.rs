@@ -22,7 +22,7 @@ fn grain(report: &Report) -> f64 {
     100.0 * longest as f64 / S as f64
 }
 
-/// What a tenant had of what all had, in percent.
+/// A tenant's part of the GPU time of all, in percent.
 fn part(report: &Report, tenant: usize, from: u64, to: u64) -> f64 {
     100.0 * report.ran(tenant, from, to) as f64 / report.ran_by_all(from, to) as f64
 }
@@ -41,7 +41,7 @@ fn shares_hold_for_short_kernels() {
     SPLITS.iter().for_each(|weights| holds(weights, &all(weights, Load::saturating(50 * US))));
 }
 
-/// A queue so short that no mark stands in it most of the time: what seems idle then does not say that it is.
+/// Keeps a queue so short that mostly no marker stands in it. A slice that seems idle then need not be.
 #[test]
 fn shares_hold_for_kernels_that_are_done_before_the_next_mark() {
     holds(&[500, 300, 200], &all(&[500, 300, 200], Load::saturating(10 * US)));

@@ -4,7 +4,7 @@ use arena::{Lengths, Load, MS, Policy, Program, Report, S, Setup, Tenant, US, fa
 
 const GAME: u64 = 21 * S;
 
-/// A program with a thread and a stream for each of so many loads.
+/// A program with a thread and a stream for each of the loads.
 fn wide(request: u32, loads: &[Load]) -> Tenant {
     let programs = loads.iter().zip(1..).map(|(load, stream)| Program { stream, ..Program::new(*load) });
     Tenant { terms: fair(request), programs: programs.collect() }
@@ -15,8 +15,7 @@ fn four(request: u32, kernel: u64) -> Tenant {
     wide(request, &[Load::synchronous(kernel, 10 * US); 4])
 }
 
-/// What a tenant finished in the time that it had, each second of which is worth a second where nothing runs beside
-/// anything.
+/// Work that a tenant finished per GPU time that it had. The ratio is 1 where no kernels run side by side.
 fn worth(report: &Report, tenant: usize) -> f64 {
     report.finished(tenant, S, GAME) as f64 / report.ran(tenant, S, GAME) as f64
 }

@@ -1,4 +1,4 @@
-//! Laws on hardware that differs from the plain model: a subset, or with `ZOO=all` each law on each model.
+//! Laws on the models of the zoo: a subset, or with `ZOO=all` each law on each model.
 
 use arena::zoo::{Bound, Figure, LAWS, MODELS, Quick, Row, Verdict, play};
 

@@ -1,4 +1,4 @@
-//! What really happened, written down while a GPU's time goes on: busy time, the log, marks, and what is done.
+//! Record of a GPU's use while its time advances: busy time, the log, marks, and finished work.
 #![forbid(unsafe_code)]
 
 use std::ops::ControlFlow::{self, Continue};

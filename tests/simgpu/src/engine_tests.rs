@@ -9,7 +9,7 @@ use crate::*;
 
 const MS: u64 = 1_000_000;
 
-/// Time that moves when told, and processes that die when told.
+/// Time that moves on command, and processes that die on command.
 #[derive(Clone, Debug, Default)]
 struct Stage {
     now: Arc<AtomicU64>,

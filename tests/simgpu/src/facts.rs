@@ -1,4 +1,4 @@
-//! What can be seen of a GPU from outside: who holds what, how busy it was, how it feels, and who really ran when.
+//! Facts that can be seen of a GPU from outside: holdings, utilisation, vitals, and the log of its use.
 #![forbid(unsafe_code)]
 
 use serde::Serialize;
@@ -14,22 +14,22 @@ use crate::world::Stamp;
 /// Complete windows that a sample looks back over: half a second.
 const SAMPLE: u64 = 4;
 
-/// What one process holds of a GPU.
+/// Memory, contexts and time of one process on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Holding {
     /// Its pid, as itself sees it.
     pub pid: u32,
     /// All its memory, contexts included.
     pub memory: Blocks,
-    /// Its contexts.
+    /// Number of its contexts.
     pub contexts: u64,
-    /// How long it ran kernels, in nanoseconds, since it registered.
+    /// Time in kernels since it registered, in nanoseconds.
     pub busy_ns: u64,
-    /// How long it copied, in nanoseconds, since it registered.
+    /// Time in copies since it registered, in nanoseconds.
     pub copy_ns: u64,
 }
 
-/// How busy something was over the last half second, in percent.
+/// Utilisation over the last half second, in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Utilization {
     /// Time in which kernels ran.
@@ -38,18 +38,18 @@ pub struct Utilization {
     pub memory: u32,
 }
 
-/// How busy one process kept a GPU.
+/// Utilisation of a GPU by one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessUtilization {
-    /// Its pid.
+    /// Pid of the process.
     pub pid: u32,
-    /// Until when that was measured.
+    /// End of the measured time.
     pub at: Time,
-    /// How busy.
+    /// Shares of time in kernels and copies.
     pub utilization: Utilization,
 }
 
-/// How a GPU feels.
+/// Physical state of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Vitals {
     /// Clock of the multiprocessors, in MHz.
@@ -63,24 +63,24 @@ pub struct Vitals {
 /// A stretch of time in which one context had a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LogEntry {
-    /// The process's pid.
+    /// Pid of the process.
     pub pid: u32,
     /// The context's serial number.
     pub context: u64,
-    /// From when, in nanoseconds of the node's clock.
+    /// Begin, in nanoseconds of the node's clock.
     pub from: Time,
-    /// Until when.
+    /// End, in nanoseconds of the node's clock.
     pub to: Time,
 }
 
 impl Node {
-    /// What is in use now, by living processes (the dead are reaped first). `cuMemGetInfo` is capacity less this.
+    /// Memory in use by living processes (the dead are reaped first). `cuMemGetInfo` is capacity less this.
     pub fn used(&self, gpu: Gpu) -> Blocks {
         self.reap();
         Blocks(self.gpu_words(gpu).header().get(gpu::USED))
     }
 
-    /// The most that was in use at any instant since the last call of this, by anybody.
+    /// Most memory in use at any instant since the last call of this.
     pub fn take_used_high(&self, gpu: Gpu) -> Blocks {
         self.reap();
         let ground = self.ground(gpu);
@@ -108,20 +108,20 @@ impl Node {
             .map(move |(slot, _)| (slot, self.gpu_words(gpu).holding(slot).get(holding::CONTEXTS)))
     }
 
-    /// How long a GPU ran kernels since its node was made, in nanoseconds.
+    /// Kernel time of a GPU since its node was made, in nanoseconds.
     pub fn busy_ns(&self, gpu: Gpu) -> u64 {
         self.settle(gpu);
         self.gpu_words(gpu).header().get(gpu::BUSY)
     }
 
-    /// How busy a GPU was.
+    /// Utilisation of a GPU over the last half second, in percent.
     pub fn utilization(&self, gpu: Gpu) -> Utilization {
         self.reap_now_and_then(gpu);
         self.settle(gpu);
         sample(self.gpu_words(gpu).windows(), self.now().0)
     }
 
-    /// How busy each process kept a GPU; those that hold a context.
+    /// Utilisation of a GPU by each process that holds a context there.
     pub fn process_utilization(&self, gpu: Gpu) -> Vec<ProcessUtilization> {
         self.reap();
         let (_ground, _) = self.bring(gpu);
@@ -139,7 +139,7 @@ impl Node {
         stamps(self.words()).filter_map(read).collect()
     }
 
-    /// How a GPU feels: plausible functions of how busy it was.
+    /// Physical state of a GPU: plausible functions of its utilisation.
     pub fn vitals(&self, gpu: Gpu) -> Vitals {
         let busy = self.utilization(gpu).gpu;
         let model = &self.gpu_spec(gpu).model;
@@ -152,13 +152,13 @@ impl Node {
         }
     }
 
-    /// Who really ran when, oldest first, as far as the log reaches.
+    /// Stretches of time on a GPU with their contexts, oldest first, as far as the log reaches.
     pub fn log(&self, gpu: Gpu) -> Vec<LogEntry> {
         self.log_from(gpu, 0).1
     }
 
-    /// The same from the stretch of a number on, and the number of the first that is still there. The last one may
-    /// grow still: who follows the log asks for it again.
+    /// The same from the stretch of a number on, and the number of the first that is still there. The last
+    /// one may still grow, so a reader that follows the log reads it again.
     pub fn log_from(&self, gpu: Gpu, number: u64) -> (u64, Vec<LogEntry>) {
         let (_ground, _) = self.bring(gpu);
         let words = self.gpu_words(gpu);
@@ -169,13 +169,13 @@ impl Node {
 }
 
 impl Process {
-    /// How long this process ran kernels on a GPU, in nanoseconds.
+    /// Kernel time of this process on a GPU, in nanoseconds.
     pub fn busy_ns(&self, gpu: Gpu) -> u64 {
         self.node().settle(gpu);
         self.node().gpu_words(gpu).holding(self.slot()).get(holding::BUSY)
     }
 
-    /// What this process has of a GPU, without its contexts.
+    /// Memory of this process on a GPU, without its contexts.
     pub fn blocks(&self, gpu: Gpu) -> Blocks {
         Blocks(self.node().gpu_words(gpu).holding(self.slot()).get(holding::BLOCKS))
     }

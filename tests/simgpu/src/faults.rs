@@ -11,59 +11,59 @@ use crate::node::Node;
 use crate::sys;
 use crate::units::{Blocks, Gpu, Time};
 
-/// Who may make contexts on a GPU.
+/// Admission of contexts to a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ComputeMode {
-    /// Anybody.
+    /// Contexts of any number of processes.
     #[default]
     Default,
     /// One process at a time.
     ExclusiveProcess,
-    /// Nobody.
+    /// No contexts at all.
     Prohibited,
 }
 
-/// Whether the GPU pretends to be seen from inside a virtual machine.
+/// Virtualisation that the GPU pretends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Virtualization {
-    /// Bare metal.
+    /// Bare metal, outside a virtual machine.
     #[default]
     None,
     /// A vGPU in a guest.
     Vgpu,
 }
 
-/// Whether the GPU is on the bus.
+/// Presence of the GPU on the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
-    /// It is.
+    /// The GPU is on the bus.
     #[default]
     Present,
-    /// It fell off.
+    /// The GPU fell off the bus.
     Lost,
 }
 
-/// What the driver says the GPU needs to work again.
+/// Recovery that the GPU needs, as the driver reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Needs {
-    /// Nothing.
+    /// No recovery is needed.
     #[default]
     Nothing,
-    /// A reset.
+    /// A reset of the GPU.
     Reset,
     /// A reboot of the node.
     Reboot,
 }
 
-/// Whether the GPU is cut into instances.
+/// Partition of the GPU into instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MigMode {
-    /// It is whole.
+    /// The GPU is whole.
     #[default]
     Disabled,
     /// It is, or would be, cut.
@@ -73,22 +73,22 @@ pub enum MigMode {
 /// All settings of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Who may make contexts.
+    /// Admission of contexts to the GPU.
     pub compute_mode: ComputeMode,
     /// Bare metal or not.
     pub virtualization: Virtualization,
-    /// Here or lost.
+    /// Presence on the bus.
     pub presence: Presence,
-    /// What it needs to work again.
+    /// Recovery that it needs.
     pub needs: Needs,
-    /// Whole or cut.
+    /// Whole or cut into instances.
     pub mig: MigMode,
-    /// What a context costs.
+    /// Memory cost of a context.
     #[serde(rename = "context_mib", serialize_with = "as_mib")]
     pub context: Blocks,
     /// For how long dead processes keep what they hold and are listed, in milliseconds.
     pub linger_ms: u64,
-    /// Whether NVML does not come back from questions about it.
+    /// True if NVML calls about the GPU do not return.
     pub hangs: bool,
 }
 
@@ -96,25 +96,26 @@ fn as_mib<S: serde::Serializer>(blocks: &Blocks, to: S) -> Result<S::Ok, S::Erro
     to.serialize_u64(blocks.mib())
 }
 
-/// One thing to set.
+/// A setting with its new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Who may make contexts.
+    /// Admission of contexts to the GPU.
     ComputeMode(ComputeMode),
     /// Bare metal or not.
     Virtualization(Virtualization),
-    /// Here or lost.
+    /// Presence on the bus.
     Presence(Presence),
-    /// What it needs to work again, as the driver says; it works as before.
+    /// Recovery that it needs, as the driver reports; it works as before.
     Needs(Needs),
-    /// Whole or cut. Refused by nobody, even where the model has no MIG: see [`crate::Model::mig`] first.
+    /// Whole or cut into instances. Never refused, even where the model has no MIG: see [`crate::Model::mig`]
+    /// first.
     Mig(MigMode),
-    /// What contexts made from now on cost.
+    /// Memory cost of contexts made from now on.
     Context(Blocks),
-    /// For how long dead processes keep what they hold and are listed: as where something else still has their files
-    /// open.
+    /// Time for which dead processes keep what they hold and are listed. Another process that still has their
+    /// files open has the same effect.
     Linger(Duration),
-    /// Whether NVML does not come back from questions about it until this is no longer so.
+    /// If true, NVML calls about the GPU do not return until this is set to false.
     Hangs(bool),
 }
 
@@ -125,12 +126,12 @@ pub struct Xid {
     pub count: u64,
     /// NVIDIA's code, such as 79 for a GPU that fell off the bus.
     pub code: u64,
-    /// When.
+    /// Time of the report.
     pub at: Time,
 }
 
 impl Node {
-    /// What is set on a GPU.
+    /// Current settings of a GPU.
     pub fn settings(&self, gpu: Gpu) -> Settings {
         let header = self.gpu_words(gpu).header();
         Settings {
@@ -156,12 +157,12 @@ impl Node {
         }
     }
 
-    /// Whether a fault took the GPU off the bus: every call on it then fails.
+    /// True if a fault took the GPU off the bus: every call on it then fails.
     pub fn is_lost(&self, gpu: Gpu) -> bool {
         self.settings(gpu).presence == Presence::Lost
     }
 
-    /// Sets one thing.
+    /// Applies one setting to a GPU.
     pub fn set(&self, gpu: Gpu, setting: Setting) {
         let (field, value) = match setting {
             Setting::ComputeMode(mode) => (gpu::COMPUTE_MODE, mode as u64),
@@ -178,7 +179,7 @@ impl Node {
         ground.announce();
     }
 
-    /// Reports a fault to whoever listens.
+    /// Reports a fault to every listener.
     pub fn raise_xid(&self, gpu: Gpu, code: u64) {
         let ground = self.ground(gpu);
         let words = self.gpu_words(gpu);
@@ -192,7 +193,7 @@ impl Node {
         sys::wake(events, i32::MAX);
     }
 
-    /// How many faults a GPU ever had.
+    /// Number of faults of a GPU since its node was made.
     pub fn xid_count(&self, gpu: Gpu) -> u64 {
         self.gpu_words(gpu).header().get(gpu::XID_COUNT)
     }

@@ -39,7 +39,7 @@ impl Node {
         sys::die()
     }
 
-    /// How a GPU shares its time.
+    /// Time sharing of a GPU, from its model.
     pub(crate) fn rules(&self, gpu: Gpu) -> Rules {
         let compute = &self.gpu_spec(gpu).model.compute;
         let concurrent = compute.concurrent_kernels as usize;
@@ -55,7 +55,7 @@ impl Node {
 }
 
 impl Ground<'_> {
-    /// Memory that nobody has.
+    /// Memory that no process has.
     pub(crate) fn free(&self) -> Blocks {
         self.node.capacity(self.gpu).saturating_sub(Blocks(self.words.header().get(gpu::USED)))
     }
@@ -151,7 +151,7 @@ impl Ground<'_> {
         self.announce();
     }
 
-    /// Tells those who wait for work that it may end earlier than they foresaw.
+    /// Wakes all waiters for work, which may end earlier than they foresaw.
     pub(crate) fn announce(&self) {
         self.words.header().add(gpu::CHANGES, 1);
         sys::wake(self.words.header().word(gpu::CHANGES), i32::MAX);

@@ -1,9 +1,10 @@
-//! Who runs when: the pure law of a GPU's time.
+//! The pure law of a GPU's time.
 //!
-//! Contexts with something runnable take turns, a slice each, and changing between two costs a switch in which
-//! nobody runs. Inside a context lanes are queues, and the heads of different lanes run side by side at full speed.
-//! What crosses the bus takes no turn: one engine for each direction moves it beside whatever runs, the oldest first.
-//! Time is an argument; nothing here knows of clocks, processes or shared memory.
+//! Contexts with something runnable take turns, a slice each, and changing between two costs a switch in
+//! which no context runs. Inside a context lanes are queues, and the heads of different lanes run side by
+//! side at full speed. What crosses the bus takes no turn: one engine for each direction moves it beside
+//! whatever runs, the oldest first. Time is an argument; nothing here knows of clocks, processes or shared
+//! memory.
 #![forbid(unsafe_code)]
 
 mod before;
@@ -16,29 +17,29 @@ use crate::work::{Lane, WorkKind};
 use before::Before;
 pub use quirks::Quirks;
 
-/// How a GPU shares its time. In nanoseconds.
+/// Time sharing of a GPU, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How long a context runs before another with work gets its turn, unless its queue says otherwise.
+    /// Length of a context's turn while another has work, unless its queue sets its own.
     pub slice: u64,
-    /// What taking the GPU from a context that has work still costs.
+    /// Cost of taking the GPU from a context that still has work.
     pub switch: u64,
-    /// What going on with another context costs when the last has nothing to run.
+    /// Cost of a change of contexts when the last has nothing to run.
     pub handover: u64,
     /// Lanes of one context that can run side by side.
     pub concurrent: usize,
-    /// In what it differs from the plain law.
+    /// Differences from the plain law.
     pub quirks: Quirks,
 }
 
-/// What must come before a piece of work, besides its lane.
+/// Condition on a piece of work, besides its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Nothing.
+    /// No condition besides the lane.
     Nothing,
     /// Another piece on the same GPU, by its sequence number.
     Piece(u64),
-    /// A moment.
+    /// A moment in nanoseconds.
     Moment(u64),
     /// Something elsewhere that has not happened yet.
     Elsewhere,
@@ -49,15 +50,15 @@ pub enum After {
 pub struct Piece {
     /// Its number, growing with every submission on the GPU.
     pub sequence: u64,
-    /// Where its owner keeps it; the law does not care.
+    /// Index in the owner's table, which the law does not use.
     pub place: usize,
     /// The queue within its context.
     pub lane: Lane,
-    /// What it is.
+    /// Kind of the work.
     pub kind: WorkKind,
-    /// What it still has to run. A gate is shut while this is not zero.
+    /// Nanoseconds still to run. A gate is shut while this is not zero.
     pub remaining: u64,
-    /// What it waits for besides.
+    /// Condition besides the lane.
     pub after: After,
 }
 
@@ -79,15 +80,15 @@ impl Piece {
 /// One context's queue, oldest piece first.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// Which context, by its place in the GPU's table.
+    /// Index of the context in the GPU's table.
     pub context: usize,
-    /// How long it runs before another gets its turn; nothing takes the rule for all.
+    /// Length of its turns in nanoseconds; `None` takes that of the rules.
     pub slice: Option<u64>,
     /// Its work, by growing sequence numbers.
     pub pieces: Vec<Piece>,
 }
 
-/// What happens as time goes on.
+/// Observer of a GPU as time advances.
 pub trait Witness {
     /// A context ran kernels, copies or both from one moment to another.
     fn ran(&mut self, context: usize, what: Ran, from: u64, to: u64);
@@ -95,7 +96,7 @@ pub trait Witness {
     fn finished(&mut self, context: usize, piece: &Piece, at: u64) -> ControlFlow<()>;
 }
 
-/// What a context was running.
+/// Kinds of work that a context ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// At least one kernel.
@@ -109,17 +110,17 @@ pub struct Ran {
 pub struct Timeline {
     /// Up to where everything is decided.
     pub now: u64,
-    /// Whose turn it is, or was last.
+    /// Context that has the turn, or had it last.
     pub turn: Option<usize>,
-    /// What is left of its slice.
+    /// Rest of its slice in nanoseconds.
     pub slice_left: u64,
-    /// What is left of the switch to it.
+    /// Rest of the switch to it in nanoseconds.
     pub switch_left: u64,
-    /// What is left of the time in which caches are cold.
+    /// Rest of the time with cold caches in nanoseconds.
     pub cold_left: u64,
-    /// Where kernels are not preempted: those of the context whose turn it is that have begun.
+    /// Begun kernels of the context with the turn, by sequence number, where kernels are not preempted.
     pub underway: Vec<u64>,
-    /// Where chance stands.
+    /// State of the random numbers.
     pub dice: u64,
     /// Contexts with queued work, by their place.
     pub queues: Vec<Queue>,
@@ -136,12 +137,12 @@ impl Timeline {
         }
     }
 
-    /// When a piece will be done if nothing else is submitted; `None` if that is not before the horizon.
+    /// Time at which a piece will be done if nothing else is submitted; `None` beyond the horizon.
     pub fn foresee(&self, sequence: u64, horizon: u64, rules: Rules) -> Option<u64> {
         self.foresee_any(horizon, rules, |_, piece| piece.sequence == sequence)
     }
 
-    /// When the first of some pieces will be done.
+    /// Time at which the first of the wanted pieces will be done.
     pub fn foresee_any(
         &self,
         horizon: u64,

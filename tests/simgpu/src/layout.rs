@@ -1,4 +1,4 @@
-//! Where everything lies in a node's file, in 64-bit words.
+//! Layout of a node's file, in 64-bit words.
 //!
 //! A header, the table of processes, one part per GPU (header, busy windows, what each process holds, faults, the log,
 //! contexts with their queues and marks), and behind all that the node's specification as JSON.
@@ -39,7 +39,7 @@ pub(crate) mod node {
     pub(crate) const TRAILER_BYTES: usize = 4;
     /// Three words of lock: over the table of processes.
     pub(crate) const LOCK: usize = 8;
-    /// Slept on by those who wait for faults.
+    /// Slept on by waiters for faults.
     pub(crate) const EVENTS: usize = 11;
     pub(crate) const WORDS: usize = 64;
 }
@@ -48,7 +48,7 @@ pub(crate) mod node {
 pub(crate) mod gpu {
     /// Three words of lock: over all of the GPU's part.
     pub(crate) const LOCK: usize = 0;
-    /// Slept on by those who wait for work; moves when work may end earlier than foreseen.
+    /// Slept on by waiters for work; moves when work may end earlier than foreseen.
     pub(crate) const CHANGES: usize = 3;
     pub(crate) const USED: usize = 4;
     pub(crate) const CONTEXT_BLOCKS: usize = 5;
@@ -71,11 +71,11 @@ pub(crate) mod gpu {
     pub(crate) const BUSY: usize = 26;
     pub(crate) const BUSY_COPY: usize = 27;
     pub(crate) const SHARED_SERIAL: usize = 28;
-    /// The most that was in use since somebody asked.
+    /// Most blocks in use since the last reading.
     pub(crate) const USED_HIGH: usize = 29;
     /// For how long the dead keep what they hold, in nanoseconds.
     pub(crate) const LINGER: usize = 30;
-    /// Whether NVML does not come back from questions about it.
+    /// Nonzero if NVML calls about the GPU do not return.
     pub(crate) const HANGS: usize = 31;
     pub(crate) const WORDS: usize = 32;
 }
@@ -95,9 +95,9 @@ pub(crate) mod holding {
     pub(crate) const CONTEXTS: usize = 2;
     pub(crate) const BUSY: usize = 3;
     pub(crate) const BUSY_COPY: usize = 4;
-    /// Of shared memory, what this process pays for; made anew from the shared pieces at every change of them.
+    /// This process's charge for shared memory, summed anew at every change of the shared pieces.
     pub(crate) const SHARED_BLOCKS: usize = 5;
-    /// When its process was first seen dead; zero while it was not.
+    /// Time at which its process was first seen dead; zero until then.
     pub(crate) const DEAD_SINCE: usize = 6;
     pub(crate) const WINDOWS: usize = 8;
     pub(crate) const WORDS: usize = WINDOWS + super::WINDOWS * super::window::WORDS;
@@ -178,7 +178,7 @@ pub(crate) const fn words(gpus: usize) -> usize {
     FIRST_GPU + gpus * GPU_ALL
 }
 
-/// Where a field of a GPU's header lies in the file.
+/// Index in the file of a field of a GPU's header.
 pub(crate) const fn gpu_word(index: usize, field: usize) -> usize {
     FIRST_GPU + index * GPU_ALL + field
 }

@@ -1,10 +1,10 @@
-//! GPUs that exist only as bookkeeping: several processes share their memory, their queues and their time.
+//! GPUs that exist only as bookkeeping: processes share their memory, their queues and their time.
 //!
 //! Laws:
 //! - A node is one file of 64-bit atomics that every process maps. Nothing in it is ever referred to as plain data.
 //! - Memory is counted in blocks of 2 MiB. What is handed out never exceeds what the model has, at any instant.
-//! - Work takes time and computes nothing. Nobody runs it: whoever looks at a GPU first brings it up to now.
-//! - Any process may be killed at any instruction. Whoever comes next takes its lock over and reaps what it held.
+//! - Work takes time and computes nothing. No thread runs it: the first access to a GPU brings it up to now.
+//! - Any process may be killed at any instruction. The next one takes its lock over and reaps what it held.
 //! - No call reads a clock but through the node's; scheduling is pure.
 
 mod books;
@@ -42,7 +42,7 @@ pub use world::{Host, Stamp, World};
 #[cfg(test)]
 mod engine_tests;
 
-/// The environment variable that names the node's file.
+/// Environment variable that names the node's file.
 pub const NODE_VARIABLE: &str = "SIMGPU_NODE";
-/// The environment variable that says where the machine's own `/proc` is mounted, for programs in a container.
+/// Environment variable with the mount point of the machine's own `/proc`, for programs in a container.
 pub const PROC_VARIABLE: &str = "SIMGPU_PROC";

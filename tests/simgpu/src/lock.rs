@@ -1,9 +1,10 @@
-//! A lock in shared memory that outlives whoever holds it.
+//! A lock in shared memory that outlives its holder.
 //!
-//! The word holds the stamp of the holding thread, so a waiter can see that the holder is dead, or stopped by a signal
-//! or a debugger, and take over. A stopped one may go on one day, in the midst of what it was doing: it then finds
-//! that the lock is not its own any more and asks the next holder to make the sums anew. No pthread condition
-//! variable: killing one of its waiters was seen to stall the others.
+//! The word holds the stamp of the holding thread, so a waiter can see that the holder is dead, or stopped by
+//! a signal or a debugger, and take over. A stopped one may resume one day, in the midst of what it was
+//! doing: on release it then finds that the lock is not its own any more and sets a flag, on which the next
+//! holder makes the sums anew. No pthread condition variable: killing one of its waiters was seen to stall
+//! the others.
 #![forbid(unsafe_code)]
 
 use std::hint;
@@ -15,13 +16,13 @@ use std::time::Duration;
 use crate::sys;
 use crate::world::{self, Stamp};
 
-/// How long a waiter sleeps before it looks whether the holder is dead. Bounds a lost wake-up, too.
+/// Longest sleep of a waiter before it checks for a dead holder. Bounds a lost wakeup, too.
 const PATIENCE: Duration = Duration::from_millis(2);
 const SPINS: u32 = 100;
 
-/// Somebody sleeps until the lock is free.
+/// A waiter sleeps until the lock is free.
 const CONTENDED: u64 = 1;
-/// Somebody who had lost the lock went on inside it.
+/// A thread that had lost the lock resumed inside it.
 const SPOILED: u64 = 2;
 
 /// Three words: the holder's stamp, a count to sleep on, and flags.
@@ -37,7 +38,7 @@ pub(crate) struct Lock<'a> {
 pub(crate) struct Held<'a> {
     lock: Lock<'a>,
     me: Stamp,
-    /// Whether somebody was interrupted inside, so that what the lock guards may be half written.
+    /// True if a holder was interrupted inside, so that what the lock guards may be half written.
     pub(crate) inherited: bool,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Lock<'a> {
         false
     }
 
-    /// Waits until the lock is mine; says whether it had to be taken from somebody.
+    /// Waits until the lock is this thread's. Returns true if it was taken from another one.
     fn wait(self, me: Stamp) -> bool {
         loop {
             let turn = self.turns.load(Acquire) as u32;

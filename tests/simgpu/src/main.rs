@@ -39,20 +39,20 @@ enum Command {
         /// Replace FILE if it exists; programs that use the old one keep it
         #[arg(long)]
         force: bool,
-        /// The node's file, which must not exist
+        /// Path of the node's file, which must not exist
         file: PathBuf,
     },
     /// Show a node's GPUs, who holds what, and faults
     Show {
-        /// The node's file
+        /// Path of the node's file
         file: PathBuf,
-        /// As JSON
+        /// Print JSON instead of tables
         #[arg(long)]
         json: bool,
     },
     /// Print who really ran when: GPU, pid, context, from and until in nanoseconds (tab-separated)
     Log {
-        /// The node's file
+        /// Path of the node's file
         file: PathBuf,
         /// Of this GPU only
         #[arg(long, value_name = "INDEX")]
@@ -69,22 +69,22 @@ enum Command {
     Tenant(tenant::Tenant),
 }
 
-/// What can be changed; at least one must be.
+/// Options that change something; at least one must be given.
 const CHANGES: [&str; 9] =
     ["mig", "compute_mode", "xid", "lost", "needs", "virtualization", "context_mib", "linger_ms", "hangs"];
 
 #[derive(Args)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
 struct Set {
-    /// The node's file
+    /// Path of the node's file
     file: PathBuf,
-    /// Which GPU
+    /// Index of the GPU
     #[arg(long, value_name = "INDEX")]
     gpu: usize,
-    /// Multi-instance mode
+    /// Multi-instance GPU mode (MIG)
     #[arg(long)]
     mig: Option<Switch>,
-    /// Who may make contexts
+    /// Admission of contexts to the GPU
     #[arg(long)]
     compute_mode: Option<Mode>,
     /// Report a fault with this code, such as 79 (fallen off the bus)
@@ -93,13 +93,13 @@ struct Set {
     /// Take the GPU off the bus, or put it back
     #[arg(long)]
     lost: Option<Switch>,
-    /// Say that nothing but this helps any more
+    /// Report that nothing but this helps any more
     #[arg(long)]
     needs: Option<Need>,
     /// Pretend to be inside a virtual machine
     #[arg(long)]
     virtualization: Option<Guest>,
-    /// What contexts made from now on cost
+    /// Memory cost of contexts made from now on
     #[arg(long, value_name = "MIB")]
     context_mib: Option<u64>,
     /// For how long dead processes keep what they hold and are listed
@@ -112,15 +112,15 @@ struct Set {
 
 #[derive(Args)]
 struct Take {
-    /// The node's file
+    /// Path of the node's file
     file: PathBuf,
-    /// Which GPU
+    /// Index of the GPU
     #[arg(long, value_name = "INDEX")]
     gpu: usize,
-    /// For which process
+    /// Pid of the process
     #[arg(long, value_name = "PID")]
     pid: u32,
-    /// How much, in whole blocks of 2 MiB
+    /// Size in whole blocks of 2 MiB
     #[arg(long, value_name = "MIB")]
     mib: u64,
     /// The process has a driver of its own in it, and begins now

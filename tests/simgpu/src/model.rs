@@ -1,4 +1,4 @@
-//! GPUs as data: what a model is like.
+//! GPUs as data: the properties of a model.
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct Model {
     pub name: String,
     /// The brand that NVML gives.
     pub brand: Brand,
-    /// The chip's generation.
+    /// Generation of the chip.
     pub architecture: Architecture,
     /// Compute capability, major then minor.
     pub compute_capability: [u32; 2],
@@ -21,40 +21,40 @@ pub struct Model {
     pub pci_device_id: u32,
     /// PCI subsystem device id above, vendor id below.
     pub pci_subsystem_id: u32,
-    /// Device memory.
+    /// Size and bandwidth of device memory.
     pub memory: Memory,
     /// Multiprocessors and how they are shared.
     pub compute: Compute,
-    /// Clock rates.
+    /// Clock rates in MHz.
     pub clocks: Clocks,
-    /// Electrical power.
+    /// Electrical power in watts.
     pub power: Power,
-    /// Temperatures.
+    /// Temperatures in degrees Celsius.
     pub temperature: Temperature,
     /// NVLink and PCI Express.
     pub link: Link,
-    /// Multi-instance GPU.
+    /// Multi-instance GPU of the model.
     pub mig: Mig,
 }
 
 impl Model {
-    /// What programs may have of the memory: total less reserved, in whole blocks.
+    /// Memory that programs may have: total less reserved, in whole blocks.
     pub const fn capacity(&self) -> Blocks {
         Blocks((self.memory.total_mib - self.memory.reserved_mib) / 2)
     }
 
-    /// What a context costs in device memory.
+    /// Device memory of a context, in blocks.
     pub const fn context(&self) -> Blocks {
         Blocks::holding_mib(self.memory.context_mib)
     }
 
-    /// What a loaded module costs in device memory.
+    /// Device memory of a loaded module, in blocks.
     pub const fn module(&self) -> Blocks {
         Blocks::holding(self.memory.module_kib << 10)
     }
 }
 
-/// A brand, as far as NVML tells them apart.
+/// A brand, as far as NVML distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Brand {
@@ -64,7 +64,7 @@ pub enum Brand {
     Nvidia,
 }
 
-/// A chip generation.
+/// A generation of chips, by compute capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Architecture {
@@ -86,11 +86,11 @@ pub enum Architecture {
 pub struct Memory {
     /// All of it, as NVML's second memory query gives it.
     pub total_mib: u64,
-    /// What the driver keeps; the rest, less any odd MiB, can be handed out.
+    /// Memory that the driver keeps; the rest, less any odd MiB, can be handed out.
     pub reserved_mib: u64,
-    /// What a context takes.
+    /// Device memory of a context in MiB.
     pub context_mib: u64,
-    /// What a loaded module takes.
+    /// Device memory of a loaded module in KiB.
     pub module_kib: u64,
     /// Size of the BAR1 aperture.
     pub bar1_mib: u64,
@@ -104,7 +104,7 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compute {
-    /// Multiprocessors.
+    /// Number of streaming multiprocessors.
     pub sm_count: u32,
     /// FP32 cores in each.
     pub cores_per_sm: u32,
@@ -118,20 +118,20 @@ pub struct Compute {
     pub shared_kib_per_sm: u32,
     /// Shared memory that one block can opt in to.
     pub shared_kib_per_block_optin: u32,
-    /// Second-level cache.
+    /// Size of the second-level cache.
     pub l2_kib: u32,
-    /// Asynchronous copy engines.
+    /// Number of asynchronous copy engines.
     pub copy_engines: u32,
     /// Streams of one context whose heads can run at the same time.
     pub concurrent_kernels: u32,
-    /// How long a context runs before another one with work gets its turn.
+    /// Length of a context's turn in microseconds while another has work.
     pub slice_us: u64,
-    /// What taking the GPU from a context with work and giving it to another costs; nobody runs meanwhile. With
-    /// slices of 2 ms, 190 us lose 8.7 %; published for two saturating contexts are 9.4 % (GV100, artefacts of
-    /// XSched, OSDI'25) and 8 % (A100).
+    /// Cost of taking the GPU from a context with work and giving it to another; no context runs meanwhile.
+    /// With slices of 2 ms, 190 us lose 8.7 %; published for two saturating contexts are 9.4 % (GV100,
+    /// artefacts of XSched, OSDI'25) and 8 % (A100).
     pub switch_us: u64,
-    /// What going on with another context costs when the last has no work left: nothing is saved. A guess between
-    /// nothing and the 34 to 41 us that a driver's own preemption was measured to take (XSched, GV100).
+    /// Cost of a change of contexts when the last has no work left: nothing is saved. A guess between nothing
+    /// and the 34 to 41 us that a driver's own preemption was measured to take (XSched, GV100).
     pub handover_us: u64,
 }
 
@@ -139,11 +139,11 @@ pub struct Compute {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clocks {
-    /// Multiprocessors, idle.
+    /// Clock of idle multiprocessors in MHz.
     pub idle_mhz: u32,
-    /// Multiprocessors, at most.
+    /// Highest clock of the multiprocessors in MHz.
     pub max_mhz: u32,
-    /// Memory, always.
+    /// Constant clock of the memory in MHz.
     pub memory_mhz: u32,
 }
 
@@ -151,7 +151,7 @@ pub struct Clocks {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Power {
-    /// Drawn when idle.
+    /// Power drawn when idle, in watts.
     pub idle_watts: u32,
     /// The limit, drawn when busy.
     pub limit_watts: u32,
@@ -161,13 +161,13 @@ pub struct Power {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Temperature {
-    /// When idle.
+    /// Temperature of an idle GPU.
     pub idle_celsius: u32,
-    /// When busy.
+    /// Temperature of a busy GPU.
     pub busy_celsius: u32,
-    /// Where clocks go down.
+    /// Temperature at which clocks go down.
     pub slowdown_celsius: u32,
-    /// Where the GPU stops.
+    /// Temperature at which the GPU stops.
     pub shutdown_celsius: u32,
 }
 
@@ -177,9 +177,9 @@ pub struct Temperature {
 pub struct Link {
     /// NVLinks; used only where a preset puts the GPU on an island.
     pub nvlinks: u32,
-    /// NVLink generation.
+    /// Generation of its NVLinks.
     pub nvlink_version: u32,
-    /// PCI Express generation.
+    /// Generation of PCI Express.
     pub pcie_generation: u32,
     /// Bandwidth, for the duration of copies to and from the host.
     pub pcie_gigabytes_per_second: u64,

@@ -25,19 +25,19 @@ pub enum BadNode {
     /// The file can't be opened, made or mapped.
     #[error("can't {action} the node file {path}: {source}")]
     File {
-        /// What was tried.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is not a node of this build.
     #[error("{path} is not a simulated node: {reason}; make one with `simgpu create --preset NAME FILE`")]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Mismatch that was found.
         reason: String,
     },
 }
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// What the node is made of.
+    /// Specification of the node.
     pub fn spec(&self) -> &NodeSpec {
         &self.0.spec
     }
@@ -101,7 +101,7 @@ impl Node {
         (0..self.spec().gpus.len()).map(Gpu)
     }
 
-    /// What a GPU is.
+    /// Specification of a GPU.
     pub fn gpu_spec(&self, gpu: Gpu) -> &GpuSpec {
         &self.spec().gpus[gpu.index()]
     }
@@ -111,7 +111,7 @@ impl Node {
         self.world().now()
     }
 
-    /// What all processes may have of a GPU's memory together: `cuDeviceTotalMem`.
+    /// Memory that all processes may have of a GPU together: `cuDeviceTotalMem`.
     pub fn capacity(&self, gpu: Gpu) -> Blocks {
         self.gpu_spec(gpu).model.capacity()
     }
@@ -159,7 +159,7 @@ fn header(spec: &NodeSpec, trailer_bytes: usize) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// What is wrong with a file.
+/// Defect of a node's file.
 enum Fault {
     Io(io::Error),
     Format(String),
@@ -207,13 +207,13 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Fault> {
     if holds { Ok(()) } else { Err(Fault::Format(otherwise())) }
 }
 
-/// Tells one run of this machine from another: its clock and its pids begin anew.
+/// Identifies one boot of this machine: with each, its clock and its pids begin anew.
 fn boot() -> u64 {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.bytes().fold(1, |hash: u64, byte| hash.wrapping_mul(0x0000_0100_0000_01b3) ^ u64::from(byte))
 }
 
-/// Who is known to a node, dead or alive: slot and stamp.
+/// Processes known to a node, dead or alive: slot and stamp.
 pub(crate) fn stamps(words: NodeWords<'_>) -> impl Iterator<Item = (usize, u64)> {
     (0..layout::PROCESSES)
         .map(move |slot| (slot, words.process(slot).load(Acquire)))

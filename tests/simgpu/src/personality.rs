@@ -26,7 +26,7 @@ pub struct Personality {
     pub look_up: LookUp,
     /// Least growth of a memory pool in MiB, a multiple of 2.
     pub pool_step_mib: u64,
-    /// When code reaches a context, unless CUDA_MODULE_LOADING says otherwise.
+    /// Moment at which code reaches a context, unless CUDA_MODULE_LOADING sets another.
     pub loading: Loading,
 }
 
@@ -34,13 +34,13 @@ pub struct Personality {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LookUp {
-    /// The exported ones.
+    /// Addresses of exported functions.
     Exported,
     /// Others, one for each function, that do the same.
     Foreign,
 }
 
-/// When a library's code reaches a context.
+/// Moment at which a library's code reaches a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loading {
@@ -63,7 +63,7 @@ impl Personality {
         personalities().find(|personality| personality.key == key)
     }
 
-    /// Whether something that came with a CUDA version is there.
+    /// True if something that came with a CUDA version exists.
     pub const fn has(&self, since: i32) -> bool {
         since <= self.cuda
     }

@@ -1,4 +1,4 @@
-//! Nodes as data: which models a node has, what tells its GPUs apart, and who is linked to whom.
+//! Nodes as data: models of a node, differences of its GPUs, and links among them.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct GpuSpec {
     pub pci_bus: u8,
     /// The NVLink island it is on, if any.
     pub island: Option<u32>,
-    /// What it is.
+    /// Model of the GPU.
     pub model: Model,
 }
 
@@ -43,7 +43,7 @@ impl GpuSpec {
 pub struct NodeSpec {
     /// The preset it was made from.
     pub preset: String,
-    /// Its driver.
+    /// Driver of the node.
     #[serde(default)]
     pub driver: Personality,
     /// Its GPUs, at least one and at most [`MAX_GPUS`].
@@ -79,17 +79,17 @@ pub enum BadPreset {
     /// Neither a known name nor a file.
     #[error("no preset is called `{name}` and no file is there; presets are {known}")]
     Unknown {
-        /// What was asked for.
+        /// Name that was given.
         name: String,
-        /// What there is.
+        /// Names of known presets.
         known: String,
     },
     /// The file can't be read.
     #[error("can't read the preset file {path}: {source}")]
     Read {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The file is not a preset.
@@ -97,7 +97,7 @@ pub enum BadPreset {
     Syntax {
         /// Its name or path.
         name: String,
-        /// What is wrong, and where.
+        /// Syntax error and its position.
         source: Box<toml::de::Error>,
     },
     /// The file names a model that isn't there.
@@ -105,19 +105,19 @@ pub enum BadPreset {
     Model {
         /// The preset's name or path.
         name: String,
-        /// What it wants.
+        /// Model that it names.
         model: String,
-        /// What there is.
+        /// Keys of known models.
         known: String,
     },
     /// A driver that isn't there.
     #[error("{name} wants the driver `{driver}`, which is unknown; drivers are {known}")]
     Driver {
-        /// What wants it: a preset's name or path, or the command.
+        /// Preset's name or path, or the command, that names the driver.
         name: String,
-        /// Its key.
+        /// Key of the driver.
         driver: String,
-        /// What there is.
+        /// Keys of known drivers.
         known: String,
     },
     /// No GPU, or too many.
@@ -125,7 +125,7 @@ pub enum BadPreset {
     Count {
         /// The preset's name or path.
         name: String,
-        /// How many.
+        /// Number of its GPUs.
         count: usize,
     },
 }
@@ -213,7 +213,7 @@ fn numbered(preset: &str, index: usize, island: Option<u32>, model: Model) -> Gp
     GpuSpec { uuid: uuid(preset, index), pci_bus, island, model }
 }
 
-/// The same for the same preset and index, on every machine: a version-4 UUID by its bits, but by no chance.
+/// Version-4 UUID by its bits, but by no chance: the same for the same preset and index.
 fn uuid(preset: &str, index: usize) -> [u8; 16] {
     let seed = preset.bytes().chain([0, index as u8]).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What one process holds: contexts and memory.
+//! Contexts and memory of one process.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -18,11 +18,11 @@ pub enum Refusal {
     /// Not enough memory is free: CUDA_ERROR_OUT_OF_MEMORY.
     #[error("{wanted} wanted on {gpu}, {free} free")]
     OutOfMemory {
-        /// Where.
+        /// GPU of the request.
         gpu: Gpu,
-        /// What was wanted.
+        /// Memory that was wanted.
         wanted: Blocks,
-        /// What was free.
+        /// Memory that was free.
         free: Blocks,
     },
     /// The GPU is lost: CUDA_ERROR_DEVICE_UNAVAILABLE or, with work, CUDA_ERROR_UNKNOWN.
@@ -101,7 +101,7 @@ impl Node {
         Ok(Process { node: self.clone(), slot, stamp })
     }
 
-    /// Takes away what dead processes held, unless a GPU was told to keep that for a while.
+    /// Takes away what dead processes held, unless a GPU is set to keep that for a while.
     pub fn reap(&self) {
         for (slot, stamp) in stamps(self.words()) {
             if !self.world().is_alive(Stamp(stamp)) && !self.lingers(slot) {
@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    /// Whether some GPU still keeps what a dead process holds of it.
+    /// True if some GPU still keeps what a dead process holds of it.
     fn lingers(&self, slot: usize) -> bool {
         let now = self.now().0.max(1); // zero stands for a process that lives
         let keeps = |gpu: Gpu| {
@@ -133,7 +133,7 @@ impl Node {
         Some(self.ground(gpu).take(slot, blocks))
     }
 
-    /// Does so if nobody did lately: for those who look again and again.
+    /// Reaps at most once in 10 ms by the node's clock, for callers that poll.
     pub(crate) fn reap_now_and_then(&self, gpu: Gpu) {
         const INTERVAL: u64 = 10_000_000;
         let last = self.gpu_words(gpu).header().word(gpu::REAPED);
@@ -144,8 +144,8 @@ impl Node {
         }
     }
 
-    /// Clears every record with a stamp. A slot is free again only when no GPU has anything of it, and whoever clears
-    /// a GPU makes sure, under its lock, that the slot is not somebody else's by now.
+    /// Clears every record with a stamp. A slot is free again only when no GPU has anything of it. Each GPU
+    /// is cleared under its lock, after a check that the slot is not another process's by now.
     fn forget(&self, stamp: u64) {
         for (slot, _) in stamps(self.words()).filter(|(_, found)| *found == stamp) {
             let word = self.words().process(slot);
@@ -170,12 +170,12 @@ impl Process {
         self.slot
     }
 
-    /// Whether the caller is still the process that registered, and not a child that `fork` made of it.
+    /// True if the caller is still the process that registered, and not a child that `fork` made of it.
     pub fn is_mine(&self) -> bool {
         self.node.world().is_me(self.stamp)
     }
 
-    /// Makes a context and charges what the model says a context costs.
+    /// Makes a context and charges its cost by the model.
     pub fn create_context(&self, gpu: Gpu) -> Result<Context, Refusal> {
         self.check_compute_mode(gpu)?;
         self.with_reaping(|| self.node.ground(gpu).add_context(self.slot))
@@ -212,7 +212,7 @@ impl Process {
         self.node.ground(gpu).give(self.slot, blocks);
     }
 
-    /// Charges what the model says a loaded module costs.
+    /// Charges the cost of a loaded module by the model.
     pub fn load_module(&self, gpu: Gpu) -> Result<(), Refusal> {
         self.take_blocks(gpu, self.node.gpu_spec(gpu).model.module())
     }
@@ -222,7 +222,7 @@ impl Process {
         self.give_blocks(gpu, self.node.gpu_spec(gpu).model.module());
     }
 
-    /// Nobody is refused what the dead still hold.
+    /// Retries after a reap, so that the dead cause no refusal.
     fn with_reaping<T>(&self, attempt: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
         match attempt() {
             Err(Refusal::OutOfMemory { .. } | Refusal::Contexts(_)) => {

@@ -1,4 +1,4 @@
-//! A GPU's queues in shared words: decoded for the law of time, encoded after it, added to, and tied to other GPUs.
+//! A GPU's queues in shared words: decoded for the law of time, encoded after it, and added to.
 #![forbid(unsafe_code)]
 
 use crate::ground::Ground;
@@ -78,7 +78,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Which other GPUs hold back something queued here.
+    /// Other GPUs that hold back something queued here.
     pub(crate) fn waits_for(&self, timeline: &Timeline) -> Vec<Gpu> {
         let elsewhere = self.elsewhere(timeline).map(|(_, ticket)| ticket.context.gpu);
         let mut gpus: Vec<Gpu> = elsewhere.collect();

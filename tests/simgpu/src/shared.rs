@@ -17,7 +17,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The piece of a GPU with a number that [`Shared::serial`] said, perhaps in another process.
+    /// The piece of a GPU with a number that [`Shared::serial`] gave, perhaps in another process.
     pub const fn new(gpu: Gpu, serial: u64) -> Self {
         Self { gpu, serial }
     }
@@ -116,7 +116,7 @@ fn holders(words: Words<'_>) -> impl Iterator<Item = usize> {
     (0..PROCESSES).filter(move |process| words.get(shared::HOLDERS + process / 64) >> (process % 64) & 1 == 1)
 }
 
-/// Takes a process out of a piece's holders; says how many blocks that set free.
+/// Takes a process out of a piece's holders. Returns the number of blocks that this sets free.
 fn leave(words: Words<'_>, process: usize) -> u64 {
     let held = holders(words).any(|holder| holder == process);
     mark(words, process, false);

@@ -1,4 +1,4 @@
-//! What `simgpu` prints.
+//! Output of `simgpu`, as tables or JSON.
 
 use std::io::{self, Write};
 
@@ -72,7 +72,7 @@ impl GpuShown {
     }
 }
 
-/// Shows a node.
+/// Prints a node as tables or JSON.
 pub(crate) fn node(node: &Node, json: bool) -> Result<(), Failure> {
     let gpus = node.gpus().map(|gpu| GpuShown::of(node, gpu)).collect();
     let shown = NodeShown {

@@ -1,4 +1,4 @@
-//! The only unsafe code of the engine: mapping a file, sleeping on a word, reading the clock, asking for a process.
+//! The only unsafe code of the engine: file mappings, futexes, the clock, and signals to processes.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::units::Time;
 
-/// Whether there is a process with this number that the calling one may not signal: `/proc` may hide it.
+/// True if a process exists that the calling one may not signal, so that `/proc` may hide it.
 pub(crate) fn is_hidden(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    // SAFETY: signal 0 is sent to no process; the call only asks whether it could be.
+    // SAFETY: signal 0 is sent to no process; the call only checks whether it could be.
     let result = unsafe { libc::kill(pid, 0) };
     result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
@@ -27,11 +27,11 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping is reached only as `&[AtomicU64]`, which any thread may use, and is freed only by drop.
 unsafe impl Send for Mapping {}
-// SAFETY: as above: all access is atomic.
+// SAFETY: a shared mapping gives out only `&[AtomicU64]`, and all access through it is atomic.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `words` words of a file that is at least so long and that nobody shortens.
+    /// Maps the first `words` words of a file that is at least so long and is never shortened.
     pub(crate) fn of(file: &File, words: usize) -> io::Result<Self> {
         // SAFETY: the address is the kernel's choice, so no existing mapping is touched; the descriptor is open for
         // the whole call; the result is checked before use.
@@ -79,13 +79,13 @@ pub(crate) fn sleep_on(word: &AtomicU64, expected: u32, at_most: Duration) {
 
 const _: () = assert!(cfg!(target_endian = "little"), "futexes lie in the low half of a word");
 
-/// Wakes up to so many that sleep on a word, in any process.
+/// Wakes up to `count` threads that sleep on a word, in any process.
 pub(crate) fn wake(word: &AtomicU64, count: i32) {
     // SAFETY: waking touches no memory; the address only names the queue.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// The machine's CLOCK_MONOTONIC, whichever time namespace this process began in: a GPU's clock is in none.
+/// The machine's CLOCK_MONOTONIC in any time namespace of this process: a GPU's clock is in none.
 pub(crate) fn monotonic() -> Time {
     static AHEAD_NS: LazyLock<i64> = LazyLock::new(|| {
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();

@@ -11,18 +11,18 @@ use crate::Failure;
 
 #[derive(Args)]
 pub(crate) struct Tenant {
-    /// The node's file
+    /// Path of the node's file
     file: PathBuf,
-    /// Which GPU
+    /// Index of the GPU
     #[arg(long, default_value_t = 0)]
     gpu: usize,
     /// Memory to hold besides the context
     #[arg(long, default_value_t = 0)]
     mib: u64,
-    /// Length of the kernels to submit for ever; none if 0
+    /// Length of the kernels to submit without end; none if 0
     #[arg(long, default_value_t = 0)]
     kernel_us: u64,
-    /// Where to die by itself
+    /// Point at which to die by itself
     #[arg(long)]
     crash: Option<Crash>,
 }

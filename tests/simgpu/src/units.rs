@@ -17,15 +17,15 @@ const MIB: u64 = 1 << 20;
 pub struct Blocks(pub u64);
 
 impl Blocks {
-    /// Nothing.
+    /// No memory, zero blocks.
     pub const ZERO: Self = Self(0);
 
-    /// The fewest blocks that hold so many bytes.
+    /// The fewest blocks that hold a number of bytes.
     pub const fn holding(bytes: u64) -> Self {
         Self(bytes.div_ceil(BLOCK_BYTES))
     }
 
-    /// The fewest blocks that hold so many MiB.
+    /// The fewest blocks that hold a number of MiB.
     pub const fn holding_mib(mib: u64) -> Self {
         Self::holding(mib * MIB)
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Blocks {
     }
 }
 
-/// Which GPU of its node, counted from 0 as NVML counts. Made by [`crate::Node::gpu`], so it always exists.
+/// Index of a GPU in its node, from 0 as NVML counts. Made by [`crate::Node::gpu`], so it always exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gpu(pub(crate) usize);
 
@@ -91,7 +91,7 @@ impl Time {
     /// A moment that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// How long after another moment this is; zero if it is not.
+    /// Time since another moment; zero if that is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

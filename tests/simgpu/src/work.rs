@@ -1,4 +1,4 @@
-//! Work: what is put into a context's queue, and the ticket that says when it is done.
+//! Work: pieces in a context's queue, and the tickets that show when they are done.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -12,7 +12,7 @@ use crate::process::{Context, Process, Refusal};
 use crate::sys;
 use crate::units::{Gpu, Time};
 
-/// Which queue of a context: work in one lane runs in order, heads of different lanes run side by side.
+/// A queue of a context. Work in one lane runs in order, heads of different lanes run side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// The legacy default stream: waits for all earlier work in blocking lanes, and they for it.
@@ -23,18 +23,20 @@ pub enum Lane {
     Free(u64),
 }
 
-/// What a piece of work is.
+/// Kind of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// Keeps the multiprocessors busy: counts as GPU utilisation.
     Kernel,
-    /// Moves or fills bytes inside the device, which takes the GPU as a kernel does and counts as memory utilisation.
+    /// Moves or fills bytes inside the device. It takes the GPU as a kernel does and counts as memory
+    /// utilisation.
     Copy,
     /// Takes no time; the moment it is reached is remembered, so it is what an event records.
     Mark,
     /// Holds its lane until [`Node::open_gate`]: a host callback, a wait for a value. Takes no GPU time.
     Gate,
-    /// Brings bytes over the bus, beside whatever runs: takes the copy engine of its direction and no GPU time.
+    /// Brings bytes over the bus, beside whatever runs. It takes the copy engine of its direction and no GPU
+    /// time.
     Upload,
     /// The same in the other direction.
     Download,
@@ -43,17 +45,17 @@ pub enum WorkKind {
 /// One piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Where it queues.
+    /// Queue within the context.
     pub lane: Lane,
-    /// What it is.
+    /// Kind of the work.
     pub kind: WorkKind,
-    /// How long it takes when it has the GPU; ignored for marks and gates.
+    /// Duration once it has the GPU; ignored for marks and gates.
     pub duration: Duration,
-    /// What must be done first, on any GPU of the node, besides what is before it in its lane.
+    /// Work that must be done first, on any GPU of the node, besides earlier work in its lane.
     pub after: Option<Ticket>,
 }
 
-/// Names one submitted piece of work. Valid for ever: when the context is gone, the work counts as done.
+/// Names one submitted piece of work. Always valid: when the context is gone, the work counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub(crate) context: Context,
@@ -68,11 +70,11 @@ impl Ticket {
     }
 }
 
-/// How far a waiter looks ahead, and thus how long it sleeps before it looks for the dead.
+/// Span that a waiter looks ahead, and thus its longest sleep between checks for dead processes.
 const HORIZON: Duration = Duration::from_millis(50);
-/// How often a waiter looks that waits for another GPU's work or for a gate.
+/// Interval at which a waiter for another GPU's work or for a gate checks again.
 const GLANCE: Duration = Duration::from_millis(1);
-/// What a sleep may last too long; so much of a wait is spent yielding instead.
+/// Most by which a sleep may last too long; so much of a wait is spent yielding instead.
 const SLACK: Duration = Duration::from_micros(60);
 
 impl Process {
@@ -114,7 +116,7 @@ impl Process {
 }
 
 impl Node {
-    /// Whether work is done.
+    /// True if work is done.
     pub fn is_done(&self, ticket: Ticket) -> bool {
         if self.is_queued(ticket) {
             self.settle(ticket.context.gpu);
@@ -122,8 +124,9 @@ impl Node {
         !self.is_queued(ticket)
     }
 
-    /// When a mark was reached; `None` until then. Remembered for the last [`crate::MARKS`] marks of a context; for
-    /// older ones and for other kinds of work it is the time of the earliest mark still known, or of the call.
+    /// Time at which a mark was reached; `None` until then. Remembered for the last [`crate::MARKS`] marks of
+    /// a context; for older ones and for other kinds of work it is the time of the earliest mark still known,
+    /// or of the call.
     pub fn finished_at(&self, ticket: Ticket) -> Option<Time> {
         if !self.is_done(ticket) {
             return None;
@@ -132,8 +135,8 @@ impl Node {
         Some(time.map_or_else(|| self.now(), Time))
     }
 
-    /// How long it takes until work is done if nothing else is submitted; nothing if that is farther away than anybody
-    /// should rely on, or if it waits for something elsewhere.
+    /// Time until work is done if nothing else is submitted. `None` if that is beyond a horizon of 50 ms, or
+    /// if the work waits for something elsewhere.
     pub fn foreseen(&self, ticket: Ticket) -> Option<Duration> {
         let gpu = ticket.context.gpu;
         let (ground, timeline) = self.bring(gpu);
@@ -163,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Lets a gate's lane go on. Opening it twice, or opening what is no gate, does nothing.
+    /// Opens a gate, so that its lane continues. Opening it twice, or opening what is no gate, does nothing.
     pub fn open_gate(&self, ticket: Ticket) {
         let (ground, mut timeline) = self.bring(ticket.context.gpu);
         ground.open_gate(ticket);
@@ -181,8 +184,9 @@ impl Node {
         self.bring_after(gpu, &mut Vec::new())
     }
 
-    /// What other GPUs hold back is settled there first. Two locks are never held at a time, and a GPU is visited
-    /// once, so that GPUs which wait for each other's work end the round too: they see the rest the next time.
+    /// Settles first what other GPUs hold back. Two locks are never held at a time, and a GPU is visited
+    /// once, so that GPUs which wait for each other's work end the round too: they see the rest the next
+    /// time.
     fn bring_after(&self, gpu: Gpu, visited: &mut Vec<Gpu>) -> (Ground<'_>, Timeline) {
         visited.push(gpu);
         let mut ground = self.ground(gpu);
@@ -203,14 +207,14 @@ impl Node {
         (ground, timeline)
     }
 
-    /// Whether work is in its queue still, as far as its GPU has been brought.
+    /// True if work is still in its queue, as far as its GPU has been brought.
     pub(crate) fn is_queued(&self, ticket: Ticket) -> bool {
         let words =
             self.gpu_words(ticket.context.gpu).piece(ticket.context.slot as usize, ticket.slot as usize);
         words.get(piece::SEQUENCE) == ticket.sequence
     }
 
-    /// When a mark was reached, if that is remembered.
+    /// Time at which a mark was reached, if that is remembered.
     pub(crate) fn mark_time(&self, ticket: Ticket) -> Option<u64> {
         let (gpu, slot) = (self.gpu_words(ticket.context.gpu), ticket.context.slot as usize);
         let count = gpu.context(slot).get(context::MARKS_COUNT);

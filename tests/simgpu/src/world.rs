@@ -1,4 +1,4 @@
-//! What the engine asks of the world outside: the time, who calls, and who still lives.
+//! Facts that the engine takes from outside: the time, the caller, and which processes live.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys;
 use crate::units::Time;
 
-/// A process or thread for ever: its number, when it started, and which program it runs, in one word. Numbers
-/// are reused, the three together are not; `exec` keeps the first two and makes another of the third.
+/// Identity of a process or thread in one word: its number, its start and its program. Numbers are reused,
+/// the three together are not; `exec` keeps the first two and makes another of the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(pub(crate) u64);
 
 const START_BITS: u32 = 42;
-/// Of the start, the part that tells programs apart; the rest is the start time, some two days of it.
+/// Bits of the start that distinguish programs; the rest is the start time, some two days of it.
 const IMAGE_BITS: u32 = 18;
 
 impl Stamp {
-    /// From a number (below 2^22, as Linux has it) and what else tells its bearers apart.
+    /// From a number (below 2^22, as Linux has it) and what else distinguishes its bearers.
     pub const fn new(id: u32, start: u64) -> Self {
         Self((id as u64) << START_BITS | start & ((1 << START_BITS) - 1))
     }
@@ -31,13 +31,13 @@ impl Stamp {
         (self.0 >> START_BITS) as u32
     }
 
-    /// What tells bearers of the same number apart.
+    /// The part that distinguishes bearers of the same number.
     pub const fn start(self) -> u64 {
         self.0 & ((1 << START_BITS) - 1)
     }
 
-    /// Whether two stamps are of the same process or thread, running the same program. Who may not see which
-    /// program another process runs sees 0, and must not take it for dead.
+    /// True if two stamps are of the same process or thread, running the same program. A process that may not
+    /// see which program another one runs sees 0, and must not take it for dead.
     fn is_same(self, other: Self) -> bool {
         let parts = |stamp: Self| (stamp.0 >> IMAGE_BITS, stamp.0 & ((1 << IMAGE_BITS) - 1));
         let ((who, image), (other_who, other_image)) = (parts(self), parts(other));
@@ -47,19 +47,19 @@ impl Stamp {
 
 /// The world: [`Host`] for programs, something simpler for tests in virtual time.
 pub trait World: fmt::Debug + Send + Sync {
-    /// The time now.
+    /// Time of the node's clock.
     fn now(&self) -> Time;
-    /// The calling process.
+    /// Stamp of the calling process.
     fn myself(&self) -> Stamp;
     /// Another process, if it lives.
     fn other(&self, _pid: u32) -> Option<Stamp> {
         None
     }
-    /// Whether a stamp is the calling process's, now: `fork` may have happened since it was made.
+    /// True if a stamp is the calling process's, now: `fork` may have happened since it was made.
     fn is_me(&self, process: Stamp) -> bool {
         process.id() == own_id()
     }
-    /// Whether a process lives. One that is dead but not yet waited for does not.
+    /// True if a process lives. One that is dead but not yet waited for does not.
     fn is_alive(&self, process: Stamp) -> bool;
 }
 
@@ -82,7 +82,8 @@ impl World for Host {
     }
 
     fn is_alive(&self, process: Stamp) -> bool {
-        // One that `/proc` hides from this process, as a unit with ProtectProc= has it, is left to those who see it.
+        // A process that `/proc` hides from this one, as from a unit with ProtectProc=, is left to those that
+        // see it.
         life(process.id()).map_or_else(
             || std::env::var_os(crate::PROC_VARIABLE).is_none() && sys::is_hidden(process.id()),
             |life| life.stamp.is_same(process) && life.state != State::Ended,
@@ -97,14 +98,14 @@ fn proc() -> &'static PathBuf {
     PROC.get_or_init(|| std::env::var_os(crate::PROC_VARIABLE).map_or_else(|| "/proc".into(), PathBuf::from))
 }
 
-/// The number at the end of a link of `/proc`'s that leads to whoever follows it.
+/// The number at the end of a link in `/proc` that leads to the process or thread that reads it.
 fn linked(name: &str) -> Option<u32> {
     fs::read_link(proc().join(name)).ok()?.file_name()?.to_str()?.parse().ok()
 }
 
 /// The calling process, as the machine numbers it.
 fn own_id() -> u32 {
-    /// What we are called here, and what by the machine.
+    /// Pid in this namespace in the upper half, the machine's number in the lower.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     let (here, known) = (std::process::id(), KNOWN.load(Relaxed));
     if known >> 32 == u64::from(here) {
@@ -116,7 +117,7 @@ fn own_id() -> u32 {
 }
 
 thread_local! {
-    /// What it is called here, and who it is.
+    /// Thread's number in its own namespace, and its stamp.
     static THREAD: Cell<(u32, Stamp)> = const { Cell::new((0, Stamp(0))) };
 }
 
@@ -133,7 +134,7 @@ pub(crate) fn this_thread() -> Stamp {
     stamp
 }
 
-/// Whether a thread lives and is not stopped (`/proc/TID` exists for every thread, though it is not listed).
+/// True if a thread lives and is not stopped. `/proc/TID` exists for every thread, though it is not listed.
 pub(crate) fn thread_runs(thread: Stamp) -> bool {
     life(thread.id()).is_some_and(|life| life.stamp.is_same(thread) && life.state == State::Running)
 }
@@ -203,8 +204,8 @@ mod tests {
         assert!(!Host.is_alive(Stamp::new(me.id(), me.start() + (1 << IMAGE_BITS))));
     }
 
-    /// A shell command that is spoken to. `spawn` returns while the kernel still builds the program's stack; only a
-    /// word from it says that it runs.
+    /// A shell command that reads and writes lines. `spawn` returns while the kernel still builds the
+    /// program's stack; only a line from it shows that it runs.
     struct Talker(Child);
 
     impl Talker {

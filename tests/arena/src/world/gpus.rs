@@ -9,13 +9,14 @@ use super::{Event, Process, Sleep, Thread, World};
 use crate::US;
 use crate::report::Report;
 
-/// How far GPUs may run before each other. One alone runs from event to event.
+/// Most nanoseconds by which one GPU runs before another. One alone runs from event to event.
 const STRIDE: u64 = 10 * US;
-/// Behind the thread in a piece's place stands how long it takes, or a mark's number.
+/// Low bits of a piece's place, which hold its length or a marker's number; the thread is above them.
 const THREAD: u32 = 40;
-/// What stands before the kernel of a collective and tells that it has the GPU. There are no copies here otherwise.
+/// Piece before a collective's kernel, whose end shows that the kernel has the GPU. There are no other copies
+/// here.
 const ARRIVAL: WorkKind = WorkKind::Copy;
-/// What a kernel takes as long as others have not arrived.
+/// Length of a collective's kernel in nanoseconds until the others have arrived.
 const ENDLESS: u64 = u64::MAX >> 8;
 
 struct Watch<'a> {
@@ -59,7 +60,7 @@ impl World {
         self.put(thread, device, WorkKind::Kernel, length, takes);
     }
 
-    /// Puts a step's collective into a thread's stream: it keeps the GPU until all of its group have come to theirs,
+    /// Puts a step's collective into a thread's stream. It keeps the GPU until all of its group have arrived,
     /// and then for its length.
     pub(crate) fn put_collective(&self, thread: usize, device: usize, step: u64, length: u64) {
         let in_flight = &self.threads[thread].in_flight;
@@ -89,7 +90,8 @@ impl World {
         });
     }
 
-    /// Runs every GPU towards a moment. Says whether anything happened on the way, or the moment is not reached yet.
+    /// Runs every GPU towards a moment. Returns true if anything happened on the way, or the moment is not
+    /// reached yet.
     pub(crate) fn run_gpus(&self, until: u64) -> bool {
         let count = self.gpus.borrow().len();
         let stride = if count == 1 { until } else { until.min(self.now.get() + STRIDE) };

@@ -19,7 +19,7 @@ const GAME: u64 = 11 * S;
 /// Models on which completion is known late.
 const TOLD: Quick = Quick::On(&["late-markers", "events", "everything"]);
 
-/// All laws.
+/// All laws, in the order of tables.
 pub const LAWS: &[Law] = &[
     law("shares-50us", "50/30/20, kernels of 50 us", Quick::On(&["plain", "events"]), shares::short),
     law("shares-1ms", "50/30/20, kernels of 1 ms", Quick::All, shares::millisecond),
@@ -83,7 +83,7 @@ fn all(weights: &[u32], load: Load) -> Setup {
     Setup::new(weights.iter().map(|weight| Tenant::new(fair(*weight), load)).collect())
 }
 
-/// What each fair slice is promised, in percent of what all have.
+/// Share that each fair slice is promised, in percent of what all have.
 fn percents(setup: &Setup) -> Vec<f64> {
     let requests: Vec<f64> =
         setup.tenants.iter().map(|tenant| f64::from(tenant.terms.request.get())).collect();
@@ -91,7 +91,7 @@ fn percents(setup: &Setup) -> Vec<f64> {
     requests.into_iter().map(|request| 100.0 * request / total).collect()
 }
 
-/// The figures of slices that saturate the GPU: errors beside the ideal's, the least of what is due, and work.
+/// Figures of slices that saturate the GPU: errors, the least excess over the floor, and work.
 fn saturated(model: &Model, setup: Setup) -> Vec<Figure> {
     let setup = model.put(setup);
     let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
@@ -117,8 +117,8 @@ fn errors(setup: &Setup, report: &Report, bare: &Report, ideal: Option<&Report>)
     }
 }
 
-/// What the slice that fares worst has above what it would have unscheduled, or its share if that is less, in
-/// percentage points.
+/// Excess in percentage points over the floor, of the slice that fares worst. The floor is the slice's time
+/// unscheduled, or its share if that is less.
 fn floor(setup: &Setup, report: &Report, bare: &Report) -> Figure {
     let above = |(tenant, share): (usize, &f64)| {
         report.percent(tenant) - bare.percent(tenant).min(share * report.busy() / 100.0)
@@ -127,7 +127,7 @@ fn floor(setup: &Setup, report: &Report, bare: &Report) -> Figure {
     figure("above the floor", "pp", Bound::AtLeast(-0.5), least)
 }
 
-/// What all finished, as a part of what they finish unscheduled.
+/// Work finished by all, as a part of what they finish unscheduled.
 fn work(report: &Report, bare: &Report, least: f64) -> Figure {
     figure("work", "of unscheduled", Bound::AtLeast(least), report.throughput() / bare.throughput())
         .unscheduled(1.0)

@@ -1,4 +1,4 @@
-//! The table of models. Each differs from the first in what its row says.
+//! The table of models. Each differs from the first as its row describes.
 
 use simgpu::law::{Quirks, Rules};
 

@@ -11,7 +11,7 @@ pub struct Short {
     pub law: &'static str,
     /// Name of the figure.
     pub figure: &'static str,
-    /// What is promised, as it came out when this was entered.
+    /// Promised bound at the time of this entry.
     pub promised: f64,
     /// Beyond this it fails.
     pub today: f64,

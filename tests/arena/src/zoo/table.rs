@@ -1,4 +1,4 @@
-//! Figures as tables.
+//! Tables of figures, as JSON, Markdown and tab-separated lines.
 
 use std::fmt::Write as _;
 
@@ -87,8 +87,8 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// What is beyond its promise, as lines of `short.tsv`: with a tenth of the distance to the promise, and two percent of
-/// the value, to spare, a fifth of the value at most.
+/// Figures beyond their promise, as lines of `short.tsv`. Each bound has to spare a tenth of the distance to
+/// the promise and two percent of the value, a fifth of the value at most.
 pub fn short_rows(rows: &[Row]) -> String {
     let beyond = rows.iter().filter(|row| !row.figure.promised.admits(row.figure.measured));
     let line = |row: &Row| {

@@ -1,8 +1,8 @@
-//! Which lanes have something earlier in them.
+//! Lanes with earlier work in them.
 
 use crate::work::Lane;
 
-/// Which lanes have something earlier in them. Most contexts use few, which cost no allocation.
+/// Set of lanes with earlier work. Most contexts use few, which cost no allocation.
 #[derive(Default)]
 pub(super) struct Before {
     few: [Option<Lane>; 4],

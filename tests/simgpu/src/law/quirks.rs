@@ -1,24 +1,24 @@
-//! In what a GPU may differ from the plain law.
+//! Deviations of a GPU from the plain law.
 
-/// What a GPU does that the plain law does not have. In nanoseconds.
+/// Deviations of a GPU from the plain law, times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quirks {
-    /// A slice is up to so much longer, at random.
+    /// Most by which a slice is longer, at random.
     pub slice_more: u64,
-    /// A switch, to which the last context is not ready to go on, costs up to so much more, at random.
+    /// Most by which a switch costs more, at random, when the last context still has work.
     pub switch_more: u64,
     /// A kernel is interrupted at the end of its context's slice. Without, it ends first.
     pub preempts: bool,
-    /// The slice of a context that is alone begins anew when it is over, so that a newcomer waits for the rest of it.
+    /// The slice of a lone context begins anew when it is over, so that a newcomer waits for its rest.
     pub renews: bool,
-    /// So many heads of a context's lanes run at full speed side by side; more share the speed of so many.
+    /// Number of lane heads of a context that run at full speed side by side; more share that speed.
     pub abreast: usize,
-    /// For so long after a change of contexts work runs at half its speed: caches are cold.
+    /// Time after a change of contexts in which work runs at half speed, because caches are cold.
     pub cold: u64,
 }
 
 impl Quirks {
-    /// None.
+    /// The plain law itself.
     pub const NONE: Self =
         Self { slice_more: 0, switch_more: 0, preempts: true, renews: false, abreast: usize::MAX, cold: 0 };
 }

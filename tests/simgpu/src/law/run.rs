@@ -1,4 +1,4 @@
-//! How time goes on: what runs now, how fast, and until when nothing changes.
+//! Advance of time: running pieces, their speed, and the next change.
 
 use std::ops::ControlFlow::{self, Continue};
 
@@ -19,7 +19,8 @@ impl Timeline {
         Continue(())
     }
 
-    /// Lets the context whose turn it is run, or a switch to it, for so long at most; gives how long that was.
+    /// Runs the context with the turn, or a switch to it, for `limit` nanoseconds at most. Returns the
+    /// length.
     fn run(&mut self, limit: u64, rules: Rules, witness: &mut impl Witness) -> u64 {
         let Some((queue, running)) = self.running(rules) else { return limit };
         if self.switch_left > 0 {
@@ -51,12 +52,12 @@ impl Timeline {
         length
     }
 
-    /// Whether a context other than that of a queue has something to run.
+    /// True if another context than that of a queue has something to run.
     fn is_contended(&self, queue: usize) -> bool {
         (0..self.queues.len()).any(|other| other != queue && self.is_runnable(other))
     }
 
-    /// So much of the slice is used, which begins anew where nothing else wants the GPU and slices are renewed.
+    /// Uses up a part of the slice. It begins anew where nothing else wants the GPU and slices are renewed.
     fn use_slice(&mut self, length: u64, shared: bool, rules: Rules) {
         self.slice_left = match length.checked_sub(self.slice_left) {
             Some(over) if rules.quirks.renews && !shared => rules.slice - over % rules.slice.max(1),
@@ -64,14 +65,14 @@ impl Timeline {
         };
     }
 
-    /// How fast so many pieces run side by side now.
+    /// Speed of `count` pieces that run side by side now.
     fn speed(&self, count: usize, rules: Rules) -> Speed {
         let abreast = rules.quirks.abreast.max(1);
         let (work, time) = if count > abreast { (abreast as u64, count as u64) } else { (1, 1) };
         Speed { work, time: if self.cold_left > 0 { time * 2 } else { time } }
     }
 
-    /// What crosses the bus now, by queue and place in it: in each direction the oldest that nothing holds back.
+    /// Pieces that cross the bus now, by queue and index: the oldest of each direction that may run.
     fn crossing(&self) -> [Option<(usize, usize)>; 2] {
         if !self.queues.iter().any(|queue| queue.pieces.iter().any(Piece::crosses_the_bus)) {
             return [None; 2];
@@ -85,7 +86,7 @@ impl Timeline {
         })
     }
 
-    /// What runs now: the heads of the context whose turn it is.
+    /// Pieces that run now: heads of the context with the turn.
     fn running(&self, rules: Rules) -> Option<(usize, Vec<usize>)> {
         let queue = self.find_queue(self.turn?)?;
         let pieces = &self.queues[queue].pieces;
@@ -111,7 +112,7 @@ impl Timeline {
     }
 }
 
-/// So much work in so much time.
+/// Work done in some time, as a ratio.
 #[derive(Clone, Copy)]
 struct Speed {
     work: u64,

@@ -1,4 +1,4 @@
-//! Jobs whose ranks on two GPUs wait for each other on the GPU: a collective keeps it until all have arrived.
+//! Jobs whose ranks on two GPUs wait for each other. A collective keeps its GPU until all have arrived.
 
 use tranche_domain::compute::Terms;
 use tranche_domain::request::ComputeMode;
@@ -26,8 +26,8 @@ fn steps(report: &Report, ranks: usize) -> f64 {
     (0..ranks).map(late).sum::<usize>() as f64 / ranks as f64 / ((report.length - S) as f64 / S as f64)
 }
 
-/// Steps as a part of those without neighbours: those of a job in so many slices, beside one that saturates each GPU.
-/// No fewer are promised than unscheduled, or than the share.
+/// Figure of a job's steps as a part of those alone, beside a slice that saturates each GPU. The promise is
+/// the unscheduled part, or the share if that is less, each less 0.03.
 fn judge(model: &Model, job: &[Tenant]) -> Vec<Figure> {
     let neighbour = |number| Tenant::new(on(&[number]), Load::saturating(200 * US));
     let tenants = job.iter().cloned().chain([neighbour(0), neighbour(1)]);

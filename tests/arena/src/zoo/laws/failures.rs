@@ -15,8 +15,9 @@ fn pair(kernel: u64) -> Setup {
     Setup::new(vec![tenant(kernel), tenant(MS)])
 }
 
-/// How long a neighbour waits at most from what happens to a victim until it runs, beyond the victim's kernel, and the
-/// least part of the rest of a second that it has.
+/// Wait and time of a neighbour after an action on a victim. The wait is the longest until the neighbour
+/// runs, beyond the victim's kernel. The time is the least part of the rest of a second that the neighbour
+/// has.
 fn judge(model: &Model, action: fn(usize) -> Action) -> Vec<Figure> {
     let case = |policy: Option<Policy>| {
         let of = |(step, kernel): (u64, u64)| {
@@ -70,7 +71,7 @@ pub(super) fn daemon(model: &Model) -> Vec<Figure> {
     ]
 }
 
-/// What an honest slice has of its request at least, beside each known strategy.
+/// Least part of its request that an honest slice has beside each known strategy.
 pub(super) fn hostile(model: &Model) -> Vec<Figure> {
     let length = 5 * S;
     let (mut mean, mut window) = (f64::MAX, f64::MAX);

@@ -73,7 +73,8 @@ pub(super) fn newcomer(model: &Model) -> Vec<Figure> {
     ]
 }
 
-/// A neighbour is idle but for a second: the GPU's time is used before and after, and given back meanwhile.
+/// Figures beside a neighbour that is idle but for a second. The GPU's time is used before and after, and
+/// given back meanwhile.
 pub(super) fn naps(model: &Model) -> Vec<Figure> {
     let cases = [([MS, MS], 0), ([10 * MS, MS], 3), ([MS, 10 * MS], 6)];
     let play = |policy: Option<Policy>| {

@@ -47,7 +47,8 @@ pub(super) fn long(model: &Model) -> Vec<Figure> {
     saturated(model, two([700, 300], [MS, 40 * MS]))
 }
 
-/// Processes of one slice take turns on the GPU among themselves, at the cost of switches that come out of its share.
+/// Figures of a slice with several processes. They take turns on the GPU among themselves, at the cost of
+/// switches that come out of its share.
 pub(super) fn processes(model: &Model) -> Vec<Figure> {
     let load = Load::saturating(MS);
     let extra = |process| Program { process, ..Program::new(load) };
@@ -81,7 +82,7 @@ fn draw(chance: &mut Chance) -> [u32; 3] {
     [low, high - low, 850 - high].map(|part| 50 + part as u32)
 }
 
-/// How far a slice is at most from what it was promised over any second, with new shares each tenth of one.
+/// Largest error of a slice's share over any second, with new shares each tenth of one.
 pub(super) fn changing(model: &Model) -> Vec<Figure> {
     let mut chance = Chance::new(1);
     let steps: Vec<[u32; 3]> = (0..GAME / STEP).map(|_| draw(&mut chance)).collect();

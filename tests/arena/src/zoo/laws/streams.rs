@@ -6,7 +6,7 @@ use crate::setup::{Policy, Program, Setup, Tenant, fair};
 use crate::zoo::{Bound, Figure, Model};
 use crate::{MS, S, US, game};
 
-/// A program with a thread for each of so many streams, beside one that saturates with kernels of 1 ms.
+/// A program with a thread for each of its streams, beside one that saturates with kernels of 1 ms.
 fn beside(streams: u64, load: Load) -> Setup {
     let programs = (1..=streams).map(|stream| Program { stream, ..Program::new(load) });
     let wide = Tenant { terms: fair(500), programs: programs.collect() };
