@@ -62,6 +62,32 @@ fn no_file_names_a_registry_of_its_own() {
 }
 
 #[test]
+fn paths_in_documents_exist() {
+    let of_ours = |word: &str| {
+        ["daemon/", "deviceplugin/", "proto/", "shim/", "systemd/", "tests/"]
+            .iter()
+            .any(|top| word.starts_with(top))
+    };
+    let plain = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    // A program or module stands for its source.
+    let exists =
+        |word: &str| ["", ".c", ".rs"].iter().any(|ending| root().join(format!("{word}{ending}")).exists());
+    let mut missing = Vec::new();
+    for path in tracked().into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "md")) {
+        for (number, line) in text(&path).unwrap_or_default().lines().enumerate() {
+            // Code spans of a line: each second part between backticks.
+            let words = line.split('`').skip(1).step_by(2).filter(|word| of_ours(word) && plain(word));
+            missing.extend(
+                words
+                    .filter(|word| !exists(word))
+                    .map(|word| format!("{}:{}: {word}", path.display(), number + 1)),
+            );
+        }
+    }
+    assert!(missing.is_empty(), "paths that do not exist: {missing:#?}");
+}
+
+#[test]
 fn nothing_built_is_tracked() {
     for path in tracked() {
         let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
