@@ -29,8 +29,8 @@ fn launches_longer_than_a_turn_keep_shares() {
             Tenant::new(fair(1000 - share), Load::saturating(200 * US)),
             Tenant::new(fair(share), Load::saturating(length)),
         ]);
-        // Nothing is known of the first launches, of which several are let through; these are repaid first.
-        let after = S.max(100 * length);
+        // Of the first launches no length is known, so that one more passes each 50 ms; these are repaid first.
+        let after = S.max(250 * length);
         let game = after + GAME.max(100 * length);
         let (report, bare) = (run(&setup, game), run(&setup.under(Policy::Unscheduled), GAME));
         let due = f64::from(share) / 10.0;

@@ -17,8 +17,8 @@ use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 const AWAY_NS: u64 = 800_000_000;
 /// Work that makes no progress for so long may wait for a launch in another stream that waits here.
 const STALLED_NS: u64 = 50_000_000;
-/// The same for a launch behind such work in its own stream while other slices want the GPU. It cannot be what is waited for,
-/// but its thread may make another afterwards. Most of such work only takes long, and more of it must not pile up.
+/// Most that a launch waits behind such work in its own stream while other slices want the GPU. It cannot be what is waited
+/// for, but its thread may make another afterwards. Four of the longest launch are due; more must not pile up.
 const STUCK_NS: u64 = 30_000_000_000;
 /// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
 const GLANCE_NS: u64 = 50_000_000;
@@ -134,7 +134,10 @@ impl Gate<'_> {
                 _ => now,
             };
             progress = Some((seen.done, since));
-            let patience = if seen.own > 0 && opened.lease.bell { STUCK_NS } else { STALLED_NS };
+            let patience = match seen.own > 0 && opened.lease.bell {
+                true => self.longest_ns().saturating_mul(4).clamp(STALLED_NS, STUCK_NS),
+                false => STALLED_NS,
+            };
             if now.saturating_sub(since) >= patience {
                 let pass = self.begin_regardless(place, opened, now);
                 self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
@@ -142,6 +145,11 @@ impl Gate<'_> {
             }
             host.sleep_ns(seen.nap_ns(opened.lease));
         }
+    }
+
+    /// Longest launch of the process, as it measured it; zero before the first.
+    fn longest_ns(&self) -> u64 {
+        self.record.tally(Tally::LongestNs).load(Relaxed)
     }
 
     /// Waits until the lease is open, or the daemon away.

@@ -127,9 +127,9 @@ fn a_kernel_that_never_ends_lets_one_more_launch_pass_each_fiftieth_of_a_second(
 }
 
 #[test]
-fn stuck_work_holds_its_own_stream_and_no_other() {
+fn work_longer_than_any_before_holds_its_own_stream_for_four_of_the_longest() {
     let world = World::new(Lease { bell: true, ..OPEN });
-    world.kernel_ns.set(MS);
+    world.kernel_ns.set(40 * MS);
     world.saturate(100);
     world.wait(Awaited::Context);
     world.kernel_ns.set(1 << 60);
@@ -139,12 +139,12 @@ fn stuck_work_holds_its_own_stream_and_no_other() {
         world.launch_after(0);
         world.now.get() - began
     };
-    // An estimate of a millisecond lets a few more in before the depth is reached.
     let before = (0..4).map(|_| took()).max();
     world.stream.set(9);
     assert!(took() <= 60 * MS);
     world.stream.set(5);
-    assert!((30_000 * MS..30_100 * MS).contains(&took()), "the first ones took {before:?}");
+    let last = took();
+    assert!((160 * MS..230 * MS).contains(&last), "{last} after {before:?}");
 }
 
 #[test]
