@@ -257,7 +257,7 @@ fn terms(slice: &Slice) -> Terms {
     let mut gpus: Vec<GpuUuid> = slice.parts.iter().map(|part| part.gpu).collect();
     gpus.sort_unstable();
     let (request, limit) = (slice.guaranteed(), slice.limit);
-    Terms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen }
+    Terms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen, gang: None }
 }
 
 fn now() -> Instant {

@@ -230,6 +230,11 @@ impl Arbiter {
             let mine = &self.slices[at].1;
             let shares = |other: &usize| *other != at && self.slices[*other].1.shares_gpu_with(mine);
             self.slices[at].1.neighbours = (0..self.slices.len()).filter(shares).collect();
+            let mine = &self.slices[at].1.terms;
+            let is_mate = |other: &usize| {
+                *other != at && mine.gang.is_some() && self.slices[*other].1.terms.gang == mine.gang
+            };
+            self.slices[at].1.mates = (0..self.slices.len()).filter(is_mate).collect();
         }
     }
 

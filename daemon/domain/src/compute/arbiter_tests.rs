@@ -6,7 +6,7 @@ mod any;
 mod game;
 
 use super::*;
-use crate::compute::terms::Priority;
+use crate::compute::terms::{Gang, Priority};
 use crate::request::ComputeMode;
 use alloc::format;
 use alloc::vec;

@@ -221,6 +221,7 @@ fn are_light<'a>(
             && member.seen.kernel < brief
             && !member.limited
             && member.terms.gpus.len() == 1
+            && member.mates.is_empty()
             && (member.terms.priority, member.terms.request > Permille::ZERO) == rank
     });
     light && count > 1

@@ -18,6 +18,8 @@ pub(super) struct Member {
     /// Its GPUs by their places among all, and the places of the slices that share any of them.
     pub(super) gpus: Vec<usize>,
     pub(super) neighbours: Vec<usize>,
+    /// The places of the other slices of its gang.
+    pub(super) mates: Vec<usize>,
     pub(super) seen: Observed,
     /// Its lease, once it has been told one.
     pub(super) told: Option<Lease>,
@@ -120,6 +122,7 @@ impl Member {
             terms,
             gpus: Vec::new(),
             neighbours: Vec::new(),
+            mates: Vec::new(),
             seen: Observed::default(),
             told: None,
             counted: None,

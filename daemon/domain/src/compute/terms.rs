@@ -1,5 +1,6 @@
 //! What a slice is promised, what is seen of it, and what it may do.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -49,7 +50,15 @@ pub struct Terms {
     pub priority: Priority,
     /// It may not launch at all until it is thawed.
     pub frozen: bool,
+    /// The gang that it belongs to, if any: its slices have their turns at the same time.
+    pub gang: Option<Gang>,
 }
+
+/// A set of slices whose programs wait for each other, such as the ranks of one job with a pod for each GPU.
+///
+/// Two slices are of one gang if these are equal: the name must have in it whose gang it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gang(pub String);
 
 impl Terms {
     /// The terms of a mode as users name it.
@@ -59,7 +68,7 @@ impl Terms {
             ComputeMode::Strict => (request, request),
             ComputeMode::BestEffort => (Permille::ZERO, Permille::WHOLE),
         };
-        Self { gpus, request, limit, priority: Priority::DEFAULT, frozen: false }
+        Self { gpus, request, limit, priority: Priority::DEFAULT, frozen: false, gang: None }
     }
 }
 

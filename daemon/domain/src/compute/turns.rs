@@ -38,6 +38,8 @@ pub(super) struct Sheet {
     pub(super) interrupts: Vec<usize>,
     /// For each slice, in their order: another that may run waits because of it.
     pub(super) keeps: Vec<bool>,
+    /// For each slice, in their order: the virtual time of its gang since the beginning of that of its GPUs.
+    ages: Vec<i128>,
     /// What is decided on each slice, in their order.
     pub(super) verdicts: Vec<Verdict>,
 }
@@ -51,6 +53,7 @@ impl Sheet {
             leavers: Vec::new(),
             interrupts: Vec::new(),
             keeps: Vec::new(),
+            ages: Vec::new(),
             verdicts: Vec::new(),
         }
     }
@@ -61,6 +64,7 @@ impl Sheet {
         }
         self.interrupts.clear();
         self.keeps.clear();
+        self.ages.clear();
         self.verdicts.clear();
         self
     }
@@ -117,6 +121,22 @@ impl<'a> Round<'a> {
         self.at(at).neighbours.iter().copied()
     }
 
+    /// A slice with the mates of its gang that have turns with it: those that want the GPU, or did a moment ago.
+    fn party(&self, at: usize) -> impl Iterator<Item = usize> + Clone + use<'a> {
+        let (now, rules, slices) = (self.now, self.rules, self.slices);
+        let mates = self.at(at).mates.iter().copied();
+        let joins = move |mate: &usize| {
+            let mate = &slices[*mate].1;
+            !mate.terms.frozen && mate.wanted_within(now, rules.hysteresis)
+        };
+        core::iter::once(at).chain(mates.filter(joins))
+    }
+
+    /// Whether two slices, each with its mates, want the same GPU.
+    fn collide(&self, at: usize, other: usize) -> bool {
+        self.party(at).any(|mine| self.at(mine).shares_gpu_with(self.at(other)))
+    }
+
     /// Whether its GPU has time to spare.
     fn is_relaxed(&self, at: usize) -> bool {
         matches!(*self.at(at).gpus, [gpu] if self.gpus[gpu].is_relaxed())
@@ -130,13 +150,30 @@ impl Round<'_> {
         order.extend((0..self.slices.len()).filter(|at| self.may_run(*at)));
         let first = order.first().map(|at| self.at(*at).terms.priority);
         self.mixed = order.iter().any(|at| Some(self.at(*at).terms.priority) != first);
-        order.sort_unstable_by_key(|at| (self.tier(*at), self.at(*at).clock, *at));
+        let mut ages = core::mem::take(&mut self.sheet.ages);
+        ages.extend((0..self.slices.len()).map(|at| self.age(at)));
+        self.sheet.ages = ages;
+        order.sort_unstable_by_key(|at| (self.tier(*at), self.sheet.ages[*at], *at));
         self.sheet.order = order;
+    }
+
+    /// The virtual time of a slice since its GPU's floor. Those of different GPUs began at different moments, and a gang
+    /// goes by the mate that used most of its share.
+    fn age(&self, at: usize) -> i128 {
+        let signed = |time: u128| i128::try_from(time).unwrap_or(i128::MAX);
+        let of_one = |mate: usize| {
+            let floors = self.at(mate).gpus.iter().map(|gpu| signed(self.gpus[*gpu].floor));
+            signed(self.at(mate).clock) - floors.min().unwrap_or(0)
+        };
+        self.party(at).map(of_one).max().unwrap_or(0)
     }
 
     fn may_run(&self, at: usize) -> bool {
         let member = self.at(at);
-        member.wants() && !member.terms.frozen && !member.limited && !member.is_stalled(self.now, self.rules)
+        member.wants()
+            && !member.terms.frozen
+            && !self.party(at).any(|mate| self.at(mate).limited)
+            && !member.is_stalled(self.now, self.rules)
     }
 
     /// The starved first; then who has less than it was promised, where there are priorities at all; then by
@@ -161,7 +198,10 @@ impl Round<'_> {
     fn challenger(&self, at: usize) -> Option<usize> {
         let mine = self.at(at);
         let rival = |other: &&usize| {
-            **other != at && !self.at(**other).has_turn() && self.at(**other).shares_gpu_with(mine)
+            **other != at
+                && !mine.mates.contains(*other)
+                && !self.at(**other).has_turn()
+                && self.collide(at, **other)
         };
         self.sheet.order.iter().find(rival).copied()
     }
@@ -177,50 +217,71 @@ impl Round<'_> {
         keepers.extend_from_slice(&self.sheet.order);
         for at in &keepers {
             if !self.sheet.leavers.contains(at) && self.may_claim(*at) && !self.is_held_back(*at) {
-                self.sheet.chosen.push(*at);
+                self.sheet.chosen.extend(self.party(*at));
             }
         }
         self.sheet.keepers = keepers;
         for place in 0..self.sheet.leavers.len() {
             let at = self.sheet.leavers[place];
             if self.may_claim(at) {
-                self.sheet.chosen.push(at);
+                self.sheet.chosen.extend(self.party(at));
             }
         }
     }
 
-    /// Who of those that have a turn keeps it, and who would only as long as nobody else takes it.
+    /// Sorts the slices that have a turn into those that keep it and those that only fill a gap with the rest of it. The
+    /// mates of a gang have theirs together.
     fn ask_holders(&mut self) {
         for at in 0..self.slices.len() {
-            let member = self.at(at);
-            let idle = !member.wants();
-            if !member.has_turn() || !idle && !self.may_run(at) || member.limited || member.terms.frozen {
-                continue;
+            let holds = |mate: &usize| {
+                let member = self.at(*mate);
+                member.has_turn()
+                    && (!member.wants() || self.may_run(*mate))
+                    && !member.limited
+                    && !member.terms.frozen
+            };
+            let first = self.party(at).filter(holds).min();
+            if first == Some(at) {
+                self.ask_holder(at);
             }
-            match self.challenger(at) {
-                Some(challenger) if self.turn_ends(at, challenger) => {
-                    if member.turn < self.quantum(at) {
-                        self.sheet.interrupts.push(challenger);
-                    }
-                }
-                Some(_) if self.rules.width > 1 && idle => {}
-                Some(_) if self.rules.width <= 1 && member.is_drying(self.now, self.rules) => {
-                    self.sheet.leavers.push(at);
-                }
-                None if idle => {}
-                _ => self.sheet.keepers.push(at),
+        }
+    }
+
+    fn ask_holder(&mut self, at: usize) {
+        let holders = self.party(at).filter(|mate| self.at(*mate).has_turn());
+        let idle = holders.clone().all(|mate| !self.at(mate).wants());
+        let Some(challenger) = self.challenger(at) else {
+            if !idle {
+                self.sheet.keepers.push(at);
             }
+            return;
+        };
+        if holders.clone().any(|mate| self.turn_ends(mate, challenger)) {
+            if holders.clone().all(|mate| self.at(mate).turn < self.quantum(mate)) {
+                self.sheet.interrupts.push(challenger);
+            }
+            return;
+        }
+        let dries = holders.clone().all(|mate| self.at(mate).is_drying(self.now, self.rules));
+        match self.rules.width {
+            2.. if idle => {}
+            0 | 1 if dries => {
+                let leavers: Vec<usize> = holders.collect();
+                self.sheet.leavers.extend(leavers);
+            }
+            _ => self.sheet.keepers.push(at),
         }
     }
 
     /// Whether one may take a turn: all its GPUs have to be free, never some of them, so that nobody waits holding what
     /// another needs.
     fn may_claim(&self, at: usize) -> bool {
-        let mine = self.at(at);
-        let free = mine.gpus.iter().all(|gpu| {
+        let is_free = |gpu: &usize| {
             let holders = self.sheet.chosen.iter().filter(|other| self.at(**other).gpus.contains(gpu));
             holders.count() < self.rules.width.max(1) as usize
-        });
+        };
+        let free =
+            self.party(at).all(|mate| !self.at(mate).limited && self.at(mate).gpus.iter().all(is_free));
         free && !self.sheet.chosen.contains(&at) && self.is_within_window(at)
     }
 
@@ -299,9 +360,10 @@ impl Round<'_> {
         if its_tier != my_tier {
             return its_tier < my_tier;
         }
-        let behind = rival.clock < mine.clock;
+        let behind = self.sheet.ages[challenger] < self.sheet.ages[at];
         let waited = rival.waits_since.map_or(Nanos::ZERO, |since| self.now.since(since));
-        let passed_over = rival.terms.gpus.len() > 1 && waited > self.rules.quantum.scaled(2, 1);
+        let is_wide = rival.terms.gpus.len() > 1 || self.party(challenger).nth(1).is_some();
+        let passed_over = is_wide && waited > self.rules.quantum.scaled(2, 1);
         let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt;
         let over = mine.turn >= self.quantum(at) || mine.fills || self.rules.width > 1;
         passed_over || behind && (over || woke)

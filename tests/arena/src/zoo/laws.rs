@@ -56,6 +56,12 @@ pub const LAWS: &[Law] = &[
         failures::hostile,
     ),
     law("gang", "Two ranks in one slice of 50 %", Quick::On(&["plain"]), collective::gang),
+    law(
+        "ranks-together",
+        "Two ranks in slices of 50 % of one gang",
+        Quick::On(&["plain"]),
+        collective::together,
+    ),
     law("ranks-apart", "Two ranks in slices of 50 %", Quick::On(&["plain"]), collective::apart),
 ];
 

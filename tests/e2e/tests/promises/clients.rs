@@ -216,7 +216,8 @@ fn nvitop_sees_the_slice() {
     let table = shared.seen_by(&[&venv.join("bin/nvitop").to_string_lossy(), "-1", "--ascii"]);
     assert!(table.contains("/ 15.87GiB") || table.contains("/ 16255MiB"), "{table}");
     assert!(!table.contains("Traceback"), "{table}");
-    let (_, processes) = table.split_once("Processes:").unwrap_or_else(|| panic!("no list of processes\n{table}"));
+    let (_, processes) =
+        table.split_once("Processes:").unwrap_or_else(|| panic!("no list of processes\n{table}"));
     let pids: Vec<u64> = processes.lines().filter_map(pid_in_row).collect();
     assert_eq!(pids.len(), 1, "{table}");
     shared.assert_ours(&pids);

@@ -35,7 +35,8 @@ pub(super) fn any_players() -> impl Strategy<Value = Vec<Player>> {
         let player = |(request, (limit, rank, frozen, asks, habit)): (u32, _)| {
             let request = if asks { share(request) } else { Permille::ZERO };
             let (gpus, limit) = (vec![gpu(0)], share(limit));
-            Player { terms: Terms { gpus, request, limit, priority: Priority::new(rank), frozen }, habit }
+            let priority = Priority::new(rank);
+            Player { terms: Terms { gpus, request, limit, priority, frozen, gang: None }, habit }
         };
         slices.map(player).collect()
     })
@@ -53,13 +54,15 @@ pub(super) enum Event {
 
 fn any_terms() -> impl Strategy<Value = Terms> {
     let gpus = prop::collection::btree_set(0u8..3, 0..3);
-    (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>()).prop_map(
-        |(gpus, request, limit, rank, frozen)| Terms {
+    let gang = prop::option::of(prop_oneof!["a", "b"].prop_map(Gang));
+    (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>(), gang).prop_map(
+        |(gpus, request, limit, rank, frozen, gang)| Terms {
             gpus: gpus.into_iter().map(gpu).collect(),
             request: share(request),
             limit: share(limit),
             priority: Priority::new(rank),
             frozen,
+            gang,
         },
     )
 }

@@ -37,11 +37,11 @@ pub(super) struct Player {
 impl fmt::Debug for Player {
     /// On one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Terms { gpus, request, limit, priority, frozen } = &self.terms;
+        let Terms { gpus, request, limit, priority, frozen, gang } = &self.terms;
         let gpus: Vec<u8> = gpus.iter().map(|gpu| gpu.bytes()[0]).collect();
         let habit: Vec<String> = self.habit.iter().map(|(work, rest)| format!("{work}/{rest}")).collect();
         let (request, limit) = (request.get(), limit.get());
-        write!(f, "GPUs {gpus:?} {request}..{limit} prio {priority} frozen {frozen}: {habit:?}")
+        write!(f, "GPUs {gpus:?} {request}..{limit} prio {priority} frozen {frozen} {gang:?}: {habit:?}")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Jobs whose ranks on two GPUs wait for each other. A collective keeps its GPU until all have arrived.
 
-use tranche_domain::compute::Terms;
+use tranche_domain::compute::{Gang, Terms};
 use tranche_domain::request::ComputeMode;
 
 use super::{GAME, figure};
@@ -44,6 +44,12 @@ fn judge(model: &Model, job: &[Tenant]) -> Vec<Figure> {
 
 pub(super) fn gang(model: &Model) -> Vec<Figure> {
     judge(model, &[Tenant::new(on(&[0, 1]), step())])
+}
+
+/// Ranks in slices that are of one gang.
+pub(super) fn together(model: &Model) -> Vec<Figure> {
+    let of_gang = |number| Terms { gang: Some(Gang("ranks".to_owned())), ..on(&[number]) };
+    judge(model, &[0, 1].map(|number| Tenant::new(of_gang(number), step())))
 }
 
 pub(super) fn apart(model: &Model) -> Vec<Figure> {
