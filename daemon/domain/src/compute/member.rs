@@ -71,6 +71,8 @@ pub(super) struct Member {
     pub(super) keeps: bool,
     /// It was opened beside others without a turn, as it had work and made no progress.
     pub(super) beside: bool,
+    /// It was opened beside others since its last turn.
+    pub(super) trailed: bool,
     /// Time that it may keep from others without using it before that is charged.
     slack: Nanos,
     /// It has used the GPU since it was opened last.
@@ -148,6 +150,7 @@ impl Member {
             hollow: false,
             keeps: false,
             beside: false,
+            trailed: false,
             slack: Nanos::ZERO,
             worked: false,
             toll: Nanos::ZERO,
@@ -291,6 +294,7 @@ impl Member {
         }
         (self.fills, self.spared, self.reason) = (verdict.fills, verdict.spared, verdict.reason);
         self.beside = verdict.beside;
+        self.trailed = verdict.beside || self.trailed && !is;
         self.waits_since = if self.wants() && !is { self.waits_since.or(Some(now)) } else { None };
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }

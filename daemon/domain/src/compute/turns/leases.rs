@@ -44,6 +44,10 @@ impl Round<'_> {
             let lease = Lease { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
             return Verdict { lease, fills: true, spared: false, beside: true, reason };
         }
+        if !chosen && self.trails(at) {
+            let lease = Lease { open: true, depth: Nanos::ZERO, least: 1, bell: true, frozen: false };
+            return Verdict { lease, fills: true, spared: false, beside: true, reason };
+        }
         if !chosen {
             self.look_in(LEISURE); // it may be starving
             return self.closed(at, reason);
@@ -95,6 +99,29 @@ impl Round<'_> {
         let member = self.at(at);
         member.overruns(self.now, self.rules)
             && (member.is_starved(self.now, self.rules) || member.is_beside_for(self.now, LEISURE))
+    }
+
+    /// Its turn ended in the midst of a step, and work of a mate may wait for the rest of it: it launches that beside the next
+    /// slice, one by one.
+    fn trails(&self, at: usize) -> bool {
+        let member = self.at(at);
+        member.seen.waiting && !member.limited && self.party(at).skip(1).any(|mate| self.needs(mate, at))
+    }
+
+    /// Work of a slice without a turn may wait for what a mate has still to launch.
+    ///
+    /// Each lets the other in only once at the end of a turn, or after a while: else both would have a turn without end.
+    fn needs(&self, at: usize, mate: usize) -> bool {
+        let (member, mate) = (self.at(at), self.at(mate));
+        if member.seen.outstanding == Nanos::ZERO || self.sheet.chosen.contains(&at) {
+            return false;
+        }
+        let (idle, closed_for) = (mate.seen.outstanding == Nanos::ZERO, self.now.since(member.closed_at));
+        if !member.trailed && (member.is_open() || closed_for <= self.rules.stall) {
+            return idle || !member.seen.waiting;
+        }
+        let has_launched_all = !member.seen.waiting || member.overruns(self.now, self.rules);
+        idle && !member.is_open() && closed_for > self.rules.stall && has_launched_all
     }
 
     pub(super) fn is_away(&self, at: usize) -> bool {

@@ -26,32 +26,40 @@ fn steps(report: &Report, ranks: usize) -> f64 {
     (0..ranks).map(late).sum::<usize>() as f64 / ranks as f64 / ((report.length - S) as f64 / S as f64)
 }
 
-/// Figure of a job's steps as a part of those alone, beside a slice that saturates each GPU. The promise is
-/// the unscheduled part, or the share if that is less, each less 0.03.
-fn judge(model: &Model, job: &[Tenant]) -> Vec<Figure> {
+/// Steps of a job beside a slice that saturates each GPU, as a part of those alone.
+fn part(model: &Model, job: &[Tenant], policy: Option<Policy>) -> f64 {
     let neighbour = |number| Tenant::new(on(&[number]), Load::saturating(200 * US));
     let tenants = job.iter().cloned().chain([neighbour(0), neighbour(1)]);
     let setup = model.put(Setup::new(tenants.collect()));
-    let bare = setup.under(Policy::Unscheduled);
-    let solo = Setup { tenants: job.to_vec(), ..bare.clone() };
+    let setup = policy.map_or(setup.clone(), |policy| setup.under(policy));
+    let solo = Setup { tenants: job.to_vec(), ..setup.under(Policy::Unscheduled) };
     let length = GAME / 2;
-    let alone = steps(&game::run(&solo, length), job.len());
-    let part = |setup: &Setup| steps(&game::run(setup, length), job.len()) / alone;
-    let bare = part(&bare);
+    steps(&game::run(&setup, length), job.len()) / steps(&game::run(&solo, length), job.len())
+}
+
+/// Figure of a job's steps. The promise is the unscheduled part, or the share if that is less, each less 0.03.
+fn judge(model: &Model, job: &[Tenant]) -> Figure {
+    let bare = part(model, job, Some(Policy::Unscheduled));
     let floor = bare.min(f64::from(HALF) / 1000.0) - 0.03;
-    vec![figure("steps", "of alone", Bound::AtLeast(floor), part(&setup)).unscheduled(bare)]
+    figure("steps", "of alone", Bound::AtLeast(floor), part(model, job, None)).unscheduled(bare)
+}
+
+fn in_one_slice() -> Vec<Tenant> {
+    vec![Tenant::new(on(&[0, 1]), step())]
 }
 
 pub(super) fn gang(model: &Model) -> Vec<Figure> {
-    judge(model, &[Tenant::new(on(&[0, 1]), step())])
+    vec![judge(model, &in_one_slice())]
 }
 
-/// Ranks in slices that are of one gang.
+/// Ranks in slices of one gang, measured by the same job in one slice, too.
 pub(super) fn together(model: &Model) -> Vec<Figure> {
     let of_gang = |number| Terms { gang: Some(Gang("ranks".to_owned())), ..on(&[number]) };
-    judge(model, &[0, 1].map(|number| Tenant::new(of_gang(number), step())))
+    let figure = judge(model, &[0, 1].map(|number| Tenant::new(of_gang(number), step())));
+    let ratio = figure.measured / part(model, &in_one_slice(), None);
+    vec![figure, super::figure("beside-one-slice", "of its steps", Bound::AtLeast(0.95), ratio)]
 }
 
 pub(super) fn apart(model: &Model) -> Vec<Figure> {
-    judge(model, &[Tenant::new(on(&[0]), step()), Tenant::new(on(&[1]), step())])
+    vec![judge(model, &[Tenant::new(on(&[0]), step()), Tenant::new(on(&[1]), step())])]
 }
