@@ -86,6 +86,7 @@ impl Profile {
             limit: self.limit,
             mode: self.mode,
             priority: self.priority,
+            gang: None,
             gpus,
             ephemeral: false,
             pod: None,

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tranche_domain::compute::{Instant, Rules, Terms, Why, Window};
+use tranche_domain::compute::{Gang, Instant, Rules, Terms, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
@@ -257,7 +257,8 @@ fn terms(slice: &Slice) -> Terms {
     let mut gpus: Vec<GpuUuid> = slice.parts.iter().map(|part| part.gpu).collect();
     gpus.sort_unstable();
     let (request, limit) = (slice.guaranteed(), slice.limit);
-    Terms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen, gang: None }
+    let gang = slice.gang.clone().map(|name| Gang { owner_uid: slice.owner_uid, name });
+    Terms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen, gang }
 }
 
 fn now() -> Instant {

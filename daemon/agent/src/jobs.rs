@@ -94,6 +94,7 @@ impl Site for Hands {
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
+            gang: None,
             mode: ComputeMode::Fair,
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
             ephemeral: false,

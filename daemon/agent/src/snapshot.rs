@@ -113,6 +113,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         limit: slice.limit,
         mode: slice.mode,
         priority: slice.priority,
+        gang: slice.gang.clone(),
         frozen: slice.frozen,
         compute_state,
         waits_for,

@@ -83,6 +83,7 @@ pub(crate) mod tests {
             limit: Permille::try_from(600).unwrap(),
             mode: ComputeMode::Fair,
             priority: Priority::new(-3),
+            gang: Some("ranks".parse().unwrap()),
             frozen: true,
             ephemeral: true,
             pod: Some("default/train/main".parse().unwrap()),
@@ -104,6 +105,6 @@ pub(crate) mod tests {
             "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;
         let slice = State::parse(old).unwrap().slices.remove(0).slice;
         assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
-        assert_eq!((slice.pod, slice.job), (None, None));
+        assert_eq!((slice.pod, slice.job, slice.gang), (None, None, None));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{GangName, Priority};
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
@@ -110,6 +110,9 @@ pub struct SizeArgs {
     /// Scheduling priority on a GPU, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,
+    /// Gang of the slice: those of one owner and gang have their turns on the GPU at the same time
+    #[arg(long, value_name = "NAME")]
+    pub gang: Option<GangName>,
     /// Bound on compute
     #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
@@ -130,6 +133,7 @@ impl SizeArgs {
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
+            gang: None,
             mode: Mode::Fair,
             gpu: Vec::new(),
             wait: None,
@@ -151,6 +155,7 @@ impl SizeArgs {
             limit: self.limit,
             mode: self.mode.into(),
             priority: self.priority,
+            gang: self.gang.clone(),
             gpus: self.gpu.clone(),
             ephemeral: false,
             pod: None,
@@ -159,7 +164,8 @@ impl SizeArgs {
 }
 
 /// Ids of the options that describe a new slice.
-const SIZE: [&str; 9] = ["share", "memory", "compute", "limit", "priority", "mode", "gpu", "wait", "name"];
+const SIZE: [&str; 10] =
+    ["share", "memory", "compute", "limit", "priority", "gang", "mode", "gpu", "wait", "name"];
 
 /// `tranche run`.
 #[derive(Args, Debug)]

@@ -120,6 +120,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         limit: Permille::WHOLE,
         mode: ComputeMode::Fair,
         priority: Priority::DEFAULT,
+        gang: None,
         frozen: false,
         compute_state: ComputeState::NoWork,
         waits_for: None,

@@ -100,8 +100,9 @@ fn terms(slice: &SliceView) -> Vec<String> {
     let limit = (slice.mode != ComputeMode::Strict && slice.limit < Permille::WHOLE)
         .then(|| format!("at most {}", slice.limit));
     let priority = (slice.priority != Priority::DEFAULT).then(|| format!("priority {}", slice.priority));
+    let gang = slice.gang.as_ref().map(|gang| format!("gang {}", gang.as_str()));
     let frozen = slice.frozen.then(|| "frozen".to_owned());
-    [mode, limit, priority, frozen].into_iter().flatten().collect()
+    [mode, limit, priority, gang, frozen].into_iter().flatten().collect()
 }
 
 fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
@@ -180,6 +181,9 @@ fn describe(slice: &SliceView) -> String {
     }
     line("compute", format!("{} guaranteed, at most {}, {}", slice.compute, slice.limit, slice.mode));
     line("priority", slice.priority.to_string());
+    if let Some(gang) = &slice.gang {
+        line("gang", gang.as_str().to_owned());
+    }
     for device in &slice.devices {
         let (second, minute) = (device.compute_used_1s, device.compute_used_60s);
         line(

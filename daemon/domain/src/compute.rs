@@ -16,5 +16,5 @@ mod verdict;
 
 pub use arbiter::Arbiter;
 pub use rules::Rules;
-pub use terms::{Decision, Gang, Lease, Observed, Priority, Terms, Why, Window};
+pub use terms::{Decision, Gang, GangName, Lease, Observed, Priority, Terms, Why, Window};
 pub use time::{Instant, Nanos};

@@ -148,6 +148,7 @@ impl Node {
             parts: places.iter().map(|place| Part { gpu: place.gpu, cap: place.memory }).collect(),
             mode: request.mode,
             priority: request.priority,
+            gang: request.gang.clone(),
             frozen: false,
             ephemeral: request.ephemeral,
             pod: request.pod.clone(),

@@ -8,7 +8,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compute::Priority;
+use crate::compute::{GangName, Priority};
 use crate::id::{GpuSelector, SliceName};
 use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
@@ -222,6 +222,8 @@ pub struct SliceRequest {
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
+    /// The owner's gang with whose slices it has its turns, if any.
+    pub gang: Option<GangName>,
     /// GPUs to use; if empty, the daemon chooses. A part on several GPUs is an equal part of each.
     pub gpus: Vec<GpuSelector>,
     /// Whether the slice ends with its last process.

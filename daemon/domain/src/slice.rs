@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compute::Priority;
+use crate::compute::{GangName, Priority};
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::jobs::MemberId;
 use crate::pod::PodContainer;
@@ -43,6 +43,9 @@ pub struct Slice {
     /// Whether launches are held.
     #[serde(default)]
     pub frozen: bool,
+    /// The gang with which it has its turns, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang: Option<GangName>,
     /// Whether the slice ends with its last process.
     pub ephemeral: bool,
     /// The pod that the slice is for, if set.

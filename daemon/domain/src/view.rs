@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::Serialize;
 
-use crate::compute::{Priority, Why};
+use crate::compute::{GangName, Priority, Why};
 use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
@@ -212,6 +212,9 @@ pub struct SliceView {
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
+    /// The owner's gang with whose slices it has its turns, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gang: Option<GangName>,
     /// Whether launches are held.
     pub frozen: bool,
     /// Scheduling state.

@@ -132,6 +132,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             compute: wire.compute_permille.map(Permille::try_from).transpose()?,
             limit: wire.limit_permille.map(Permille::try_from).transpose()?,
             priority: wire.priority.try_into()?,
+            gang: wire.gang.map(|name| name.parse()).transpose()?,
             gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
             ephemeral: wire.ephemeral,
             pod: wire.pod.map(TryInto::try_into).transpose()?,
@@ -153,6 +154,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             ephemeral: request.ephemeral,
             limit_permille: request.limit.map(Permille::get),
             priority: request.priority.get().into(),
+            gang: request.gang.map(String::from),
             pod: request.pod.map(Into::into),
         }
     }
@@ -249,6 +251,7 @@ mod tests {
             compute: Some(Permille::try_from(300).unwrap()),
             limit: Some(Permille::try_from(300).unwrap()),
             priority: Priority::new(-7),
+            gang: Some("ranks".parse().unwrap()),
             mode: ComputeMode::Strict,
             gpus: ["1", "2"].map(|gpu| gpu.parse().unwrap()).into(),
             ephemeral: true,

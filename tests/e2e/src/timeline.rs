@@ -50,6 +50,20 @@ impl Timeline {
         (Duration::from_nanos(ours), 100.0 * ours as f64 / all.max(1) as f64)
     }
 
+    /// Part of a time, in percent, in which a process had this GPU while another had another GPU.
+    pub fn percent_with(&self, pid: u32, (other, its): (&Self, u32), from: u64, to: u64) -> f64 {
+        let of = |timeline: &Self, pid| -> Vec<Stretch> {
+            timeline.stretches.iter().filter(|stretch| stretch.pid == pid).copied().collect()
+        };
+        let (ours, theirs) = (of(self, pid), of(other, its));
+        let both = |mine: &Stretch| -> u64 {
+            let with =
+                |its: &Stretch| its.to.min(mine.to).min(to).saturating_sub(its.from.max(mine.from).max(from));
+            theirs.iter().map(with).sum()
+        };
+        100.0 * ours.iter().map(both).sum::<u64>() as f64 / to.saturating_sub(from).max(1) as f64
+    }
+
     /// The longest time from `from` to `to` in which these processes did not run at all.
     pub fn longest_pause(&self, pids: &[u32], from: u64, to: u64) -> Duration {
         let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));
@@ -76,6 +90,8 @@ mod tests {
         assert!((timeline.percent(&[7, 8], 150, 250) - 100.0).abs() < 1e-9);
         let (ran, part) = timeline.share(&[8], 150, 325);
         assert!(ran == Duration::from_nanos(50) && (part - 40.0).abs() < 1e-9, "{ran:?} {part}");
+        let other = Timeline::read("1\t9\t1\t150\t350\n");
+        assert!((timeline.percent_with(7, (&other, 9), 0, 400) - 25.0).abs() < 1e-9);
         assert_eq!(timeline.longest_pause(&[7], 100, 400), Duration::from_nanos(100));
         assert_eq!(timeline.longest_pause(&[8], 0, 1000), Duration::from_nanos(750));
     }

@@ -84,6 +84,8 @@ pub struct SliceView {
     pub devices: Vec<SliceDeviceView>,
     /// What it does with its compute, or why it does nothing.
     pub compute_state: String,
+    /// Launches let through out of turn, as nothing outstanding made progress.
+    pub launches_passed: u64,
     /// Launches let through while the daemon was away.
     pub launches_degraded: u64,
     /// Its enforcement tier.

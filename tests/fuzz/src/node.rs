@@ -98,6 +98,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         limit: if flags & 128 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
         mode: mode[usize::from(flags >> 3 & 3)],
         priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
+        gang: (flags & 64 > 0).then(|| "ranks".parse().expect("a label")),
         gpus: gpus(if flags & 16 > 0 { input.byte()? } else { 0 }),
         ephemeral: flags & 32 > 0,
         pod: None,

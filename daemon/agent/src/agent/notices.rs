@@ -31,5 +31,6 @@ pub(super) fn labelled(slice: &Slice) -> Happening {
 fn size(slice: &Slice) -> String {
     let parts: Vec<String> = slice.parts.iter().map(|part| format!("{} of {}", part.cap, part.gpu)).collect();
     let (compute, limit, priority) = (slice.compute, slice.limit, slice.priority);
-    format!("{}; {compute} of compute, at most {limit}, priority {priority}", parts.join(", "))
+    let gang = slice.gang.as_ref().map_or(String::new(), |gang| format!(", gang {}", gang.as_str()));
+    format!("{}; {compute} of compute, at most {limit}, priority {priority}{gang}", parts.join(", "))
 }

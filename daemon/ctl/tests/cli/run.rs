@@ -35,7 +35,18 @@ fn a_program_runs_in_a_slice_that_is_made_and_entered() {
 fn every_option_reaches_the_daemon() {
     let daemon = Daemon::new();
     let options = ["run", "-g", "2", "--name", "x", "--memory", "16Gi", "--compute", "30%"];
-    let more = ["--compute-mode", "best-effort", "--gpu", UUID, "--limit", "60%", "--priority", "-9"];
+    let more = [
+        "--compute-mode",
+        "best-effort",
+        "--gpu",
+        UUID,
+        "--limit",
+        "60%",
+        "--priority",
+        "-9",
+        "--gang",
+        "ranks",
+    ];
     ending(&daemon.socket(), &[&options[..], &more[..], &["--", "true"]].concat()).printed();
     assert_eq!(
         created(&daemon),
@@ -51,6 +62,7 @@ fn every_option_reaches_the_daemon() {
             limit_permille: Some(600),
             priority: -9,
             pod: None,
+            gang: Some("ranks".into()),
         }
     );
 }

@@ -1,4 +1,4 @@
-//! One slice as the arbiter knows it.
+//! The scheduler's state of one slice.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,63 +11,65 @@ use crate::compute::verdict::{Reason, Verdict};
 use crate::id::GpuUuid;
 use crate::units::Permille;
 
-/// One slice.
+/// The scheduler's state of one slice.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) terms: Terms,
-    /// Its GPUs by their places among all, and the places of the slices that share any of them.
+    /// Indices of its GPUs among all.
     pub(super) gpus: Vec<usize>,
+    /// Indices of the slices that share any of them.
     pub(super) neighbours: Vec<usize>,
-    /// The places of the other slices of its gang.
+    /// Indices of the other slices of its gang.
     pub(super) mates: Vec<usize>,
     pub(super) seen: Observed,
-    /// Its lease, once it has been told one.
+    /// Last lease that was decided for it, if any.
     pub(super) told: Option<Lease>,
-    /// Its busy times up to which it was charged; nothing until it was seen once.
+    /// Its busy times up to the last charge; `None` until it was first observed.
     counted: Option<Vec<Nanos>>,
-    /// For how long it was busy on each of its GPUs since the last charge; then, what it is charged of that.
+    /// Busy time on each of its GPUs since the last charge, then the part of it that is charged.
     pub(super) used: Vec<Nanos>,
-    /// It uses the GPU and does not say so, as somebody else saw: it is taken to be busy all the time.
+    /// The audit saw it use the GPU without a record of that: it counts as busy all the time.
     pub(super) hides: bool,
-    /// What of `used` it says itself.
+    /// Part of `used` that is in its own record.
     said: Vec<Nanos>,
     /// Its virtual time: GPU time used, times 1000, over its weight.
     pub(super) clock: u128,
-    /// What it may use before it reaches its limit; below zero it has to wait.
+    /// GPU time left before it reaches its limit, in nanoseconds; below zero it waits.
     allowance: i128,
-    /// It has reached its limit and not yet come far enough below it.
+    /// It has reached its limit, and its allowance has not recovered yet.
     pub(super) limited: bool,
-    /// What it was promised less what it used, within bounds.
+    /// Its request less its use, in nanoseconds, within bounds.
     owed: i128,
     /// It began to want the GPU after an idle time, and its virtual time is of before that.
     pub(super) rejoins: bool,
-    /// When it was last seen wanting the GPU.
+    /// Last observation at which it wanted the GPU.
     pub(super) wanted_at: Option<Instant>,
-    /// For how long it had been busy by then.
+    /// Its busy time at that observation.
     wanted_busy: Nanos,
-    /// Since when it waits closed.
+    /// Begin of its present wait behind a closed lease.
     pub(super) waits_since: Option<Instant>,
-    /// When it last made progress, or could not be expected to.
+    /// Last progress, or last moment at which none was due.
     pub(super) progressed_at: Instant,
-    /// When it was closed last.
+    /// Last closing.
     pub(super) closed_at: Instant,
-    /// When it was opened last.
+    /// Last opening.
     opened_at: Instant,
-    /// By when what it had outstanding when it was closed is over, whatever is seen of it later.
+    /// End of the work outstanding at its last closing, whatever its record shows later.
     drained_by: Instant,
-    /// By when that should be over, if it takes twice what it was granted.
+    /// End of that work if it takes twice what was granted.
     tail_ends: Instant,
     /// The end of the longest wait for what was outstanding at its last closing; `None` once judged.
     tried_by: Option<Instant>,
     /// Closings after which its work outlasted the longest wait, less those in time: 0 to 4.
     /// Each after the first halves the wait.
     overran: u8,
-    /// What part of the time the driver saw its processes compute on each of its GPUs, and when that was said last; nothing
-    /// if it cannot say.
+    /// Part of the time in which NVML saw its processes compute, and the time of that sample, for each GPU.
+    ///
+    /// `None` where NVML has no such sample.
     confirmed: Vec<(Option<Permille>, Instant)>,
-    /// It keeps the GPU from others and computes nothing, as the driver saw: its work is not waited for.
+    /// It keeps the GPU from others while NVML sees it compute nothing: its work is not waited for.
     hollow: bool,
-    /// Another slice waits because of it: all the time that passes is charged to it.
+    /// Another slice waits because of it, so that all the time that passes is charged to it.
     pub(super) keeps: bool,
     /// It was opened beside others without a turn, as it had work and made no progress.
     pub(super) beside: bool,
@@ -77,40 +79,41 @@ pub(super) struct Member {
     slack: Nanos,
     /// It has used the GPU since it was opened last.
     worked: bool,
-    /// What it has still to use of the least that an interrupted turn of another costs.
+    /// Rest of the least charge for a turn of another that it interrupted.
     toll: Nanos,
-    /// What it was charged since it was opened.
+    /// Charges since it was opened.
     pub(super) turn: Nanos,
-    /// When what it has outstanding should be done.
+    /// Expected end of its outstanding work.
     pub(super) ends: Instant,
-    /// When it began to have something outstanding.
+    /// Begin of its present outstanding work.
     pub(super) busy_since: Instant,
-    /// What it had outstanding ended since the last decision.
+    /// Its outstanding work ended since the last decision.
     pub(super) ended: bool,
     /// It has launched since the last decision.
     pub(super) launched: bool,
-    /// When it was last seen to become idle.
+    /// Last time at which it became idle.
     idle_since: Instant,
-    /// For how long it is idle each time.
+    /// Mean length of its idle times.
     pub(super) gap: Nanos,
-    /// For how long it is busy each time.
+    /// Mean length of its busy times.
     pub(super) stint: Nanos,
-    /// How surely it is one that waits for its own work: it was found idle in so many of its last turns, up to 4.
+    /// Turns in which it was idle, less those in which it was not: 0 to 4. Above zero it waits for its own work.
     dries: u8,
-    /// How surely it is idle when it seems so: it said so itself in so many of the last times, up to 4. Else it may only
-    /// not have said what it launched.
+    /// Times at which its record agreed that it was idle, less others: 0 to 4.
+    ///
+    /// At zero it may have work that its record lacks.
     admits: u8,
-    /// It runs in the gaps of another that is to have the GPU back as soon as it asks.
+    /// It runs in the gaps of another slice, which has the GPU back as soon as it wants it.
     pub(super) fills: bool,
-    /// It was opened because it waited too long, until it has launched once.
+    /// It was opened for one launch because it waited too long.
     pub(super) spared: bool,
-    /// It was opened last because it waited too long.
+    /// Its last opening was of that kind.
     was_spared: bool,
     /// A thread of it waited at the gate when it was opened last.
     pub(super) had_waited: bool,
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,
-    /// One for each of its GPUs.
+    /// Use of each of its GPUs.
     pub(super) history: Vec<History>,
     /// Time in which others waited because of it.
     pub(super) kept: History,
@@ -185,8 +188,9 @@ impl Member {
         self.terms = terms;
     }
 
-    /// Its terms change. GPU time that it used beyond its share or less than it, measured by the `mean` virtual time of those
-    /// beside it, stays the same; only its weight is another. One of best effort had no share.
+    /// Changes its terms, and keeps the GPU time that it is ahead or behind.
+    ///
+    /// That is measured by the `mean` virtual time of the slices beside it. A best-effort slice had no share, and begins there.
     pub(super) fn reweigh(&mut self, terms: Terms, mean: u128) {
         let (before, after) = (u128::from(self.weight()), u128::from(terms.request.get().max(1)));
         self.clock = match self.terms.request {
@@ -198,7 +202,7 @@ impl Member {
     }
 
     pub(super) fn observe(&mut self, now: Instant, mut seen: Observed, rules: &Rules) {
-        // Others reckon with its end: what a record shows beyond all that a lease grants does not put that off.
+        // Other slices wait for its end: work beyond all that a lease grants does not put that off.
         seen.outstanding = seen.outstanding.min(rules.lone_depth + rules.longest);
         let (was_idle, idle) = (self.seen.outstanding == Nanos::ZERO, seen.outstanding == Nanos::ZERO);
         let progress = seen.progress != self.seen.progress;
@@ -255,14 +259,15 @@ impl Member {
         }
     }
 
-    /// Whether it has wanted nothing for a while until it was seen like this. One that has the GPU to itself marks
-    /// little of what it launches, and looks idle while it is busy.
+    /// Tests if it wanted nothing for a while before this observation.
+    ///
+    /// A slice alone on its GPU marks few of its launches and shows no work while it is busy.
     pub(super) fn has_idled(&self, now: Instant, seen: &Observed, rules: &Rules) -> bool {
         let busy = most(&seen.busy) - self.wanted_busy;
         !self.wants() && self.wanted_at.is_none_or(|at| now.since(at) > rules.hysteresis + busy)
     }
 
-    /// It is told what was decided. Says whether that is another lease than before.
+    /// Takes in a decision. Returns true if its lease is another than before.
     pub(super) fn obey(&mut self, now: Instant, verdict: Verdict, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
@@ -299,14 +304,14 @@ impl Member {
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }
 
-    /// Finds out for how long it was busy on each of its GPUs in the time that passed since the last time.
+    /// Computes its busy time on each GPU since the last charge.
     pub(super) fn take_busy(&mut self, passed: Nanos) {
         let counted = self.counted.get_or_insert_with(|| self.seen.busy.clone());
         counted.resize(self.used.len(), Nanos::ZERO);
         let seen = self.seen.busy.iter().copied().chain(core::iter::repeat(Nanos::ZERO));
         for ((used, counted), seen) in self.used.iter_mut().zip(counted).zip(seen) {
             *used = seen - *counted;
-            // A count that falls is a process that is gone; what is left is counted from there.
+            // A count falls when a process is gone; the rest counts from there.
             *counted = seen;
         }
         self.said.clone_from(&self.used);
@@ -315,11 +320,12 @@ impl Member {
         }
     }
 
-    /// It is charged what it used up to now, and as much time went by; `hidden` use of another slice is known to be in
-    /// that.
+    /// Charges it for the time that passed.
+    ///
+    /// `hidden` states that another slice on its GPUs computes without a record, and that its use may be in this slice's.
     pub(super) fn charge(&mut self, now: Instant, passed: Nanos, hidden: bool, rules: &Rules) {
         let used = most(&self.used);
-        // What a record shows of use at the same time relieves no other slice; what the driver shows does.
+        // Use in another record at the same time does not lower its charge; use that NVML saw does.
         let had = if hidden { most(&self.said).min(passed) } else { used };
         let charged = used + self.beyond_slack(now, had, passed, rules);
         self.worked |= used > Nanos::ZERO;
@@ -329,7 +335,7 @@ impl Member {
             for ((history, used), said) in self.history.iter_mut().zip(&self.used).zip(&self.said) {
                 history.add(from, now, *used.min(said));
             }
-            // Whatever it looked like when it was looked at, it had work.
+            // It had work between two observations.
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
         }
         self.turn += charged;
@@ -342,10 +348,11 @@ impl Member {
             .clamp(-4 * bound, 4 * bound);
     }
 
-    /// What is kept from others costs as much as what is used, less the slack that hand-overs and the gaps of a program
-    /// that waits for its own work take. A little of it comes by request: all slices of a GPU together have
-    /// [`Rules::slack`] of the time. More comes with use that the driver has seen: what a record shows earns none, but where
-    /// the driver cannot say.
+    /// Time that it kept from others without using it, beyond its slack.
+    ///
+    /// Slack covers hand-overs and the gaps of a program that waits for its own work. All slices of a GPU together
+    /// earn [`Rules::slack`] of the time, each by its request, and [`Rules::gaps`] of what NVML saw them compute. Use in
+    /// a record earns slack only where NVML has no sample.
     fn beyond_slack(&mut self, now: Instant, used: Nanos, passed: Nanos, rules: &Rules) -> Nanos {
         let by_request =
             passed.scaled(u64::from(rules.slack) * u64::from(self.terms.request.get()), 1_000_000);
@@ -364,8 +371,9 @@ impl Member {
         unused - forgiven
     }
 
-    /// What part of the time the driver saw its processes compute lately, on the GPU where that was most; nothing if it
-    /// cannot say.
+    /// Part of the time in which NVML saw its processes compute lately, on the GPU where that is most.
+    ///
+    /// `None` where NVML has no sample.
     fn computed(&self, now: Instant, rules: &Rules) -> Option<Permille> {
         let lately = |(seen, at): &(Option<Permille>, Instant)| {
             let is_late = now.since(*at) > rules.confirmed;
@@ -374,13 +382,14 @@ impl Member {
         self.confirmed.iter().map(lately).try_fold(Permille::ZERO, |most, seen| Some(most.max(seen?)))
     }
 
-    /// Whether the GPU may be kept for it while it is away: the driver saw its processes compute, or cannot say.
+    /// Tests if the GPU may be kept for it while it is away: NVML saw its processes compute, or has no sample.
     pub(super) fn is_worth_keeping_for(&self, now: Instant, rules: &Rules) -> bool {
         self.computed(now, rules) != Some(Permille::ZERO)
     }
 
-    /// So much of the time the driver saw its processes compute on a GPU lately; nothing if it cannot say. That it saw none
-    /// says something only of a slice because of which others waited meanwhile.
+    /// Takes in the part of the time in which NVML saw its processes compute on a GPU.
+    ///
+    /// A sample of zero counts only while other slices waited because of this one.
     pub(super) fn confirm(&mut self, now: Instant, gpu: GpuUuid, busy: Option<Permille>, rules: &Rules) {
         let was_idle =
             busy == Some(Permille::ZERO) && self.kept.share(now, Window::Second).get() < rules.held;
@@ -390,18 +399,19 @@ impl Member {
         }
     }
 
-    /// From now on its work is not waited for, or is again.
+    /// Sets if others wait for its work.
     pub(super) const fn set_hollow(&mut self, hollow: bool) {
         self.hollow = hollow;
     }
 
-    /// It has ended another's turn before its time, which costs that one a hand-over: one that asks for the GPU and does
-    /// nothing with it pays for it nevertheless.
+    /// Sets the least charge for a turn of another that ended early for it.
+    ///
+    /// The hand-over costs that slice time, even if this one then computes nothing.
     pub(super) fn interrupt(&mut self, rules: &Rules) {
         self.toll = self.toll.max(rules.overlap);
     }
 
-    /// It is known to use its GPUs without saying so, or no more, and charged for what it used until now and did not say.
+    /// Sets or ends the state of use without a record, and charges `unsaid` use until now.
     pub(super) fn mistrust(&mut self, unsaid: Option<Nanos>, rules: &Rules) {
         self.hides = unsaid.is_some();
         let unsaid = unsaid.unwrap_or_default();
@@ -410,7 +420,7 @@ impl Member {
         self.owed = (self.owed - i128::from(unsaid.get())).max(-4 * i128::from(rules.burst.get()));
     }
 
-    /// By how much its virtual time goes on while it uses so much.
+    /// Virtual time of an amount of use.
     pub(super) fn paces(&self, used: Nanos) -> u128 {
         u128::from(used.get()) * 1000 / u128::from(self.weight())
     }
@@ -424,17 +434,17 @@ impl Member {
             && if self.limited { self.allowance < self.resume(rules) } else { self.allowance <= 0 };
     }
 
-    /// Whether there is a part of the GPU that it may not use.
+    /// Tests if its limit is below the whole GPU.
     pub(super) const fn has_limit(&self) -> bool {
         self.terms.limit.get() < 1000
     }
 
-    /// From which allowance on a slice that reached its limit may go on.
+    /// Allowance at which a slice that reached its limit may run again.
     fn resume(&self, rules: &Rules) -> i128 {
         part(rules.quantum, self.terms.limit.get()).min(i128::from(rules.quantum.get()) / 3)
     }
 
-    /// How long until its limit stops it or lets it go on, if it has one.
+    /// Time until its limit stops it or lets it run again, if it has one.
     pub(super) fn limit_turns_in(&self, rules: &Rules) -> Option<Nanos> {
         let limit = i128::from(self.terms.limit.get());
         if limit >= 1000 {
@@ -448,17 +458,17 @@ impl Member {
         Some(Nanos::new(u64::try_from(nanos).unwrap_or(0)))
     }
 
-    /// Its weight against others; one of best effort counts least.
+    /// Its weight against others: its request in permille, at least 1.
     pub(super) fn weight(&self) -> u64 {
         u64::from(self.terms.request.get().max(1))
     }
 
-    /// Whether it has used less than it was promised.
+    /// Tests if it used less than its request.
     pub(super) const fn is_owed(&self) -> bool {
         self.owed > 0
     }
 
-    /// Whether the virtual time of others is measured by its own: it was promised some of the GPU, and may use it.
+    /// Tests if the virtual time of others is measured by its own: it has a request, and may use it.
     pub(super) fn counts(&self, now: Instant, rules: &Rules) -> bool {
         self.terms.request > Permille::ZERO
             && !self.terms.frozen
@@ -470,7 +480,7 @@ impl Member {
         self.seen.waiting || self.seen.outstanding > Nanos::ZERO
     }
 
-    /// Whether it is open, and others wait for it.
+    /// Tests if it is open and others wait for it.
     pub(super) fn has_turn(&self) -> bool {
         self.is_open() && !self.beside
     }
@@ -507,19 +517,21 @@ impl Member {
         !self.is_open() && self.seen.outstanding > Nanos::ZERO && now.since(self.closed_at) > rules.hysteresis
     }
 
-    /// It was opened beside others less than `time` ago, for a launch that its work may wait for.
+    /// It was opened beside others less than `time` ago, for a launch for which its work may wait.
     pub(super) fn is_beside_for(&self, now: Instant, time: Nanos) -> bool {
         self.is_open() && self.beside && now.since(self.opened_at) <= time
     }
 
-    /// Whether it still shows work outstanding when all that it was granted must be over. Closed, it can launch nothing,
-    /// so that no other slice waits for the end of that.
+    /// Tests if it shows work outstanding after the end of all that it was granted.
+    ///
+    /// Closed, it can launch nothing, so that no other slice waits for the end of that.
     fn is_overdue(&self, now: Instant) -> bool {
         !self.is_open() && now > self.drained_by
     }
 
-    /// Until when what another launches now comes after the work of this one; nothing if it need not. What a closed record
-    /// shows beyond what it was granted puts off nothing.
+    /// End of its work, after which work that another slice launches now begins, if it has any.
+    ///
+    /// Work beyond its grant in the record of a closed slice puts off nothing.
     pub(super) fn delays_until(&self, now: Instant, rules: &Rules) -> Option<Instant> {
         if self.seen.outstanding == Nanos::ZERO || self.overruns(now, rules) {
             return None;
@@ -527,64 +539,65 @@ impl Member {
         Some(if self.is_open() { self.ends } else { self.ends.min(self.tail_ends) })
     }
 
-    /// Whether it was opened for one launch and has not made it in time.
+    /// Tests if it was opened longer ago than a launch should take to come.
     pub(super) fn dawdles(&self, now: Instant, rules: &Rules) -> bool {
         now.since(self.opened_at) > rules.hysteresis
     }
 
-    /// Its longest kernel, as far as others wait for it. What takes longer may be waiting for something else, and the
-    /// longer it is waited for the longer it takes.
+    /// Its longest kernel, as far as others wait for it.
+    ///
+    /// A kernel that takes longer may itself wait for another slice.
     pub(super) fn longest(&self, rules: &Rules) -> Nanos {
         self.seen.longest.min(rules.longest)
     }
 
-    /// Whether it has waited so long that it goes first for one launch, whatever it is owed. It waits the longer the more
-    /// that costs others: by what it says of its launches, and by what the last one that was let through so kept from
-    /// them.
+    /// Tests if it waited long enough to be first for one launch, whatever it used.
+    ///
+    /// The wait grows with the cost to others: its longest launch, or the length of its last turn of this kind.
     pub(super) fn is_starved(&self, now: Instant, rules: &Rules) -> bool {
         let cost = if self.was_spared { self.turn } else { Nanos::ZERO };
         let patience = rules.starved + self.longest(rules).max(cost).scaled(20, 1);
         self.waits_since.is_some_and(|since| now.since(since) >= patience)
     }
 
-    /// Whether it wants the GPU, or did not longer ago than `time`.
+    /// Tests if it wants the GPU, or did within the last `time`.
     pub(super) fn wanted_within(&self, now: Instant, time: Nanos) -> bool {
         self.wants() || self.wanted_at.is_some_and(|at| now.since(at) <= time)
     }
 
-    /// Whether its kernels are alike, so that their end can be foretold.
+    /// Tests if its kernels are alike, so that their end can be estimated.
     pub(super) fn is_predictable(&self) -> bool {
         let kernel = self.seen.kernel;
         kernel > Nanos::ZERO && self.seen.longest <= kernel + kernel
     }
 
-    /// Whether a few of its kernels may take longer than any may be expected to: nobody knows what is outstanding.
+    /// Tests if a few of its kernels may take much longer than the mean, so that estimates of its work fail.
     pub(super) fn is_erratic(&self, rules: &Rules) -> bool {
         self.seen.kernel.scaled(8, 1) > rules.depth
             && self.seen.longest > rules.depth
             && !self.is_predictable()
     }
 
-    /// How much more GPU time it used than `other` for their weights, in its own time.
+    /// GPU time that it is ahead of `other` by their weights, in its own time.
     pub(super) fn lead_over(&self, other: &Self) -> Nanos {
         let ahead = self.clock.saturating_sub(other.clock) * u128::from(self.weight()) / 1000;
         Nanos::new(u64::try_from(ahead).unwrap_or(u64::MAX))
     }
 
-    /// Whether it waits for its own work now and then, as what answers requests does.
+    /// Tests if it waits for its own work now and then, as a server of requests does.
     pub(super) const fn waits_for_itself(&self) -> bool {
         self.dries > 0
     }
 
-    /// Whether it says itself when it has nothing to do.
+    /// Tests if its record agrees when it has no work.
     pub(super) const fn admits_idleness(&self) -> bool {
         self.admits > 0
     }
 
-    /// Whether it has the GPU and nothing to do with it, or will in a moment.
+    /// Tests if its work is done, or will be in a moment.
     pub(super) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
         let left = self.ends.since(now);
-        // The first launch of many looks like the last for a moment.
+        // The first launch of many cannot be told from the last at first.
         let single = self.stint <= self.seen.kernel.scaled(4, 1);
         let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace && single;
         if !self.wants() {
@@ -594,8 +607,9 @@ impl Member {
         last && !self.seen.waiting && left <= rules.overlap && worth_it
     }
 
-    /// How long it should still be idle, if it comes back as it uses to. Nothing if that is not to be expected, or
-    /// if it is idle for longer than it runs: the GPU does not wait for such a one.
+    /// Rest of its idle time, if it comes back as before.
+    ///
+    /// `None` if it is late, or is idle for longer than it runs: the GPU does not wait for such a slice.
     pub(super) fn returns_in(&self, now: Instant, rules: &Rules) -> Option<Nanos> {
         if self.gap > self.stint.scaled(5, 4) {
             return None;
@@ -611,12 +625,11 @@ impl Member {
     }
 }
 
-/// The longest of several times.
 fn most(times: &[Nanos]) -> Nanos {
     times.iter().copied().max().unwrap_or_default()
 }
 
-/// So many thousandths of a time.
+/// A part of a time in thousandths.
 fn part(time: Nanos, permille: u32) -> i128 {
     i128::from(time.get()) * i128::from(permille) / 1000
 }

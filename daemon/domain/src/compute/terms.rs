@@ -1,6 +1,5 @@
 //! What a slice is promised, what is seen of it, and what it may do.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -10,6 +9,7 @@ use crate::compute::time::{Instant, Nanos};
 use crate::id::{GpuUuid, SliceName};
 use crate::request::ComputeMode;
 use crate::units::Permille;
+use crate::word::{is_label, word};
 
 /// Which slice goes first where several want the GPU: the higher. Most have the default, 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,11 +54,24 @@ pub struct Terms {
     pub gang: Option<Gang>,
 }
 
-/// A set of slices whose programs wait for each other, such as the ranks of one job with a pod for each GPU.
+word! {
+    /// Name of a gang: 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
+    GangName,
+    "the name of a gang",
+    "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    is_label
+}
+
+/// A set of slices whose programs wait for each other, such as the ranks of one job.
 ///
-/// Two slices are of one gang if these are equal: the name must have in it whose gang it is.
+/// A slice joins only gangs of its owner, so that no tenant has its turns with another's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Gang(pub String);
+pub struct Gang {
+    /// Uid of the owner of all its slices.
+    pub owner_uid: u32,
+    /// Name among the owner's gangs.
+    pub name: GangName,
+}
 
 impl Terms {
     /// The terms of a mode as users name it.

@@ -56,6 +56,7 @@ mod tests {
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
+            gang: None,
             mode: ComputeMode::Fair,
             gpus: vec![],
             ephemeral: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use e2e::{Node, Process, compile};
 
-use crate::load::{Load, SATURATING, SETTLE, alone, since};
+use crate::load::{Load, MEASURE, SATURATING, SETTLE, alone, since};
 
 /// Half of a GPU.
 const HALF: &[&str] = &["--memory", "4Gi", "--compute", "50%", "--gpu"];
@@ -98,6 +98,26 @@ fn two_slices_that_each_hold_one_of_two_gpus_and_wait_for_each_other_go_on() {
     let _others = gpus.map(|gpu| neighbour(&node, gpu));
     gpus.iter().for_each(|gpu| create(&node, &format!("on-{gpu}"), &[HALF, &[gpu]].concat()));
     assert_meet(["on-0", "on-1"].map(|slice| rank(&node, slice, "0")));
+}
+
+#[test]
+fn slices_of_one_gang_have_their_turns_together() {
+    let _alone = alone();
+    let node = Node::simulated("v100x8");
+    let gpus = ["0", "1"];
+    let _others = gpus.map(|gpu| neighbour(&node, gpu));
+    let loads =
+        gpus.map(|gpu| Load::start(&node, &[HALF, &[gpu], &["--gang", "ranks"]].concat(), SATURATING));
+    sleep(SETTLE);
+    let from = node.timeline(0).end();
+    sleep(MEASURE);
+    let timelines = [0, 1].map(|gpu| node.timeline(gpu));
+    let to = timelines[0].end().min(timelines[1].end());
+    let had = [0, 1].map(|at| timelines[at].percent(&[loads[at].pid], from, to));
+    let had = had[0].min(had[1]);
+    let both = timelines[0].percent_with(loads[0].pid, (&timelines[1], loads[1].pid), from, to);
+    // Those of two slices without a gang coincide by half.
+    assert!(had > 35.0 && both > 0.8 * had, "{both:.1} % at the same time, of {had:.1} %");
 }
 
 #[test]

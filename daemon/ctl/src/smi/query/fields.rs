@@ -14,7 +14,7 @@ macro_rules! fields {
 }
 
 /// Fields of `--query-slice`.
-pub static SLICE_FIELDS: [Field<OfSlice>; 32] = fields! {
+pub static SLICE_FIELDS: [Field<OfSlice>; 33] = fields! {
     "name", "name of the slice", |slice, _| Some(slice.name.to_string());
     "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
     "gpu.uuid", "UUID of the GPU", |_, device| Some(device.gpu_uuid.to_string());
@@ -34,6 +34,7 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 32] = fields! {
     "compute.passed", "launches let through for want of progress", |slice, _| Some(slice.launches_passed.to_string());
     "compute.degraded", "launches let through while the daemon was away", |slice, _| Some(slice.launches_degraded.to_string());
     "priority", "who goes first: the higher", |slice, _| Some(slice.priority.to_string());
+    "gang", "the gang with which it has its turns", |slice, _| Some(slice.gang.as_ref()?.as_str().to_owned());
     "mode", "how its compute is bounded", |slice, _| Some(slice.mode.to_string());
     "tier", "its enforcement tier", |slice, _| Some(slice.tier.clone());
     "tier.reason", "why it has that tier", |slice, _| Some(slice.tier_reason.clone());

@@ -54,7 +54,10 @@ pub(super) enum Event {
 
 fn any_terms() -> impl Strategy<Value = Terms> {
     let gpus = prop::collection::btree_set(0u8..3, 0..3);
-    let gang = prop::option::of(prop_oneof!["a", "b"].prop_map(Gang));
+    let gang = prop::option::of(
+        prop_oneof![Just("a"), Just("b")]
+            .prop_map(|name| Gang { owner_uid: 1, name: name.parse().expect("a label") }),
+    );
     (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>(), gang).prop_map(
         |(gpus, request, limit, rank, frozen, gang)| Terms {
             gpus: gpus.into_iter().map(gpu).collect(),

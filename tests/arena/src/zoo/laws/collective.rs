@@ -54,7 +54,8 @@ pub(super) fn gang(model: &Model) -> Vec<Figure> {
 
 /// Ranks in slices of one gang, measured by the same job in one slice, too.
 pub(super) fn together(model: &Model) -> Vec<Figure> {
-    let of_gang = |number| Terms { gang: Some(Gang("ranks".to_owned())), ..on(&[number]) };
+    let gang = Gang { owner_uid: 1, name: "ranks".parse().expect("a label names a gang") };
+    let of_gang = |number| Terms { gang: Some(gang.clone()), ..on(&[number]) };
     let figure = judge(model, &[0, 1].map(|number| Tenant::new(of_gang(number), step())));
     let ratio = figure.measured / part(model, &in_one_slice(), None);
     vec![figure, super::figure("beside-one-slice", "of its steps", Bound::AtLeast(0.95), ratio)]
