@@ -1,7 +1,7 @@
-//! Who may use a GPU now: shares of GPU time, decided by virtual time.
+//! Shares of GPU time by virtual time.
 //!
-//! The arbiter is told what each slice was promised ([`Terms`]) and what was seen of it ([`Observed`]), and says
-//! who may launch how much ([`Lease`]). It acts on nothing and measures nothing; every moment is an argument.
+//! From the [`Terms`] of each slice and from observations of it ([`Observed`]) the arbiter decides on leases ([`Lease`]). It
+//! acts on nothing and measures nothing; every moment is an argument.
 
 mod arbiter;
 mod charge;

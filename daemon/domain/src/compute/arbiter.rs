@@ -1,4 +1,4 @@
-//! The arbiter: keeps what is known of each slice, charges it for the time it used, and hands out turns.
+//! The arbiter: holds the state of each slice, charges it for its use, and hands out turns.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ use crate::units::Permille;
 #[derive(Clone, Debug)]
 pub struct Arbiter {
     rules: Rules,
-    /// Sorted by name.
+    /// In the order of names.
     slices: Vec<(SliceName, Member)>,
     gpus: Vec<Gpu>,
     sheet: Sheet,
@@ -89,9 +89,10 @@ impl Arbiter {
         sum / weights
     }
 
-    /// From now on a slice is known to use its GPUs without saying so, or no more. As long as it is, it is charged as if it
-    /// were busy all the time; and at once for what it has used until now and was not charged for. Nothing happens if the
-    /// slice is not known.
+    /// Begins or ends a slice's state of use without a record, as the audit saw it.
+    ///
+    /// While it lasts the slice is charged as if it were busy all the time, and at once for its `unsaid` use until now.
+    /// Unknown slices are ignored.
     pub fn mistrust(&mut self, now: Instant, name: &SliceName, unsaid: Option<Nanos>) {
         let now = self.pass(now);
         self.charge(now);
@@ -100,8 +101,9 @@ impl Arbiter {
         }
     }
 
-    /// What part of the time the driver saw a slice's processes compute on a GPU lately, if it can say. Nothing happens if
-    /// the slice is not known or not on that GPU.
+    /// Takes in the part of the time in which NVML saw a slice's processes compute on a GPU.
+    ///
+    /// `busy` is `None` where NVML has no sample. Unknown slices and GPUs are ignored.
     pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         let now = self.pass(now);
         self.charge(now);
@@ -110,8 +112,9 @@ impl Arbiter {
         }
     }
 
-    /// From now on a slice is known to keep the GPU from others and to compute nothing, or no more: as long as it is, its
-    /// work is not waited for. Nothing happens if the slice is not known.
+    /// Sets if a slice keeps the GPU from others and computes nothing: its work is not waited for then.
+    ///
+    /// Unknown slices are ignored.
     pub fn expect_nothing(&mut self, now: Instant, name: &SliceName, hollow: bool) {
         self.pass(now);
         if let Ok(at) = self.find(name) {
@@ -119,13 +122,13 @@ impl Arbiter {
         }
     }
 
-    /// What part of the last second others waited because of a slice. Nothing if it is not known.
+    /// Part of the last second in which others waited because of a slice; zero if it is not known.
     pub fn kept(&self, now: Instant, name: &SliceName) -> Permille {
         let kept = self.member(name).map(|member| member.kept.share(now.max(self.now), Window::Second));
         kept.unwrap_or(Permille::ZERO)
     }
 
-    /// A slice ends.
+    /// Removes a slice that ended.
     pub fn leave(&mut self, now: Instant, name: &SliceName) {
         self.pass(now);
         if let Ok(at) = self.find(name) {
@@ -134,7 +137,7 @@ impl Arbiter {
         }
     }
 
-    /// What is seen of a slice now. Nothing happens if it is not known.
+    /// Takes in an observation of a slice. Unknown slices are ignored.
     pub fn observe(&mut self, now: Instant, name: &SliceName, seen: Observed) {
         let now = self.pass(now);
         let Ok(at) = self.find(name) else { return };
@@ -145,7 +148,7 @@ impl Arbiter {
         member.rejoins |= (idled || stood && !member.is_stalled(now, &self.rules)) && member.wants();
     }
 
-    /// Decides. What it says is taken as done: the next decision names only what changes after that.
+    /// Decides. Its leases count as in force: the next decision has only changes after that.
     pub fn decide(&mut self, now: Instant) -> Decision {
         let now = self.pass(now);
         self.charge(now);
@@ -170,12 +173,12 @@ impl Arbiter {
         decision
     }
 
-    /// The lease that a slice has been told last.
+    /// Last lease that was decided for a slice.
     pub fn lease(&self, name: &SliceName) -> Option<Lease> {
         self.member(name)?.told
     }
 
-    /// What a slice used of a GPU lately, as it was charged. Nothing if it is not known or not on that GPU.
+    /// Charged use of a GPU by a slice lately; zero if the slice is not known or not on that GPU.
     pub fn used(&self, now: Instant, name: &SliceName, gpu: GpuUuid, window: Window) -> Permille {
         let history = self.member(name).and_then(|member| {
             let device = member.terms.gpus.iter().position(|own| *own == gpu)?;
@@ -184,7 +187,7 @@ impl Arbiter {
         history.map_or(Permille::ZERO, |history| history.share(now.max(self.now), window))
     }
 
-    /// Why a slice waits, as of the last decision. One that is not known has no work.
+    /// Reason for which a slice waits, as of the last decision. An unknown slice has no work.
     pub fn why_waiting(&self, name: &SliceName) -> Why {
         let named = |at: usize| self.slices.get(at).map(|(name, _)| name.clone());
         match self.member(name).map_or(Reason::NoWork, |member| member.reason) {
@@ -210,7 +213,7 @@ impl Arbiter {
         self.find(name).ok().map(|at| &self.slices[at].1)
     }
 
-    /// Finds out anew who shares which GPU with whom.
+    /// Computes anew which slices share which GPUs and gangs.
     fn relink(&mut self) {
         let now = self.now;
         self.gpus.iter_mut().for_each(|gpu| gpu.vacate(now));
@@ -238,12 +241,12 @@ impl Arbiter {
         }
     }
 
-    /// The virtual time of the least served on the GPUs of a slice.
+    /// Floor of the virtual times on the GPUs of a slice.
     fn floor(&self, at: usize) -> u128 {
         self.slices[at].1.gpus.iter().map(|gpu| self.gpus[*gpu].floor).max().unwrap_or(0)
     }
 
-    /// Charges everybody for what was used since the last time.
+    /// Charges all slices for their use since the last charge.
     fn charge(&mut self, now: Instant) {
         let passed = now.since(self.charged);
         if passed == Nanos::ZERO {
@@ -263,7 +266,7 @@ impl Arbiter {
         }
     }
 
-    /// Those who were idle begin not far behind the least served of those who were not, now that these are charged.
+    /// Moves the virtual times of slices that were idle to not far behind the least of the others.
     fn rejoin(&mut self) {
         for at in 0..self.slices.len() {
             if core::mem::take(&mut self.slices[at].1.rejoins) {
@@ -274,7 +277,7 @@ impl Arbiter {
         }
     }
 
-    /// What was launched while others had work outstanding comes after that.
+    /// Puts the end of launched work after the work that other slices have outstanding.
     fn foretell(&mut self, now: Instant) {
         for at in 0..self.slices.len() {
             let (launched, ended) = {
@@ -291,7 +294,7 @@ impl Arbiter {
                     (tail.max(until), most + outstanding)
                 });
                 let member = &mut self.slices[at].1;
-                // Two that are open at once come after each other in turn: not later than all that is there.
+                // Two slices that are open at once alternate: neither ends later than all work that is there.
                 member.ends = tail.min(now + most) + member.seen.outstanding;
             }
             if ended {

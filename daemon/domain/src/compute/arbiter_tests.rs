@@ -1,4 +1,4 @@
-//! Laws of the arbiter, over tenants that run exactly as told. Tenants as they are play in `tests/arena`.
+//! Laws of the arbiter, over tenants that run exactly by their leases. Real delays are in `tests/arena`.
 
 #[path = "arbiter_tests/any.rs"]
 mod any;
@@ -22,7 +22,7 @@ fn tireless(requests: &[u32]) -> Vec<Player> {
     requests.iter().map(|request| Player::tireless(fair(*request))).collect()
 }
 
-/// What is seen in this millisecond of who launches kernels of 1 ms whenever it may.
+/// Observation of a slice that launches kernels of 1 ms whenever it may.
 fn busy_for(busy: Nanos, open: bool, progress: u64) -> Observed {
     let kernel = Nanos::millis(1);
     let outstanding = if open { kernel } else { Nanos::ZERO };
@@ -30,8 +30,9 @@ fn busy_for(busy: Nanos, open: bool, progress: u64) -> Observed {
     Observed { busy, outstanding, waiting: !open, kernel, longest: kernel, progress, claims_work: false }
 }
 
-/// In how many of 2000 milliseconds the honest one of two, with 300 beside 600, may launch, if the other says of none of its
-/// kernels that it runs, and that is known or not.
+/// Milliseconds of 2000 in which the honest one of two slices may launch, with 300 beside 600.
+///
+/// The record of the other shows none of its kernels, which the audit has seen or not.
 fn beside_one_who_denies(is_known: bool) -> usize {
     let mut arbiter = Arbiter::new(Rules::default());
     let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
@@ -76,9 +77,10 @@ fn what_was_taken_in_secret_is_given_back() {
     assert!((85.0..=115.0).contains(&lead), "{turns:?}");
 }
 
-/// How long whoever has work waits at most, whatever others are promised: until it is starved, and until all others
-/// that are have had a launch; twenty times as long as its last launch of that kind cost others; and as long again as its limit
-/// asks for.
+/// Longest wait of a slice with work, whatever the terms of others.
+///
+/// Until it is starved, and until all others that are have had a launch; twenty times as long as its last launch of that kind
+/// cost others; and as long again as its limit requires.
 fn patience(player: &Player, players: usize) -> Nanos {
     let limit = u64::from(player.terms.limit.get());
     let within_limit = if limit < 1000 { Nanos::millis(20 + 2 * 1000 / limit) } else { Nanos::ZERO };
@@ -112,7 +114,7 @@ proptest! {
     #[test]
     fn the_gpu_is_never_idle_while_somebody_has_work_that_may_run(players in any_players()) {
         let game = Game::new(&players).play(Nanos::millis(3000));
-        // Whoever has become idle may come back at once, and is waited for so long.
+        // A slice that has become idle may come back at once, and is waited for that long.
         let bound = (Rules::default().grace + Nanos::micros(100)).scaled(game.rests(), 1);
         // And for one that the others are far ahead of it is kept a little longer: in one of some thousand games that
         // comes to more than 1 % of the time.
@@ -157,7 +159,7 @@ proptest! {
         raised[0].terms.request = share((players[0].terms.request.get() + more).min(1000));
         let before = Game::new(&players).play(Nanos::millis(3000)).ran(0);
         let after = Game::new(&raised).play(Nanos::millis(3000)).ran(0);
-        // Whose turn it is when somebody comes is chance: hardly ever more than 12 ms, in one of some thousand games 92.
+        // The holder of the turn when a slice comes is chance: hardly ever more than 12 ms, in one of some thousand games 92.
         prop_assert!(after + Nanos::millis(120) >= before, "{before} became {after}");
     }
 

@@ -1,9 +1,10 @@
-//! Who used the GPU, where several may have.
+//! Attribution of GPU time where several slices had work outstanding.
 
 use crate::compute::time::Nanos;
 
-/// Turns how long each of several slices had work outstanding into what each is charged for a time that passed. Where
-/// the sum is more than passed, they were busy at once, and those share alike in what was counted twice.
+/// Turns busy times of several slices within `passed` into charges.
+///
+/// Where their sum is more than `passed` they were busy at once, and share alike in the time that was counted twice.
 pub(super) fn split(passed: Nanos, busy: &mut [Nanos]) {
     busy.iter_mut().for_each(|busy| *busy = (*busy).min(passed));
     loop {

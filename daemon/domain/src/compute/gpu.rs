@@ -1,4 +1,4 @@
-//! One GPU as the arbiter knows it.
+//! The scheduler's state of one GPU.
 
 use alloc::vec::Vec;
 
@@ -12,32 +12,33 @@ use crate::units::Permille;
 /// All slices, by their places.
 type Slices = [(SliceName, Member)];
 
-/// How long use is watched before anything is concluded from it.
+/// Time for which use is watched before a conclusion.
 const WATCH: Nanos = Nanos::millis(20);
-/// How long turns are kept after there turned out to be no time to spare.
+/// Time for which turns stay after there was no time to spare.
 const LESSON: Nanos = Nanos::millis(1000);
-/// What everybody would use, had each the GPU to itself, is no more than this if there is time to spare, in permille of
-/// the time. A little more than all of it, as what a change of contexts takes is in it.
+/// Greatest sum of uses in permille, each as if alone on the GPU, with time to spare.
+///
+/// A little more than all of it, as changes of contexts are in it.
 const FULL: u64 = 1150;
 /// Kernels shorter than this end before a turn can be handed over.
 const BRIEF: Nanos = Nanos::micros(300);
 
-/// One GPU.
+/// The scheduler's state of one GPU.
 #[derive(Clone, Debug)]
 pub(super) struct Gpu {
     pub(super) uuid: GpuUuid,
     /// The slices that have it, and its place among the GPUs of each.
     pub(super) places: Vec<(usize, usize)>,
-    /// The virtual time below which nobody begins.
+    /// Virtual time below which no slice begins.
     pub(super) floor: u128,
     watched_since: Instant,
-    /// For how long each of its slices was busy since then, beside others or not.
+    /// Busy time of each of its slices since then, beside others or not.
     busy: Vec<Nanos>,
     relaxed: bool,
     not_before: Instant,
-    /// What each of its slices is charged at the moment.
+    /// Present charge of each of its slices.
     charged: Vec<Nanos>,
-    /// How far each of its slices was behind the others when it had the GPU, in virtual time.
+    /// Virtual time by which each of its slices was behind the others when it had the GPU.
     lags: Vec<u128>,
 }
 
@@ -56,13 +57,14 @@ impl Gpu {
         }
     }
 
-    /// Whether turns are not worth their while: everybody launches a little now and then, and handing turns over
-    /// would take longer than what they run.
+    /// Tests if turns are off.
+    ///
+    /// All slices launch a little now and then, and hand-overs would take longer than their work.
     pub(super) const fn is_relaxed(&self) -> bool {
         self.relaxed
     }
 
-    /// Nobody has it any more, until they are entered anew.
+    /// Removes all slices, until they are entered anew.
     pub(super) fn vacate(&mut self, now: Instant) {
         self.places.clear();
         self.lags.clear();
@@ -74,7 +76,7 @@ impl Gpu {
         self.busy.clear();
     }
 
-    /// Divides a time that passed among those who had work outstanding here.
+    /// Divides a time that passed among the slices with work outstanding here.
     pub(super) fn charge(&mut self, passed: Nanos, slices: &mut Slices) {
         self.charged.clear();
         self.charged.extend(self.places.iter().map(|(at, device)| slices[*at].1.used[*device]));
@@ -88,9 +90,10 @@ impl Gpu {
         }
     }
 
-    /// Bounds how far each slice is behind the others that want the GPU: by no more than [`Rules::lag`], or by what it was
-    /// while it had a turn for which it had waited. What it did not want meanwhile, or wanted until it was to have it, is not
-    /// owed to it.
+    /// Bounds the time by which each slice is behind the others that want the GPU.
+    ///
+    /// The bound is [`Rules::lag`], or the lag that it had during a turn for which it had waited. Time that it did not want,
+    /// or wanted only until its turn came, is not owed to it.
     pub(super) fn bound_lags(&mut self, now: Instant, slices: &mut Slices, rules: &Rules) {
         let least = self.two_least(now, slices, rules);
         self.lags.resize(self.places.len(), 0);
@@ -106,7 +109,7 @@ impl Gpu {
         }
     }
 
-    /// The slices with the least virtual time among those that want the GPU, and that time.
+    /// The two slices with the least virtual time among those that want the GPU, and that time.
     fn two_least(&self, now: Instant, slices: &Slices, rules: &Rules) -> [Option<(u128, usize)>; 2] {
         let mut least: [Option<(u128, usize)>; 2] = [None, None];
         for (at, _) in &self.places {
@@ -124,11 +127,11 @@ impl Gpu {
         least
     }
 
-    /// Takes in what was charged: from where newcomers begin, and whether there is time to spare.
+    /// Updates the floor, and the state of time to spare, after a charge.
     pub(super) fn weigh(&mut self, now: Instant, slices: &mut Slices, rules: &Rules) {
         self.raise_floor(now, slices, rules);
         if self.ends_relaxing(now, slices, rules) {
-            // Nobody owes anybody for time that nobody lacked.
+            // Time that no slice lacked is owed to none.
             let most = self.members(slices).map(|member| member.clock).max().unwrap_or(0);
             self.places.iter().for_each(|(at, _)| slices[*at].1.clock = most);
         }
@@ -173,11 +176,13 @@ impl Gpu {
         was_relaxed && !self.relaxed
     }
 
-    /// What all would use, had each the GPU to itself, in permille of the time: each is idle for a gap, then busy for a
-    /// stint, and no other slice's work is in that. Habits of a slice that wanted nothing lately are of no use.
+    /// Sum of the uses of all slices, each as if alone on the GPU, in permille of the time.
+    ///
+    /// In turns, each is idle for a gap and then busy for a stint without the work of others. Slices that wanted nothing lately
+    /// are left out.
     fn demand_in_turns(&self, now: Instant, slices: &Slices, rules: &Rules) -> u64 {
         let used = self.members(slices).filter(|member| member.wanted_within(now, rules.about));
-        // One that is busy for longer at a time has use for turns, and others for theirs beside it.
+        // A slice that is busy for longer at a time needs turns, and so do others beside it.
         let demand = |member: &Member| match member.stint > rules.least_quantum {
             true => FULL + 1,
             false => part_of(member.stint, member.gap),
@@ -185,25 +190,26 @@ impl Gpu {
         used.map(demand).sum()
     }
 
-    /// The same where so many launch beside each other: each is busy for so many times as long as it would be alone, where
-    /// there is no time to spare.
+    /// The same sum where slices launch beside each other.
+    ///
+    /// Without time to spare each is busy for as many times as long as there are slices.
     fn demand_beside(&self, active: u64, watched: Nanos) -> u64 {
         self.busy.iter().map(|busy| part_of(*busy, (watched - *busy).scaled(active, 1))).sum()
     }
 }
 
-/// How far a slice is behind the first of two that is another.
+/// Virtual time by which a slice is behind the first of two that is another.
 fn lag(at: usize, member: &Member, least: [Option<(u128, usize)>; 2]) -> u128 {
     let other = least.into_iter().flatten().find(|(_, other)| *other != at);
     other.map_or(0, |(clock, _)| clock.saturating_sub(member.clock))
 }
 
-/// How many thousandths one length is of it and another.
+/// A length in permille of the sum of it and another.
 fn part_of(length: Nanos, rest: Nanos) -> u64 {
     length.scaled(1000, (length + rest).get()).get()
 }
 
-/// Whether several want the GPU, all alike in rank, each waiting for its own brief kernels.
+/// Tests if several slices of equal rank want the GPU, each of which waits for its own brief kernels.
 fn are_light<'a>(
     now: Instant,
     members: impl Iterator<Item = &'a Member>,

@@ -1,4 +1,4 @@
-//! What a slice used lately.
+//! Recent use of a GPU by a slice.
 
 use crate::compute::terms::Window;
 use crate::compute::time::{Instant, Nanos};
@@ -6,7 +6,7 @@ use crate::units::Permille;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// GPU time by tenths of a second and by seconds, as far back as anybody asks.
+/// GPU time of the last second by tenths and of the last minute by seconds.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     tenths: Ring<10>,
@@ -18,7 +18,7 @@ impl History {
         Self { tenths: Ring::new(SECOND / 10), seconds: Ring::new(SECOND) }
     }
 
-    /// So much was used from one moment to another, which is not before the end of the last time.
+    /// Adds use between two moments, the first of which is not before the end of the last addition.
     pub(super) fn add(&mut self, from: Instant, to: Instant, used: Nanos) {
         self.tenths.add(from, to, used);
         self.seconds.add(from, to, used);
@@ -36,7 +36,7 @@ impl History {
 #[derive(Clone, Debug)]
 struct Ring<const N: usize> {
     grain: u64,
-    /// The number of the bucket that is being filled.
+    /// Number of the bucket that is being filled.
     at: u64,
     filling: u64,
     full: [u64; N],
@@ -47,7 +47,7 @@ impl<const N: usize> Ring<N> {
         Self { grain, at: 0, filling: 0, full: [0; N] }
     }
 
-    /// Each bucket gets its part: else a long look would fill the last one with more than fits into it.
+    /// Each bucket gets its part: one long interval would overfill the last one.
     fn add(&mut self, from: Instant, to: Instant, used: Nanos) {
         let length = to.since(from);
         let until = |moment: u64| used.scaled(Instant::from_nanos(moment).since(from).get(), length.get());

@@ -50,9 +50,7 @@ pub(super) struct Member {
     pub(super) waits_since: Option<Instant>,
     /// Last progress, or last moment at which none was due.
     pub(super) progressed_at: Instant,
-    /// Last closing.
     pub(super) closed_at: Instant,
-    /// Last opening.
     opened_at: Instant,
     /// End of the work outstanding at its last closing, whatever its record shows later.
     drained_by: Instant,
@@ -382,7 +380,9 @@ impl Member {
         self.confirmed.iter().map(lately).try_fold(Permille::ZERO, |most, seen| Some(most.max(seen?)))
     }
 
-    /// Tests if the GPU may be kept for it while it is away: NVML saw its processes compute, or has no sample.
+    /// Tests if the GPU may be kept for it while it is away.
+    ///
+    /// NVML saw its processes compute, or has no sample.
     pub(super) fn is_worth_keeping_for(&self, now: Instant, rules: &Rules) -> bool {
         self.computed(now, rules) != Some(Permille::ZERO)
     }
@@ -571,7 +571,7 @@ impl Member {
         kernel > Nanos::ZERO && self.seen.longest <= kernel + kernel
     }
 
-    /// Tests if a few of its kernels may take much longer than the mean, so that estimates of its work fail.
+    /// Tests if estimates of its work fail, as a few of its kernels may take much longer than the mean.
     pub(super) fn is_erratic(&self, rules: &Rules) -> bool {
         self.seen.kernel.scaled(8, 1) > rules.depth
             && self.seen.longest > rules.depth
@@ -597,7 +597,7 @@ impl Member {
     /// Tests if its work is done, or will be in a moment.
     pub(super) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
         let left = self.ends.since(now);
-        // The first launch of many cannot be told from the last at first.
+        // The first launch of many cannot be distinguished from the last at first.
         let single = self.stint <= self.seen.kernel.scaled(4, 1);
         let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace && single;
         if !self.wants() {

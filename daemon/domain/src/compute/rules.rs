@@ -1,63 +1,65 @@
-//! The numbers by which the arbiter decides.
+//! Constants of the scheduler.
 
 use crate::compute::time::Nanos;
 
-/// The numbers by which the arbiter decides. [`Rules::default`] are the ones that measured best.
+/// Constants of the scheduler. [`Rules::default`] has those that measured best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How much GPU time a slice uses before another that wants the GPU gets its turn.
+    /// GPU time that a slice uses in a turn.
     pub quantum: Nanos,
-    /// How long a round of turns should be at most: turns are shorter where many want one.
+    /// Longest round of turns: turns are shorter where many slices want one.
     pub round: Nanos,
-    /// How long a turn is at least.
+    /// Shortest turn, however many slices want one.
     pub least_quantum: Nanos,
-    /// How much GPU time a slice uses before another runs in its gaps, unless a gap is longer than `grace`.
+    /// GPU time that a slice uses before another runs in its gaps, unless a gap is longer than `grace`.
     pub least_turn: Nanos,
-    /// How long a holder may be idle before another runs, whatever it used.
+    /// Idle time of a slice after which another runs, whatever it used.
     pub grace: Nanos,
-    /// How many slices may be open on one GPU at a time, at least 1. More than one costs fairness where the
-    /// hardware slices time between contexts, because nobody can say then who used it.
+    /// Slices that may be open on one GPU at a time, at least 1.
+    ///
+    /// More than one costs fairness where the hardware slices time between contexts, as use cannot be attributed then.
     pub width: u32,
     /// GPU time that the open slice may have outstanding while others want the GPU.
     pub depth: Nanos,
-    /// The same, or two launches, while another comes back now and then that is within its share.
+    /// The same, or two launches, while a slice within its share comes back now and then.
     pub shallow: Nanos,
-    /// GPU time that a slice may have outstanding while nobody else wants the GPU.
+    /// GPU time that a slice may have outstanding while no other wants the GPU.
     pub lone_depth: Nanos,
-    /// How long ago a slice may have wanted the GPU and still count as coming back at once.
+    /// Time since a slice wanted the GPU within which it counts as coming back at once.
     pub hysteresis: Nanos,
-    /// How much more than its part a slice may have used and still fill the gaps of one that comes back at once.
+    /// Lead, in GPU time, up to which a slice fills the gaps of one that comes back at once.
     pub lead: Nanos,
-    /// How much less than its part a slice must have used to interrupt another's turn when it wakes.
+    /// Lag, in GPU time, from which a slice interrupts another's turn when it wakes.
     pub preempt: Nanos,
-    /// How much GPU time an idle slice may save up.
+    /// GPU time that an idle slice saves up at most.
     pub memory: Nanos,
-    /// How far a slice may fall behind others in GPU time while it wants nothing, between two kernels.
+    /// GPU time by which a slice may fall behind others while it wants nothing, between two kernels.
     pub lag: Nanos,
-    /// The next slice is opened when the former has no more than this outstanding.
+    /// Outstanding GPU time of the former slice at which the next is opened.
     pub overlap: Nanos,
-    /// A slice with work that makes no progress for so long, and its longest kernel besides, is waited for no more.
+    /// Time without progress, beyond its longest kernel, after which others wait no longer for a slice.
     pub stall: Nanos,
-    /// A slice that is seen with nothing outstanding so long after it was closed has nothing outstanding until it is opened.
+    /// Time since a closing after which a slice without outstanding work has none until it is opened.
     pub drained: Nanos,
-    /// Kernels that take longer than this are not waited for in full.
+    /// Longest kernel that is waited for in full.
     pub longest: Nanos,
-    /// A slice that waited so long goes first, for one launch, whatever it is owed.
+    /// Wait after which a slice is first for one launch, whatever it used.
     pub starved: Nanos,
-    /// What a slice may exceed its limit by at a time, and make up for afterwards.
+    /// GPU time by which a slice may exceed its limit at a time, and which it repays.
     pub burst: Nanos,
-    /// How long a slice of higher priority counts as being about after it wanted the GPU.
+    /// Time for which a slice that wanted the GPU counts as present.
     pub about: Nanos,
-    /// Time that all slices of a GPU may keep from others beyond what they use before that is charged, in permille of
-    /// the time; each has its request of that.
+    /// Time, in permille, that all slices of a GPU keep from others without use before that is charged.
+    ///
+    /// Each has its request of that.
     pub slack: u32,
-    /// The same in permille of the time for which the driver saw a slice's processes compute.
+    /// The same in permille of the time in which NVML saw a slice's processes compute.
     pub gaps: u32,
-    /// For which part of the time others may wait because of a slice of which the driver sees nothing compute.
+    /// Part of the time in permille, from which waits for a slice count that NVML sees compute nothing.
     pub held: u32,
-    /// For how long that holds which the driver saw.
+    /// Age up to which a sample of NVML holds.
     pub confirmed: Nanos,
-    /// The most of both that a slice saves up.
+    /// Greatest slack that a slice saves up.
     pub most_slack: Nanos,
     /// The next slice is opened only when the former has nothing outstanding.
     pub strict_drain: bool,

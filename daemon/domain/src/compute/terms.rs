@@ -1,4 +1,4 @@
-//! What a slice is promised, what is seen of it, and what it may do.
+//! Terms of slices, observations of them, and leases.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,13 +11,13 @@ use crate::request::ComputeMode;
 use crate::units::Permille;
 use crate::word::{is_label, word};
 
-/// Which slice goes first where several want the GPU: the higher. Most have the default, 0.
+/// Rank of a slice where several want the GPU, -128 to 127; the higher is first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Priority(i8);
 
 impl Priority {
-    /// Before nobody and behind nobody of the default.
+    /// The default, 0.
     pub const DEFAULT: Self = Self(0);
 
     /// A priority; any number from -128 to 127.
@@ -25,7 +25,7 @@ impl Priority {
         Self(priority)
     }
 
-    /// The plain number.
+    /// The priority as a number.
     pub const fn get(self) -> i8 {
         self.0
     }
@@ -37,18 +37,18 @@ impl fmt::Display for Priority {
     }
 }
 
-/// What a slice is promised of the time of each of its GPUs.
+/// Compute terms of a slice on each of its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Its GPUs, sorted and each once. It may run on all of them or on none.
     pub gpus: Vec<GpuUuid>,
-    /// What it gets of each whenever it has work; also its weight where idle time is shared. Zero: best effort.
+    /// Part of each that it gets whenever it has work; also its weight where idle time is shared. Zero is best effort.
     pub request: Permille,
-    /// What it never exceeds.
+    /// Part of each that it never exceeds.
     pub limit: Permille,
-    /// Who goes first.
+    /// Rank before shares are compared.
     pub priority: Priority,
-    /// It may not launch at all until it is thawed.
+    /// Launches are held until it is thawed.
     pub frozen: bool,
     /// The gang that it belongs to, if any: its slices have their turns at the same time.
     pub gang: Option<Gang>,
@@ -85,8 +85,9 @@ impl Terms {
     }
 }
 
-/// What is seen of a slice: sums over its processes, which they wrote themselves. Nothing here is believed further
-/// than it harms the slice alone.
+/// An observation of a slice: sums over its processes, which they wrote themselves.
+///
+/// A false value may harm that slice alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// For each GPU of its terms the time during which it had work outstanding there, since it began.
@@ -94,75 +95,76 @@ pub struct Observed {
     /// GPU time that it has submitted and that is not known to be done, estimated. Zero means that it is idle: work of
     /// unknown length counts a nanosecond at least.
     pub outstanding: Nanos,
-    /// Whether it says itself that it has work outstanding. One that never waits for its work says so for longer than it
-    /// has any.
+    /// Its record has work outstanding. Without a wait for its end the record has it for longer than it lasts.
     pub claims_work: bool,
-    /// Whether a thread of it waits at the gate, be it for its turn or because too much is outstanding. Whoever waits
-    /// there has marked the end of what it launched before, so that this becomes known.
+    /// A thread of it waits at the gate, for a turn or for room.
+    ///
+    /// Before it waits it marks the end of its earlier launches, so that this becomes known.
     pub waiting: bool,
-    /// What one launch of it typically takes; zero if that is not known yet, and then the gate lets no more than the
-    /// lease's least through at a time.
+    /// Typical length of one launch; zero if it is not known yet.
+    ///
+    /// The gate then lets no more than the lease's least through at a time.
     pub kernel: Nanos,
-    /// The longest launch seen lately.
+    /// Longest launch of the last ones, which older ones leave slowly.
     pub longest: Nanos,
-    /// Any number that differs whenever a launch was submitted or became known to be done since the last time, such as
-    /// the sum of both counts.
+    /// Number that differs after each launch and each known end of one, such as the sum of both counts.
     pub progress: u64,
 }
 
-/// What a slice may do until it is told otherwise.
+/// Permission of a slice to launch, until the next lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Whether it may launch.
+    /// It may launch, within its depth.
     pub open: bool,
-    /// While it may launch, it does so as long as less than this is outstanding. Its processes mark the end of their
-    /// work often enough to know when there is room again.
+    /// Outstanding GPU time up to which it launches.
+    ///
+    /// Its processes mark the end of their work often enough to know when there is room again.
     pub depth: Nanos,
-    /// How many launches it may have outstanding however long they take, 1 to 15.
+    /// Launches that it may have outstanding however long they take, 1 to 15.
     pub least: u8,
-    /// Whether it rings when it becomes busy and when it becomes idle. It always rings when it begins to wait.
+    /// It signals when it becomes busy and when it becomes idle, too. It always signals when it begins to wait.
     pub bell: bool,
-    /// It is closed by order, and no time limit opens it.
+    /// It is closed by an operator, and no time limit opens it.
     pub frozen: bool,
 }
 
-/// What is to be done now.
+/// Result of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The leases that change, each slice at most once. Those that close come first.
+    /// Leases that change, each slice at most once. Those that close come first.
     pub leases: Vec<(SliceName, Lease)>,
-    /// When to decide again if nothing happens until then; nothing if only an event can change anything.
+    /// Time of the next decision without an event before; `None` if only an event can change it.
     pub look_again: Option<Instant>,
 }
 
-/// Over how long a share is told.
+/// Length over which a use is averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The last second.
+    /// One second until now.
     Second,
-    /// The last minute.
+    /// One minute until now.
     Minute,
 }
 
-/// Why a slice does not run, or that it does.
+/// State of a slice with the reason for which it does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It may launch.
+    /// The lease is open.
     Running,
-    /// It asks for nothing.
+    /// No work outstanding and no thread at the gate.
     NoWork,
     /// It used more of its share than the one that has the GPU.
     OverShare {
-        /// Who has the GPU.
+        /// Slice that has the GPU.
         holder: SliceName,
     },
-    /// It has used what it may use at most.
+    /// It used its limit.
     LimitReached,
-    /// It is frozen.
+    /// Launches are held by an operator.
     Frozen,
     /// One of a higher priority has the GPU.
     BehindPriority {
-        /// Who that is.
+        /// Slice of the higher priority.
         slice: SliceName,
     },
 }

@@ -8,9 +8,9 @@ use core::ops::{Add, AddAssign, Sub};
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// No time.
+    /// Zero nanoseconds.
     pub const ZERO: Self = Self(0);
-    /// Longer than anything lasts.
+    /// Largest value, about 584 years.
     pub const MAX: Self = Self(u64::MAX);
 
     /// A number of nanoseconds.
@@ -28,7 +28,7 @@ impl Nanos {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// The plain number of nanoseconds.
+    /// Length in nanoseconds.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -59,7 +59,7 @@ impl AddAssign for Nanos {
 
 impl Sub for Nanos {
     type Output = Self;
-    /// At least nothing.
+    /// Difference, at least zero.
     fn sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Nanos {
 pub struct Instant(u64);
 
 impl Instant {
-    /// So many nanoseconds after the clock's beginning.
+    /// Moment by its nanoseconds since the clock's beginning.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -97,12 +97,12 @@ impl Instant {
         self.0
     }
 
-    /// What a clock shows at this moment that is so many nanoseconds ahead.
+    /// This moment on a clock that is ahead by some nanoseconds.
     pub const fn ahead_by(self, nanos: i64) -> Self {
         Self(self.0.saturating_add_signed(nanos))
     }
 
-    /// How long ago `earlier` was; nothing if it is yet to come.
+    /// Time since `earlier`; zero if that is later.
     pub fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }

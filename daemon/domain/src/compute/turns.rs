@@ -1,7 +1,7 @@
-//! Whose turn it is.
+//! Turns on the GPUs.
 //!
-//! Each decision is made anew from what is known, in three steps: who keeps its turn, who gets one, and who of these
-//! may begin because what the former holder left is nearly done.
+//! Each decision is made anew from the present state, in three steps: slices that keep their turn, slices that get one, and
+//! those of them that may begin because the work of the former holder is nearly done.
 
 mod leases;
 
@@ -17,30 +17,30 @@ use crate::compute::verdict::Verdict;
 use crate::id::SliceName;
 use crate::units::Permille;
 
-/// The shortest time for which it is worth setting an alarm.
+/// Shortest time for which an alarm is set.
 const GLANCE: Nanos = Nanos::micros(50);
 
-/// Before whom one goes: the least first.
+/// Order of slices before their virtual times; the least first.
 type Tier = (bool, u8, Reverse<Priority>);
 
-/// What one decision is written on, to be used again for the next.
+/// Buffers of one decision, used again for the next.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sheet {
-    /// Who may have a turn, the first first.
+    /// Slices that may have a turn, in order.
     order: Vec<usize>,
-    /// Who has one.
+    /// Slices that get a turn.
     chosen: Vec<usize>,
-    /// Who has one, and something more to do with it.
+    /// Slices that have a turn and work for it.
     keepers: Vec<usize>,
-    /// Who has one, and nothing more to do with it.
+    /// Slices that have a turn and no work left for it.
     leavers: Vec<usize>,
     /// Slices for which another's turn ends before its time.
     pub(super) interrupts: Vec<usize>,
-    /// For each slice, in their order: another that may run waits because of it.
+    /// By slice: another that may run waits because of it.
     pub(super) keeps: Vec<bool>,
-    /// For each slice, in their order: the virtual time of its gang since the beginning of that of its GPUs.
+    /// By slice: virtual time of its gang since the floors of its GPUs.
     ages: Vec<i128>,
-    /// What is decided on each slice, in their order.
+    /// By slice: the decision on it.
     pub(super) verdicts: Vec<Verdict>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Round<'a> {
     slices: &'a [(SliceName, Member)],
     gpus: &'a [Gpu],
     sheet: Sheet,
-    /// Whether those who may have a turn differ in priority.
+    /// The slices that may have a turn differ in priority.
     mixed: bool,
     look_again: Option<Instant>,
 }
@@ -93,7 +93,7 @@ impl<'a> Round<'a> {
         Self { now, rules, slices, gpus, sheet: sheet.wiped(), mixed: false, look_again: None }
     }
 
-    /// What is decided, and when to decide again if nothing happens until then.
+    /// Decides, and returns the time of the next decision if nothing happens until then.
     pub(super) fn decide(mut self) -> (Sheet, Option<Instant>) {
         self.sheet.keeps.resize(self.slices.len(), false);
         self.rank();
@@ -116,12 +116,14 @@ impl<'a> Round<'a> {
         self.look_again = Some(self.look_again.map_or(at, |other| other.min(at)));
     }
 
-    /// Everybody else who shares a GPU with a slice.
+    /// Other slices that share a GPU with a slice.
     fn others(&self, at: usize) -> impl Iterator<Item = usize> + use<'a> {
         self.at(at).neighbours.iter().copied()
     }
 
-    /// A slice with the mates of its gang that have turns with it: those that want the GPU, or did a moment ago.
+    /// A slice with the mates of its gang that have turns with it.
+    ///
+    /// Those are the mates that want the GPU, or did a moment ago.
     fn party(&self, at: usize) -> impl Iterator<Item = usize> + Clone + use<'a> {
         let (now, rules, slices) = (self.now, self.rules, self.slices);
         let mates = self.at(at).mates.iter().copied();
@@ -132,18 +134,18 @@ impl<'a> Round<'a> {
         core::iter::once(at).chain(mates.filter(joins))
     }
 
-    /// Whether two slices, each with its mates, want the same GPU.
+    /// Tests if a slice or one of its mates shares a GPU with another slice.
     fn collide(&self, at: usize, other: usize) -> bool {
         self.party(at).any(|mine| self.at(mine).shares_gpu_with(self.at(other)))
     }
 
-    /// Whether its GPU has time to spare.
+    /// Tests if its GPU has time to spare.
     fn is_relaxed(&self, at: usize) -> bool {
         matches!(*self.at(at).gpus, [gpu] if self.gpus[gpu].is_relaxed())
     }
 }
 
-/// Who goes before whom.
+/// Order in which slices get turns.
 impl Round<'_> {
     fn rank(&mut self) {
         let mut order = core::mem::take(&mut self.sheet.order);
@@ -157,8 +159,9 @@ impl Round<'_> {
         self.sheet.order = order;
     }
 
-    /// The virtual time of a slice since its GPU's floor. Those of different GPUs began at different moments, and a gang
-    /// goes by the mate that used most of its share.
+    /// Virtual time of a slice since its GPU's floor.
+    ///
+    /// Virtual times of different GPUs began at different moments. A gang goes by the mate that used most of its share.
     fn age(&self, at: usize) -> i128 {
         let signed = |time: u128| i128::try_from(time).unwrap_or(i128::MAX);
         let of_one = |mate: usize| {
@@ -176,8 +179,10 @@ impl Round<'_> {
             && !member.is_stalled(self.now, self.rules)
     }
 
-    /// The starved first; then who has less than it was promised, where there are priorities at all; then by
-    /// priority. Who was promised nothing comes last, unless its priority is high.
+    /// Rank of a slice before virtual times are compared.
+    ///
+    /// Starved slices are first, then those below their request where there are priorities at all, then higher
+    /// priorities. Slices without a request are last, unless their priority is high.
     fn tier(&self, at: usize) -> Tier {
         let member = self.at(at);
         let promised = member.terms.request > Permille::ZERO;
@@ -194,7 +199,7 @@ impl Round<'_> {
         member.is_starved(self.now, self.rules) && !member.overruns(self.now, self.rules)
     }
 
-    /// The first in order that wants a GPU of this slice and has no turn.
+    /// First slice in order that wants a GPU of this slice and has no turn.
     fn challenger(&self, at: usize) -> Option<usize> {
         let mine = self.at(at);
         let rival = |other: &&usize| {
@@ -207,13 +212,13 @@ impl Round<'_> {
     }
 }
 
-/// Who has a turn.
+/// Choice of the slices that get a turn.
 impl Round<'_> {
     fn choose(&mut self) {
         self.ask_holders();
         let mut keepers = core::mem::take(&mut self.sheet.keepers);
         keepers.sort_by_key(|at| self.sheet.order.iter().position(|other| other == at));
-        // Who keeps his turn first, then everybody in order.
+        // Slices that keep their turn first, then all in order.
         keepers.extend_from_slice(&self.sheet.order);
         for at in &keepers {
             if !self.sheet.leavers.contains(at) && self.may_claim(*at) && !self.is_held_back(*at) {
@@ -229,8 +234,9 @@ impl Round<'_> {
         }
     }
 
-    /// Sorts the slices that have a turn into those that keep it and those that only fill a gap with the rest of it. The
-    /// mates of a gang have theirs together.
+    /// Finds the slices that keep their turn, and those that keep it only while no other slice takes it.
+    ///
+    /// The mates of a gang have theirs together.
     fn ask_holders(&mut self) {
         for at in 0..self.slices.len() {
             let holds = |mate: &usize| {
@@ -273,8 +279,9 @@ impl Round<'_> {
         }
     }
 
-    /// Whether one may take a turn: all its GPUs have to be free, never some of them, so that nobody waits holding what
-    /// another needs.
+    /// Tests if a slice may take a turn: all GPUs of its gang are free.
+    ///
+    /// With a part of them it would hold a GPU that another needs while it waits itself.
     fn may_claim(&self, at: usize) -> bool {
         let is_free = |gpu: &usize| {
             let holders = self.sheet.chosen.iter().filter(|other| self.at(**other).gpus.contains(gpu));
@@ -285,7 +292,7 @@ impl Round<'_> {
         free && !self.sheet.chosen.contains(&at) && self.is_within_window(at)
     }
 
-    /// Beside others only those run that are not far ahead of the last.
+    /// Tests if a slice is not too far ahead of the last to run beside others.
     fn is_within_window(&self, at: usize) -> bool {
         if self.rules.width <= 1 {
             return true;
@@ -296,8 +303,9 @@ impl Round<'_> {
         last.is_none_or(|last| mine.lead_over(self.at(*last)) <= self.rules.lead)
     }
 
-    /// Whether a slice has to leave the GPU idle: another is about to come back which it is far ahead of, or to which
-    /// the time was promised, and it cannot be done before.
+    /// Tests if a slice leaves the GPU idle for another that is about to come back.
+    ///
+    /// That one is far behind it, or has a request where it has none, and its kernel would not end before.
     fn is_held_back(&mut self, at: usize) -> bool {
         let mine = self.at(at);
         if self.rules.width > 1 {
@@ -325,7 +333,7 @@ impl Round<'_> {
         held
     }
 
-    /// How long a turn is: the shorter the more want one, so that rounds stay short.
+    /// Length of a turn: the shorter the more slices want one, so that rounds stay short.
     fn quantum(&self, at: usize) -> Nanos {
         let mine = self.at(at);
         let wanting =
@@ -334,8 +342,9 @@ impl Round<'_> {
         self.rules.round.scaled(1, wanting).min(most).max(self.rules.least_quantum)
     }
 
-    /// Marks the slices that have a turn while others that may run wait closed. Until the next decision they are charged
-    /// for all the time that passes, whatever their records show of it.
+    /// Marks the slices that have a turn while others that may run wait closed.
+    ///
+    /// Until the next decision they are charged for all the time that passes, whatever their records show of it.
     fn find_keepers(&mut self) {
         for place in 0..self.sheet.chosen.len() {
             let at = self.sheet.chosen[place];

@@ -1,8 +1,8 @@
-//! What is decided on a slice.
+//! Decision on a slice.
 
 use crate::compute::terms::Lease;
 
-/// What is decided on one slice.
+/// Decision on one slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
     pub(super) lease: Lease,
@@ -13,7 +13,7 @@ pub(super) struct Verdict {
     pub(super) reason: Reason,
 }
 
-/// Why a slice runs or not; others by their place.
+/// Reason for which a slice runs or not; others by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     Running,

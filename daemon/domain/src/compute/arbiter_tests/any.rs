@@ -42,7 +42,7 @@ pub(super) fn any_players() -> impl Strategy<Value = Vec<Player>> {
     })
 }
 
-/// What may come to an arbiter.
+/// Call of an arbiter.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Admit(usize, Terms),

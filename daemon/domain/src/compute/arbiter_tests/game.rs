@@ -1,13 +1,14 @@
-//! Tenants that have work when told and launch kernels as long as they may, as few ahead as always may be. What is
-//! launched runs to its end.
+//! Tenants with work at given times, which launch kernels as long as they may, as few ahead as possible.
+//!
+//! Launched kernels run to their end.
 
 use super::*;
 use alloc::string::String;
 use core::fmt;
 
-/// The grain of time, and from what happens until it is decided on.
+/// Grain of time, and delay from an event to the decision on it.
 const STEP: Nanos = Nanos::micros(50);
-/// A kernel alone.
+/// Length of a kernel that has the GPU alone.
 const KERNEL: Nanos = Nanos::micros(500);
 
 pub(super) fn gpu(number: u8) -> GpuUuid {
@@ -26,7 +27,7 @@ pub(super) fn terms(mode: ComputeMode, request: u32) -> Terms {
     Terms::of_mode(mode, vec![gpu(0)], share(request))
 }
 
-/// A tenant.
+/// Terms of a tenant and its times of work.
 #[derive(Clone)]
 pub(super) struct Player {
     pub(super) terms: Terms,
@@ -35,7 +36,7 @@ pub(super) struct Player {
 }
 
 impl fmt::Debug for Player {
-    /// On one line.
+    /// Prints it on one line, for long lists of players.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Terms { gpus, request, limit, priority, frozen, gang } = &self.terms;
         let gpus: Vec<u8> = gpus.iter().map(|gpu| gpu.bytes()[0]).collect();
@@ -67,13 +68,13 @@ impl Player {
         true
     }
 
-    /// Whether nothing but others keeps it from running.
+    /// Tests if only others keep it from running.
     pub(super) fn is_free(&self) -> bool {
         !self.terms.frozen && self.terms.limit == Permille::WHOLE
     }
 }
 
-/// What became of a tenant in one step.
+/// State of a tenant in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) active: bool,
@@ -88,14 +89,14 @@ pub(super) struct Game {
     pub(super) players: Vec<Player>,
     began: Instant,
     leases: Vec<Lease>,
-    /// What is left of the kernels that each has launched.
+    /// Rest of the kernels that each has launched.
     left: Vec<Nanos>,
     busy: Vec<Vec<Nanos>>,
-    /// Each player's moments.
+    /// Moments of each player since the beginning.
     pub(super) past: Vec<Vec<Moment>>,
-    /// Time in which nobody ran on the first GPU though somebody wanted to and might.
+    /// Time in which no slice ran on the first GPU though one wanted to and might.
     pub(super) wasted: Nanos,
-    /// The most that the shares of all were said to sum to on any GPU.
+    /// Greatest sum of the reported uses on any GPU, in permille.
     pub(super) most_told: u32,
     pub(super) history: Vec<Decision>,
 }
@@ -150,7 +151,7 @@ impl Game {
         }
     }
 
-    /// Says when to decide again if nothing happens.
+    /// Decides, and returns the time of the next decision.
     fn decide(&mut self) -> Instant {
         self.launch();
         for at in 0..self.players.len() {
@@ -177,8 +178,9 @@ impl Game {
         again.min(self.now + KERNEL)
     }
 
-    /// A step. Kernels share each GPU alike; those of a slice over several run as fast as on the fullest. Says whether
-    /// anybody began to want something, or became idle.
+    /// One step. Kernels share each GPU alike; those of a slice over several run as fast as on the fullest.
+    ///
+    /// Returns true if a slice began to want the GPU, or became idle.
     fn run(&mut self) -> bool {
         let all = 0..self.players.len();
         let before: Vec<bool> = all.clone().map(|at| self.wants(at)).collect();
@@ -210,7 +212,7 @@ impl Game {
         self.has_work(at) || self.left[at] > Nanos::ZERO
     }
 
-    /// How often anybody's work was over.
+    /// Number of times at which the work of a slice ended.
     pub(super) fn rests(&self) -> u64 {
         let rests =
             |past: &Vec<Moment>| past.windows(2).filter(|two| two[0].active && !two[1].active).count();
@@ -221,7 +223,7 @@ impl Game {
         self.past[at].iter().map(|moment| moment.ran).sum()
     }
 
-    /// What a player had of what all had, in permille.
+    /// Part of a player in the time of all, in permille.
     pub(super) fn part(&self, at: usize) -> u64 {
         let all: Nanos = (0..self.past.len()).map(|at| self.ran(at)).sum();
         self.ran(at).scaled(1000, all.get()).get()
@@ -260,7 +262,7 @@ impl Game {
     }
 }
 
-/// What all slices are said to have used of a GPU in the last second, in permille.
+/// Sum of the reported uses of a GPU in the last second, in permille.
 pub(super) fn sum_of_shares(arbiter: &Arbiter, now: Instant, gpu: GpuUuid) -> u32 {
     let shares = arbiter.slices.iter().map(|(slice, _)| arbiter.used(now, slice, gpu, Window::Second).get());
     shares.sum()

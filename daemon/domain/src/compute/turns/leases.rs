@@ -1,4 +1,4 @@
-//! What each slice is told, and when to look again.
+//! Leases, and the time of the next decision.
 
 use crate::compute::terms::Lease;
 use crate::compute::time::Nanos;
@@ -6,22 +6,23 @@ use crate::compute::turns::{GLANCE, Round};
 use crate::compute::verdict::{Reason, Verdict};
 use crate::units::Permille;
 
-/// How often one is looked at, at least, of which nobody knows how long it takes.
+/// Longest time between two decisions while work of unknown length is outstanding.
 const UNKNOWN: Nanos = Nanos::micros(500);
-/// How often one is looked at that may launch, has a limit, and seems to have just become idle.
+/// Time between two decisions while a slice with a limit may launch and has just become idle.
 const MOMENT: Nanos = Nanos::millis(1);
-/// How often a slice that has the GPU to itself is looked at.
+/// Time between two decisions while a slice is alone on its GPU.
 const LEISURE: Nanos = Nanos::millis(100);
-/// Kernels longer than this are launched one by one while others wait: a gap between them costs little, another
-/// of them in the queue much.
+/// Length above which kernels are launched one by one while others wait.
+///
+/// A gap between them costs little, another of them in the queue much.
 const LONG: Nanos = Nanos::millis(5);
-/// The same while a slice of higher priority is about, which would have to wait for both.
+/// The same beside a slice of higher priority, which would wait for both.
 const SHORT: Nanos = Nanos::millis(1);
 
-/// About the hardware's time slice: a slice that wakes begins beside a launch that takes longer.
+/// Length of a hardware time slice: a slice that wakes begins beside a launch that takes longer.
 const SLICE: Nanos = Nanos::millis(2);
 
-/// What each is told.
+/// Lease of each slice.
 impl Round<'_> {
     pub(super) fn judge(&mut self, at: usize) -> Verdict {
         let member = self.at(at);
@@ -40,7 +41,7 @@ impl Round<'_> {
             return self.judge_idle(at, chosen, reason);
         }
         if member.is_stalled(self.now, self.rules) || !chosen && self.is_let_in(at) {
-            // It may go on whenever it can. Nobody waits for it.
+            // It may launch whenever it can. No slice waits for it.
             let lease = Lease { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
             return Verdict { lease, fills: true, spared: false, beside: true, reason };
         }
@@ -59,7 +60,9 @@ impl Round<'_> {
         self.opened(at)
     }
 
-    /// Who is idle keeps what it has until somebody else gets it; who is above all others stays open.
+    /// Decides on a slice without work.
+    ///
+    /// It stays open until another gets a turn, or while it is above all others.
     fn judge_idle(&mut self, at: usize, chosen: bool, reason: Reason) -> Verdict {
         let member = self.at(at);
         let alone = member.neighbours.is_empty();
@@ -72,7 +75,7 @@ impl Round<'_> {
             self.look_in(self.rules.grace);
         }
         if member.has_limit() && member.is_open() && member.wanted_within(self.now, self.rules.hysteresis) {
-            // What has no mark yet looks like nothing, and must not go on beyond the limit unseen.
+            // Work without a mark does not show, and must not run beyond the limit unseen.
             self.look_in(MOMENT);
         }
         if alone || chosen || stays || self.is_above_all(at) {
@@ -81,8 +84,9 @@ impl Round<'_> {
         self.closed(at, reason)
     }
 
-    /// Whether it is of a higher priority than everybody who might want its GPUs, and has not used up what it was
-    /// promised: then it is never closed, so that its launches never wait.
+    /// Tests if it is of a higher priority than all others on its GPUs, and below its request.
+    ///
+    /// It is never closed then, so that its launches never wait.
     fn is_above_all(&self, at: usize) -> bool {
         let mine = self.at(at);
         let above = self.others(at).all(|other| {
@@ -101,8 +105,9 @@ impl Round<'_> {
             && (member.is_starved(self.now, self.rules) || member.is_beside_for(self.now, LEISURE))
     }
 
-    /// Its turn ended in the midst of a step, and work of a mate may wait for the rest of it: it launches that beside the next
-    /// slice, one by one.
+    /// Tests if its turn ended in the midst of a step while work of a mate may wait for the rest of it.
+    ///
+    /// It launches that beside the next slice, one by one.
     fn trails(&self, at: usize) -> bool {
         let member = self.at(at);
         member.seen.waiting && !member.limited && self.party(at).skip(1).any(|mate| self.needs(mate, at))
@@ -152,8 +157,8 @@ impl Round<'_> {
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
         });
-        // It comes back for a moment and is within its share: it has the GPU at once, behind what is outstanding then.
-        // One that waits for each of its launches has no queue that could be too deep.
+        // A slice that comes back for a moment and is within its share has the GPU at once, behind the work outstanding then.
+        // A slice that waits for each of its launches has no queue.
         let queues = !member.waits_for_itself() || member.seen.outstanding > kernel;
         let wakes = others().filter(|_| queues).any(|other| {
             other.terms.priority == member.terms.priority
@@ -179,7 +184,7 @@ impl Round<'_> {
         let depth = match () {
             () if spared => Nanos::ZERO,
             () if below && singly => Nanos::ZERO,
-            // Two launches, though the second should end a little sooner than they say.
+            // Two launches, though the second should end a little sooner than estimated.
             () if below => kernel.scaled(3, 2).max(GLANCE + GLANCE).min(rules.depth),
             () if beside > 0 && !member.has_limit() => rules.depth.scaled(beside + 1, 1),
             () if fills => kernel.max(rules.overlap).min(rules.depth),
@@ -211,9 +216,11 @@ impl Round<'_> {
     }
 }
 
-/// When to look again.
+/// Time of the next decision.
 impl Round<'_> {
-    /// Whether what others left on the GPUs of a chosen slice is nearly done. If not, that is looked at again.
+    /// Tests if the work that others left on the GPUs of a chosen slice is nearly done.
+    ///
+    /// If not, the next decision comes when it may be.
     fn is_clear(&mut self, at: usize) -> bool {
         let runs = self.at(at).runs_on(self.now, self.rules);
         let mut clear = true;
@@ -238,7 +245,7 @@ impl Round<'_> {
         clear
     }
 
-    /// For how long a slice should be waited for; nothing if the next may begin.
+    /// Time for which others wait for a slice; zero if the next may begin.
     fn still_busy(&self, at: usize) -> Nanos {
         let member = self.at(at);
         let left = member.ends.since(self.now);
@@ -248,10 +255,10 @@ impl Round<'_> {
         let overdue = self.now.since(member.ends);
         if member.is_predictable() && overdue <= self.rules.overlap {
             let early = self.rules.overlap.min(member.seen.kernel.scaled(1, 2).max(GLANCE + GLANCE));
-            // Nobody wakes from a sleep as short as that in time.
+            // No thread wakes from a sleep as short as that in time.
             return if left <= early + GLANCE { Nanos::ZERO } else { left - early };
         }
-        // Nobody knows how long the last kernel is: look more seldom the longer it lasts.
+        // The length of the last kernel is unknown: looks become rarer the longer it lasts.
         let since = if member.is_predictable() { overdue } else { self.now.since(member.closed_at) };
         since.scaled(1, 8).clamp(GLANCE + GLANCE, UNKNOWN)
     }
@@ -274,7 +281,9 @@ impl Round<'_> {
         }
     }
 
-    /// Whoever was closed is looked at when it should be done: what is seen later is charged to it meanwhile.
+    /// Sets the next decision to the expected ends of the work of closed slices.
+    ///
+    /// Each is charged until its end is seen.
     pub(super) fn watch_tails(&mut self) {
         for at in 0..self.slices.len() {
             let member = self.at(at);
@@ -283,16 +292,16 @@ impl Round<'_> {
                 continue;
             }
             if member.overruns(self.now, self.rules) {
-                // What others have after its end would be taken for shared with it.
+                // Use of others after its end would count as shared with it.
                 self.look_in(self.now.since(member.progressed_at).scaled(1, 64).clamp(UNKNOWN, LONG));
             } else if !member.is_predictable() {
-                // Perhaps nobody else wants the GPU and looks, and what has a limit must not run unseen.
+                // Perhaps no other slice wants the GPU, and a slice with a limit must not run unseen.
                 self.look_in(self.now.since(member.closed_at).scaled(1, 16).max(UNKNOWN));
             } else {
                 let overdue = self.now.since(member.ends.max(member.closed_at));
                 let left = member.ends.since(self.now).max(overdue.scaled(1, 16));
                 let last = member.seen.outstanding <= member.seen.kernel.max(self.rules.overlap);
-                // Long ones may well take less than it is thought.
+                // Long ones may well take less than estimated.
                 let step = member.seen.kernel.scaled(1, 8).max(MOMENT);
                 self.look_in(if last { left.min(step) } else { left.scaled(1, 2) });
             }
