@@ -90,7 +90,7 @@ impl Bundle {
         &self.slice
     }
 
-    /// Whether the bundles share a device.
+    /// Tests if the bundles share a device.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.devices.iter().any(|device| other.devices.contains(device))
     }

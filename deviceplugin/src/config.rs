@@ -36,7 +36,7 @@ pub struct Config {
     /// Address of metrics, liveness and readiness: an address with port, an absolute socket path, or `off`.
     /// Default: `off`.
     pub metrics: Address,
-    /// Whether faults of GPUs are reported as events of the node. Default: `true`; without a service account
+    /// True if faults of GPUs are reported as events of the node. Default: `true`; without a service account
     /// none are.
     pub events: bool,
     /// Directory of the pod's service account. Default: `/var/run/secrets/kubernetes.io/serviceaccount`.
@@ -67,7 +67,7 @@ pub enum IgnoredXids {
 }
 
 impl IgnoredXids {
-    /// Whether a fault is ignored.
+    /// Tests if a fault is ignored.
     pub fn contains(&self, xid: Xid) -> bool {
         match self {
             Self::OfPrograms => xid.is_of_programs(),
@@ -118,7 +118,7 @@ impl Config {
         format!("{}/{name}", self.resource_domain)
     }
 
-    /// Whether the configuration includes this GPU.
+    /// Tests if the configuration includes this GPU.
     pub fn is_ours(&self, index: u32, uuid: GpuUuid) -> bool {
         let named = |gpu: &GpuSelector| [GpuSelector::Index(index), GpuSelector::Uuid(uuid)].contains(gpu);
         self.gpus.as_ref().is_none_or(|gpus| gpus.iter().any(named))

@@ -20,7 +20,7 @@ pub(crate) struct DeviceStates {
     pub(crate) numa: BTreeMap<GpuUuid, NumaNode>,
     /// Devices allocated to containers.
     pub(crate) in_use: BTreeSet<DeviceId>,
-    /// Whether the daemon answered.
+    /// True if the daemon answered.
     pub(crate) daemon: bool,
 }
 

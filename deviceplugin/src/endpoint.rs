@@ -53,12 +53,12 @@ impl Endpoint {
         self.identity
     }
 
-    /// Whether the path still leads to this socket; a kubelet that starts removes all sockets.
+    /// Tests if the path still leads to this socket; a kubelet that starts removes all sockets.
     pub(crate) fn is_there(&self) -> bool {
         Identity::of(&self.path) == Some(self.identity) && !self.server.is_finished()
     }
 
-    /// Whether a kubelet has a stream of devices open.
+    /// Tests if a kubelet has a stream of devices open.
     pub(crate) fn is_listened_to(&self) -> bool {
         self.listeners.load(Ordering::Relaxed) > 0
     }

@@ -53,7 +53,7 @@ pub struct GpuHeadroom {
     pub strangers: usize,
     /// A fault in force that affects health.
     pub fault: Option<Xid>,
-    /// Whether a failure is too recent for its devices to be healthy.
+    /// True if a failure is too recent for its devices to be healthy.
     pub recovers: bool,
 }
 
@@ -95,7 +95,7 @@ pub enum Broken {
 }
 
 impl Health {
-    /// Whether the kubelet may allocate the device.
+    /// Tests if the kubelet may allocate the device.
     pub const fn is_healthy(&self) -> bool {
         matches!(self, Self::Healthy)
     }

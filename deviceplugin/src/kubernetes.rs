@@ -58,7 +58,7 @@ const fn advice(status: u16) -> &'static str {
 }
 
 impl PostError {
-    /// Whether another attempt may succeed.
+    /// Tests if another attempt may succeed.
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
             Self::Read { .. } | Self::Away { .. } => true,

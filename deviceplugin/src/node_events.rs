@@ -13,7 +13,7 @@ use crate::health::{Broken, Health};
 pub(crate) struct NodeEvent {
     /// Reason, a stable identifier.
     pub(crate) reason: &'static str,
-    /// Whether the event requires attention.
+    /// True if the event requires attention.
     pub(crate) is_warning: bool,
     /// Message.
     pub(crate) message: String,

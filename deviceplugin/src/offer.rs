@@ -93,7 +93,7 @@ pub struct DoesNotFit {
 pub struct Offer {
     /// Resources by device id.
     pub devices: BTreeMap<DeviceId, Claim>,
-    /// Whether more devices are offered than fit at the same time.
+    /// True if more devices are offered than fit at the same time.
     pub dynamic: bool,
 }
 

@@ -109,7 +109,7 @@ impl Profile {
         claims.collect()
     }
 
-    /// Whether a device is a whole GPU, which requires an unused one.
+    /// Tests if a device is a whole GPU, which requires an unused one.
     pub const fn is_whole(&self) -> bool {
         matches!(self.share, Share::Whole(_))
     }

@@ -146,7 +146,7 @@ impl Registrar {
         Ok(self.endpoint.insert(endpoint).identity())
     }
 
-    /// Whether this kubelet was told of this socket and has a stream open.
+    /// Tests if this kubelet was told of this socket and has a stream open.
     fn is_known(&mut self, kubelet: Identity, endpoint: Identity) -> bool {
         let listened_to = self.endpoint.as_ref().is_some_and(Endpoint::is_listened_to);
         let Some(registered) = &mut self.registered else { return false };

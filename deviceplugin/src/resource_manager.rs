@@ -104,7 +104,7 @@ impl ResourceManager {
         }
     }
 
-    /// Whether any configured GPU exists.
+    /// Tests if any configured GPU exists.
     pub(crate) async fn has_gpus(&self) -> bool {
         self.state
             .lock()
@@ -329,7 +329,7 @@ impl ResourceManager {
     }
 }
 
-/// Whether the slice for these devices exists already.
+/// Tests if the slice for these devices exists already.
 fn is_there(headroom: &NodeHeadroom, devices: &[String]) -> bool {
     let devices: Option<Vec<DeviceId>> = devices.iter().map(|text| text.parse().ok()).collect();
     devices

@@ -10,7 +10,7 @@ const COMPAT: [&str; 2] = ["enable-cuda-compat", "cudacompat"];
 /// Hook that creates links, given as `--link TARGET::LINK`.
 const LINKS: &str = "create-symlinks";
 
-/// Whether a hook prefers the image's own driver.
+/// Tests if a hook prefers the image's own driver.
 pub(crate) fn prefers_image(hook: &Hook) -> bool {
     hook.args.iter().any(|argument| COMPAT.contains(&argument.as_str()))
 }

@@ -55,12 +55,12 @@ pub(crate) fn folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Whether a normalised path is a folder or inside it.
+/// Tests if a normalised path is a folder or inside it.
 pub(crate) fn within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a path is absolute and normalised: without `.`, `..`, empty parts and control characters.
+/// Tests if a path is absolute and normalised: without `.`, `..`, empty parts and control characters.
 pub(crate) fn is_clean(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|rest| {
         rest.split('/').all(|part| !["", ".", ".."].contains(&part)) && !rest.contains(char::is_control)

@@ -26,27 +26,27 @@ pub fn slice_of(file_name: &str) -> Option<SliceName> {
     file_name.strip_prefix(&format!("{VENDOR}-{CLASS}-"))?.strip_suffix(".json")?.parse().ok()
 }
 
-/// Whether the text is a valid vendor: letters, digits, `_`, `-` and `.`, from a letter to a letter or digit.
+/// Tests if the text is a valid vendor: letters, digits, `_`, `-` and `.`, from a letter to a letter or digit.
 pub fn is_vendor(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && of(text, "_-.")
 }
 
-/// Whether the text is a valid class. Dots are permitted since version 0.6.0; Tranche's class has none.
+/// Tests if the text is a valid class. Dots are permitted since version 0.6.0; Tranche's class has none.
 pub fn is_class(text: &str) -> bool {
     is_vendor(text)
 }
 
-/// Whether the text is a valid device name: like a vendor, but it may begin with a digit and contain `:`.
+/// Tests if the text is a valid device name: like a vendor, but it may begin with a digit and contain `:`.
 pub fn is_device(text: &str) -> bool {
     of(text, "_-.:")
 }
 
-/// Whether the text has the form `vendor/class`.
+/// Tests if the text has the form `vendor/class`.
 pub fn is_kind(text: &str) -> bool {
     text.split_once('/').is_some_and(|(vendor, class)| is_vendor(vendor) && is_class(class))
 }
 
-/// Whether both ends are letters or digits, and all else is too or in `others`.
+/// Tests if both ends are letters or digits, and all else is too or in `others`.
 fn of(text: &str, others: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     text.starts_with(plain) && text.ends_with(plain) && text.chars().all(|c| plain(c) || others.contains(c))

@@ -87,7 +87,7 @@ fn read(bytes: &[u8]) -> Result<Spec, Fault> {
         .map_err(|error| Fault::Form(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// Whether the kind is that of the toolkit, or of a plugin's file below its name.
+/// Tests if the kind is that of the toolkit, or of a plugin's file below its name.
 fn of_nvidia(kind: &str) -> bool {
     kind.strip_suffix("nvidia.com/gpu").is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

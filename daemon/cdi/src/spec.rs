@@ -59,7 +59,7 @@ pub struct ContainerEdits {
 }
 
 impl ContainerEdits {
-    /// Whether there are no edits.
+    /// Tests if there are no edits.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

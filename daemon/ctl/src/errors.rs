@@ -135,17 +135,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether standard output was closed, as in `tranche smi | head -1`, which is no error.
+    /// Tests if standard output was closed, as in `tranche smi | head -1`, which is no error.
     pub fn is_reader_gone(&self) -> bool {
         matches!(self, Self::Output(cause) if cause.kind() == ErrorKind::BrokenPipe)
     }
 
-    /// Whether the daemon has no room for the request.
+    /// Tests if the daemon has no room for the request.
     pub fn is_no_room(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::ResourceExhausted)
     }
 
-    /// Whether the error is printed already.
+    /// Tests if the error is printed already.
     pub fn is_told(&self) -> bool {
         matches!(self, Self::Unwell(_))
     }

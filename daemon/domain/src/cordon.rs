@@ -44,7 +44,7 @@ pub struct Cordoned {
     pub uuid: GpuUuid,
     /// The cordon now in force.
     pub cordon: Option<Cordon>,
-    /// Whether this differs from before.
+    /// True if this differs from before.
     pub changed: bool,
 }
 

@@ -15,7 +15,7 @@ pub struct DaemonView {
     pub capabilities: Vec<CapabilityView>,
     /// Names of the capabilities in its bounding set.
     pub bounding: Vec<String>,
-    /// Whether `no_new_privs` is set: no child gains privileges.
+    /// True if `no_new_privs` is set: no child gains privileges.
     pub no_new_privs: bool,
     /// All configuration keys, with the values in force.
     pub settings: Vec<SettingView>,
@@ -32,7 +32,7 @@ pub struct PrivilegesView {
     pub capabilities: Vec<CapabilityView>,
     /// Names of the capabilities in its bounding set.
     pub bounding: Vec<String>,
-    /// Whether `no_new_privs` is set: no child gains privileges.
+    /// True if `no_new_privs` is set: no child gains privileges.
     pub no_new_privs: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct SettingView {
     pub value: String,
     /// Origin of the value: `default`, the file and its line, or the command-line option.
     pub origin: String,
-    /// Whether a change takes effect without a restart.
+    /// True if a change takes effect without a restart.
     pub live: bool,
 }
 

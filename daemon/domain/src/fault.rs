@@ -25,7 +25,7 @@ impl Xid {
         self.0
     }
 
-    /// Whether programs cause this fault on a healthy GPU, such as an illegal address, a stopped launch, or a
+    /// Tests if programs cause this fault on a healthy GPU, such as an illegal address, a stopped launch, or a
     /// channel closed with its neighbour. The list is that of NVIDIA's device plugin.
     pub fn is_of_programs(self) -> bool {
         [13, 31, 43, 45, 68, 109].contains(&self.0)

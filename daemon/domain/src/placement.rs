@@ -33,7 +33,7 @@ pub struct Room {
     pub free: Bytes,
     /// Compute that is not committed to a slice.
     pub free_compute: Permille,
-    /// Whether any slice is on the GPU.
+    /// True if any slice is on the GPU.
     pub occupied: bool,
     /// Reason for which no slice may be placed here, if any.
     pub obstacle: Option<String>,

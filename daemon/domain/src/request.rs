@@ -226,7 +226,7 @@ pub struct SliceRequest {
     pub gang: Option<GangName>,
     /// GPUs to use; if empty, the daemon chooses. A part on several GPUs is an equal part of each.
     pub gpus: Vec<GpuSelector>,
-    /// Whether the slice ends with its last process.
+    /// True if the slice ends with its last process.
     pub ephemeral: bool,
     /// The pod that the slice is for, if known.
     pub pod: Option<PodContainer>,
@@ -250,7 +250,7 @@ pub struct Resize {
 }
 
 impl Resize {
-    /// Whether the slice's commitment on its GPU changes, and so may not fit.
+    /// Tests if the slice's commitment on its GPU changes, and so may not fit.
     pub const fn concerns_size(&self) -> bool {
         self.fraction.is_some() || self.memory.is_some() || self.compute.is_some()
     }

@@ -32,7 +32,7 @@ impl SeenReserve {
         measured.max(self.current.max(self.previous).min(most(measured)))
     }
 
-    /// Whether no observation is in force.
+    /// Tests if no observation is in force.
     pub fn is_blank(&self) -> bool {
         self.current.max(self.previous) == Bytes::ZERO
     }

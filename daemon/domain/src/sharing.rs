@@ -106,7 +106,7 @@ impl Sharing {
         self.holders
     }
 
-    /// Whether anything is shared under this key.
+    /// Tests if anything is shared under this key.
     pub fn is_known(&self, key: u64) -> bool {
         self.named(key).next().is_some()
     }
@@ -116,7 +116,7 @@ impl Sharing {
         self.held.keys().copied()
     }
 
-    /// Whether `seat` holds a share.
+    /// Tests if `seat` holds a share.
     pub fn holds(&self, seat: Seat) -> bool {
         self.held.contains_key(&seat)
     }

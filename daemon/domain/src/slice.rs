@@ -40,13 +40,13 @@ pub struct Slice {
     /// Scheduling priority; higher first.
     #[serde(default)]
     pub priority: Priority,
-    /// Whether launches are held.
+    /// True if launches are held.
     #[serde(default)]
     pub frozen: bool,
     /// The gang with which it has its turns, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangName>,
-    /// Whether the slice ends with its last process.
+    /// True if the slice ends with its last process.
     pub ephemeral: bool,
     /// The pod that the slice is for, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub struct Occupants {
 }
 
 impl Occupants {
-    /// Whether there is neither a root nor an attached process.
+    /// Tests if there is neither a root nor an attached process.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty() && self.members.is_empty()
     }
@@ -189,7 +189,7 @@ impl Life {
         *self = Self::Ending(here);
     }
 
-    /// Whether the slice is over: an ephemeral one after its last process or its deadline, another one once
+    /// Tests if the slice is over: an ephemeral one after its last process or its deadline, another one once
     /// ended and empty.
     pub fn is_over(&self, ephemeral: bool, now_ms: u64) -> bool {
         match self {

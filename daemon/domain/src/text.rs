@@ -13,7 +13,7 @@ pub const LONGEST_NAME: usize = 64;
 const BLANKS: [char; 7] =
     ['\u{115f}', '\u{1160}', '\u{17b4}', '\u{17b5}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// Whether a character is visible and stands alone: not a control character, line break, bidi control or
+/// Tests if a character is visible and stands alone: not a control character, line break, bidi control or
 /// combining mark.
 pub fn is_visible(letter: char) -> bool {
     // `escape_debug` escapes exactly the others, apart from quotes and the backslash.

@@ -154,7 +154,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Whether this may be a race, or the excess of a finding is still growing.
+    /// Tests if this may be a race, or the excess of a finding is still growing.
     fn is_in_doubt(&self) -> bool {
         self.found.is_none() || self.excesses.iter().any(|excess| *excess > self.finding.excess)
     }
@@ -204,7 +204,7 @@ impl Truth {
         Outcome { news, over, charge, hiding, hollow, kill, end, again }
     }
 
-    /// Whether a finding exists for a process of the offender.
+    /// Tests if a finding exists for a process of the offender.
     fn is_known(&self, offender: &Offender) -> bool {
         self.watched
             .values()
@@ -310,7 +310,7 @@ impl Truth {
     }
 }
 
-/// Whether this is a finding.
+/// Tests if this is a finding.
 fn stands(watched: &BTreeMap<Subject, Watched>, subject: &Subject) -> bool {
     watched.get(subject).is_some_and(|watched| watched.found.is_some())
 }

@@ -73,9 +73,9 @@ pub struct NodeView {
     pub driver_version: String,
     /// CUDA version of the driver: 1000 x major + 10 x minor.
     pub cuda_version: u32,
-    /// Whether the GPUs are simulated.
+    /// True if the GPUs are simulated.
     pub simulated: bool,
-    /// Whether the daemon serves the whole node (true) or a single user.
+    /// True if the daemon serves the whole node (true) or a single user.
     pub privileged: bool,
     /// Technique of compute enforcement, or `not enforced`.
     pub compute_enforcement: String,
@@ -215,7 +215,7 @@ pub struct SliceView {
     /// The owner's gang with whose slices it has its turns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangName>,
-    /// Whether launches are held.
+    /// True if launches are held.
     pub frozen: bool,
     /// Scheduling state.
     pub compute_state: ComputeState,
@@ -229,7 +229,7 @@ pub struct SliceView {
     pub tier: String,
     /// Reason for the tier.
     pub tier_reason: String,
-    /// Whether the slice ends with its last process.
+    /// True if the slice ends with its last process.
     pub ephemeral: bool,
     /// The pod that the slice is for, if set.
     pub pod: Option<PodContainer>,

@@ -77,12 +77,12 @@ macro_rules! word {
 
 pub(crate) use word;
 
-/// Whether the text is a DNS label: [`is_part`] and at most 63 bytes.
+/// Tests if the text is a DNS label: [`is_part`] and at most 63 bytes.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Whether the text consists of `a-z 0-9 -` and begins and ends with a letter or digit.
+/// Tests if the text consists of `a-z 0-9 -` and begins and ends with a letter or digit.
 pub(crate) fn is_part(text: &str) -> bool {
     let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();

@@ -28,7 +28,7 @@ pub enum Address {
 pub struct BadAddress(pub String);
 
 impl Address {
-    /// Whether other machines may reach it.
+    /// Tests if other machines may reach it.
     pub fn is_reachable_from_outside(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().to_canonical().is_loopback())
     }

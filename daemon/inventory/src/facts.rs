@@ -15,7 +15,7 @@ pub struct NodeFacts {
     pub nvml_version: String,
     /// Supported CUDA version: 1000 x major + 10 x minor.
     pub cuda_version: u32,
-    /// Whether the GPUs are simulated, as the simulated NVML's version shows.
+    /// True if the GPUs are simulated, as the simulated NVML's version shows.
     pub simulated: bool,
     /// GPUs that the driver counts but whose UUID is unreadable.
     pub unreadable: Vec<UnreadableGpu>,
@@ -120,7 +120,7 @@ pub enum Recovery {
 }
 
 impl NotSliceable {
-    /// Whether this is a failure rather than a configuration.
+    /// Tests if this is a failure rather than a configuration.
     pub const fn is_fault(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::NeedsRecovery(_))
     }

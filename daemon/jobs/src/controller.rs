@@ -29,7 +29,7 @@ use crate::store::Store;
 pub struct Requester {
     /// Uid.
     pub uid: u32,
-    /// Whether the user administers the node.
+    /// True if the user administers the node.
     pub admin: bool,
 }
 

@@ -125,7 +125,7 @@ impl Written {
     }
 }
 
-/// Whether the runner of a start does not exist and never will.
+/// Tests if the runner of a start does not exist and never will.
 pub(crate) fn is_deserted(path: &Path) -> bool {
     match File::open(path) {
         Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok(),

@@ -48,7 +48,7 @@ pub(crate) struct Wanted<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) why: String,
-    /// Whether every later start would fail.
+    /// True if every later start would fail.
     pub(crate) for_good: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Shepherd {
 }
 
 impl Launcher {
-    /// Whether this user's jobs require a ticket.
+    /// Tests if this user's jobs require a ticket.
     pub(crate) fn needs_ticket(&self, owner: Owner) -> bool {
         !is_own(owner) || self.socket.exists()
     }

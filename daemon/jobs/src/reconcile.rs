@@ -25,7 +25,7 @@ const LOGS: Duration = Duration::from_secs(10);
 /// Interval of saving the clock when nothing else is saved; a reboot loses at most this much.
 const TICK: Duration = Duration::from_hours(1);
 
-/// Whether the clock has to be saved again.
+/// Tests if the clock has to be saved again.
 fn is_old(state: &State, now: Now) -> bool {
     state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
 }

@@ -76,7 +76,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Whether the member is restarted afterwards.
+    /// Tests if the member is restarted afterwards.
     pub(crate) const fn is_retryable(&self) -> bool {
         matches!(self, Self::Preempted(..) | Self::Suspended | Self::GpuGone | Self::Reboot)
     }

@@ -50,7 +50,7 @@ pub fn give_up(folder: &Path) -> bool {
     fs::remove_file(folder.join(FILE)).is_ok()
 }
 
-/// Whether the error means a full disk or quota.
+/// Tests if the error means a full disk or quota.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

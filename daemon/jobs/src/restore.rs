@@ -94,7 +94,7 @@ pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
     members.filter_map(slice).collect()
 }
 
-/// Whether a member's runner still exists; an absent GPU does not stop its program.
+/// Tests if a member's runner still exists; an absent GPU does not stop its program.
 fn goes_on(state: &State, folders: &Folders, member: MemberId) -> bool {
     let known = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     let attempt = Attempt { member, start: known.map_or(0, |known| known.starts) };

@@ -80,7 +80,7 @@ pub enum LaunchAnswer {
     Refused {
         /// Reason, for the user.
         why: String,
-        /// Whether every later start of this job would be refused.
+        /// True if every later start of this job would be refused.
         for_good: bool,
     },
     /// The tickets are revoked.
@@ -135,7 +135,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the command exited with status 0.
+    /// Tests if the command exited with status 0.
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Exit(0))
     }

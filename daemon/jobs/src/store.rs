@@ -35,7 +35,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// Whether the file itself is damaged.
+    /// Tests if the file itself is damaged.
     pub(crate) fn is_damage(&self) -> bool {
         use redb::Error::{Corrupted, Io, UpgradeRequired};
         match &*self.cause {
@@ -64,7 +64,7 @@ pub(crate) struct SavedNode {
     pub(crate) hold: Option<(JobId, Vec<GpuUuid>)>,
     /// Boot id of the machine at the time.
     pub(crate) boot: String,
-    /// Whether slices of jobs record their owner; earlier releases did not mark them.
+    /// True if slices of jobs record their owner; earlier releases did not mark them.
     #[serde(default)]
     pub(crate) marked: bool,
     /// The job clock at the time; earlier daemons had none.
@@ -97,7 +97,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Whether no change other than to jobs is pending.
+    /// Tests if no change other than to jobs is pending.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { projects, projects_gone, jobs, launches, jobs_gone, points, node } = self;
         projects.is_empty()

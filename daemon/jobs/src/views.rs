@@ -22,7 +22,7 @@ pub struct LogPart {
     pub bytes: Vec<u8>,
     /// Offset of the next part.
     pub next: u64,
-    /// Whether more may be written.
+    /// True if more may be written.
     pub open: bool,
 }
 

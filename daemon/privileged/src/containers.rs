@@ -44,7 +44,7 @@ pub struct Description {
     pub libnvml: String,
     /// Preloaded library, if any.
     pub preload: Option<Preload>,
-    /// Whether slices of whole GPUs get the library too.
+    /// True if slices of whole GPUs get the library too.
     pub with_whole: bool,
 }
 

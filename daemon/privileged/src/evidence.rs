@@ -106,7 +106,7 @@ impl Subject {
         threads.take(MOST_THREADS).map(|thread| Path::new("/proc").join(thread.file_name()))
     }
 
-    /// Whether it runs root's program at this path, even if the file was replaced since.
+    /// Tests if it runs root's program at this path, even if the file was replaced since.
     fn runs(&self, program: &Path) -> bool {
         let exe = self.path("exe");
         let Ok(named) = fs::read_link(&exe) else { return false };

@@ -202,7 +202,7 @@ impl Request {
         (sequence, request)
     }
 
-    /// Whether the request carries a descriptor.
+    /// Tests if the request carries a descriptor.
     pub(crate) const fn has_descriptor(self) -> bool {
         match self {
             Self::ReadOnlyMount | Self::Signal(_) | Self::Admit(_) | Self::Memory(_) => true,

@@ -41,7 +41,7 @@ const DAEMON: u64 = 0;
 const PREFIX: &str = "tranche_";
 const DIGITS: usize = 7;
 
-/// Whether a cgroup with this name is a leaf.
+/// Tests if a cgroup with this name is a leaf.
 pub fn is_leaf(name: &str) -> bool {
     let rest = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
     rest.is_some_and(|(tag, generation)| {

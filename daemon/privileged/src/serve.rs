@@ -81,14 +81,14 @@ impl Bounds {
         Some(Self { user, runtime, job_runner, simulated_node, simulated_major, documents, only_slices })
     }
 
-    /// Whether a command line is that of a helper with the same runtime directory.
+    /// Tests if a command line is that of a helper with the same runtime directory.
     pub(crate) fn started(&self, command_line: &[u8]) -> bool {
         let mut words = command_line.split(|byte| *byte == 0).skip(1);
         let (argument, _user, runtime) = (words.next(), words.next(), words.next());
         argument == Some(ARGUMENT.as_bytes()) && runtime == Some(self.runtime.as_os_str().as_bytes())
     }
 
-    /// Whether a file is a region: private to the daemon's user, on the file system of its runtime directory.
+    /// Tests if a file is a region: private to the daemon's user, on the file system of its runtime directory.
     pub(crate) fn is_ours(&self, file: &Metadata) -> bool {
         let there = fs::metadata(&self.runtime).is_ok_and(|directory| directory.dev() == file.dev());
         there && file.is_file() && file.uid() == self.user && file.mode() & 0o777 == 0o600

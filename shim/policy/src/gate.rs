@@ -60,7 +60,7 @@ pub trait Host {
 
 /// One launch, and the driver that does it.
 pub trait Launch {
-    /// Whether it is recorded instead of done.
+    /// Tests if it is recorded instead of done.
     fn is_captured(&self) -> bool;
     /// Where it runs; nothing if the driver will refuse it.
     fn place(&self) -> Option<Place>;
@@ -181,7 +181,7 @@ impl<'a> Gate<'a> {
         Some(Self { control, record, state: State::over(words, pause)? })
     }
 
-    /// Whether there is a gate at all.
+    /// Tests if there is a gate at all.
     pub fn is_governed(&self) -> bool {
         self.control.lease().governed
     }

@@ -120,7 +120,7 @@ impl Node {
         daemon.kill().and_then(|()| daemon.wait()).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Whether its daemon runs.
+    /// Tests if its daemon runs.
     pub fn daemon_lives(&self) -> bool {
         matches!(self.daemon.borrow_mut().try_wait(), Ok(None))
     }

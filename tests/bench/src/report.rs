@@ -113,7 +113,7 @@ impl Report {
         }
     }
 
-    /// Whether all promises hold that could be decided.
+    /// Tests if all promises hold that could be decided.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds || claim.reported)
     }

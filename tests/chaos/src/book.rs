@@ -18,7 +18,7 @@ struct Entry {
     caps: Vec<u64>,
     /// Whether its launches are held.
     frozen: Vec<bool>,
-    /// Whether it may also not be there: its making or its end was cut off.
+    /// True if it may also not be there: its making or its end was cut off.
     perhaps: bool,
     /// All else that never changes, once it was seen.
     rest: Option<Value>,
@@ -68,7 +68,7 @@ impl Book {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whether it is known what there is of a slice, be it nothing.
+    /// Tests if it is known what there is of a slice, be it nothing.
     pub fn is_sure(&self, name: &str) -> bool {
         self.0.get(name).is_none_or(|entry| !entry.perhaps && entry.caps.len() + entry.frozen.len() == 2)
     }

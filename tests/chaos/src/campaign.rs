@@ -83,7 +83,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether all that was promised was kept.
+    /// Tests if all that was promised was kept.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds)
     }

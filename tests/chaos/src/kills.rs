@@ -287,7 +287,7 @@ fn some_change(name: &str, is_there: bool, chance: &mut Chance) -> (Vec<String>,
     (words, change)
 }
 
-/// Whether a process ends within a moment, as one does that is being killed.
+/// Tests if a process ends within a moment, as one does that is being killed.
 fn has_ended_soon(pid: u32) -> bool {
     let ended = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

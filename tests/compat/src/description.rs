@@ -84,7 +84,7 @@ impl Description {
         )
     }
 
-    /// Whether nothing is said.
+    /// Tests if nothing is said.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -119,7 +119,7 @@ impl Description {
     }
 }
 
-/// Whether all that was said is still said, perhaps with more behind it: words that are changed as well.
+/// Tests if all that was said is still said, perhaps with more behind it: words that are changed as well.
 fn keeps(was: &str, is: &str) -> bool {
     let now: Vec<_> = is.split(", ").collect();
     was.split(", ").all(|one| now.contains(&one))

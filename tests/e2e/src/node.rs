@@ -165,7 +165,7 @@ impl Node {
         answer.unwrap_or_else(Err)
     }
 
-    /// Whether the daemon runs.
+    /// Tests if the daemon runs.
     pub fn daemon_runs(&mut self) -> bool {
         self.daemon.as_mut().is_some_and(Process::runs)
     }

@@ -78,7 +78,7 @@ impl Process {
         let _ = kill(pid(self.pid()), signal);
     }
 
-    /// Whether it still runs.
+    /// Tests if it still runs.
     pub fn runs(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("a child can be waited for");
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(gone, Ok(()), "a killed process takes a moment to end");
     }
 
-    /// Whether it is there and not just waiting to be buried.
+    /// Tests if it is there and not just waiting to be buried.
     fn runs(process: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

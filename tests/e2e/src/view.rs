@@ -11,7 +11,7 @@ use tranche_domain::units::Bytes;
 pub struct Snapshot {
     /// Pid of the daemon.
     pub daemon_pid: u32,
-    /// Whether the GPUs are simulated.
+    /// True if the GPUs are simulated.
     pub simulated: bool,
     /// How compute is enforced.
     pub compute_enforcement: String,

@@ -26,7 +26,7 @@ impl Driver {
         Ok(Self { cuda, nvml, found: BTreeMap::new() })
     }
 
-    /// Whether the library exports the function.
+    /// Tests if the library exports the function.
     pub(crate) fn has(&mut self, name: &str) -> bool {
         self.function(name).is_some()
     }

@@ -17,7 +17,7 @@ pub(crate) struct Capture {
     pub(crate) graph: u64,
     /// The nodes that the next one comes after.
     pub(crate) tail: Vec<usize>,
-    /// Whether the capture began, and so must end, in this stream.
+    /// True if the capture began, and so must end, in this stream.
     origin: bool,
     /// How strict it is, and with whom.
     strictness: Strictness,
@@ -110,7 +110,7 @@ impl Strictness {
         Self { mode: RELAXED, thread: std::thread::current().id() }
     }
 
-    /// Whether it forbids the calling thread, whose mode is given, what could disturb a capture.
+    /// Tests if it forbids the calling thread, whose mode is given, what could disturb a capture.
     fn forbids(self, mode: i32) -> bool {
         let mine = self.thread == std::thread::current().id();
         let between_threads = mode == GLOBAL && self.mode == GLOBAL;

@@ -28,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     /// Creation flags.
     pub(crate) flags: u32,
-    /// Whether it is its device's primary one.
+    /// True if it is its device's primary one.
     pub(crate) primary: bool,
     /// Stream 0.
     pub(crate) legacy: Arc<Stream>,
@@ -37,7 +37,7 @@ pub(crate) struct Context {
     limits: BTreeMap<i32, usize>,
     /// What its limits cost beyond what every context costs, by limit.
     extra: BTreeMap<i32, u64>,
-    /// Whether it is a green one, which uses another's place on the device.
+    /// True if it is a green one, which uses another's place on the device.
     green: bool,
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static CHILD: AtomicBool = AtomicBool::new(false);
 static WATCH: Once = Once::new();
 
-/// Whether this process came out of a fork after the driver was initialised.
+/// Tests if this process came out of a fork after the driver was initialised.
 pub(crate) fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
 }

@@ -55,7 +55,7 @@ impl Graph {
         handles.iter().map(|handle| self.index(*handle)).collect()
     }
 
-    /// Whether it allocates or frees.
+    /// Tests if it allocates or frees.
     pub(crate) fn has_memory(&self) -> bool {
         self.living().any(|node| matches!(node.op, Op::Alloc(_) | Op::Free(_)))
     }

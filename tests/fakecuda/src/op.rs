@@ -88,7 +88,7 @@ impl Copy {
         self.extent.iter().product()
     }
 
-    /// Whether one side is in host memory.
+    /// Tests if one side is in host memory.
     pub(crate) fn crosses_the_bus(&self) -> bool {
         self.from.place.on.is_none() || self.to.place.on.is_none() || self.from.place.on != self.to.place.on
     }
@@ -101,7 +101,7 @@ impl Copy {
         }
     }
 
-    /// Whether it goes to bytes of a device that lie one after the other.
+    /// Tests if it goes to bytes of a device that lie one after the other.
     fn fills_a_row(&self) -> bool {
         let [width, height, _] = self.extent;
         self.to.place.on.is_some() && self.to.pitch == width && self.to.slice == width * height
@@ -150,7 +150,7 @@ impl Fill {
 }
 
 impl Op {
-    /// Whether calls without a stream return when it is done: not where bytes of devices alone are moved or filled
+    /// Tests if calls without a stream return when it is done: not where bytes of devices alone are moved or filled
     /// (<https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html>).
     pub(crate) const fn is_waited_for(&self) -> bool {
         match self {
@@ -235,12 +235,12 @@ pub(crate) enum Progress {
 }
 
 impl Op {
-    /// Whether it must wait for its turn before it acts, and hold up what follows until it has.
+    /// Tests if it must wait for its turn before it acts, and hold up what follows until it has.
     pub(crate) const fn acts_in_turn(&self) -> bool {
         matches!(self, Self::Host(_) | Self::WaitValue(_))
     }
 
-    /// Whether any thread may do it once its turn has come: whoever waits for the stream need not wait for the worker
+    /// Tests if any thread may do it once its turn has come: whoever waits for the stream need not wait for the worker
     /// then.
     pub(crate) const fn is_quiet(&self) -> bool {
         matches!(self, Self::WriteValue(_))

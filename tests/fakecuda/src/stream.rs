@@ -197,7 +197,7 @@ impl Stream {
         driver.worker.look_after(self.clone());
     }
 
-    /// Whether something before the next operation has not acted yet, here or in a stream it waits for.
+    /// Tests if something before the next operation has not acted yet, here or in a stream it waits for.
     fn is_behind(&self, driver: &Driver) -> bool {
         self.has_deferred()
             || driver.worker.busy_streams().iter().any(|other| {
@@ -211,7 +211,7 @@ impl Stream {
             })
     }
 
-    /// Whether something is still to be done to memory or the program.
+    /// Tests if something is still to be done to memory or the program.
     pub(crate) fn has_deferred(&self) -> bool {
         !lock(&self.deferred).is_empty()
     }
@@ -257,7 +257,7 @@ impl Stream {
         Some(if quiet { foreseen } else { foreseen.max(TICK) })
     }
 
-    /// Whether everything that came before a mark that is done has acted too.
+    /// Tests if everything that came before a mark that is done has acted too.
     pub(crate) fn has_acted_until(&self, driver: &Driver, _mark: Ticket) -> bool {
         self.act_quietly(driver);
         lock(&self.deferred)
@@ -272,7 +272,7 @@ impl Stream {
         }
     }
 
-    /// Whether everything in it is done.
+    /// Tests if everything in it is done.
     pub(crate) fn is_idle(&self, driver: &Driver) -> bool {
         self.act_quietly(driver);
         let last = *lock(&self.last);

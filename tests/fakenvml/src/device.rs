@@ -268,7 +268,7 @@ pub(crate) fn process_name(pid: u32) -> Answer<String> {
     Ok(String::from_utf8_lossy(&name).trim_end().into())
 }
 
-/// Whether a bus id, with a domain of four or eight digits or none, names a bus.
+/// Tests if a bus id, with a domain of four or eight digits or none, names a bus.
 pub(crate) fn names_bus(text: &str, bus: u8) -> bool {
     let hex = |part: &str| u32::from_str_radix(part, 16).ok();
     let Some((rest, device)) = text.rsplit_once(':') else { return false };

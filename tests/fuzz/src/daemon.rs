@@ -52,7 +52,7 @@ pub fn conversation(data: &[u8]) {
     assert!(!PANICKED.load(SeqCst), "a thread of the daemon panicked");
 }
 
-/// Whether a thread panicked where nobody waits for it.
+/// True if a thread panicked where nobody waits for it.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {

@@ -88,7 +88,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Whether it still lives.
+    /// Tests if it still lives.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

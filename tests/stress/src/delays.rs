@@ -29,12 +29,12 @@ impl Delays {
     }
 }
 
-/// Whether another thread is asleep. Of one that is not, nobody says how long it has been waiting for a processor.
+/// Tests if another thread is asleep. Of one that is not, nobody says how long it has been waiting for a processor.
 pub(crate) fn is_asleep(thread: Pid) -> bool {
     matches!(state(thread), Some('S' | 'D'))
 }
 
-/// Whether a process has ended, or is about to.
+/// Tests if a process has ended, or is about to.
 pub(crate) fn is_dead(process: Pid) -> bool {
     matches!(state(process), None | Some('Z' | 'X'))
 }

@@ -74,7 +74,7 @@ struct Nursery {
 struct Cradle {
     lane: usize,
     until: Instant,
-    /// Whether it was killed and is yet to be buried.
+    /// True if it was killed and is yet to be buried.
     killed: bool,
 }
 

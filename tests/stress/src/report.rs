@@ -19,7 +19,7 @@ pub struct Claim {
     pub unit: &'static str,
     /// What was promised.
     pub goal: String,
-    /// Whether the promise was kept.
+    /// True if the promise was kept.
     pub holds: bool,
 }
 
@@ -45,7 +45,7 @@ impl Claim {
 pub struct Report {
     /// Product name of the GPU.
     pub device: String,
-    /// Whether it was simulated.
+    /// True if it was simulated.
     pub simulated: bool,
     /// What was built from.
     pub commit: String,
@@ -82,7 +82,7 @@ impl Report {
         }
     }
 
-    /// Whether all claims hold.
+    /// Tests if all claims hold.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds)
     }

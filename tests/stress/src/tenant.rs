@@ -43,7 +43,7 @@ pub struct Birth {
     pub chance: Chance,
     /// What is wrong with it.
     pub broken: Option<Broken>,
-    /// Whether it may have a child, or become another program.
+    /// True if it may have a child, or become another program.
     pub may_have_children: bool,
 }
 

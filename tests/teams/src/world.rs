@@ -92,7 +92,7 @@ impl World {
         self.node.run(&mut command)
     }
 
-    /// Whether it was done already: a client whose daemon dies is not told.
+    /// Tests if it was done already: a client whose daemon dies is not told.
     pub fn is_done(&self, act: &Act) -> bool {
         self.look().find(act.job()).is_some() == matches!(act, Act::Submit(_))
     }

@@ -54,7 +54,7 @@ pub(crate) struct NvmlGpu {
     pub(crate) free_bytes: Bytes,
     /// Utilisation in percent, where it tells.
     pub(crate) utilization_percent: Option<u32>,
-    /// Whether it is divided by MIG.
+    /// True if it is divided by MIG.
     pub(crate) mig: bool,
     /// Processes that use it.
     pub(crate) processes: Vec<NvmlProcess>,

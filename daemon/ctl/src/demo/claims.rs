@@ -21,7 +21,7 @@ pub(super) struct Claim {
     pub(super) unit: &'static str,
     /// Goal, as text.
     pub(super) goal: String,
-    /// Whether the goal was met.
+    /// True if the goal was met.
     pub(super) holds: bool,
 }
 
@@ -58,7 +58,7 @@ impl Claim {
 pub(super) struct Outcome {
     /// Product name of the GPU.
     pub(super) device: String,
-    /// Whether it was simulated.
+    /// True if it was simulated.
     pub(super) simulated: bool,
     /// Commit that the binaries were built from.
     pub(super) commit: String,

@@ -23,7 +23,7 @@ pub(super) struct Ground {
     pub(super) gpu: GpuSeen,
     /// Number of GPUs.
     pub(super) gpus: usize,
-    /// Whether they are simulated.
+    /// True if they are simulated.
     pub(super) simulated: bool,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether this NVML is the simulated one.
+    /// Tests if this NVML is the simulated one.
     pub(super) fn is_simulated(&self) -> bool {
         self.nvml_version.ends_with("-simulated")
     }
@@ -46,7 +46,7 @@ pub(super) struct GpuSeen {
     pub(super) reserved_bytes: Bytes,
     /// Memory in use.
     pub(super) used_bytes: Bytes,
-    /// Whether MIG mode is enabled.
+    /// True if MIG mode is enabled.
     pub(super) mig: bool,
     /// Processes on the GPU.
     pub(super) processes: Vec<ProcessSeen>,

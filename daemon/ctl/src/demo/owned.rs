@@ -120,7 +120,7 @@ mod tests {
         assert!(!alive(grandchild), "{grandchild} still runs");
     }
 
-    /// Whether it runs; a zombie does not.
+    /// Tests if it runs; a zombie does not.
     fn alive(pid: i32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

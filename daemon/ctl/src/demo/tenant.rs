@@ -89,7 +89,7 @@ impl Talk {
 /// Reply of a workload; values that do not apply are absent.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Answer {
-    /// Whether it worked.
+    /// True if it worked.
     pub(super) ok: bool,
     /// The driver's name of the error.
     pub(super) error: Option<String>,

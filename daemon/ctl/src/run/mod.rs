@@ -134,7 +134,7 @@ fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     }
 }
 
-/// Whether only root, the caller and the owner of this program can change a library or one of its folders.
+/// Tests if only root, the caller and the owner of this program can change a library or one of its folders.
 /// The library becomes part of the caller's programs, so the daemon's word alone does not suffice.
 fn is_trusted(part: &Path) -> bool {
     let owner = |path: &Path| std::fs::metadata(path).map(|file| file.uid()).ok();

@@ -105,7 +105,7 @@ pub struct JobSpec {
     pub size: Size,
     /// Purpose.
     pub kind: Kind,
-    /// Whether the job may be preempted and restarted. Always true for training.
+    /// True if the job may be preempted and restarted. Always true for training.
     pub preemptible: bool,
     /// Position in the project's queue; higher first.
     pub priority: Priority,
@@ -119,7 +119,7 @@ impl JobSpec {
     /// Maximum number of members. Each start and end of a member writes the state of all of them to disk.
     pub const MOST_MEMBERS: u32 = 2000;
 
-    /// Whether the job is never preempted, and so has to stay within its project's quota.
+    /// Tests if the job is never preempted, and so has to stay within its project's quota.
     pub fn is_non_preemptible(&self) -> bool {
         self.kind == Kind::Interactive && !self.preemptible
     }
@@ -138,9 +138,9 @@ pub struct Job {
     pub done: u32,
     /// Number of bound members, stopping ones included.
     pub placed: u32,
-    /// Whether no member may start for now.
+    /// True if no member may start for now.
     pub suspended: bool,
-    /// Whether the job is removed once its last member has exited.
+    /// True if the job is removed once its last member has exited.
     pub deleted: bool,
     /// Index of the first member that was never bound.
     pub(super) fresh: u32,
@@ -165,7 +165,7 @@ impl Job {
         self.again.first().copied().or(fresh)
     }
 
-    /// Whether no member is bound or has to run.
+    /// Tests if no member is bound or has to run.
     pub const fn is_over(&self) -> bool {
         self.placed == 0 && (self.deleted || self.done >= self.spec.completions.get())
     }

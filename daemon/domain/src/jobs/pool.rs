@@ -68,12 +68,12 @@ impl PoolEntry {
         MilliGpus::ONE.less(taken)
     }
 
-    /// Whether the whole GPU is free.
+    /// Tests if the whole GPU is free.
     const fn is_empty(&self, when: When) -> bool {
         self.free(when).get() == MilliGpus::ONE.get()
     }
 
-    /// Whether a claim of this part can start now.
+    /// Tests if a claim of this part can start now.
     pub(super) fn can_hold(&self, part: MilliGpus) -> bool {
         let taken = self.gpu.outside.plus(self.running).plus(self.stopping);
         taken.plus(part) <= MilliGpus::ONE

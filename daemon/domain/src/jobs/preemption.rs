@@ -82,7 +82,7 @@ impl Preemptor<'_> {
         self.used_after(own) <= self.account.project.quota
     }
 
-    /// Whether the job displaces training of its own project.
+    /// Tests if the job displaces training of its own project.
     pub(super) fn displaces_its_own(&self) -> bool {
         self.shape.non_preemptible
             && !self.is_within_quota(MilliGpus::ZERO)

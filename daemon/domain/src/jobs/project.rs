@@ -154,13 +154,13 @@ impl Account {
         Level::of(used, self.project.quota, self.project.weight())
     }
 
-    /// Whether one more member of this shape stays within the guaranteed quota.
+    /// Tests if one more member of this shape stays within the guaranteed quota.
     pub(super) fn is_guaranteed(&self, shape: &Shape) -> bool {
         let size = shape.size.total();
         self.used.plus(size) <= self.project.quota || shape.non_preemptible && self.fits_non_preemptible(size)
     }
 
-    /// Whether `size` more of non-preemptible use stays within the quota.
+    /// Tests if `size` more of non-preemptible use stays within the quota.
     pub(super) fn fits_non_preemptible(&self, size: MilliGpus) -> bool {
         self.non_preemptible.plus(size) <= self.project.quota
     }

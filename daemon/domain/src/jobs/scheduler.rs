@@ -163,7 +163,7 @@ impl QuotaScheduler {
         Some((binding.phase, self.gpus_of(binding)))
     }
 
-    /// Whether the member is bound to a GPU that is absent from the pool.
+    /// Tests if the member is bound to a GPU that is absent from the pool.
     pub fn has_missing_gpu(&self, member: MemberId) -> bool {
         self.bindings.get(&member).is_some_and(|binding| !binding.missing.is_empty())
     }

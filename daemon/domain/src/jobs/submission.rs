@@ -139,7 +139,7 @@ pub struct ProjectChange {
 }
 
 impl ProjectChange {
-    /// Whether no field would change.
+    /// Tests if no field would change.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }

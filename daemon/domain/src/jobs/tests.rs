@@ -56,7 +56,7 @@ pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: Kind) -> JobSpec
 /// A scheduler whose stopped members exit at once, unless `slow`.
 pub(super) struct World {
     pub(super) scheduler: QuotaScheduler,
-    /// Whether stopped members stay until a test lets them exit.
+    /// True if stopped members stay until a test lets them exit.
     pub(super) slow: bool,
     pub(super) stopped: Vec<String>,
 }

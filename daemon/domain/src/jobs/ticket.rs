@@ -24,7 +24,7 @@ word! {
 }
 
 impl TicketId {
-    /// Whether the ticket was issued to this uid.
+    /// Tests if the ticket was issued to this uid.
     pub fn is_of(&self, uid: u32) -> bool {
         self.as_str().split_once('-').is_some_and(|(of, _)| of.parse() == Ok(uid))
     }

@@ -44,7 +44,7 @@ impl JobState {
         most.unwrap_or_default()
     }
 
-    /// Whether the state never changes again.
+    /// Tests if the state never changes again.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -76,7 +76,7 @@ pub struct JobView {
     pub reason: String,
     /// Purpose.
     pub kind: Kind,
-    /// Whether the job may be preempted.
+    /// True if the job may be preempted.
     pub preemptible: bool,
     /// Position in the project's queue; higher first.
     pub priority: i32,

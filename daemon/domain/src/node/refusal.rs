@@ -100,7 +100,7 @@ impl From<Unplaceable> for Refusal {
 }
 
 impl Refusal {
-    /// Whether the same request can succeed later without a change to it.
+    /// Tests if the same request can succeed later without a change to it.
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::Unplaceable(Unplaceable::NoRoom { ever, .. }) => !matches!(ever, Ever::Never),

@@ -150,7 +150,7 @@ impl Records {
         record.condemned.len() > ONE_BY_ONE
     }
 
-    /// Whether something was seen a moment ago that may come again: it is looked for often.
+    /// Tests if something was seen a moment ago that may come again: it is looked for often.
     pub(super) fn is_alert(&self) -> bool {
         self.records
             .iter()

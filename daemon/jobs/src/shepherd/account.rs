@@ -19,7 +19,7 @@ pub(crate) struct Account {
     home: PathBuf,
     /// Inode and birth time of the home folder, if the account owns it; differs for a new account.
     home_made: Option<(u64, Option<Duration>)>,
-    /// Whether its shell permits logins.
+    /// True if its shell permits logins.
     logs_in: bool,
 }
 

@@ -170,7 +170,7 @@ fn bind(order: Order, ticket: &Ticket, index: u32, shim: &Path) -> Result<Order,
     })
 }
 
-/// Whether the path has the form `RUNTIME/slices/NAME/attach.sock`.
+/// Tests if the path has the form `RUNTIME/slices/NAME/attach.sock`.
 fn is_socket_of(path: &str, slice: &str) -> bool {
     let path = Path::new(path);
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));

@@ -48,7 +48,7 @@ struct LogFile {
     log: Log,
     size: u64,
     kept_from: u64,
-    /// Whether output is currently dropped because the disk is full.
+    /// True if output is currently dropped because the disk is full.
     silent: bool,
 }
 
@@ -76,7 +76,7 @@ impl LogFile {
         }
     }
 
-    /// Whether this many more bytes would cut into the space reserved for the state.
+    /// Tests if this many more bytes would cut into the space reserved for the state.
     fn is_crowded(&self, bytes: usize) -> bool {
         room_for_logs(&self.log.to).is_some_and(|room| room < bytes as u64)
     }

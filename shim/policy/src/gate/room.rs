@@ -34,7 +34,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether one more launch may join by what is outstanding alone. `alone_ns` is what each launch in a stream
+    /// Tests if one more launch may join by what is outstanding alone. `alone_ns` is what each launch in a stream
     /// takes at least.
     fn fits(&self, lease: Lease, alone_ns: u64) -> bool {
         let depth = u64::from(lease.depth_us) * 1000;

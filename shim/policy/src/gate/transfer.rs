@@ -31,7 +31,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Whether both ends are known to lie on devices, so that no call waits for its end.
+    /// Tests if both ends are known to lie on devices, so that no call waits for its end.
     pub const fn is_inside(self) -> bool {
         matches!(self.route, Route::Fill | Route::Device)
     }
@@ -73,7 +73,7 @@ impl Gate<'_> {
         Unmarked { kernels: take(Of::Unmarked), moved: take(Of::Moved), like: take(Of::MovedKey) }
     }
 
-    /// Whether it is known what such a launch takes well enough to do without a mark of its own.
+    /// Tests if it is known what such a launch takes well enough to do without a mark of its own.
     pub(super) fn is_learnt(&self, work: Work) -> bool {
         match work {
             Work::Kernel => self.kernel_ns() != 0,

@@ -35,12 +35,12 @@ impl Gate<'_> {
         if before == 0 || now == 0 { before.max(now) } else { before.min(now) }
     }
 
-    /// Whether several streams have been seen side by side.
+    /// Tests if several streams have been seen side by side.
     pub(super) fn is_wide(&self, device: DeviceSlot) -> bool {
         self.state.get(device, Of::Width) > 1
     }
 
-    /// Whether all wait until one launch has run alone.
+    /// Tests if all wait until one launch has run alone.
     pub(super) fn is_held(&self, device: DeviceSlot) -> bool {
         self.state.get(device, Of::Hold) != 0
     }
@@ -50,7 +50,7 @@ impl Gate<'_> {
         self.state.set(device, Of::AloneAt, self.state.get(device, Of::Entered));
     }
 
-    /// Whether a launch in an idle stream may join so many streams with work. If it is not known well enough what a
+    /// Tests if a launch in an idle stream may join so many streams with work. If it is not known well enough what a
     /// launch takes alone, the next one runs alone.
     pub(super) fn may_join(&self, device: DeviceSlot, streams: u64) -> bool {
         let of = |of| self.state.get(device, of);

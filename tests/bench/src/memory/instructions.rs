@@ -12,7 +12,7 @@ use bench::variant::Variant;
 const FEW: u64 = 2_000;
 const MANY: u64 = 12_000;
 
-/// Whether there is something to count with.
+/// Tests if there is something to count with.
 pub(crate) fn possible() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }

@@ -14,7 +14,7 @@ impl Page {
         &self.0
     }
 
-    /// Whether there is a sample of that name, whatever its labels.
+    /// Tests if there is a sample of that name, whatever its labels.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.samples(name).next().is_some()
     }

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::files;
 
-/// Whether it is installed; says so if not.
+/// Tests if it is installed; says so if not.
 pub(crate) fn is_there() -> bool {
     let there = Command::new("promtool")
         .arg("--version")

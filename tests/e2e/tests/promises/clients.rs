@@ -102,7 +102,7 @@ fn cudarc_sees_the_slice() {
     assert!(says(&report, HALF_V100.get()), "{} is nowhere in\n{report:#}", HALF_V100.get());
 }
 
-/// Whether a number stands anywhere in a document.
+/// Tests if a number stands anywhere in a document.
 fn says(document: &Value, number: u64) -> bool {
     match document {
         Value::Number(found) => found.as_u64() == Some(number),

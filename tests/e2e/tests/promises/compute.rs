@@ -130,7 +130,7 @@ fn a_strict_slice_alone_gets_its_share_and_no_more() {
     assert_measured(&exactly, || measure(&node, &[&load], MEASURE)[0], |found| exactly.contains(found));
 }
 
-/// Whether there are time namespaces here, and a clock that has run for longer than it is to be set back.
+/// Tests if there are time namespaces here, and a clock that has run for longer than it is to be set back.
 fn shifts(seconds: u64) -> bool {
     let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec());
     let there = std::process::Command::new("unshare").args(["--time", "--monotonic", "1", "true"]).status();

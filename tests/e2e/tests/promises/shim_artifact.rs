@@ -20,9 +20,9 @@ struct Loaded {
     needed: Vec<String>,
     soname: Option<String>,
     defines: BTreeSet<String>,
-    /// Whether anything runs when it is loaded or unloaded.
+    /// True if anything runs when it is loaded or unloaded.
     runs: bool,
-    /// Whether what it defines and refers to is found in itself.
+    /// True if what it defines and refers to is found in itself.
     symbolic: bool,
     /// Undefined symbols, with the version wanted.
     wants: BTreeSet<(String, Option<String>)>,

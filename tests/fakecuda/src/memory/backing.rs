@@ -110,7 +110,7 @@ impl Backing {
         Ok(())
     }
 
-    /// Whether nobody has written any of it yet.
+    /// Tests if nobody has written any of it yet.
     pub(crate) fn is_untouched(&self) -> bool {
         matches!(*self.storage(), Storage::Untouched)
     }

@@ -109,7 +109,7 @@ impl Pool {
         Self { threshold: u64::MAX, step: BLOCK, ..Self::new(device, start, length) }
     }
 
-    /// Whether other processes may open it.
+    /// Tests if other processes may open it.
     pub(crate) fn is_shareable(&self) -> bool {
         self.shareable && !self.gone
     }

@@ -64,7 +64,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Whether it lies in host memory.
+    /// Tests if it lies in host memory.
     pub(crate) fn is_host(&self) -> bool {
         matches!(self.kind, Kind::Pinned(_) | Kind::Registered(_))
     }
@@ -149,7 +149,7 @@ impl Place {
         Self { backing: Some(backing), at, on: Some(on), is_managed: false }
     }
 
-    /// Whether the host reaches it as any memory of its own.
+    /// Tests if the host reaches it as any memory of its own.
     pub(crate) const fn is_the_hosts_too(&self) -> bool {
         self.on.is_none() || self.is_managed
     }
@@ -173,7 +173,7 @@ impl Place {
         }
     }
 
-    /// Whether it is device memory that nobody has written yet.
+    /// Tests if it is device memory that nobody has written yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.on.is_some() && self.backing.as_ref().is_some_and(|backing| backing.is_untouched())
     }

@@ -24,7 +24,7 @@ pub(crate) fn explore(interruptions: usize, scenario: impl Fn() + Send + Sync + 
     orders.load(Relaxed)
 }
 
-/// Whether the model finds that something is wrong.
+/// Tests if the model finds that something is wrong.
 pub(crate) fn finds_fault(scenario: impl FnOnce() -> u64) -> bool {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -56,7 +56,7 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether the mistake is found when somebody dies at one of the first steps.
+/// Tests if the mistake is found when somebody dies at one of the first steps.
 pub(crate) fn with_death(actor: Actor, scenario: fn(Variant), variant: Variant) -> bool {
     (0..60).any(|steps| {
         let found = finds_fault(|| {

@@ -29,7 +29,7 @@ fn word(word: &str) -> String {
     }
 }
 
-/// Whether this is a variable's name, or an option that takes a secret.
+/// Tests if this is a variable's name, or an option that takes a secret.
 fn hides(name: &str) -> bool {
     let bare = name.trim_start_matches(['"', '\'', '(', '[', '{']);
     let is_variable = bare.len() > 1
@@ -43,7 +43,7 @@ fn is_secret(name: &str) -> bool {
     SECRETS.iter().any(|secret| name.contains(secret))
 }
 
-/// Whether the next word is a secret, as after `--token` or `password:`.
+/// Tests if the next word is a secret, as after `--token` or `password:`.
 fn announces_secret(word: &str) -> bool {
     (word.starts_with("--") && !word.contains('=') || word.ends_with(':')) && is_secret(word)
 }

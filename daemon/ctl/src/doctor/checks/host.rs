@@ -110,7 +110,7 @@ pub(super) fn kernel(machine: &Machine) -> Check {
     }
 }
 
-/// Whether control regions can be mounted read-only in a way that tenants cannot undo.
+/// Tests if control regions can be mounted read-only in a way that tenants cannot undo.
 pub(super) fn has_read_only_mounts(machine: &Machine) -> bool {
     version(&machine.kernel).is_some_and(|version| version >= READ_ONLY_KERNEL)
 }

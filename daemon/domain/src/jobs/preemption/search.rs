@@ -95,7 +95,7 @@ impl<'a> Search<'a> {
         Some(set.iter().copied().chain(more).collect())
     }
 
-    /// Whether preempting all candidates on a GPU would empty it.
+    /// Tests if preempting all candidates on a GPU would empty it.
     fn can_clear(&self, index: PoolIndex) -> bool {
         let freed: MilliGpus = self.on(index).map(|victim| victim.of_each()).sum();
         self.scheduler.pool.entry(index).free_without(freed) == MilliGpus::ONE
@@ -133,7 +133,7 @@ impl<'a> Search<'a> {
         freed
     }
 
-    /// Whether the claim is stronger than that of each losing project, once `own` of its own use is given up.
+    /// Tests if the claim is stronger than that of each losing project, once `own` of its own use is given up.
     fn is_better(&self, own: MilliGpus, freed: &Freed<'_>) -> bool {
         let level = self.preemptor.account.level_with(self.preemptor.account.used.less(own));
         self.preemptor.is_within_quota(own)

@@ -26,7 +26,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// Whether the level of `self` is higher than that of `other`.
+    /// Tests if the level of `self` is higher than that of `other`.
     fn is_beyond(self, other: Self) -> bool {
         (self.used - self.quota) * other.weight.max(1) > (other.used - other.quota) * self.weight.max(1)
     }
@@ -143,7 +143,7 @@ impl<'a> Oracle<'a> {
         self.members.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, one)| one)
     }
 
-    /// Whether the job fits without the members in `without`.
+    /// Tests if the job fits without the members in `without`.
     fn fits(&self, job: &Job, id: JobId, without: usize) -> bool {
         let mut free: Vec<i64> =
             self.scheduler.pool.gpus().map(|gpu| 1000 - i64::from(gpu.outside.get())).collect();
@@ -167,7 +167,7 @@ impl<'a> Oracle<'a> {
         of_island.values().any(|count| *count >= job.spec.size.gpus())
     }
 
-    /// Whether a set may be preempted together for a job.
+    /// Tests if a set may be preempted together for a job.
     fn may_take(&self, job: &Job, set: usize) -> bool {
         let mut mine = self.usage(job);
         mine.used += total(job);
@@ -198,7 +198,7 @@ impl<'a> Oracle<'a> {
         left.any(|usage| usage.used < usage.quota)
     }
 
-    /// Whether a member is within its project's quota.
+    /// Tests if a member is within its project's quota.
     fn is_safe(&self, one: &BoundMember<'_>) -> bool {
         let mut own: Vec<&BoundMember<'_>> =
             self.members.iter().filter(|other| other.job.spec.project == one.job.spec.project).collect();

@@ -299,7 +299,7 @@ proptest! {
     }
 }
 
-/// Whether the quota or weight of a job's project permits it to start.
+/// Tests if the quota or weight of a job's project permits it to start.
 fn can_run(scheduler: &QuotaScheduler, job: &crate::jobs::Job) -> bool {
     let project = scheduler.project(&job.spec.project).unwrap();
     job.spec.size.total() <= project.quota

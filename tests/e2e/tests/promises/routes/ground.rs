@@ -15,7 +15,7 @@ use super::{BEYOND, Column, Program};
 pub(super) struct Ground {
     pub(super) node: Node,
     pub(super) column: Column,
-    /// Whether each command gets mounts of its own.
+    /// True if each command gets mounts of its own.
     pub(super) private: bool,
 }
 
@@ -220,7 +220,7 @@ fn shared_object(source: &str, flags: &[&str]) -> PathBuf {
     program(source, &[&["-shared", "-fPIC"], flags].concat())
 }
 
-/// Whether this user can have mounts that nobody else sees; if not, it is said.
+/// Tests if this user can have mounts that nobody else sees; if not, it is said.
 pub(super) fn may_mount() -> bool {
     let mut attempt = Command::new("unshare");
     attempt.args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]);
