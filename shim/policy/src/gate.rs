@@ -70,7 +70,7 @@ pub trait Launch {
     fn mark(&self, sequence: u32) -> bool;
 }
 
-/// Where work runs.
+/// Device, context and queue of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The device.

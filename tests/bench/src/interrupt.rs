@@ -17,7 +17,7 @@ use crate::Result;
 static STARTING: Mutex<()> = Mutex::new(());
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// How often who is left is looked for, a hundredth of a second apart.
+/// Number of checks for remaining processes, a hundredth of a second apart.
 const LOOKS: u32 = 300;
 
 /// From now on SIGINT, SIGTERM and SIGHUP end what was started before they end this process. Called before there are

@@ -26,7 +26,7 @@ pub struct Seen {
     /// Its name.
     pub name: String,
     uuid: String,
-    /// How busy it is, in percent.
+    /// Use of the GPU, in percent.
     #[serde(rename = "utilization_percent", default)]
     pub utilization: f64,
     /// Who uses it.
@@ -163,7 +163,7 @@ impl Node {
         command
     }
 
-    /// Where its daemon listens.
+    /// Path of its daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("run/tranched.sock")
     }
@@ -235,7 +235,7 @@ impl Node {
         self.driver
     }
 
-    /// Where it was built.
+    /// Folder of the build.
     pub const fn stage(&self) -> &Stage {
         &self.stage
     }

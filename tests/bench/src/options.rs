@@ -40,7 +40,7 @@ impl Places {
         }
     }
 
-    /// How the daemon was built, for reports.
+    /// Build profile of the daemon, for reports.
     pub fn built(&self) -> &'static str {
         if self.programs.is_some() { "release" } else { "dev" }
     }

@@ -59,7 +59,7 @@ pub struct Report {
     device: String,
     simulated: bool,
     commit: String,
-    /// How the daemon was built; the shim is always the release-like one.
+    /// Build profile of the daemon; the shim is always the release-like one.
     daemon: &'static str,
     claims: Vec<Claim>,
     figures: Vec<Figure>,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Where what is measured was built.
+/// Folder of the programs under measurement.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// The staged tree.
@@ -23,7 +23,7 @@ impl Stage {
     }
 }
 
-/// Which driver programs and daemon find.
+/// Driver that programs and daemon find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// One that does nothing at once; NVML shows one simulated H200.

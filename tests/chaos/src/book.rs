@@ -37,7 +37,7 @@ pub enum Change {
     Delete,
 }
 
-/// How a call for a change ended.
+/// Outcome of a call for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// With a yes.

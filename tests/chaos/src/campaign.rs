@@ -48,22 +48,22 @@ impl Part {
     }
 }
 
-/// How much of everything.
+/// Amounts of a campaign.
 #[derive(Clone, Debug)]
 pub struct Size {
     /// Daemons that die in [`Part::Kills`].
     pub deaths: u64,
     /// Starts from torn files in [`Part::Torn`].
     pub tears: u64,
-    /// How often the clock is set in [`Part::Clock`].
+    /// Times at which the clock is set in [`Part::Clock`].
     pub jumps: u64,
-    /// How often the GPU is lost in [`Part::Lost`].
+    /// Times at which the GPU is lost in [`Part::Lost`].
     pub losses: u64,
     /// Connections of each sort in [`Part::Flood`].
     pub connections: u64,
     /// Slices made and deleted in [`Part::Cycles`].
     pub cycles: u64,
-    /// Where chance begins.
+    /// Seed of chance.
     pub seed: u64,
     /// The daemon with points.
     pub daemon: PathBuf,

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::world::World;
 
 const HOUR: i64 = 3600;
-/// Where the clock is set to in turn, in seconds from what it is.
+/// Settings of the clock in turn, in seconds from its value.
 const SHIFTS: [i64; 8] = [3 * HOUR, -3 * HOUR, 26 * HOUR, 0, -9000 * HOUR, 1, 9000 * HOUR, -26 * HOUR];
 /// How long a slice waits for whoever made it, and what may be between that and its end.
 const ENTRY_PATIENCE: Duration = Duration::from_secs(10);

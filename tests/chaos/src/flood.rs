@@ -17,7 +17,7 @@ use crate::campaign::Outcome;
 use crate::client::Client;
 use crate::world::World;
 
-/// How HTTP/2 begins, and a frame of which the rest never comes.
+/// Preface of HTTP/2, and a frame of which the rest never comes.
 const HALF_A_CALL: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\x40\0\x01\x04\0\0\0\x01";
 /// Half of what a tenant says first.
 const HALF_A_HELLO: &[u8] = b"TR";
@@ -66,7 +66,7 @@ pub(crate) fn run(connections: u64) -> Outcome {
     Outcome { claims, ..Outcome::default() }
 }
 
-/// Where anybody may knock.
+/// Sockets that any user may connect to.
 fn sockets(world: &World) -> Vec<PathBuf> {
     let run = world.node().dir().join("run");
     ["tranched.sock", "metrics.sock", "slices/steady/attach.sock", "slices/churn/attach.sock"]

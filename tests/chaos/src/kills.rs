@@ -22,9 +22,9 @@ use crate::points::{AIM, Aim, SAYS, Said};
 use crate::world::{World, names};
 use guests::Guests;
 
-/// How long a daemon may live that does not come to its point.
+/// Longest life of a daemon that does not come to its point.
 const AIMED_LIFE: Duration = Duration::from_secs(3);
-/// How many slices come and go at a time.
+/// Number of slices that come and go at a time.
 const TRANSIENT: u64 = 8;
 
 /// Kills daemons until so many are dead, and one at least at each point.

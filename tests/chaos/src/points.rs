@@ -21,9 +21,9 @@ pub const SAYS: &str = "CHAOS_SAYS";
 /// Dying at a point when it is passed for the n-th time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aim {
-    /// Where.
+    /// Name of the point.
     pub point: String,
-    /// When; the first is 1.
+    /// Number of the passage; the first is 1.
     pub passing: u64,
 }
 
@@ -40,7 +40,7 @@ impl Aim {
     }
 }
 
-/// How often daemons passed and died at points.
+/// Counts of passages and deaths of daemons at points.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     /// Daemons that passed it at all, by point.
@@ -68,12 +68,12 @@ impl Said {
         self.died.get(point).copied().unwrap_or_default()
     }
 
-    /// Where nobody has died.
+    /// Points without a death.
     pub fn never(&self) -> impl Iterator<Item = &'static str> + '_ {
         POINTS.iter().copied().filter(|point| self.deaths(point) == 0)
     }
 
-    /// Where the fewest have died, one of these by chance.
+    /// Point with the fewest deaths, one of these by chance.
     pub fn rarest(&self, chance: &mut Chance) -> &'static str {
         let fewest = POINTS.iter().map(|point| self.deaths(point)).min().unwrap_or_default();
         let rare: Vec<_> = POINTS.iter().filter(|point| self.deaths(point) == fewest).collect();

@@ -27,7 +27,7 @@ impl Toll {
         }
     }
 
-    /// How often.
+    /// Number of times.
     pub(crate) fn count(&self, what: &str) -> u64 {
         let counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         counts.get(what).copied().unwrap_or_default()

@@ -12,7 +12,7 @@ fn asked(node: &Node, path: &str) -> Result<String, String> {
     ask(&Address::Unix(node.dir().join("run/metrics.sock")), path).map_err(|error| error.to_string())
 }
 
-/// How often the GPUs have been looked at anew since this was first asked.
+/// Number of new reads of the GPUs since the first of these.
 fn looks_go_on(node: &Node) {
     let age = || -> Result<f64, String> {
         let page = asked(node, "/metrics")?;

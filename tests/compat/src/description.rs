@@ -14,7 +14,7 @@ pub enum Breach {
     Gone {
         /// What.
         what: String,
-        /// How it was.
+        /// Form in the earlier release.
         was: String,
     },
     /// It is elsewhere in the same thing.
@@ -23,16 +23,16 @@ pub enum Breach {
         what: String,
         /// What it is now.
         to: String,
-        /// How it was and is.
+        /// Earlier and present form.
         was: String,
     },
     /// It is there, and otherwise.
     Changed {
         /// What.
         what: String,
-        /// How it was.
+        /// Earlier form.
         was: String,
-        /// How it is.
+        /// Present form.
         is: String,
     },
 }

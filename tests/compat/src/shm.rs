@@ -69,7 +69,7 @@ impl Region {
         format!("0: {magic}, {}: ABI", abi.map_or("nowhere".into(), |at| at.to_string()))
     }
 
-    /// Which words change while something is done, and what is in them afterwards.
+    /// Words that change during an operation, and their values afterwards.
     fn while_doing(&self, act: impl FnOnce()) -> String {
         let before = self.read();
         act();

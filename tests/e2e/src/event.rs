@@ -8,7 +8,7 @@ use tranche_domain::id::GpuUuid;
 pub struct Event {
     /// Its number.
     pub seq: u64,
-    /// When, in milliseconds since the Unix epoch.
+    /// Time, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
     /// `info`, `warning` or `error`.
     pub severity: String,

@@ -15,7 +15,7 @@ use tranche_shm::{MAX_SLOTS, control};
 
 use crate::node::Node;
 
-/// Where heartbeat and lease lie in the control region, in bytes.
+/// Offsets of heartbeat and lease in the control region, in bytes.
 const HEARTBEAT_AT: u64 = 4 * 8;
 const LEASE_AT: u64 = 8 * 8;
 const RECORDS_AT: u64 = (REGION_BYTES - MAX_SLOTS * RECORD_WORDS * 8) as u64;

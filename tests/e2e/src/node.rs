@@ -85,17 +85,17 @@ impl Node {
         node
     }
 
-    /// Where its files are.
+    /// Folder of its files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where its daemon listens.
+    /// Path of its daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.dir().join("run/tranched.sock")
     }
 
-    /// Where its daemon keeps what must survive it.
+    /// Folder of its daemon's state.
     pub fn state_dir(&self) -> PathBuf {
         self.dir().join("state")
     }
@@ -116,7 +116,7 @@ impl Node {
         self.dir().join("gpus")
     }
 
-    /// Where the daemon's configuration is; empty unless a test says otherwise.
+    /// Path of the daemon's configuration, which is empty by default.
     fn configuration(&self) -> PathBuf {
         self.dir().join("tranched.toml")
     }

@@ -1,4 +1,4 @@
-//! How a command ended and what it said.
+//! Exit and output of a command.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;

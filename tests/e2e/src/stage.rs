@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Where the binaries and libraries under test are.
+/// Folder of the binaries and libraries under test.
 #[derive(Clone, Debug)]
 pub struct Stage {
     root: PathBuf,

@@ -30,7 +30,7 @@ impl Timeline {
         Self { stretches: text.lines().map(stretch).collect() }
     }
 
-    /// When anybody ran last.
+    /// Time at which a program ran last.
     pub fn end(&self) -> u64 {
         self.stretches.iter().map(|stretch| stretch.to).max().unwrap_or(0)
     }

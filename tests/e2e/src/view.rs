@@ -13,7 +13,7 @@ pub struct Snapshot {
     pub daemon_pid: u32,
     /// True if the GPUs are simulated.
     pub simulated: bool,
-    /// How compute is enforced.
+    /// Mode of compute enforcement.
     pub compute_enforcement: String,
     /// The GPUs.
     pub gpus: Vec<GpuView>,
@@ -132,7 +132,7 @@ pub struct SliceDeviceView {
     pub shared: Bytes,
     /// By how much it is over its cap.
     pub over_cap: Bytes,
-    /// How busy it keeps the GPU, in percent, where known.
+    /// Use of the GPU by it in percent, where known.
     pub utilization_percent: Option<u32>,
 }
 

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a machine that is busy with other tests.
+/// Longest time of any step on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const PAUSE: Duration = Duration::from_millis(20);

@@ -7,7 +7,7 @@ use crate::codes;
 use crate::driver::{self, Driver};
 use crate::script::{ARGUMENTS, Operand, Part, SIZE, Step};
 
-/// How a fact came out.
+/// Outcome of a fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Holds,

@@ -23,7 +23,7 @@ use crate::driver::Driver;
 use crate::machine::{Machine, Outcome};
 use crate::table::Fact;
 
-/// How long one fact may take.
+/// Longest time of one fact.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The kernel of the tests, as PTX.
 const PTX: &str = include_str!("../../workload/spin_ns.ptx");

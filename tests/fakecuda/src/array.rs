@@ -13,7 +13,7 @@ use crate::status::{Outcome, Status};
 use crate::stream::{DefaultStream, select};
 use crate::wall::{In, Out};
 
-/// Where the memory of an array is that has none.
+/// Address of an array without memory.
 const NOWHERE: u64 = 0;
 
 /// An array, or all levels of a mipmapped one.
@@ -134,7 +134,7 @@ impl Array {
         Self { context, shape, memory, offset, role, tiles: BTreeMap::new() }
     }
 
-    /// Where its bytes are, from its first element on, with bytes from row to row and slice to slice.
+    /// Address of its bytes, from its first element on, with bytes from row to row and slice to slice.
     pub(crate) fn place(&self, table: &Table) -> Outcome<(Place, u64, u64)> {
         let range = table.ranges.at(self.memory).ok_or(Status::InvalidHandle)?;
         let pitch = self.shape.pitch()?;

@@ -19,11 +19,11 @@ pub(crate) struct Capture {
     pub(crate) tail: Vec<usize>,
     /// True if the capture began, and so must end, in this stream.
     origin: bool,
-    /// How strict it is, and with whom.
+    /// Strictness of a capture, and the threads that it binds.
     strictness: Strictness,
 }
 
-/// How strict a capture is with calls that are not part of it.
+/// Strictness of a capture with calls that are not part of it.
 #[derive(Clone, Copy)]
 struct Strictness {
     mode: i32,

@@ -41,7 +41,7 @@ fn offset(file: &[u8], at: usize) -> Result<usize, BadLibrary> {
     usize::try_from(u64::from_le_bytes(field(file, at)?)).map_err(|_| BadLibrary::Truncated)
 }
 
-/// Where a section lies: offset, bytes, the number of the section that it refers to.
+/// Section: offset, bytes, number of the section that it refers to.
 fn section(file: &[u8], table: usize, index: usize) -> Result<(u32, usize, usize, usize), BadLibrary> {
     let at = index.checked_mul(SECTION).and_then(|from| table.checked_add(from));
     let at = at.filter(|at| *at < file.len()).ok_or(BadLibrary::Truncated)?;

@@ -30,7 +30,7 @@ use crate::status::{Outcome, Status};
 use crate::stream::Stream;
 use crate::worker::Worker;
 
-/// Where a device's addresses begin: away from where Linux puts programs, heaps and mappings.
+/// Begin of a device's addresses: away from Linux's places of programs, heaps and mappings.
 const DEVICE_ADDRESSES: u64 = 0x0200_0000_0000;
 /// Addresses of one device: 1 TiB.
 const PER_DEVICE: u64 = 1 << 40;
@@ -83,7 +83,7 @@ pub(crate) struct Table {
 
 /// One visible device.
 pub(crate) struct Device {
-    /// Which GPU of the node.
+    /// Index of the GPU on the node.
     pub(crate) gpu: Gpu,
     /// `cuMemAlloc`'s memory.
     pub(crate) heap: Heap,
@@ -106,7 +106,7 @@ pub(crate) struct Primary {
     pub(crate) context: Option<u64>,
     /// The handle it had, and gets again.
     pub(crate) former: Option<u64>,
-    /// How often it is retained.
+    /// Number of retains.
     pub(crate) retained: u32,
     /// The flags set for it.
     pub(crate) flags: u32,

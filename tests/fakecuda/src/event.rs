@@ -74,7 +74,7 @@ impl Event {
         }
     }
 
-    /// When it was reached: nothing if it was never recorded, not ready if it is not yet.
+    /// Time at which it was reached: nothing if it was never recorded, not ready if it is not yet.
     fn reached(&self, driver: &Driver) -> Outcome<Option<Time>> {
         match self.state() {
             State::Fresh => Ok(None),

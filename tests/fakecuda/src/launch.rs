@@ -19,7 +19,7 @@ pub(crate) const REGISTERS: i32 = 32;
 /// `extra`: what follows is the parameter buffer's address.
 const BUFFER_POINTER: u64 = 1;
 
-/// Where a launch's parameters are: an array of addresses, or a packed buffer.
+/// Parameters of a launch: an array of addresses, or a packed buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Parameters {
     pub(crate) addresses: In<Host>,

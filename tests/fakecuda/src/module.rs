@@ -47,7 +47,7 @@ pub(crate) struct Function {
     pub(crate) set: Vec<(i32, i32)>,
 }
 
-/// When libraries are loaded: as the environment says, or the driver.
+/// Time at which libraries are loaded: by the environment, or by the driver.
 fn loading() -> Loading {
     match std::env::var("CUDA_MODULE_LOADING").as_deref() {
         Ok("EAGER") => Loading::Eager,

@@ -60,7 +60,7 @@ pub(crate) struct AllocNode {
     address: u64,
 }
 
-/// Where a new node goes: place for its handle, graph, the nodes before it.
+/// Arguments of a new node: place for its handle, graph, the nodes before it.
 #[derive(Clone, Copy)]
 pub(crate) struct NewNode {
     pub(crate) out: Out<u64>,

@@ -161,7 +161,7 @@ impl Op {
     }
 }
 
-/// How many bytes a value in memory has.
+/// Length of a value in memory in bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
     /// Four bytes.
@@ -179,7 +179,7 @@ pub(crate) struct ValueWait {
     pub(crate) compare: Compare,
 }
 
-/// How a value is compared.
+/// Comparison of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Compare {
     /// Cyclically at least.
@@ -226,7 +226,7 @@ impl ValueWrite {
     }
 }
 
-/// How an operation gets done.
+/// State of an operation.
 pub(crate) enum Progress {
     /// It is done.
     Done,

@@ -246,11 +246,11 @@ impl Stream {
         }
     }
 
-    /// When the worker had better look again; nothing if there is nothing to look at.
+    /// Time of the worker's next check; nothing if there is nothing to check.
     pub(crate) fn look_again(&self, driver: &Driver) -> Option<Duration> {
-        /// How often a value in memory is compared, which rings no bell.
+        /// Interval of comparisons of a value in memory, which rings no bell.
         const TICK: Duration = Duration::from_micros(50);
-        /// How often it is asked about what is not foreseen, because it is far away or hangs on others.
+        /// Interval of checks of ends that are not foreseen, because they are far away or depend on others.
         const GLANCE: Duration = Duration::from_millis(1);
         let (ready, quiet) = lock(&self.deferred).front().map(|next| (next.ready, next.op.is_quiet()))?;
         let foreseen = driver.node().foreseen(ready).unwrap_or(GLANCE);

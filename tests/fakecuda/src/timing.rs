@@ -1,4 +1,4 @@
-//! How long things take: bytes over the model's bandwidths, and what a kernel's name or argument says.
+//! Lengths of operations: bytes over the model's bandwidths, and a kernel's name or argument.
 
 use std::time::Duration;
 

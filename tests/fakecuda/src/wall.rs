@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use crate::status::{Outcome, Status};
 
-/// Where a caller wants one answer written.
+/// Place for one answer to a caller.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct Out<T>(*mut T);

@@ -40,7 +40,7 @@ struct State {
 /// What is wrong with the daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Temper {
-    /// How long each creation takes.
+    /// Length of each creation.
     pub slowness: Duration,
     /// After so many more creations, the next fail.
     pub creations_left: Option<u32>,

@@ -12,10 +12,10 @@ use tranche_deviceplugin::serve::{Pace, ServeError, serve};
 
 use crate::daemon::Daemon;
 
-/// How long anything may take that is waited for.
+/// Longest wait for any step.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How patient the plugin is here: some times less than where it is installed.
+/// Patience of the plugin here: some times less than where it is installed.
 pub const PACE: Pace = Pace { look: Duration::from_millis(300), grace: Duration::from_secs(4) };
 
 /// Waits for something, not for ever.
@@ -48,7 +48,7 @@ impl Node {
         self.folder.path().join("device-plugins")
     }
 
-    /// Where the kubelet tells of its pods.
+    /// Socket on which the kubelet lists its pods.
     pub fn pods_socket(&self) -> PathBuf {
         self.folder.path().join("pods.sock")
     }
@@ -74,7 +74,7 @@ impl Node {
         within("the plugin stops", running).await.expect("the plugin does not panic")
     }
 
-    /// How it ends of its own accord.
+    /// End of the process of its own accord.
     pub async fn plugin_end(&mut self) -> Result<(), ServeError> {
         let (_stop, running) = self.plugin.take().expect("the plugin was started");
         within("the plugin ends", running).await.expect("the plugin does not panic")

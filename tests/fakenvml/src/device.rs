@@ -214,7 +214,7 @@ impl Device {
         }
     }
 
-    /// Where the die stops (0) or slows down (1).
+    /// Temperature at which the die stops (0) or slows down (1).
     pub(crate) fn temperature_threshold(&self, kind: u32) -> Answer<u32> {
         match kind {
             0 => Ok(self.model().temperature.shutdown_celsius),

@@ -16,7 +16,7 @@ const P2P_NOT_SUPPORTED: u32 = 5;
 /// Read, write, NVLink, atomics.
 const P2P_KINDS: u32 = 4;
 
-/// How far apart two GPUs are on PCI Express: pairs share a switch, halves of the node a socket.
+/// Distance of two GPUs on PCI Express: pairs share a switch, halves of the node a socket.
 pub(crate) fn common_ancestor(one: &Device, other: &Device) -> u32 {
     let (first, second) = (one.gpu.index(), other.gpu.index());
     let half = one.session.node.spec().gpus.len().div_ceil(2);
@@ -35,7 +35,7 @@ pub(crate) fn nearest(device: &Device, level: u32) -> Vec<Gpu> {
     device.session.node.gpus().filter(near).collect()
 }
 
-/// Which half of the node a GPU is in: each is a socket, and a NUMA node.
+/// Half of the node that a GPU is in: each is a socket, and a NUMA node.
 pub(crate) fn socket(device: &Device) -> u32 {
     let half = device.session.node.spec().gpus.len().div_ceil(2);
     (device.gpu.index() / half) as u32

@@ -28,7 +28,7 @@ static LIBRARY: RwLock<Library> = RwLock::new(Library { users: 0, session: None 
 /// Handles begin here, so that an index or a null pointer is none.
 const FIRST_HANDLE: Handle = 0x51_6d00;
 
-/// How often a question about a GPU that hangs looks whether it still does.
+/// Interval at which a call to a GPU that hangs checks whether it still does.
 const HANGS_FOR: Duration = Duration::from_millis(20);
 
 /// Attaches to the node on the first call, counts the others.

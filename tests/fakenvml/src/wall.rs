@@ -94,7 +94,7 @@ pub(crate) unsafe fn put_list<T: Copy>(out: *mut T, count: *mut u32, list: &[T])
 
 /// One or two results with the places they go to.
 pub(crate) trait Results {
-    /// Where they go.
+    /// Place of the results.
     type Places;
 
     /// Puts them there.

@@ -32,7 +32,7 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot};
 
 use crate::input::Input;
 
-/// How long an answer may take that comes at once.
+/// Longest time of an answer that comes at once.
 const PATIENCE: Duration = Duration::from_secs(8);
 const SLICE: &str = "fuzzed";
 const CAP: u64 = 64 << 20;

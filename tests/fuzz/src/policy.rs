@@ -290,7 +290,7 @@ fn check(slice: &Slice<'_>, driver: &Driver) {
     assert!(used <= CAP, "charged {used} of {CAP}");
 }
 
-/// When everything is given back, nothing is charged.
+/// Law: with everything given back, nothing is charged.
 fn finish(slice: &Slice<'_>, driver: &mut Driver) {
     let ledger = slice.ledger();
     let ok = || Ok::<_, ()>(());

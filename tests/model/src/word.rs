@@ -19,7 +19,7 @@ pub enum Actor {
 
 static DEATHS: Plain = Plain::new(0);
 
-/// How many steps are left to each of those who may die; below zero, all there are.
+/// Steps left to each thread that may die; below zero, all there are.
 static STEPS_LEFT: [AtomicI64; 2] = [AtomicI64::new(-1), AtomicI64::new(-1)];
 
 loom::thread_local! {
@@ -37,7 +37,7 @@ pub fn let_live(actor: Actor, steps: Option<u32>) {
     }
 }
 
-/// How many died since this was last asked, in all the orders explored.
+/// Number of deaths since the last call, in all the orders explored.
 pub fn deaths() -> u64 {
     DEATHS.swap(0, Ordering::Relaxed)
 }

@@ -14,7 +14,7 @@ const CAP: u32 = 4;
 /// Its units: a block is 512 of 4 KiB.
 const CAP_UNITS: u32 = CAP * 512;
 
-/// How often the one came upon what the other had exported: without that nothing is shown.
+/// Number of meetings of one thread with the export of the other: without that nothing is shown.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 const HERE: u64 = 1 << 40;

@@ -49,7 +49,7 @@ pub enum Word {
     DaemonTurn,
     /// The daemon of the moment, or 0.
     Daemon,
-    /// How long the daemon had to wait for a processor, in all, in nanoseconds.
+    /// Time for which the daemon waited for a processor, in all, in nanoseconds.
     DaemonDelay,
     /// The longest that anybody was blocked while a daemon answered, less the wait for a processor.
     Blocked,
@@ -138,12 +138,12 @@ impl Board {
         (word != 0).then_some(Offer { serial: word >> 16, blocks: word & 0xffff })
     }
 
-    /// How often a point was passed; points of the daemon follow those of tenants.
+    /// Passages of a point; points of the daemon follow those of tenants.
     pub fn passes(self, point: usize) -> &'static AtomicU64 {
         &self.0[FIRST_POINT + 2 * point]
     }
 
-    /// How often somebody died at a point.
+    /// Deaths at a point.
     pub fn deaths(self, point: usize) -> &'static AtomicU64 {
         &self.0[FIRST_POINT + 2 * point + 1]
     }
@@ -217,7 +217,7 @@ impl Lane {
         self.word(Self::DIED_AT).store(point as u64 + 1, SeqCst);
     }
 
-    /// Where the tenant died, unless it was killed from outside.
+    /// Point of the tenant's death, unless it was killed from outside.
     pub fn died_at(self) -> Option<usize> {
         (self.word(Self::DIED_AT).load(SeqCst) as usize).checked_sub(1)
     }
@@ -283,7 +283,7 @@ impl Lane {
         (wait.since_ns != 0).then_some(wait)
     }
 
-    /// How long it was, less the wait for a processor, where no daemon died meanwhile.
+    /// Its length, less the wait for a processor, where no daemon died meanwhile.
     fn enter(self, wait: Wait, own_delay_ns: u64) -> Duration {
         let raw = sys::now_ns().saturating_sub(wait.since_ns);
         let turn = self.board.get(Word::DaemonTurn);

@@ -129,7 +129,7 @@ pub struct Checker<'a> {
     pub node: &'a Node,
     /// The cap.
     pub bound: &'a Bound,
-    /// Where the daemon's delays are said.
+    /// Board with the daemon's delays.
     pub board: Board,
     /// The daemon of the moment, or 0.
     pub daemon: &'a AtomicU32,

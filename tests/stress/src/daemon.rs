@@ -58,7 +58,7 @@ pub const CONTEXT_BYTES: &str = "STRESS_CONTEXT_BYTES";
 pub struct Daemon {
     child: Child,
     socket: PathBuf,
-    /// When it began to answer.
+    /// Time of its first answer.
     pub since: Instant,
 }
 

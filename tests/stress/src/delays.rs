@@ -1,4 +1,4 @@
-//! How long a thread had to wait for a processor.
+//! Waits of a thread for a processor.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -44,7 +44,7 @@ fn state(thread: Pid) -> Option<char> {
     stat.rsplit(") ").next()?.chars().next()
 }
 
-/// How long another thread had to wait for a processor until it last got one.
+/// Wait of another thread for a processor until it last got one.
 pub(crate) fn of_thread(thread: Pid) -> Option<u64> {
     delay(&fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?)
 }

@@ -1,4 +1,4 @@
-//! Where a thread's allocations lie: as a driver packs them, which the shim has to foresee.
+//! Places of a thread's allocations: as a driver packs them, which the shim has to foresee.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl Heap {
         self.held.push((address, bytes));
     }
 
-    /// How many blocks the driver gets back.
+    /// Number of blocks that the driver gets back.
     pub(crate) fn leave(&mut self, address: u64, bytes: u64) -> u64 {
         if bytes >= BLOCK_BYTES {
             return bytes.div_ceil(BLOCK_BYTES);

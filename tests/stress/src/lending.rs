@@ -10,7 +10,7 @@ use crate::connection::Line;
 use crate::tenant::{Hand, device};
 use crate::wrong::Broken;
 
-/// Where memory of others is opened.
+/// First address at which memory of others is opened.
 const OPENED: u64 = 1 << 50;
 
 /// What a thread lent and borrowed.

@@ -21,7 +21,7 @@ use crate::wrong::Broken;
 
 /// Between two looks at who has died.
 const LOOK: Duration = Duration::from_micros(250);
-/// How long a tenant that waits for its point may live.
+/// Longest life of a tenant that waits for its point.
 const LONGEST_LIFE: Duration = Duration::from_millis(400);
 
 /// Bears tenants until the board says stop; then all are dead.

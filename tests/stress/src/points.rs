@@ -1,4 +1,4 @@
-//! Where a process may be told to die, and the hook that kills it there.
+//! Points at which a process may be made to die, and the hook that kills it there.
 
 use std::cell::Cell;
 use std::sync::RwLock;
@@ -134,7 +134,7 @@ pub const JOBS: &[&str] = &[
     "jobs: left",
 ];
 
-/// Which part of the table a process is in.
+/// Part of the table that a process is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The first.
@@ -164,9 +164,9 @@ pub fn name(point: usize) -> String {
 /// Dying at a point when it is passed for the n-th time from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aim {
-    /// Where.
+    /// Name of the point.
     pub point: usize,
-    /// When.
+    /// Number of the passage.
     pub passing: u64,
 }
 
@@ -184,7 +184,7 @@ thread_local! {
     static THREAD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Which thread of its tenant this is: each says in a lane of its own what it passes.
+/// Number of this thread in its tenant: each has a lane of its own for its passages.
 pub(crate) fn is_thread(number: usize) {
     THREAD.set(number);
 }

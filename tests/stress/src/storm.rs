@@ -22,11 +22,11 @@ use crate::wrong::Broken;
 /// What kind of run.
 #[derive(Clone, Debug)]
 pub struct Storm {
-    /// How many tenants have to die.
+    /// Number of tenants that have to die.
     pub deaths: u64,
-    /// How many live at a time.
+    /// Number of tenants at a time.
     pub tenants: usize,
-    /// Where chance begins.
+    /// Seed of chance.
     pub seed: u64,
     /// After which time it is over, whoever is still to die.
     pub at_most: Duration,
@@ -42,7 +42,7 @@ const SLICE: &str = "storm";
 /// The sizes that the slice has in turn.
 const LARGE: u64 = 5 << 30;
 const SMALL: u64 = 7 << 29;
-/// How long a daemon lives that does not come to its point.
+/// Longest life of a daemon that does not come to its point.
 const DAEMON_LIFE: Duration = Duration::from_millis(1500);
 const RESIZE: Duration = Duration::from_millis(150);
 const PRESET: &str = "h200x1";

@@ -27,17 +27,17 @@ use crate::wrong::Broken;
 /// All that a tenant is born with.
 #[derive(Clone, Debug)]
 pub struct Birth {
-    /// Where the run has its files.
+    /// Folder of the run's files.
     pub place: PathBuf,
-    /// Where it says what it does.
+    /// Lane of its record.
     pub board: Board,
-    /// Which one it is.
+    /// Its number.
     pub tenant: usize,
     /// Its lane on the board.
     pub lane: Lane,
     /// The node whose first GPU it uses.
     pub node: Node,
-    /// Where it will die, if not at random.
+    /// Point of its death, if not at random.
     pub aim: Option<Aim>,
     /// What it will do.
     pub chance: Chance,
@@ -143,7 +143,7 @@ impl Body {
         self.process.node().gpu_spec(self.gpu).model.context().0
     }
 
-    /// How long its threads had to wait for a processor.
+    /// Wait of its threads for a processor.
     fn delay_ns(&self) -> u64 {
         self.delays.iter().filter_map(OnceLock::get).map(Delays::ns).sum()
     }

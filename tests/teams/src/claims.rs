@@ -43,7 +43,7 @@ impl Promises {
         complain_unless(wrongs.is_empty(), || wrongs.join(", "));
     }
 
-    /// How it is after a stage.
+    /// State after a stage.
     pub fn after(&mut self, stage: &Stage, world: &World) {
         let seen = world.look();
         self.teams(stage, &seen);

@@ -5,9 +5,9 @@ use std::path::Path;
 /// A process of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// How far the work was when it began.
+    /// Progress of the work at its begin.
     pub from: u64,
-    /// How far it was when this process saved it and ended.
+    /// Progress at which this process saved it and ended.
     pub saved: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Runs {
         }
     }
 
-    /// How far the work was when it was last gone on with, if it was.
+    /// Progress of the work at its last continuation, if it had one.
     pub fn resumed_from(&self) -> Option<u64> {
         self.all.iter().skip(1).map(|run| run.from).next_back()
     }

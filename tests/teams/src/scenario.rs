@@ -4,9 +4,9 @@ use tranche_domain::jobs::Kind::{self, Interactive, Training};
 
 /// The machine.
 pub const PRESET: &str = "v100x16";
-/// How many GPUs of it are linked to each other.
+/// Number of its GPUs that are linked to each other.
 pub const ISLAND: u32 = 8;
-/// How many GPUs it has.
+/// Number of its GPUs.
 pub const GPUS: u32 = 16;
 
 /// The teams, in order of their names, and their quotas in GPUs.
@@ -84,7 +84,7 @@ pub struct Stage {
     pub steps: &'static [Step],
     /// Who has been stopped for others by its end, in order of their names.
     pub preempted: &'static [&'static str],
-    /// How many training and interactive jobs run then, where that is said.
+    /// Number of training and interactive jobs that run then, where given.
     pub kinds: Option<(usize, usize)>,
 }
 

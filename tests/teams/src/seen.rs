@@ -14,7 +14,7 @@ pub struct Job {
     pub project: String,
     /// Its name.
     pub name: String,
-    /// How far it is.
+    /// Progress of the work.
     pub state: String,
     /// Why it is not further.
     pub reason: String,
@@ -29,7 +29,7 @@ pub struct Job {
 /// A member of a job.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Member {
-    /// How far it is.
+    /// Progress of the job.
     pub state: String,
     /// Its GPUs, while it has some.
     pub gpus: BTreeSet<u32>,
@@ -68,7 +68,7 @@ impl Seen {
         self.0.iter().filter(|job| job.state == "running")
     }
 
-    /// How many of a kind run.
+    /// Number of running jobs of a kind.
     pub fn running_of(&self, kind: Kind) -> usize {
         self.running().filter(|job| job.kind == kind).count()
     }

@@ -14,11 +14,11 @@ use crate::seen::Seen;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a round of the scheduler that was asked for may take: it takes a few milliseconds.
+/// Longest round of the scheduler on request: it takes a few milliseconds.
 const ROUND: Duration = Duration::from_millis(100);
-/// How long a job may take to save where it is.
+/// Longest time in which a job saves its progress.
 const GRACE: &str = "30s";
-/// How long each kernel takes, in nanoseconds.
+/// Length of each kernel in nanoseconds.
 const KERNEL_NS: &str = "20000000";
 
 /// The node.

@@ -59,12 +59,12 @@ pub(crate) struct Args {
     pub(crate) nvml: bool,
 }
 
-/// When a thread waits for the GPU.
+/// Moment at which a thread waits for the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
     /// After every so many launches.
     Every(u64),
-    /// When all are launched.
+    /// After the last launch.
     End,
 }
 

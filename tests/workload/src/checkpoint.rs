@@ -1,4 +1,4 @@
-//! How far the work is, in a file that the next process of the same work goes on from.
+//! Progress of the work, in a file from which the next process of the same work continues.
 //!
 //! A line says that a process began and from where, another one that it saved and how far it had come: so it is also seen
 //! whether two of them ever worked at once.

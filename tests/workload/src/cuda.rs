@@ -19,7 +19,7 @@ pub(crate) enum CudaError {
     /// The driver said no.
     #[error("{call}: {name}")]
     Refused {
-        /// Which call.
+        /// Name of the call.
         call: &'static str,
         /// The name of its result.
         name: String,
@@ -45,7 +45,7 @@ pub(crate) struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     spin: sys::CUfunction,
-    /// How many GPUs this process sees.
+    /// Number of GPUs of this process.
     pub(crate) count: i32,
 }
 

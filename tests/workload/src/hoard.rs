@@ -14,7 +14,7 @@ const BLOCK: Bytes = Bytes::mib(2);
 /// Memory that was asked for and refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Refusal {
-    /// How much.
+    /// Amount in bytes.
     pub(crate) bytes: Bytes,
     /// The driver's name for the refusal.
     pub(crate) error: String,

@@ -17,24 +17,24 @@ const ERRORS_KEPT: usize = 8;
 pub(crate) struct Plan {
     /// Duration of a kernel in nanoseconds.
     pub(crate) kernel_ns: u64,
-    /// When to wait for the GPU.
+    /// Moment at which a thread waits for the GPU.
     pub(crate) sync: Sync,
-    /// When to end.
+    /// Condition of the end.
     pub(crate) until: Until,
-    /// How many threads.
+    /// Number of threads.
     pub(crate) threads: usize,
 }
 
-/// When a launching thread ends, unless it is stopped before.
+/// Condition at which a launching thread ends, unless it is stopped before.
 #[derive(Clone, Debug)]
 pub(crate) enum Until {
     /// After so many launches.
     Launches(u64),
     /// At an instant.
     Time(Instant),
-    /// When a file is not there any more.
+    /// At the removal of a file.
     Gone(PathBuf),
-    /// When stopped.
+    /// At the order to stop.
     Stopped,
 }
 

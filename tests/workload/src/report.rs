@@ -42,7 +42,7 @@ pub(crate) struct Report {
     pub(crate) ok: bool,
     /// This process.
     pub(crate) pid: u32,
-    /// How many GPUs it sees.
+    /// Number of its GPUs.
     pub(crate) devices: i32,
     /// The one it used, as it was before anything was allocated.
     pub(crate) device: DeviceReport,
@@ -54,7 +54,7 @@ pub(crate) struct Report {
     pub(crate) beyond: Vec<Option<Refusal>>,
     /// Kernels that were launched and done.
     pub(crate) launches: u64,
-    /// How long launching took, in seconds.
+    /// Time that launching took, in seconds.
     pub(crate) seconds: f64,
     /// Launches per second over all of it.
     pub(crate) per_second: f64,

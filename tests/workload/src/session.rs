@@ -26,7 +26,7 @@ pub(crate) struct Session {
     tally: Arc<Tally>,
     launchers: Option<Launchers>,
     plan: Plan,
-    /// When the rate was last asked for, and how many launches there were then.
+    /// Time of the last query of the rate, and the number of launches then.
     asked: (Instant, u64),
 }
 

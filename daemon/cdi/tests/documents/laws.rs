@@ -98,7 +98,7 @@ fn aliased(edits: &ContainerEdits) -> BTreeSet<String> {
     mounts.map(|mount| mount.host_path.clone()).collect()
 }
 
-/// Where the shim is.
+/// Folder of the shim.
 fn replaced(edits: &ContainerEdits, shim: &Shim) -> BTreeSet<String> {
     let ours = |file: &String| [&shim.libcuda, &shim.libnvml].contains(&file);
     let mounts = edits.mounts.iter().filter(|mount| ours(&mount.host_path));

@@ -107,7 +107,7 @@ fn evidence(socket: &Path) -> Evidence {
     }
 }
 
-/// Where the shim is installed: beside the programs, as `<exe>/../lib/tranche`.
+/// Folder of the shim, beside the programs: `<exe>/../lib/tranche`.
 fn shim_path() -> PathBuf {
     let own = env::current_exe().unwrap_or_default();
     let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));

@@ -67,7 +67,7 @@ impl Daemon {
         Self { folder, asked, _runtime: runtime }
     }
 
-    /// Where it listens.
+    /// Path of its socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("tranched.sock")
     }

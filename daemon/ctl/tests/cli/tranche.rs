@@ -14,7 +14,7 @@ pub(crate) fn tranche(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// How it ended and what it said.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) status: Option<i32>,

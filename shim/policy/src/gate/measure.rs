@@ -1,4 +1,4 @@
-//! How long launches take, learnt from when their marks are found reached.
+//! Lengths of launches, learnt from the times at which their marks were found reached.
 //!
 //! Streams run side by side, so what passes between two completions says little about either. Each device has a
 //! clock that goes slower the more streams have work: a launch is charged what that clock showed between the end of

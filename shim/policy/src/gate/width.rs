@@ -1,4 +1,4 @@
-//! How many streams run side by side.
+//! Number of streams that run side by side.
 //!
 //! Kernels that leave room on the GPU run beside those of other streams, and then as many of them end within the time
 //! of one. A bound on GPU time alone would never find that out: one launch at a time looks as if each needed all of

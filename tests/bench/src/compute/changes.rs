@@ -1,4 +1,4 @@
-//! How fast new shares hold.
+//! Time until new shares hold.
 
 use std::time::Duration;
 

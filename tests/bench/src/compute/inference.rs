@@ -1,4 +1,4 @@
-//! How long requests wait beside training.
+//! Waits of requests beside training.
 
 use std::time::Duration;
 

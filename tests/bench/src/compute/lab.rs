@@ -1,4 +1,4 @@
-//! Where it is measured, and for how long.
+//! Place and length of measurements.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::curve::{Curve, parts};
 use crate::game::Game;
 use crate::load::Tenant;
 
-/// Which GPU to measure on.
+/// GPU that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhichGpu {
     /// A real one that nobody uses, else the simulated one.
@@ -38,7 +38,7 @@ pub(crate) struct Lab {
     form: Form,
 }
 
-/// How much is measured.
+/// Amount of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As little as says that it works.

@@ -4,7 +4,7 @@
 pub(crate) const SHORT: u64 = 50_000;
 /// In nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
-/// How much GPU time a program that saturates keeps launched: enough to outlast the turns of two others.
+/// GPU time that a saturating program keeps launched: enough to outlast the turns of two others.
 const AHEAD: u64 = 4 * MS;
 
 /// What a program does.
@@ -57,7 +57,7 @@ pub(crate) struct Tenant {
     pub(crate) options: Vec<String>,
     /// What each of its programs does.
     pub(crate) load: Load,
-    /// How many programs.
+    /// Number of programs.
     pub(crate) processes: usize,
 }
 

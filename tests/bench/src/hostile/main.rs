@@ -37,7 +37,7 @@ struct Options {
     /// For how long.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Where drawn strategies begin.
+    /// Seed of drawn strategies.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Half a minute of it, for machines that do other work, too: windows are reported only.

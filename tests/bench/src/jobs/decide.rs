@@ -79,7 +79,7 @@ impl Game {
         self.submit()
     }
 
-    /// How long each of so many decisions takes, in ms.
+    /// Length of each of a number of decisions, in ms.
     fn decisions(&mut self, count: usize) -> Result<Vec<f64>> {
         (0..count).map(|_| self.change().map(|()| self.decide())).collect()
     }

@@ -20,7 +20,7 @@ use crate::disk::{Beside, Place};
 
 /// After so many submissions a page is written for comparison.
 const BETWEEN: usize = 10;
-/// How often the list is asked for.
+/// Number of requests for the list.
 const LISTS: usize = 20;
 
 /// A node on which nothing runs.

@@ -1,4 +1,4 @@
-//! Where the store lies while it is measured, and what a disk takes by itself.
+//! Folder of the store during a measurement, and the cost of a disk by itself.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -20,9 +20,9 @@ use crate::disk::{Beside, Place};
 
 /// After so many submissions a page is written for comparison.
 const BETWEEN: usize = 10;
-/// How often the list is asked for.
+/// Number of requests for the list.
 const LISTS: usize = 20;
-/// How long everybody may take to leave at the end.
+/// Time in which all jobs have left at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The daemon, with sixteen GPUs, and a connection to it.

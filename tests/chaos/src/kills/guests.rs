@@ -34,7 +34,7 @@ struct Guest {
     settled: bool,
 }
 
-/// How many are there at most.
+/// Greatest number of guests at a time.
 const MOST: usize = 3;
 
 impl Guests {
@@ -42,7 +42,7 @@ impl Guests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many came and got what they wanted.
+    /// Number of guests that came and got their memory.
     pub(super) fn count(&self) -> u64 {
         self.list().came
     }

@@ -16,7 +16,7 @@ const COMPILER: &str = "aarch64-linux-gnu-gcc";
 const OPEN: Lease =
     Lease { open: true, governed: true, frozen: false, bell: true, depth_us: 4_000, least: 1 };
 
-/// How the library gets into a program.
+/// Way of the library into a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// Preloaded.
@@ -53,7 +53,7 @@ fn emulated(by: By, source: &str, arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// How many a program says that it made.
+/// Number in a program's report.
 #[track_caller]
 fn launches(line: &str) -> u64 {
     let count = line.strip_prefix("done ").and_then(|rest| rest.split(' ').next()?.parse().ok());

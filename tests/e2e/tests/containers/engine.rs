@@ -61,7 +61,7 @@ impl Engine {
         self.node.dir().join(name)
     }
 
-    /// Where the daemon writes for container runtimes.
+    /// Folder in which the daemon writes for container runtimes.
     pub(super) fn documents(&self) -> PathBuf {
         self.path("podman/run/cdi")
     }

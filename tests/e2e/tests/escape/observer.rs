@@ -95,7 +95,7 @@ pub(crate) struct Watch {
 pub(crate) struct Seen {
     /// The most that the slice held of one GPU whenever it was looked at.
     pub(crate) most: Bytes,
-    /// How often that was.
+    /// Number of such times.
     pub(crate) looks: u64,
     /// The most that was in use of one GPU at any instant, by anybody.
     pub(crate) ever: Bytes,

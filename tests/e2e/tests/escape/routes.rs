@@ -81,7 +81,7 @@ pub(crate) struct Route {
     pub(crate) since: i32,
     /// Pools in which a step of growth may be left unused when it is full.
     pub(crate) pools: u64,
-    /// How much of the cap the devices must count when all of it is charged, of a thousand.
+    /// Part of the cap that devices count at least when all of it is charged, in permille.
     pub(crate) device_permille: u64,
     /// Why that is not all, where it is not.
     pub(crate) slack: &'static str,

@@ -21,13 +21,13 @@ pub(crate) struct Trial {
     promised: u64,
     /// What was seen of it.
     seen: Seen,
-    /// How full it was whenever the program said that it can get no more.
+    /// Fill at the moments at which the program could get nothing more.
     full: Vec<Full>,
     /// What broke.
     complaint: Option<String>,
 }
 
-/// How full a slice is, in thousandths of its cap: of several devices, the one that is least full.
+/// Fill of a slice in permille of its cap: of several devices, the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Full {
     /// By what it is charged.
@@ -90,7 +90,7 @@ impl Trial {
         self.seen.ever.max(self.seen.most).saturating_sub(self.cap)
     }
 
-    /// How full the slice was when it was least full of all times that it should be.
+    /// Least fill of the slice at the moments at which it should be full.
     fn fullness(&self) -> Full {
         let least = |one: Full, other: &Full| Full {
             charged: one.charged.min(other.charged),

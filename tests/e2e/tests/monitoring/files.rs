@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Where they are.
+/// Folder of the files.
 pub(crate) fn folder() -> PathBuf {
     docs().join("monitoring")
 }

@@ -6,7 +6,7 @@ use e2e::{Kind, Node, Tenant, eventually};
 use tranche_domain::units::Bytes;
 
 const SPAN: Duration = Duration::from_secs(8);
-/// When the daemon is killed, and for how long it is away.
+/// Times of the daemon's kills, and of its absence.
 const DAEMON_DEATHS: [Duration; 3] =
     [Duration::from_millis(1500), Duration::from_millis(3500), Duration::from_millis(5500)];
 const ABSENCE: Duration = Duration::from_millis(700);

@@ -138,7 +138,7 @@ fn nobody_is_refused_what_a_process_held_that_has_just_died() {
     assert!(served > 0, "all were refused what was free soon enough");
 }
 
-/// How long it took until the process had memory, which it frees again.
+/// Time until the process had memory, which it frees again.
 #[track_caller]
 fn serve(tenant: &mut Tenant, memory: Bytes) -> Duration {
     let begun = Instant::now();

@@ -228,7 +228,7 @@ fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
     assert!(launches as f64 <= ms + 20.0, "{launches} in {ms} ms");
 }
 
-/// How many launches of 1 ms are made within a second by a program that goes on without waiting for them.
+/// Number of launches of 1 ms within a second by a program that does not wait for them.
 #[track_caller]
 fn rush(node: &Node, how: &str, variables: &[(&str, &str)]) -> u64 {
     let (mut launcher, _) = launcher_with(node, &[how, "1000"], variables);

@@ -7,7 +7,7 @@ use tranche_domain::units::Bytes;
 
 use crate::HALF_V100;
 
-/// How a command ends by itself, with the shim preloaded but no slice, and in a slice.
+/// End of a command by itself, with the shim preloaded but no slice, and in a slice.
 struct ThreeWays {
     plain: Outcome,
     preloaded: Outcome,

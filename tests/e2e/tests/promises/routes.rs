@@ -1,4 +1,4 @@
-//! Which ways to the driver each build of the shim stands in, cell by cell: those it does not, too.
+//! Ways to the driver in which each build of the shim stands, cell by cell: those it does not, too.
 //!
 //! Rows are routes by which programs reach the driver. Columns are ways to install the shim: preloaded by the
 //! environment, preloaded by `/etc/ld.so.preload`, mounted over the driver's file, and in a directory of its own

@@ -12,9 +12,9 @@ use tranche_exposition::{Address, ask};
 const USERS: [u32; 5] = [60001, 60002, 60003, 60004, 60005];
 /// Connections of each of them at an address: a thousand in all, beside those that come and go as fast as they can.
 const KINDS: [(&str, u32); 4] = [("silent", 100), ("half", 60), ("slow", 40), ("storm", 1)];
-/// How long root waits for an answer at the most, and how often it asks.
+/// Longest wait of root for an answer, and number of its requests.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// How long a probe over TCP may take: the kernel repeats a lost handshake after a second. Kubelets wait for ten.
+/// Longest probe over TCP: the kernel repeats a lost handshake after a second. Kubelets wait for ten.
 const GREEN: Duration = Duration::from_secs(5);
 const ANSWERS: usize = 100;
 

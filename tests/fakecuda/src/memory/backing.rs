@@ -50,7 +50,7 @@ impl Backing {
         Ok(Self { size, storage: Mutex::new(Storage::Mapped { at, file: Some(file) }) })
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }

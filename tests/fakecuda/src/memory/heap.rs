@@ -1,4 +1,4 @@
-//! How device memory is cut: 2 MiB blocks, small allocations packed into shared ones.
+//! Division of device memory: 2 MiB blocks, small allocations packed into shared ones.
 //!
 //! Allocations under 1 MiB are aligned to 512 bytes and share blocks; larger ones have whole blocks of their
 //! own. A block is paid for before it is used and paid back the moment its last allocation goes.
@@ -24,7 +24,7 @@ pub(crate) struct Placement {
     pub(crate) base: u64,
     /// What holds its bytes.
     pub(crate) backing: Arc<Backing>,
-    /// Where in `backing` it begins.
+    /// Offset of its begin in `backing`.
     pub(crate) offset: u64,
 }
 

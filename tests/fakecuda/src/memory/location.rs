@@ -1,4 +1,4 @@
-//! Where memory is to lie: allocation types and location types, each from the CUDA version on that has it.
+//! Locations of memory: allocation types and location types, each from the CUDA version on that has it.
 //!
 //! Sources: the driver API's pages of `cuMemCreate`, `cuMemPoolCreate` and `cuMemGetDefaultMemPool` as of CUDA 12.2, 13.0
 //! and 13.4. A combination that they do not name is an invalid value.
@@ -32,7 +32,7 @@ pub(crate) struct Location {
     pub(crate) allocation: i32,
     /// `CUmemLocationType`.
     pub(crate) kind: i32,
-    /// Which of them.
+    /// Number of the device or NUMA node.
     pub(crate) number: i32,
 }
 

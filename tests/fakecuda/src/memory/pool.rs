@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     location: Location,
     site: Site,
     heap: Heap,
-    /// Where its addresses come from, if it took them from the reservation line.
+    /// Begin of its addresses, if it took them from the reservation line.
     reserved_at: Option<u64>,
     /// What it has of each device.
     accounts: BTreeMap<usize, Account>,
@@ -464,7 +464,7 @@ impl PoolProperties {
         Self { allocation_type: 1, handle_types: 0, location_type: 1, location: device, rest: [0; 9] }
     }
 
-    /// Where it is to lie.
+    /// Location of the memory.
     pub(crate) const fn location(&self) -> Location {
         Location { allocation: self.allocation_type, kind: self.location_type, number: self.location }
     }

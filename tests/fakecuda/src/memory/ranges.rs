@@ -1,4 +1,4 @@
-//! Which address is what: every range of memory the driver knows in this process.
+//! Ranges of memory: every one that the driver has in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) struct Range {
     pub(crate) id: u64,
     /// Its bytes.
     pub(crate) backing: Arc<Backing>,
-    /// Where in `backing` it begins.
+    /// Offset of its begin in `backing`.
     pub(crate) offset: u64,
 }
 
@@ -106,7 +106,7 @@ impl Ranges {
         self.0.values()
     }
 
-    /// Where `bytes` at an address are; plain host memory where no range is.
+    /// Place of `bytes` at an address; plain host memory where no range is.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Outcome<Place> {
         let Some(range) = self.around(address) else {
             return Ok(Place { backing: None, at: address, on: None, is_managed: false });
@@ -114,7 +114,7 @@ impl Ranges {
         self.within(range, address, bytes)
     }
 
-    /// Where `bytes` of device memory are; anything else is an invalid value.
+    /// Place of `bytes` of device memory; anything else is an invalid value.
     pub(crate) fn device_place(&self, address: u64, bytes: u64) -> Outcome<Place> {
         let range = self.around(address).ok_or(Status::InvalidValue)?;
         self.within(range, address, bytes)
@@ -131,7 +131,7 @@ impl Ranges {
     }
 }
 
-/// Where bytes are.
+/// Place of bytes.
 #[derive(Clone)]
 pub(crate) struct Place {
     /// What holds them; nothing for plain host memory.

@@ -10,7 +10,7 @@ use crate::status::Outcome;
 /// The shared memory of this process.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    /// How often each piece is held here: a process holds it until it has let go as often.
+    /// Holds of each piece here: a process holds it until it has released it as often.
     holds: BTreeMap<Shared, u32>,
     /// Exported blocks of a heap, by their first address.
     exported: BTreeMap<u64, Shared>,

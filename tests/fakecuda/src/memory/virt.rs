@@ -37,7 +37,7 @@ pub(crate) struct Physical {
     payment: Payment,
 }
 
-/// How memory is paid for.
+/// Payment for memory.
 #[derive(Clone, Copy)]
 enum Payment {
     /// By this process alone.

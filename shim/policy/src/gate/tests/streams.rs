@@ -22,7 +22,7 @@ fn world(lease: Lease, kernel_ns: u64, size: u64) -> Box<World> {
     world
 }
 
-/// How many kernels end in the time that one takes alone.
+/// Number of kernels that end in the time that one takes alone.
 fn rate(world: &World, streams: u64, launches: u64) -> f64 {
     let (began, before) = (world.now.get(), world.gpu.borrow().done);
     world.saturate_in(streams, launches);

@@ -39,7 +39,7 @@ pub(super) struct World {
     pub(super) seen_waiting: Cell<u64>,
     pub(super) captured: Cell<bool>,
     pub(super) daemon_lives: Cell<bool>,
-    /// How far the daemon's clock is ahead of the process's, which may be in a time namespace of its own.
+    /// Lead of the daemon's clock over the process's, which may be in a time namespace of its own.
     pub(super) daemon_ahead: Cell<i64>,
     pub(super) can_mark: Cell<bool>,
     pub(super) orders: RefCell<Vec<(u64, Lease)>>,

@@ -203,7 +203,7 @@ fn before(kind: Program, gpus: &Path) -> Vec<String> {
     }
 }
 
-/// Where the shim stands in the place of the driver in this directory.
+/// Directory in which the shim stands in the place of the driver in this one.
 fn replaced(driver: &Path) -> PathBuf {
     format!("{}-replaced", text(driver)).into()
 }
