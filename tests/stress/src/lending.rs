@@ -10,7 +10,7 @@ use crate::connection::Line;
 use crate::tenant::{Hand, device};
 use crate::wrong::Broken;
 
-/// First address at which memory of others is opened.
+/// Bit in the ids of memory that another slice or process exported.
 const OPENED: u64 = 1 << 50;
 
 /// What a thread lent and borrowed.
