@@ -1,14 +1,14 @@
-//! The gate before launches: who may launch now, what is outstanding, and how long it takes.
+//! The gate before launches: the lease in force, outstanding work, and lengths of launches.
 //!
 //! A launch is let through by a comparison and a countdown (the *fast path*, which is the hooks' business) as long
 //! as the lease is the one under which the countdown was granted. All else comes here.
 //!
 //! Laws:
-//! - *Nobody hangs.* A thread waits for a closed lease no longer than the daemon lives, and for its own work no
-//!   longer than that makes progress. What is frozen stays so until it is thawed.
+//! - *No thread hangs.* A thread waits for a closed lease no longer than the daemon lives, and for its own work no
+//!   longer than that makes progress. A frozen slice waits until it is thawed.
 //! - No lock of ours is held while the driver runs or while a thread waits.
-//! - What is captured is neither delayed nor counted: it does not run.
-//! - A completion is believed when the GPU has written it or the program has waited for it, not before.
+//! - Captured work is neither delayed nor counted: it does not run.
+//! - A completion counts when the GPU has written it or the program has waited for it, not before.
 
 mod admit;
 mod measure;
@@ -32,11 +32,11 @@ pub use transfer::{Route, Transfer};
 
 /// Words that a gate needs, zero before its first use.
 pub const GATE_WORDS: usize = state::WORDS;
-/// A mark stands behind at least so much GPU time: more often, they would cost more than they tell.
+/// Least GPU time between two marks, in nanoseconds: closer, they would cost more than they are worth.
 const SPACING_NS: u64 = 200_000;
 /// As often as this a mark stands behind what may be outstanding.
 const MARKS_IN_DEPTH: u64 = 16;
-/// Launches that may be outstanding as long as nobody knows how long they take.
+/// Launches that may be outstanding while their length is unknown.
 const UNKNOWN_LAUNCHES: u64 = 4;
 /// The most launches that a thread makes before it comes here again.
 const MOST_GRANTED: u64 = 4096;
@@ -51,8 +51,9 @@ pub trait Host {
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64);
     /// Rings the slice's bell.
     fn ring(&self);
-    /// Where the GPU does not write its marks, finds out which are reached and finishes them. Returns whether there are
-    /// others, about which it is to be asked again.
+    /// Queries and finishes the marks that are reached, where the GPU does not write them.
+    ///
+    /// Returns true if others are pending, so that another query is due.
     fn refresh(&self) -> bool {
         false
     }
@@ -62,41 +63,44 @@ pub trait Host {
 pub trait Launch {
     /// Tests if it is recorded instead of done.
     fn is_captured(&self) -> bool;
-    /// Where it runs; nothing if the driver will refuse it.
+    /// Device, context and queue of the launch; `None` if the driver will refuse it.
     fn place(&self) -> Option<Place>;
     /// Does it: 0, or the driver's error.
     fn launch(&self) -> i32;
-    /// Asks the GPU to write the number of a mark once what is before it is done. Says whether it will.
+    /// Puts a mark into the stream, whose number the GPU writes once the work before it is done.
+    ///
+    /// Returns true if the driver took it.
     fn mark(&self, sequence: u32) -> bool;
 }
 
 /// Device, context and queue of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The device.
+    /// Device of the slice.
     pub device: DeviceSlot,
-    /// The context.
+    /// Handle of the context.
     pub context: u64,
-    /// The queue in which it runs after what came before, by any number that no other queue of the process has: what
-    /// is in other queues may run beside it.
+    /// Number of its queue, unique in the process.
+    ///
+    /// It runs after earlier work in its queue, and beside work in others.
     pub stream: u64,
 }
 
 /// A launch that may be made.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
-    /// The lease that said so.
+    /// Word of the lease under which it was decided.
     word: u64,
     /// It is the first after an idle time.
     fresh: bool,
-    /// It is to be seen what becomes of it beside others, or alone.
+    /// Its length beside others, or alone, is measured.
     watched: bool,
     now: u64,
     /// Streams with work, its own included; 0 if that had some before.
     streams: u64,
 }
 
-/// What is launched.
+/// Kind of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A kernel, or what takes as long as one.
@@ -107,21 +111,21 @@ pub enum Work {
     Transfer(Transfer),
 }
 
-/// What a thread may launch without coming here.
+/// Launches of a thread that pass without a call of the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// As long as the lease has this turn.
     pub turn: u32,
-    /// So many launches.
+    /// Number of launches.
     pub launches: u32,
     /// On this device; nothing where they are not counted.
     pub device: Option<DeviceSlot>,
 }
 
-/// What a thread has launched without coming here.
+/// Launches of a thread that passed without a call of the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// So many launches.
+    /// Number of launches.
     pub launches: u32,
     /// For which it had a grant on this device; nothing if it had none.
     pub device: Option<DeviceSlot>,
@@ -135,29 +139,29 @@ impl Grant {
         Self { turn: Lease::turn(word), launches: i32::MAX as u32, device: None }
     }
 
-    /// What was launched of it, where so many are left.
+    /// Part of it that was launched, where `left` launches remain.
     pub const fn spent(self, left: u32) -> Spent {
         Spent { launches: self.launches.saturating_sub(left), device: self.device }
     }
 }
 
-/// What was pending when a wait began.
+/// Marks that were pending when a wait began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     any: bool,
     last: u32,
-    /// When that was; 0 if nobody waits.
+    /// Begin of the wait; 0 if no thread waits.
     asked: u64,
 }
 
-/// What the program has waited for.
+/// Work for which the program has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// All work of the context.
     Context,
     /// All work of a stream, or as good as.
     Stream,
-    /// Some work.
+    /// The work before an event.
     Event,
 }
 

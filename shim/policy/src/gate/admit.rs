@@ -11,21 +11,23 @@ use super::room::Waiting;
 use super::state::Of;
 use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 
-/// A daemon whose heartbeat has not changed for so long, by the clock of this process, is taken to be away: then launches
-/// pass, and are counted. It beats each 200 ms; a program that waits when it dies stands still for hardly longer than
-/// this after it has seen the last beat.
+/// Age of the daemon's heartbeat, by the clock of this process, from which it counts as away, in nanoseconds.
+///
+/// Launches then pass and are counted. It beats each 200 ms. A program that waits when the daemon dies stands still for
+/// hardly longer than this after the last beat.
 const AWAY_NS: u64 = 800_000_000;
 /// Work that makes no progress for so long may wait for a launch in another stream that waits here.
 const STALLED_NS: u64 = 50_000_000;
 /// Most that a launch waits behind such work in its own stream while other slices want the GPU. It cannot be what is waited
 /// for, but its thread may make another afterwards. Four of the longest launch are due; more must not pile up.
 const STUCK_NS: u64 = 30_000_000_000;
-/// How long a thread waits for a lease before it looks at the daemon's heartbeat, and rings again.
+/// Wait for a lease after which a thread reads the daemon's heartbeat and signals again, in nanoseconds.
 const GLANCE_NS: u64 = 50_000_000;
-/// How often a thread that waits for a lease asks about work of which the GPU does not tell, in nanoseconds. The daemon
-/// hands the GPU over when that is done.
+/// Interval at which a thread that waits for a lease queries work without written marks, in nanoseconds.
+///
+/// The daemon hands the GPU over when that work is done.
 const ASK_NS: u64 = 200_000;
-/// What may be outstanding while the daemon is away, should its last word have been nothing.
+/// Depth while the daemon is away, if its last lease had none, in microseconds.
 const AWAY_DEPTH_US: u32 = 4_000;
 
 /// A lease under which launches pass.
@@ -58,7 +60,7 @@ impl Gate<'_> {
         host.now_ns()
     }
 
-    /// Learns what is done. Says whether there is more of which nothing but asking tells.
+    /// Takes in completions. Returns true if some show only by a query.
     fn has_to_ask(&self, host: &impl Host) -> bool {
         self.state.pending().load(Relaxed) != 0 && host.refresh()
     }
@@ -87,7 +89,7 @@ impl Gate<'_> {
         seen
     }
 
-    /// What is waited for may never come: a thread can be gone from within the driver.
+    /// Ends a wait for work that may never end: a thread can be gone from within the driver.
     fn give_up_waiting(&self, device: DeviceSlot) {
         self.state.set(device, Of::Entering, 0);
         self.let_go(device);
@@ -100,15 +102,16 @@ impl Gate<'_> {
         pass
     }
 
-    /// Says that there is work where there was none, once it is known of how much: the daemon may decide before the next
-    /// line of this thread runs.
+    /// Signals work where there was none, once its amount is recorded.
+    ///
+    /// The daemon may decide before the next line of this thread runs.
     pub(super) fn tell(&self, pass: Pass, host: &impl Host) {
         if pass.fresh && Lease::decode(pass.word).bell {
             host.ring();
         }
     }
 
-    /// What waits here is known to wait: the slice has more to do than what it has outstanding.
+    /// Records a waiting thread: the slice has more work than it has outstanding.
     #[cold]
     fn wait(&self, place: Place, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {
         self.mark_tail(place, spent, launch);
@@ -157,7 +160,7 @@ impl Gate<'_> {
         self.look_up(host.now_ns()).unwrap_or_else(|_| self.wait_until_open(host))
     }
 
-    /// What the lease says now; `Err` holds its word if it says that nothing passes.
+    /// The present lease; `Err` has its word if nothing passes.
     fn look_up(&self, now: u64) -> Result<Opened, u64> {
         let word = self.control.lease_word().load(Acquire);
         let lease = Lease::decode(word);
@@ -169,14 +172,15 @@ impl Gate<'_> {
         if passes(lease) { Ok(Opened { word, lease, away: false }) } else { Err(word) }
     }
 
-    /// In how long the daemon is taken to be away, if it is not heard of before; 0 if it is away.
+    /// Time until the daemon counts as away without another beat; 0 if it is away.
     fn leaves_in(&self, now: u64) -> u64 {
         AWAY_NS.saturating_sub(now.saturating_sub(self.beat_seen_at(now)))
     }
 
-    /// When the heartbeat was first seen to be what it is. It is a time by the daemon's clock, which may be of another
-    /// time namespace than this process's: only that it changes means anything here. A process that has just begun sees
-    /// it change, so that beginning anew lets nothing pass.
+    /// Time at which the present heartbeat was first seen.
+    ///
+    /// The heartbeat is a time by the daemon's clock, which may be of another time namespace than this process's: only its
+    /// changes count here. A process that has just begun sees it change, so that beginning anew lets nothing pass.
     fn beat_seen_at(&self, now: u64) -> u64 {
         let (beat, at) = self.state.beat();
         let heard = self.control.heartbeat_ns();

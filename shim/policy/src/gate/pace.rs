@@ -1,4 +1,4 @@
-//! What is outstanding: launches counted, marks placed, and since when there are any.
+//! Outstanding work: counted launches, placed marks, and the time since when there are any.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -12,7 +12,7 @@ use super::state::{About, Of, SEVERAL, bump};
 use super::transfer::Unmarked;
 use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place, SPACING_NS, Spent, Work};
 
-/// A program that launches nothing for so long, and twice what it launched besides, has nothing outstanding.
+/// Time without a launch, beyond twice the length of the earlier ones, after which nothing is outstanding.
 const GAP_NS: u64 = 2_000_000;
 /// A kernel that takes less is too brief to have a mark of its own.
 const BRIEF_NS: u64 = 100_000;
@@ -68,13 +68,14 @@ impl Gate<'_> {
         }
     }
 
-    /// Nothing is outstanding on a device any more. Without an `exact` end, what was launched is charged and not
-    /// the time that passed until somebody looked.
+    /// Enters that nothing is outstanding on a device.
+    ///
+    /// Without an `exact` end, the estimate of the launches is charged and not the time that passed until this was seen.
     pub(super) fn stamp_idle(&self, device: DeviceSlot, now: u64, exact: bool) {
         let since = self.record.busy_since_ns(device).swap(0, Release);
         let elapsed = now.saturating_sub(since);
         let likely = self.state.get(device, Of::Stretch).saturating_add(SPACING_NS);
-        // When it was looked at before, there was something still.
+        // At the check before, there was work still.
         let least = elapsed.saturating_sub(self.state.get(device, Of::Glance));
         let busy = if exact || elapsed <= likely.saturating_mul(2) { elapsed } else { likely.max(least) };
         if since != 0 {
@@ -126,9 +127,10 @@ impl Gate<'_> {
         )
     }
 
-    /// How much GPU time comes between two marks: who waits for room sees one reached while there is work behind it
-    /// still. If nobody asks for its bell, nobody else wants the GPU, and the fewer the better. A mark says nothing of
-    /// what is in other streams, so that where there are several, one that is not too brief is marked each.
+    /// GPU time between two marks: a thread that waits for room sees one reached while there is work behind it still.
+    ///
+    /// If the lease requests no signals, no other slice wants the GPU, and few marks suffice. A mark does not cover work in other
+    /// streams, so that with several streams each launch that is not too brief is marked.
     fn spacing_ns(&self, device: DeviceSlot, lease: Lease, pass: Pass) -> u64 {
         let depth_ns = u64::from(lease.depth_us) * 1000;
         if !lease.bell {
@@ -189,7 +191,7 @@ impl Gate<'_> {
         Some(sequence)
     }
 
-    /// When a mark's stream came to it, as far as that is known.
+    /// Time at which a mark's stream came to it, as far as that is known.
     fn date_mark(&self, at: usize, place: Place, pass: Option<Pass>) {
         let of = |of| self.state.get(place.device, of);
         let before = self
@@ -214,7 +216,7 @@ impl Gate<'_> {
         set(About::Entered, of(Of::Entered));
     }
 
-    /// What a thread may launch until the next mark is due.
+    /// Launches of a thread until the next mark is due.
     fn grant(&self, device: DeviceSlot, word: u64, left_ns: u64, full: bool) -> Grant {
         let kernel = self.kernel_ns();
         if full || kernel == 0 || !super::passes(Lease::decode(word)) {

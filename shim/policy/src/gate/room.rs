@@ -1,4 +1,4 @@
-//! Whether there is room for one launch more beside what is outstanding.
+//! Room for one launch more beside the outstanding work.
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
@@ -7,11 +7,11 @@ use super::measure::Glance;
 use super::state::{About, Of};
 use super::{Gate, Place, UNKNOWN_LAUNCHES};
 
-/// A thread that waits for room sleeps so long, or a little longer each time if what it waits for is overdue.
+/// Sleep of a thread that waits for room, or a little longer each time if the work is overdue, in nanoseconds.
 const NAP_NS: u64 = 50_000;
 const LONG_NAP_NS: u64 = 1_000_000;
 
-/// What a process has outstanding on a device.
+/// Outstanding work of a process on a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     /// GPU time, as estimated.
@@ -21,15 +21,15 @@ pub(super) struct Waiting {
     pub(super) entering: u64,
     /// Marks that are pending.
     pub(super) marks: u64,
-    /// Streams with work.
+    /// Number of streams with work.
     pub(super) streams: u64,
     /// Launches in the stream of the one that is about to be made.
     pub(super) own: u64,
     /// Launches done since the process began.
     pub(super) done: u64,
-    /// Of some of it nobody knows yet how long it takes.
+    /// Some of it is of unknown length.
     pub(super) unknown: bool,
-    /// In how long the next completion is due, or since when it is overdue, and by how much that makes it less deep.
+    /// Time until the next completion, negative if it is overdue, and GPU time that ends with it.
     next: Option<(i64, u64)>,
 }
 
@@ -44,8 +44,9 @@ impl Waiting {
             || shallow && (!self.unknown || self.launches < UNKNOWN_LAUNCHES)
     }
 
-    /// How long to sleep: until shortly before the next is due, or half of what is too deep after that. Whoever slept
-    /// until it is due would never learn that it takes less.
+    /// Sleep until shortly before the next completion, or half of the excess after that, in nanoseconds.
+    ///
+    /// With a sleep until it is due a shorter length would never be learnt.
     pub(super) fn nap_ns(&self, lease: Lease) -> u64 {
         let (due, less) = self.next.unwrap_or_default();
         let until_next = if due < 0 { due.unsigned_abs() / 8 } else { due as u64 / 8 * 7 };
@@ -61,7 +62,7 @@ impl Waiting {
 }
 
 impl Gate<'_> {
-    /// What is outstanding on a device now, to a launch that is about to be made. Completions are taken note of.
+    /// Takes in completions and returns the outstanding work on a device, as a launch finds it.
     pub(super) fn look(&self, place: Place, glance: Glance) -> Waiting {
         let device = place.device;
         let streams = self.collect(device, glance);
@@ -101,7 +102,9 @@ impl Gate<'_> {
         }
     }
 
-    /// Whether a launch may be made now beside what is outstanding, and if only because streams run side by side.
+    /// Decides on a launch beside the outstanding work: `None` holds it.
+    ///
+    /// `Some(true)` lets it pass to be watched, alone or beside other streams.
     pub(super) fn fits(&self, device: DeviceSlot, seen: &Waiting, lease: Lease) -> Option<bool> {
         if self.is_held(device) {
             return seen.is_idle().then_some(true);

@@ -1,4 +1,4 @@
-//! What a gate remembers, in words that a forked child finds zeroed.
+//! State of a gate, in words that a forked child finds zeroed.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,10 +15,10 @@ const FIRST_MARK: usize = HEAD + MAX_DEVICES * DEVICE_WORDS;
 const FIRST_GRAPH: usize = FIRST_MARK + MARKS * MARK_WORDS;
 pub(super) const WORDS: usize = FIRST_GRAPH + 2 * GRAPHS;
 
-/// Where a graph's cost may be kept, from where its handle says on.
+/// Number of places, from that of its handle's hash on, at which a graph's cost may be kept.
 const PROBES: usize = 8;
 
-/// What is remembered of a device. Order is layout.
+/// State of a device. Order is layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Of {
     /// Kernels that no mark stands behind yet.
@@ -29,18 +29,18 @@ pub(super) enum Of {
     Turn,
     /// 1 as long as nothing of ours was seen done in this turn: another's tail may be on the GPU still.
     Foreign,
-    /// When it was looked at last, and how long after the time before.
+    /// Time of the last check, and its distance from the one before.
     Looked,
     Glance,
     /// Streams with marks pending.
     Streams,
     /// Busy time divided by the streams that had work in it, summed up: what runs beside others ages less.
     Clock,
-    /// What was done since the last measurement: kernels, graphs and transfers, the time of that clock that they took.
+    /// Completions since the last measurement: kernels, graphs and transfers, and the time that they took.
     Kernels,
     Graphs,
     Cost,
-    /// Which graph or transfer that was; [`SEVERAL`] if they were not alike.
+    /// Key of the graph or transfer; [`SEVERAL`] if they were not alike.
     Graph,
     /// 1 if another may have had a part of that time.
     Bound,
@@ -52,23 +52,22 @@ pub(super) enum Of {
     Stretch,
     /// Streams that are known to run side by side.
     Width,
-    /// What a launch takes alone: the least of the window before this one, and of this one.
+    /// Length of a launch alone: the least of the window before this one, and of this one.
     Alone,
     AloneNow,
     /// Launches seen alone in this window.
     Alones,
-    /// What [`Of::Entered`] was when one was seen alone last.
+    /// Value of [`Of::Entered`] at the last launch that ran alone.
     AloneAt,
     /// 1 if the next launch is to run alone.
     Hold,
-    /// How many took too long, one after the other.
+    /// Number of consecutive launches that took too long.
     Slow,
-    /// What [`Of::Entered`] has to be before one more stream is tried.
+    /// Value of [`Of::Entered`] from which one more stream is tried.
     TryAt,
-    /// How often that failed, less how often it did not.
+    /// Failures of such tries less successes.
     Failed,
-    /// Transfers that no mark stands behind yet: how many, what they are estimated to take, and the key of their like;
-    /// [`SEVERAL`] if they differ.
+    /// Transfers without a mark behind them yet: number, estimated length, and key; [`SEVERAL`] if they differ.
     Moved,
     MovedNs,
     MovedKey,
@@ -77,14 +76,14 @@ pub(super) enum Of {
 /// Graphs and transfers that are not alike.
 pub(super) const SEVERAL: u64 = u64::MAX;
 
-/// What is remembered of a pending mark. Order is layout.
+/// State of a pending mark. Order is layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum About {
-    /// Its number.
+    /// Number of the mark.
     Sequence,
     /// The device, as the slice counts.
     Device,
-    /// The context.
+    /// Handle of its context.
     Context,
     /// Kernels that it stands behind.
     Kernels,
@@ -93,17 +92,17 @@ pub(super) enum About {
     Graphs,
     /// Estimated GPU time of all that, in nanoseconds.
     Estimate,
-    /// Its stream.
+    /// Number of its queue.
     Stream,
-    /// What the device's clock was when its stream came to it.
+    /// Reading of the device's clock when its stream came to it.
     Start,
     /// 1 if another's tail may have been on the GPU then.
     Foreign,
-    /// When its launch came to an idle stream; 0 if there was work in it.
+    /// Time at which its launch came to an idle stream; 0 if there was work in it.
     Came,
     /// Streams that had work then, its own included.
     Streams,
-    /// What [`Of::Entered`] was then.
+    /// Value of [`Of::Entered`] then.
     Entered,
 }
 
@@ -124,7 +123,7 @@ impl<'a> State<'a> {
         Lock::at(&self.words[0], self.pause).acquire()
     }
 
-    /// Which places of the ring hold pending marks, a bit each.
+    /// Places of the ring with pending marks, a bit each.
     pub(super) fn pending(self) -> &'a AtomicU64 {
         &self.words[1]
     }
@@ -134,13 +133,12 @@ impl<'a> State<'a> {
         &self.words[2]
     }
 
-    /// What a kernel takes on average lately, in nanoseconds; 0 while unknown.
+    /// Recent mean length of a kernel in nanoseconds; 0 while unknown.
     pub(super) fn kernel(self) -> &'a AtomicU64 {
         &self.words[3]
     }
 
-    /// The daemon's heartbeat as it was seen last, and when it was first seen to be that, by the process's clock; 0 if
-    /// never.
+    /// Last heartbeat of the daemon, and the time at which it was first seen, by the process's clock; 0 if never.
     pub(super) fn beat(self) -> (&'a AtomicU64, &'a AtomicU64) {
         (&self.words[4], &self.words[5])
     }
@@ -157,20 +155,21 @@ impl<'a> State<'a> {
         self.device(device, of).store(value, Relaxed);
     }
 
-    /// Adds to what is there, which it gives. Whoever writes has the [turn](State::turn), so that this need not be one
-    /// step to the machine: those cost more than all the rest.
+    /// Adds to a value and returns the former one.
+    ///
+    /// The writer has the [turn](State::turn), so that no atomic addition is needed: those cost more than all the rest.
     pub(super) fn add(self, device: DeviceSlot, of: Of, value: u64) -> u64 {
         bump(self.device(device, of), value)
     }
 
-    /// What is there; from now on zero.
+    /// Returns a value and sets it to zero.
     pub(super) fn take(self, device: DeviceSlot, of: Of) -> u64 {
         let taken = self.get(device, of);
         self.set(device, of, 0);
         taken
     }
 
-    /// A place of the ring holds a pending mark from now on, or does no more.
+    /// Sets if a place of the ring holds a pending mark.
     pub(super) fn set_pending(self, place: usize, pending: bool) {
         let others = self.pending().load(Relaxed) & !(1 << place);
         self.pending().store(others | u64::from(pending) << place, Relaxed);
@@ -190,7 +189,7 @@ impl<'a> State<'a> {
         &self.words[FIRST_MARK + place % MARKS * MARK_WORDS + about as usize]
     }
 
-    /// What a graph takes, in nanoseconds, if that is known.
+    /// Length of a graph in nanoseconds, if known.
     pub(super) fn graph_ns(self, graph: u64) -> Option<u64> {
         let place = self.places(graph).find(|(key, _)| key.load(Relaxed) == graph)?;
         Some(place.1.load(Relaxed)).filter(|cost| *cost > 0)
@@ -223,7 +222,7 @@ pub(super) fn places(mut pending: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Adds to a word that nobody else writes meanwhile; gives what it was.
+/// Adds to a word that no other thread writes meanwhile, and returns the former value.
 pub(super) fn bump(word: &AtomicU64, value: u64) -> u64 {
     let before = word.load(Relaxed);
     word.store(before.wrapping_add(value), Relaxed);
