@@ -38,9 +38,9 @@ impl fmt::Display for Cordon {
 /// Result of a cordon or uncordon for one GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cordoned {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     pub index: u32,
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
     /// The cordon now in force.
     pub cordon: Option<Cordon>,

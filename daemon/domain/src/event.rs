@@ -228,7 +228,7 @@ const LONGEST: usize = 400;
 /// User and process that requested an action, from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
-    /// Uid.
+    /// Uid of the user.
     pub uid: u32,
     /// User name, if the uid has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,15 +271,15 @@ impl fmt::Display for Actor {
 /// An event that has no place in the history yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
-    /// Kind.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Slice concerned.
+    /// The slice that it is about, if any.
     pub slice: Option<SliceName>,
-    /// GPU concerned.
+    /// The GPU that it is about, if any.
     pub gpu: Option<GpuUuid>,
-    /// Process concerned.
+    /// The process that it is about, if any.
     pub pid: Option<HostPid>,
-    /// Requester.
+    /// User and process that requested it, if any.
     pub actor: Option<Actor>,
     /// Evidence, as a sentence.
     pub evidence: String,
@@ -324,17 +324,17 @@ pub struct Event {
     pub seq: u64,
     /// Time, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
-    /// Importance.
+    /// Severity by its kind.
     pub severity: Severity,
-    /// Kind.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Slice concerned.
+    /// The slice that it is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<SliceName>,
-    /// GPU concerned.
+    /// The GPU that it is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
-    /// Process concerned.
+    /// The process that it is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<HostPid>,
     /// Requester, if a user's process requested the action.

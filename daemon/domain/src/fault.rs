@@ -41,7 +41,7 @@ impl fmt::Display for Xid {
 /// A fault that is still in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// Kind.
+    /// Xid that the driver reported.
     pub xid: Xid,
     /// Time of the first report, in milliseconds since the Unix epoch.
     pub since_unix_ms: u64,

@@ -155,9 +155,9 @@ impl fmt::Display for GpuUuid {
 /// A user's selection of a GPU, by NVML index or UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuSelector {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     Index(u32),
-    /// UUID.
+    /// UUID as NVML reports it.
     Uuid(GpuUuid),
 }
 

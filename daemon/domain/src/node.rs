@@ -26,9 +26,9 @@ pub use refusal::Refusal;
 /// A GPU that slices can be created on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     pub index: u32,
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
     /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,

@@ -21,9 +21,9 @@ pub use unplaceable::{Ever, Unplaceable};
 /// A GPU with its free memory and compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     pub index: u32,
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
     /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,
@@ -131,11 +131,11 @@ impl fmt::Display for Demand {
 /// A chosen GPU, and the amounts taken of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The GPU.
+    /// UUID of the GPU.
     pub gpu: GpuUuid,
     /// Memory; whole MiB unless the whole GPU is taken.
     pub memory: Bytes,
-    /// Compute.
+    /// Compute in permille.
     pub compute: Permille,
 }
 

@@ -26,7 +26,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// Number of GPUs.
+    /// Number of GPUs that it spans.
     pub fn gpus(self) -> u32 {
         match self {
             Self::Whole(count) => count.get(),
@@ -205,12 +205,12 @@ impl TryFrom<i32> for Priority {
     }
 }
 
-/// A request for a slice.
+/// Parameters of a slice to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRequest {
     /// Name; `None` lets the daemon choose one.
     pub name: Option<SliceName>,
-    /// Amount of GPUs.
+    /// Part of one GPU, or whole GPUs.
     pub share: Share,
     /// Memory that replaces that of the share.
     pub memory: Option<Bytes>,
@@ -218,7 +218,7 @@ pub struct SliceRequest {
     pub compute: Option<Permille>,
     /// Compute limit on each GPU; `None` leaves it to the mode.
     pub limit: Option<Permille>,
-    /// Bound on compute.
+    /// Mode that bounds its compute.
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
@@ -237,13 +237,13 @@ pub struct SliceRequest {
 pub struct Resize {
     /// New fraction, for memory and compute unless these are given.
     pub fraction: Option<Fraction>,
-    /// New memory.
+    /// Memory cap from now on.
     pub memory: Option<Bytes>,
-    /// New compute.
+    /// Compute request from now on.
     pub compute: Option<Permille>,
-    /// New compute limit.
+    /// Compute limit from now on.
     pub limit: Option<Permille>,
-    /// New priority.
+    /// Priority from now on.
     pub priority: Option<Priority>,
     /// Whether launches are held.
     pub frozen: Option<bool>,

@@ -15,7 +15,7 @@ use crate::units::{Bytes, Permille};
 /// Commitment of one GPU to a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The GPU.
+    /// UUID of the GPU.
     pub gpu: GpuUuid,
     /// Memory cap on this GPU; whole MiB.
     pub cap: Bytes,
@@ -26,7 +26,7 @@ pub struct Part {
 pub struct Slice {
     /// Name, unique on the node.
     pub name: SliceName,
-    /// Share as requested.
+    /// Share as it was requested, before rounding.
     pub share: Share,
     /// GPUs, in the order of the slice's device numbers.
     pub parts: Vec<Part>,
@@ -35,7 +35,7 @@ pub struct Slice {
     /// Compute limit on each GPU; at least the request.
     #[serde(default = "whole")]
     pub limit: Permille,
-    /// Bound on compute.
+    /// Mode that bounds its compute.
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Slice {
     /// The job member that the slice was created for. Its size is the job's, and it ends with the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<MemberId>,
-    /// Uid of the owner.
+    /// Uid of the user that owns it.
     pub owner_uid: u32,
     /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,

@@ -52,9 +52,9 @@ pub enum Violations {
 pub struct Subject {
     /// Violation.
     pub kind: Kind,
-    /// Slice concerned.
+    /// The slice that it is about, if any.
     pub slice: Option<SliceName>,
-    /// GPU concerned.
+    /// The GPU that it is about, if any.
     pub gpu: Option<GpuUuid>,
     /// The process, where findings are made for each process.
     pub whose: Option<ProcessId>,

@@ -63,9 +63,9 @@ impl fmt::Display for ComputeState {
 /// The node with its GPUs and slices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
-    /// Version of the daemon.
+    /// Version of the daemon that answers.
     pub daemon_version: String,
-    /// Pid of the daemon.
+    /// Pid of the daemon on the node.
     pub daemon_pid: HostPid,
     /// Directory of its sockets and regions.
     pub runtime_dir: String,
@@ -81,7 +81,7 @@ pub struct NodeView {
     pub compute_enforcement: String,
     /// GPUs, in NVML's order.
     pub gpus: Vec<GpuView>,
-    /// Slices, by name.
+    /// Slices in the order of their names.
     pub slices: Vec<SliceView>,
     /// Requests that wait for room, oldest first.
     pub waiting: Vec<WaitingView>,
@@ -89,16 +89,16 @@ pub struct NodeView {
     pub notes: Vec<String>,
 }
 
-/// One GPU.
+/// State of one GPU of the node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuView {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     pub index: u32,
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
-    /// Product name.
+    /// Product name as NVML reports it.
     pub name: String,
-    /// PCI bus id.
+    /// PCI bus id, `domain:bus:device.function`.
     pub pci_bus_id: String,
     /// Compute capability, such as `7.0`.
     pub compute_capability: String,
@@ -136,7 +136,7 @@ pub struct GpuView {
     pub not_sliceable: Option<String>,
     /// The cordon in force, if any.
     pub cordon: Option<Cordon>,
-    /// Faults in force.
+    /// Faults that were found and have not ended.
     pub faults: Vec<Fault>,
     /// Processes on the GPU outside all slices.
     pub foreign: Vec<ForeignProcessView>,
@@ -155,7 +155,7 @@ impl GpuView {
 pub struct RemainingView {
     /// NVML index of the GPU.
     pub gpu_index: u32,
-    /// UUID of the GPU.
+    /// UUID of the GPU as NVML reports it.
     pub gpu_uuid: GpuUuid,
     /// Name of the slice; `None` for processes outside all slices.
     pub slice: Option<SliceName>,
@@ -195,12 +195,12 @@ pub struct ForeignProcessView {
     pub used: Option<Bytes>,
 }
 
-/// A slice.
+/// State of one slice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SliceView {
     /// Name, unique on the node.
     pub name: SliceName,
-    /// Share as requested.
+    /// Share as it was requested, before rounding.
     pub share: Share,
     /// Parts, GPU by GPU.
     pub devices: Vec<SliceDeviceView>,
@@ -208,7 +208,7 @@ pub struct SliceView {
     pub compute: Permille,
     /// Compute limit on each GPU.
     pub limit: Permille,
-    /// Bound on compute.
+    /// Mode that bounds its compute.
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
@@ -217,7 +217,7 @@ pub struct SliceView {
     pub gang: Option<GangName>,
     /// True if launches are held.
     pub frozen: bool,
-    /// Scheduling state.
+    /// State of its compute at the last decision.
     pub compute_state: ComputeState,
     /// The slice that it waits for, if any.
     pub waits_for: Option<SliceName>,
@@ -225,19 +225,19 @@ pub struct SliceView {
     pub launches_passed: u64,
     /// Launches let through a closed gate because the daemon was away.
     pub launches_degraded: u64,
-    /// Enforcement tier.
+    /// Enforcement tier, such as `preload`.
     pub tier: String,
-    /// Reason for the tier.
+    /// Reason for which the tier is not higher.
     pub tier_reason: String,
     /// True if the slice ends with its last process.
     pub ephemeral: bool,
     /// The pod that the slice is for, if set.
     pub pod: Option<PodContainer>,
-    /// Uid of the owner.
+    /// Uid of the user that owns it.
     pub owner_uid: u32,
     /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// Attached processes.
+    /// Processes that are attached now.
     pub processes: Vec<ProcessView>,
     /// Processes whose descendants may attach.
     pub root_pids: Vec<HostPid>,
@@ -248,9 +248,9 @@ pub struct SliceView {
 pub struct SliceDeviceView {
     /// NVML index of the GPU.
     pub gpu_index: u32,
-    /// UUID of the GPU.
+    /// UUID of the GPU as NVML reports it.
     pub gpu_uuid: GpuUuid,
-    /// Memory cap.
+    /// Memory cap on this GPU.
     pub cap: Bytes,
     /// Charged memory: that of each process, shared memory once, and memory that the driver took beyond the
     /// context reserves.
@@ -285,9 +285,9 @@ pub struct ProcessView {
 pub struct WaitingView {
     /// Requested name, if any.
     pub name: Option<SliceName>,
-    /// Requested share.
+    /// Share that was requested.
     pub share: Share,
-    /// Reason for waiting.
+    /// Reason for which it waits, as a sentence.
     pub reason: String,
     /// Start of the wait, in milliseconds since the Unix epoch.
     pub since_unix_ms: u64,

@@ -13,9 +13,9 @@ use crate::id::GpuUuid;
 /// A GPU that jobs can be bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     pub index: u32,
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
     /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,

@@ -19,9 +19,9 @@ pub enum Refusal {
     Contradiction(&'static str),
     /// The compute limit is below the compute request.
     LimitBelowRequest {
-        /// The requested limit.
+        /// Limit of the request.
         limit: Permille,
-        /// The compute request.
+        /// Compute that it would have to reach.
         request: Permille,
     },
     /// A slice of whole GPUs cannot be resized.
@@ -30,13 +30,13 @@ pub enum Refusal {
     OfJob(SliceName),
     /// The slice cannot have this size on its GPU.
     CannotGrow {
-        /// The slice.
+        /// Name of the slice.
         name: SliceName,
         /// NVML index of its GPU.
         index: u32,
-        /// Requested memory.
+        /// Memory on each GPU.
         memory: Bytes,
-        /// Requested compute.
+        /// Compute on each GPU.
         compute: Permille,
         /// Maximum memory on this GPU.
         most_memory: Bytes,
@@ -45,9 +45,9 @@ pub enum Refusal {
     },
     /// A restored slice's GPU is absent, or smaller than before.
     Stranded {
-        /// The slice.
+        /// Name of the slice.
         name: SliceName,
-        /// Its GPU.
+        /// UUID of its GPU.
         gpu: GpuUuid,
         /// Difference found, to follow the GPU in a message.
         reason: &'static str,

@@ -15,33 +15,33 @@ pub enum Unplaceable {
     NoGpus,
     /// No GPU matches the selector.
     UnknownGpu {
-        /// The selector.
+        /// Index or UUID that names no GPU.
         selector: GpuSelector,
         /// Index and UUID of each GPU of the node.
         known: Vec<(u32, GpuUuid)>,
     },
     /// A GPU is selected twice.
     Twice {
-        /// NVML index.
+        /// Index as NVML counts GPUs.
         index: u32,
     },
     /// The selected GPU takes no slices.
     NotSliceable {
-        /// NVML index.
+        /// Index as NVML counts GPUs.
         index: u32,
         /// Reason.
         reason: String,
     },
     /// The selected GPU is cordoned.
     Cordoned {
-        /// NVML index.
+        /// Index as NVML counts GPUs.
         index: u32,
         /// The cordon in force.
         cordon: Cordon,
     },
     /// Not enough room.
     NoRoom {
-        /// The demand.
+        /// Demand that did not fit.
         demand: Demand,
         /// The permitted GPUs at that time.
         rooms: Vec<Room>,

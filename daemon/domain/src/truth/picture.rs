@@ -45,14 +45,14 @@ pub struct User {
 pub enum Whose {
     /// A slice that the process is attached to.
     Member {
-        /// The slice.
+        /// Name of the slice.
         slice: SliceName,
         /// Its charges.
         charged: Charged,
     },
     /// A slice whose descendant or container process it is, without being attached.
     Relative {
-        /// The slice.
+        /// Name of the slice.
         slice: SliceName,
     },
     /// No slice.
