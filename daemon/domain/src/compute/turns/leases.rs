@@ -107,10 +107,20 @@ impl Round<'_> {
 
     /// Tests if its turn ended in the midst of a step while work of a mate may wait for the rest of it.
     ///
-    /// It launches that beside the next slice, one by one.
+    /// It launches that beside the next slice, one by one, unless it is far ahead of others: the work of the mate may never end.
     fn trails(&self, at: usize) -> bool {
         let member = self.at(at);
-        member.seen.waiting && !member.limited && self.party(at).skip(1).any(|mate| self.needs(mate, at))
+        member.seen.waiting
+            && !member.limited
+            && !self.is_far_ahead(at)
+            && self.party(at).skip(1).any(|mate| self.needs(mate, at))
+    }
+
+    /// Tests if others that may run are behind it by more than [`Rules::lag`](crate::compute::rules::Rules::lag).
+    fn is_far_ahead(&self, at: usize) -> bool {
+        let member = self.at(at);
+        let mut rivals = self.others(at).filter(|other| self.may_run(*other));
+        rivals.any(|other| member.lead_over(self.at(other)) > self.rules.lag)
     }
 
     /// Work of a slice without a turn may wait for what a mate has still to launch.
