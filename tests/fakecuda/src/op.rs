@@ -240,8 +240,7 @@ impl Op {
         matches!(self, Self::Host(_) | Self::WaitValue(_))
     }
 
-    /// Tests if any thread may do it once its turn has come: whoever waits for the stream need not wait for the worker
-    /// then.
+    /// Tests if any thread may do it once its turn has come, so that a wait for the stream needs no worker then.
     pub(crate) const fn is_quiet(&self) -> bool {
         matches!(self, Self::WriteValue(_))
     }

@@ -74,7 +74,7 @@ impl Kubelet {
         within("a plugin registers", self.registrations.recv()).await.expect("the kubelet runs")
     }
 
-    /// Tests if nobody registers for a while.
+    /// Tests if no plugin registers for a while.
     pub async fn hears_nothing_for(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.registrations.recv()).await.is_err()
     }

@@ -52,7 +52,7 @@ pub fn conversation(data: &[u8]) {
     assert!(!PANICKED.load(SeqCst), "a thread of the daemon panicked");
 }
 
-/// True if a thread panicked where nobody waits for it.
+/// True if a thread panicked that no other waits for.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {

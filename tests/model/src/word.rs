@@ -69,7 +69,7 @@ fn left(actor: Actor) -> Option<&'static AtomicI64> {
     }
 }
 
-/// Tests if the step happens; the last one is somebody's end.
+/// Tests if the step happens; the last one is a thread's end.
 fn alive() -> bool {
     if DEAD.with(Cell::get) {
         return false;

@@ -29,7 +29,7 @@ impl Delays {
     }
 }
 
-/// Tests if another thread is asleep. Of one that is not, nobody says how long it has been waiting for a processor.
+/// Tests if another thread is asleep; else it runs, or waits for a processor for an unknown time.
 pub(crate) fn is_asleep(thread: Pid) -> bool {
     matches!(state(thread), Some('S' | 'D'))
 }

@@ -53,7 +53,7 @@ impl Job {
 pub struct Seen(pub Vec<Job>);
 
 impl Seen {
-    /// Tests if nobody is on the way in or out.
+    /// Tests if no job is starting or leaving.
     pub fn is_settled(&self) -> bool {
         self.0.iter().all(|job| !["creating", "stopping"].contains(&job.state.as_str()))
     }

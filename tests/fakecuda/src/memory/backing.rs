@@ -110,7 +110,7 @@ impl Backing {
         Ok(())
     }
 
-    /// Tests if nobody has written any of it yet.
+    /// Tests if none of it has been written yet.
     pub(crate) fn is_untouched(&self) -> bool {
         matches!(*self.storage(), Storage::Untouched)
     }

@@ -173,7 +173,7 @@ impl Place {
         }
     }
 
-    /// Tests if it is device memory that nobody has written yet.
+    /// Tests if it is device memory that has not been written yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.on.is_some() && self.backing.as_ref().is_some_and(|backing| backing.is_untouched())
     }

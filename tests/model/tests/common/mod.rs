@@ -56,7 +56,7 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Tests if the mistake is found when somebody dies at one of the first steps.
+/// Tests if the mistake is found when a thread dies at one of the first steps.
 pub(crate) fn with_death(actor: Actor, scenario: fn(Variant), variant: Variant) -> bool {
     (0..60).any(|steps| {
         let found = finds_fault(|| {

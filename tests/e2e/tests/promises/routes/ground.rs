@@ -220,7 +220,7 @@ fn shared_object(source: &str, flags: &[&str]) -> PathBuf {
     program(source, &[&["-shared", "-fPIC"], flags].concat())
 }
 
-/// Tests if this user can have mounts that nobody else sees; if not, it is said.
+/// Tests if this user can have private mounts; if not, a skip is printed.
 pub(super) fn may_mount() -> bool {
     let mut attempt = Command::new("unshare");
     attempt.args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]);
