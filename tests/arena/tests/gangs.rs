@@ -10,8 +10,7 @@ fn of_gang(terms: Terms, number: u8) -> Terms {
     Terms { gang: Some(gang), gpus: vec![gpu(number)], ..terms }
 }
 
-/// Work of a mate that never ends, or a record of such work, lets a closed slice in beside the next one. That must not become a
-/// share of its own.
+/// A closed slice is let in for work of a mate, which may never end: shares hold all the same.
 #[test]
 fn work_of_a_mate_that_never_ends_buys_no_share() {
     let endless = [Load::saturating(1000 * S), Load::saturating(100 * MS)];
@@ -21,7 +20,7 @@ fn work_of_a_mate_that_never_ends_buys_no_share() {
             let tenants = vec![
                 Tenant::new(fair(900), Load::saturating(200 * US)),
                 Tenant::new(of_gang(fair(100), 0), Load::saturating(length)),
-                Tenant::new(of_gang(fair(100), 1), mates.clone()),
+                Tenant::new(of_gang(fair(100), 1), mates),
                 Tenant::new(Terms { gpus: vec![gpu(1)], ..fair(900) }, Load::saturating(200 * US)),
             ];
             let report = run(&Setup::new(tenants), GAME);

@@ -116,7 +116,7 @@ impl Round<'_> {
             && self.party(at).skip(1).any(|mate| self.needs(mate, at))
     }
 
-    /// Tests if others that may run are behind it by more than [`Rules::lag`](crate::compute::rules::Rules::lag).
+    /// Tests if another that may run is behind it by more than the rules' lag.
     fn is_far_ahead(&self, at: usize) -> bool {
         let member = self.at(at);
         let mut rivals = self.others(at).filter(|other| self.may_run(*other));
