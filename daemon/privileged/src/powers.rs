@@ -18,7 +18,10 @@ pub const KEPT: [(Capability, &str); 4] = [
         Capability::CAP_DAC_READ_SEARCH,
         "to look up what they map and have open, which their folders in /proc keep from others",
     ),
-    (Capability::CAP_KILL, "to end a slice's processes, whoever they run as, when told to with --force"),
+    (
+        Capability::CAP_KILL,
+        "to end a slice's processes, under whichever user they run, on a request with --force",
+    ),
 ];
 
 /// Additional capabilities of the program until the main process is separated; neither process keeps them.
