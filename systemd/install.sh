@@ -66,6 +66,8 @@ pages() {
     for page in "$work"/man/*; do
         put 644 "$page" "$PREFIX/share/man/man1/${page##*/}"
     done
+    "$BUILT/tranched" --manual >"$work/tranched.toml.5"
+    put 644 "$work/tranched.toml.5" "$PREFIX/share/man/man5/tranched.toml.5"
 }
 
 do_install() {

@@ -1,6 +1,7 @@
 //! Command line of `tranched`, and the start of the daemon.
 
 use std::fs::{self, Permissions};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use tranche_exposition::{Address, Listener};
 use tranche_inventory::Driver;
 use tranche_privileged::Account;
 
-use crate::config::check_log;
+use crate::config::{check_log, manual, template};
 use crate::jobs::job_runner_beside;
 use crate::{
     Config, Configured, Contexts, Documents, Gpus, Layout, Reach, SetLog, Settings, Source, configuration,
@@ -38,6 +39,12 @@ pub struct Options {
     /// Check the configuration, say everything that is wrong with it or what would be used, and exit
     #[arg(long, visible_alias = "show-config")]
     pub check: bool,
+    /// Print a configuration file with every key, its help and its default, and exit
+    #[arg(long)]
+    pub template: bool,
+    /// Print the man page of the configuration file, in roff, and exit
+    #[arg(long)]
+    pub manual: bool,
     /// NVML's library, where it is not the system's
     #[arg(long, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
@@ -89,6 +96,10 @@ impl Options {
     fn run(self) -> Result<(), Failed> {
         // The parent process may have blocked signals that this process and its threads need.
         SigSet::empty().thread_set_mask()?;
+        if self.template || self.manual {
+            let text = if self.manual { manual() } else { template() };
+            return Ok(io::stdout().write_all(text.as_bytes())?);
+        }
         let (check, open_gpus) = (self.check, self.open_gpus);
         let source = self.source();
         let reading = source.read()?;
@@ -117,7 +128,7 @@ impl Options {
     }
 
     fn source(self) -> Source {
-        let Self { runtime_dir, state_dir, config: file, check: _, nvml_library, shim, open_gpus: _ } = self;
+        let Self { runtime_dir, state_dir, config: file, nvml_library, shim, .. } = self;
         Source { file, runtime_dir, state_dir, nvml_library, shim }
     }
 }
@@ -236,7 +247,7 @@ fn open_driver(config: &Config) -> Result<Box<dyn Driver>, Failed> {
 }
 
 /// Resolves on SIGTERM or SIGINT.
-fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
+fn stop_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
@@ -246,9 +257,9 @@ fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
 
 /// Starts logging; the result changes the filter.
 fn start_logging(filter: &str) -> Result<SetLog, Failed> {
-    use std::io::IsTerminal;
-    let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_ansi(colours).with_writer(std::io::stderr);
+    use io::IsTerminal;
+    let colours = io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_ansi(colours).with_writer(io::stderr);
     let log = log.with_env_filter(check_log(filter)?).with_filter_reloading();
     let handle = log.reload_handle();
     log.init();
@@ -310,7 +321,7 @@ fn below(variable: &str, path: &str) -> Option<PathBuf> {
 }
 
 /// Makes a path absolute: clients and tenants with other working directories receive it.
-fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+fn absolute(path: &Path) -> io::Result<PathBuf> {
     std::path::absolute(path)
 }
 

@@ -1,8 +1,13 @@
-//! The configuration file: few keys, each with its default; unknown keys are errors.
+//! The configuration file: one table of its keys.
+//!
+//! The template, the man page and the reload follow from it. Law: unknown keys are errors.
 
 mod gpus;
+mod manual;
 mod only_slices;
 mod policies;
+#[macro_use]
+mod table;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,121 +23,137 @@ use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
 
 pub use gpus::Gpus;
+pub(crate) use manual::{manual, template};
 pub use only_slices::OnlySlices;
 pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;
 pub use tranche_jobs::Retention;
 
+use table::{Effect, Key};
+
 const DAY: Duration = Duration::from_hours(24);
 
-/// All configuration keys. Command-line options take precedence over the file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
-pub struct Config {
-    /// Directory of sockets and regions. Default: `/run/tranche` for root, else `$XDG_RUNTIME_DIR/tranche`.
-    pub runtime_dir: Option<PathBuf>,
-    /// Directory of persistent state. Default: `/var/lib/tranche` for root, else `$XDG_STATE_HOME/tranche` or
-    /// `~/.local/state/tranche`.
-    pub state_dir: Option<PathBuf>,
-    /// GPUs to divide: `all`, or a list of indices and UUIDs. Slices are not placed on other GPUs, whose programs are
-    /// neither watched nor limited. Default: `all`.
-    pub gpus: Gpus,
-    /// Path of the NVML library. Default: the system's `libnvidia-ml.so.1`.
-    pub nvml_library: Option<PathBuf>,
-    /// Library that tenants preload. Default: `../lib/tranche/libtranche_preload.so`, relative to the directory of
-    /// the daemon.
-    pub shim: Option<PathBuf>,
-    /// Group whose members may create slices and change their own; other users have read access, and root may do
-    /// everything. Default: none, so only root may create slices. Ignored by a daemon that serves one user.
-    pub socket_group: Option<String>,
-    /// System user as which root's daemon parses what others send. Default: `tranched` with the default
-    /// `runtime_dir`, if that user exists; else the daemon stays uid 0, without capabilities.
-    pub user: Option<String>,
-    /// Concurrent connections to the gRPC socket of each user other than root. Default: 256.
-    pub connections_per_user: usize,
-    /// Concurrently waiting requests of each user other than root. Default: 128.
-    pub waiting_per_user: usize,
-    /// Slices of each user other than root. Default: 64.
-    pub slices_per_user: usize,
-    /// Charge for a context, in MiB, where its cost cannot be measured. Default: 512, more than the cost of any model
-    /// measured so far.
-    pub context_reserve_mib: u64,
-    /// Policy for a slice that stays over its cap after a shrink: `report` shows it and refuses new memory, `kill`
-    /// also kills its largest process, repeatedly, until it is within. Default: `report`.
-    pub over_cap: OverCapPolicy,
-    /// With `over_cap = "kill"`: seconds for which a slice may be over its cap. Default: 60.
-    pub over_cap_grace_s: u64,
-    /// Policy for processes of slices that hold more than they are charged for, compute while their launches should
-    /// wait, run without the shim or overwrite the accounting: `report` shows them in `tranche smi` and `tranche
-    /// events`, `kill` also kills processes known to do so. Default: `report`.
-    pub violations: ViolationsPolicy,
-    /// With `violations = "kill"`: seconds between the finding and the kill. Default: 10.
-    pub violations_grace_s: u64,
-    /// Policy for processes outside slices that use a GPU with slices: `report` shows them, `refuse` also keeps
-    /// slices off a GPU while such a process uses it. They are never killed. Default: `report`.
-    pub foreigners: Foreigners,
-    /// Restriction of opening GPUs to processes of slices: `true`, or a list of cgroups that may as well, which with
-    /// `true` is `/system.slice/nvidia-persistenced.service` alone. Requires root's daemon, all of the node's `gpus`,
-    /// cgroup version 2 and Linux 5.12. Default: `false`.
-    pub only_slices: OnlySlices,
-    /// Seconds for which a GPU has to answer, need no reset and report nothing until its faults are over. Default:
-    /// 60.
-    pub fault_quiet_s: u64,
-    /// Ended jobs of each project that are kept with their output; the oldest are deleted first. Default: 500.
-    pub ended_jobs_kept: usize,
-    /// Days, of the machine being on, for which ended jobs are kept. Default: 30.
-    pub ended_jobs_days: u32,
-    /// Treatment of asynchronous copies and fills: `uncounted` lets them pass the launch gate, `counted` delays and
-    /// charges them as launches. Default: `uncounted`.
-    pub transfers: Transfers,
-    /// Directory in which container runtimes look for CDI documents, one of which is written for each persistent
-    /// slice; or `off`. Default: `/var/run/cdi` for root's daemon with the default `runtime_dir`, else `off`.
-    pub cdi_dir: Option<PathBuf>,
-    /// CDI document that describes the node's GPUs. Default: the one that NVIDIA's tools wrote in `/var/run/cdi` or
-    /// `/etc/cdi`, else the daemon's own discovery.
-    pub cdi_node: Option<PathBuf>,
-    /// Preloads the shim in containers as well, through their `/etc/ld.so.preload`: for images with a driver at an
-    /// unusual path. Default: `false`, the shim only replaces the driver's libraries.
-    pub cdi_preload: bool,
-    /// Address of metrics, liveness and readiness: an address with a port such as `127.0.0.1:9464`, the absolute path
-    /// of a socket, or `off`. Default: `metrics.sock` in the `runtime_dir`.
-    pub metrics: Option<Address>,
-    /// Log filter, in the syntax of `tracing`. Default: `info`.
-    pub log: String,
-}
+settings! {
+    /// Group whose members may create slices and change their own.
+    ///
+    /// Other users have read access, root may do everything. Without a group, only root may create slices. A daemon
+    /// that serves one user ignores it.
+    restart socket_group: Option<String> = None, "\"tranche\"";
 
-impl Default for Config {
-    fn default() -> Self {
-        let limits = Limits::default();
-        Self {
-            runtime_dir: None,
-            state_dir: None,
-            gpus: Gpus::All,
-            nvml_library: None,
-            shim: None,
-            socket_group: None,
-            user: None,
-            connections_per_user: limits.connections,
-            waiting_per_user: limits.waiting,
-            slices_per_user: limits.slices,
-            context_reserve_mib: 512,
-            over_cap: OverCapPolicy::Report,
-            over_cap_grace_s: 60,
-            violations: ViolationsPolicy::Report,
-            violations_grace_s: 10,
-            foreigners: Foreigners::Report,
-            only_slices: OnlySlices::No,
-            fault_quiet_s: 60,
-            ended_jobs_kept: Retention::DEFAULT.most,
-            ended_jobs_days: 30,
-            transfers: Transfers::Uncounted,
-            cdi_dir: None,
-            cdi_node: None,
-            cdi_preload: false,
-            metrics: None,
-            log: "info".into(),
-        }
-    }
+    /// System user of the process that parses requests.
+    ///
+    /// Its default applies with the default `runtime_dir`, if that user exists; else the process stays uid 0, without
+    /// capabilities. Not a member of `socket_group`.
+    restart user: Option<String> = None, "\"tranched\"";
+
+    /// Concurrent connections to the gRPC socket of each user other than root.
+    live connections_per_user: usize = Limits::default().connections;
+
+    /// Concurrently waiting requests of each user other than root.
+    live waiting_per_user: usize = Limits::default().waiting;
+
+    /// Slices of each user other than root.
+    live slices_per_user: usize = Limits::default().slices;
+
+    /// Directory of sockets and regions, which has to be empty after a reboot.
+    ///
+    /// Default for other users than root: `$XDG_RUNTIME_DIR/tranche`.
+    restart runtime_dir: Option<PathBuf> = None, "\"/run/tranche\"";
+
+    /// Directory of persistent state.
+    ///
+    /// Default for other users than root: `$XDG_STATE_HOME/tranche` or `~/.local/state/tranche`.
+    restart state_dir: Option<PathBuf> = None, "\"/var/lib/tranche\"";
+
+    /// GPUs to divide.
+    ///
+    /// `"all"`, or a list of indices and UUIDs such as `["GPU-6b9f...", 3]`; indices may change with the hardware.
+    /// Slices are not placed on other GPUs, whose programs are neither watched nor limited.
+    restart gpus: Gpus = Gpus::All;
+
+    /// NVML library, as a path or as a name for the loader.
+    restart nvml_library: Option<PathBuf> = None, "\"libnvidia-ml.so.1\"";
+
+    /// Library that tenants preload.
+    ///
+    /// Default: `../lib/tranche/libtranche_preload.so`, relative to the directory of the daemon.
+    restart shim: Option<PathBuf> = None, "\"/usr/lib/tranche/libtranche_preload.so\"";
+
+    /// Charge for a context, in MiB, where its cost cannot be measured.
+    ///
+    /// The default is more than the cost on any model measured so far.
+    restart context_reserve_mib: u64 = 512;
+
+    /// Policy for a slice that stays over its cap after a shrink.
+    ///
+    /// `"report"` shows it and refuses new memory, `"kill"` also kills its largest process, repeatedly, until it is
+    /// within.
+    live over_cap: OverCapPolicy = OverCapPolicy::Report;
+
+    /// With `over_cap = "kill"`: seconds for which a slice may be over its cap.
+    live over_cap_grace_s: u64 = 60;
+
+    /// Policy for processes that violate their slice's limits.
+    ///
+    /// They hold more than they are charged for, compute while their launches should wait, run without the shim or
+    /// overwrite the accounting. `"report"` shows them in `tranche smi` and `tranche events`, `"kill"` also kills
+    /// processes known to do so.
+    restart violations: ViolationsPolicy = ViolationsPolicy::Report;
+
+    /// With `violations = "kill"`: seconds between the finding and the kill.
+    restart violations_grace_s: u64 = 10;
+
+    /// Policy for processes outside slices that use a GPU with slices.
+    ///
+    /// `"report"` shows them, `"refuse"` also keeps slices off a GPU while such a process uses it. They are never
+    /// killed.
+    restart foreigners: Foreigners = Foreigners::Report;
+
+    /// Restriction of opening GPUs to processes of slices.
+    ///
+    /// `true`, or a list of the cgroups that may as well, such as `["/system.slice/nvidia-persistenced.service",
+    /// "/system.slice/dcgm-exporter.service"]`, of which `true` has the first. Requires root's daemon, all of the
+    /// node's `gpus`, cgroup version 2 and Linux 5.12; docs/operations.md has the procedure.
+    restart only_slices: OnlySlices = OnlySlices::No;
+
+    /// Seconds for which a GPU has to answer, need no reset and report nothing until its faults are over.
+    live fault_quiet_s: u64 = 60;
+
+    /// Ended jobs of each project that are kept with their output; the oldest are deleted first.
+    restart ended_jobs_kept: usize = Retention::DEFAULT.most;
+
+    /// Days, of the machine being on, for which ended jobs are kept.
+    restart ended_jobs_days: u32 = 30;
+
+    /// Treatment of asynchronous copies and fills.
+    ///
+    /// `"uncounted"` lets them pass the launch gate, `"counted"` delays and charges them as launches.
+    restart transfers: Transfers = Transfers::Uncounted;
+
+    /// Directory in which container runtimes look for CDI documents, or `"off"`.
+    ///
+    /// One document is written there for each persistent slice. The default of a daemon with another `runtime_dir` is
+    /// `"off"`.
+    restart cdi_dir: Option<PathBuf> = None, "\"/var/run/cdi\"";
+
+    /// CDI document that describes the node's GPUs.
+    ///
+    /// Default: the one that NVIDIA's tools wrote in `/var/run/cdi` or `/etc/cdi`, else the daemon's own discovery.
+    restart cdi_node: Option<PathBuf> = None, "\"/var/run/cdi/nvidia.yaml\"";
+
+    /// Preload of the shim in containers as well, through their `/etc/ld.so.preload`.
+    ///
+    /// For images with a driver at an unusual path. Otherwise the shim only replaces the driver's libraries.
+    restart cdi_preload: bool = false;
+
+    /// Address of metrics, `/healthz` and `/readyz`.
+    ///
+    /// The absolute path of a socket, an address with a port such as `"127.0.0.1:9464"` (which also needs
+    /// examples/metrics.conf as a drop-in), or `"off"`.
+    restart metrics: Option<Address> = None, "\"/run/tranche/metrics.sock\"";
+
+    /// Log filter, in the syntax of `tracing`.
+    live log: String = "info".into();
 }
 
 /// The directory for CDI documents is relative, so it depends on the working directory.
@@ -157,42 +178,9 @@ impl Config {
         tranche_config::parse(text, path, &Keys::of::<Self>())
     }
 
-    /// Keys that change without a restart.
-    pub const LIVE: [&str; 7] = [
-        "connections_per_user",
-        "fault_quiet_s",
-        "log",
-        "over_cap",
-        "over_cap_grace_s",
-        "slices_per_user",
-        "waiting_per_user",
-    ];
-
-    /// Copies the values of [`Config::LIVE`] from another configuration.
-    pub(crate) fn take_live(&mut self, new: &Self) {
-        let old = self.clone();
-        *self = Self {
-            runtime_dir: old.runtime_dir,
-            state_dir: old.state_dir,
-            gpus: old.gpus,
-            nvml_library: old.nvml_library,
-            shim: old.shim,
-            socket_group: old.socket_group,
-            user: old.user,
-            context_reserve_mib: old.context_reserve_mib,
-            violations: old.violations,
-            violations_grace_s: old.violations_grace_s,
-            foreigners: old.foreigners,
-            only_slices: old.only_slices,
-            ended_jobs_kept: old.ended_jobs_kept,
-            ended_jobs_days: old.ended_jobs_days,
-            transfers: old.transfers,
-            cdi_dir: old.cdi_dir,
-            cdi_node: old.cdi_node,
-            cdi_preload: old.cdi_preload,
-            metrics: old.metrics,
-            ..new.clone()
-        };
+    /// Tests if a reload changes this key; others need a restart.
+    pub(crate) fn is_live(key: &str) -> bool {
+        Self::KEYS.iter().any(|known| known.name == key && known.effect == Effect::Reload)
     }
 
     /// All keys with their values.
@@ -217,7 +205,7 @@ impl Config {
         [log, documents, group, only_slices].into_iter().flatten().collect()
     }
 
-    /// Quotas of users.
+    /// Quotas of each user other than root.
     pub(crate) const fn limits(&self) -> Limits {
         Limits {
             connections: self.connections_per_user,

@@ -95,7 +95,7 @@ impl Reading {
         let setting = |(key, value): (String, serde_json::Value)| SettingView {
             origin: self.origins.get(&key).cloned().unwrap_or_else(|| BY_DEFAULT.into()),
             value: if value.is_null() { String::new() } else { value.to_string() },
-            live: Config::LIVE.contains(&&*key),
+            live: Config::is_live(&key),
             key,
         };
         shown.entries().into_iter().map(setting).collect()
@@ -154,7 +154,7 @@ impl Configured {
         let mut in_force = self.in_force();
         let new = self.source.read().map_err(|error| error.to_string())?;
         let changed = differing(&in_force.reading.config, &new.config);
-        let (applied, needs_restart) = changed.into_iter().partition(|key| Config::LIVE.contains(&&**key));
+        let (applied, needs_restart) = changed.into_iter().partition(|key| Config::is_live(key));
         (self.set_log)(&new.config.log)?;
         in_force.take(new);
         apply(&in_force.reading.config);
@@ -166,12 +166,8 @@ impl InForce {
     fn take(&mut self, new: Reading) {
         self.reading.config.take_live(&new.config);
         self.shown.take_live(&new.config);
-        for key in Config::LIVE {
-            match new.origins.get(key) {
-                Some(origin) => self.reading.origins.insert(key.into(), origin.clone()),
-                None => self.reading.origins.remove(key),
-            };
-        }
+        self.reading.origins.retain(|key, _| !Config::is_live(key));
+        self.reading.origins.extend(new.origins.into_iter().filter(|(key, _)| Config::is_live(key)));
     }
 }
 

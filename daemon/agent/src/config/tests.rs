@@ -72,9 +72,36 @@ fn only_live_keys_are_copied() {
     let (before, after, new) = (Config::default().entries(), config.entries(), all_other.entries());
     for (key, value) in &after {
         assert_ne!(before[key], new[key], "{key} has to be another here");
-        let live = Config::LIVE.contains(&&**key);
+        let live = Config::is_live(key);
         assert_eq!(value, if live { &new[key] } else { &before[key] }, "{key}");
     }
+}
+
+#[test]
+fn seven_keys_are_live() {
+    let live = Config::KEYS.iter().map(|key| key.name).filter(|key| Config::is_live(key));
+    let known = [
+        "connections_per_user",
+        "waiting_per_user",
+        "slices_per_user",
+        "over_cap",
+        "over_cap_grace_s",
+        "fault_quiet_s",
+        "log",
+    ];
+    assert!(live.eq(known), "docs/operations.md names those that a reload applies");
+}
+
+#[test]
+fn manual_has_each_key_with_its_default_and_no_stray_request() {
+    let page = manual();
+    for key in Config::KEYS {
+        let heading = format!("\\fB{}\\fR = ", key.name.replace('-', "\\-"));
+        assert!(page.contains(&heading), "{} is missing: {page}", key.name);
+    }
+    let known = [".TH", ".SH", ".TP", ".ie", ".el", ".ds"];
+    let mut requests = page.lines().filter(|line| line.starts_with(['.', '\'']));
+    assert!(requests.all(|line| known.iter().any(|known| line.starts_with(known))), "{page}");
 }
 
 #[test]
@@ -109,7 +136,7 @@ fn unknown_key_is_refused_with_the_nearest() {
     let refused = parse("context_reserve_mb = 300").unwrap_err().to_string();
     assert!(refused.contains("`context_reserve_mb` (did you mean `context_reserve_mib`?)"), "{refused}");
     let refused = parse("[quux]\na = 1").unwrap_err().to_string();
-    assert!(refused.contains("`quux` (known are runtime_dir"), "{refused}");
+    assert!(refused.contains("`quux` (known are socket_group"), "{refused}");
 }
 
 #[test]

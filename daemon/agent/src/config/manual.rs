@@ -1,0 +1,56 @@
+//! The table of keys as a file to edit, and as a man page.
+
+use roff::{Roff, bold, roman};
+
+use super::Config;
+use super::table::{Effect, Key};
+
+/// Key that packages set, since they create the group.
+const SET_BY_PACKAGES: &str = "socket_group";
+const HEADER: &str = "\
+# Configuration of tranched. Each line that begins with \"#\" and a key shows that key's default. Changes take effect
+# with a restart, those of live keys also with `systemctl reload tranched`. `tranched --check` tests this file and
+# changes nothing; `man tranched.toml` has the same keys.
+";
+const DESCRIPTION: &str = "A file in TOML. Each key may be absent. An unknown key or an invalid value is an error, with its line. \
+                           Options of the command line take precedence. Changes take effect with a restart of tranched, those \
+                           of keys marked live also with `systemctl reload tranched`. `tranched --check` tests the file and \
+                           changes nothing.";
+
+/// The configuration file of packages: all keys with their help and defaults.
+pub(crate) fn template() -> String {
+    let key = |key: &Key| {
+        let about: String = about(key).map(|line| format!("#{line}\n")).collect();
+        let live = if key.effect == Effect::Reload { "# Live.\n" } else { "" };
+        let mark = if key.name == SET_BY_PACKAGES { "" } else { "# " };
+        format!("\n{about}{live}{mark}{} = {}\n", key.name, usual(key))
+    };
+    Config::KEYS.iter().map(key).fold(HEADER.to_owned(), |file, key| file + &key)
+}
+
+/// The page `tranched.toml(5)`, in roff.
+pub(crate) fn manual() -> String {
+    let mut page = Roff::new();
+    page.control("TH", ["tranched.toml", "5", "", concat!("tranche ", env!("CARGO_PKG_VERSION")), ""]);
+    page.control("SH", ["NAME"]).text([roman("tranched.toml - configuration of tranched")]);
+    page.control("SH", ["DESCRIPTION"]).text([roman(DESCRIPTION)]).control("SH", ["KEYS"]);
+    for key in Config::KEYS {
+        let live = if key.effect == Effect::Reload { " (live)" } else { "" };
+        page.control("TP", []).text([bold(key.name), roman(format!(" = {}{live}", usual(key)))]);
+        page.text([roman(about(key).collect::<String>().trim_start())]);
+    }
+    page.control("SH", ["FILES"]).text([roman("/etc/tranche/tranched.toml")]);
+    page.control("SH", ["SEE ALSO"]).text([roman("tranche(1)")]);
+    page.to_roff()
+}
+
+/// Lines of help without the empty ones that end a summary.
+fn about(key: &Key) -> impl Iterator<Item = &'static str> {
+    key.about.iter().copied().filter(|line| !line.is_empty())
+}
+
+/// The default in TOML, or what root's daemon in packages chooses.
+fn usual(key: &Key) -> String {
+    let default = || Config::default().entries().get(key.name).map(ToString::to_string);
+    key.usual.map(str::to_owned).or_else(default).unwrap_or_default()
+}
