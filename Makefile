@@ -16,7 +16,7 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test check lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,9 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) demo-kubelet $(MAKE) --no-print-directory demo-kubelet
 	@$(PHASE) demo-teams $(MAKE) --no-print-directory demo-teams
 	@printf '\n'; cat target/report/phases.txt
+
+check: ## Formatting, warnings, and unit tests of the crates that differ from the last commit (SINCE=origin/main)
+	@CARGO="$(CARGO)" .ci/check
 
 lint: ## Formatting and warnings
 	$(CARGO) fmt --all --check

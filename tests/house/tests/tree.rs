@@ -8,6 +8,7 @@ use house::{root, text, tracked};
 /// All that may lie at the root, besides dotfiles.
 const TOP: &[&str] = &[
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE",
