@@ -30,14 +30,37 @@ pub(crate) fn alerts() -> BTreeSet<String> {
     values(&text("tranche-alerts.yml"), "alert: ").map(str::to_owned).collect()
 }
 
-/// All alerts that operators are told about: headings of their own.
+/// All alerts with advice in `docs/operations.md`, which are its headings.
 pub(crate) fn advised() -> BTreeSet<String> {
     let text = std::fs::read_to_string(docs().join("operations.md")).expect("there is advice for operators");
     let headings = text.lines().filter_map(|line| line.strip_prefix("### Tranche"));
     headings.map(|name| format!("Tranche{name}")).collect()
 }
 
-/// What the dashboard asks.
+/// Figures in the table of `docs/operations.md`.
+///
+/// There `_rest` continues the first two words of the name before it.
+pub(crate) fn documented() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(docs().join("operations.md")).expect("the document is there");
+    let (_, table) = text.split_once("\n| what | figures |\n").expect("the document has the table");
+    let mut stem = String::new();
+    let mut names = BTreeSet::new();
+    for word in table
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+    {
+        if word.starts_with("tranche_") {
+            stem = word.split('_').take(2).collect::<Vec<_>>().join("_");
+            names.insert(word.to_owned());
+        } else if word.starts_with('_') {
+            names.insert(format!("{stem}{word}"));
+        }
+    }
+    names
+}
+
+/// Queries of the dashboard.
 pub(crate) fn questions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text("tranche-dashboard.json")).expect("it is JSON");
     let panels = dashboard["panels"].as_array().expect("there are panels");

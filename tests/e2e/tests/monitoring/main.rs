@@ -1,10 +1,11 @@
-//! What programs publish, and what docs/monitoring makes of it: rules, their tests, a dashboard.
+//! Pages of the programs, and the rules, rule tests and dashboard of docs/monitoring.
 #![forbid(unsafe_code)]
 
 mod files;
 mod page;
 mod promtool;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,6 +75,30 @@ fn every_figure_that_rules_and_dashboard_name_is_published() {
         if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
     });
     tenant.drop_all();
+    drop(tenant);
+    watched.end();
+}
+
+#[test]
+fn published_figures_are_those_of_the_document() {
+    let watched = Watched::start();
+    let tenant = watched.node.tenant(&["-g", "0.5", "--name", "half"]).ready();
+    watched.node.set_gpu(3, &["--xid", "48"]);
+    let documented = files::documented();
+    eventually("both publish, and nothing else", || {
+        let (daemon, plugin) = (watched.daemon_page()?, watched.plugin_page()?);
+        let published: BTreeSet<_> =
+            daemon.names().union(&plugin.names()).map(|&name| name.to_owned()).collect();
+        let of_processes = |name: &&String| name.starts_with("process_");
+        let undocumented: Vec<_> =
+            published.difference(&documented).filter(|name| !of_processes(name)).collect();
+        let missing: Vec<_> = documented.difference(&published).collect();
+        if undocumented.is_empty() && missing.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("not in docs/operations.md: {undocumented:?}; only there: {missing:?}"))
+        }
+    });
     drop(tenant);
     watched.end();
 }
@@ -154,7 +179,7 @@ fn a_projects_figures_are_what_it_has_wants_and_gave_back() {
         of("tranche_project_allocated_gpus", &[("project", "b")], 6.0)
     });
     of("tranche_project_owed_jobs", &[("project", "a")], 0.0).expect("it would borrow");
-    // Two GPUs of a's quota are free, and nobody may be put there.
+    // Two GPUs of the quota of project a are free, and cordoned.
     for gpu in 0..8 {
         node.tranche(&["gpu", "cordon", &gpu.to_string()]).success();
     }

@@ -1,4 +1,6 @@
-//! What a program published at one moment.
+//! Page of a program at one moment.
+
+use std::collections::BTreeSet;
 
 use tranche_exposition::{Address, ask};
 
@@ -26,12 +28,18 @@ impl Page {
         found.next()?.rsplit(' ').next()?.parse().ok()
     }
 
-    /// Whether it is so much.
+    /// Compares the first such sample with a value; the error has the page.
     pub(crate) fn is(&self, name: &str, labels: &[(&str, &str)], value: f64) -> Result<(), String> {
         match self.value(name, labels) {
             Some(is) if (is - value).abs() < 1e-9 => Ok(()),
             is => Err(format!("{name}{labels:?} is {is:?} instead of {value} in\n{}", self.0)),
         }
+    }
+
+    /// Names of the samples.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        let samples = self.0.lines().filter(|line| !line.starts_with('#'));
+        samples.filter_map(|line| line.split(['{', ' ']).next()).collect()
     }
 
     fn samples<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {

@@ -1,11 +1,11 @@
-//! Prometheus' own checker.
+//! Calls of promtool, which checks pages and rules.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use crate::files;
 
-/// Tests if it is installed; says so if not.
+/// Tests if it is installed; prints a skip if not.
 pub(crate) fn is_there() -> bool {
     let there = Command::new("promtool")
         .arg("--version")
