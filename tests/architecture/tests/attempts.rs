@@ -8,7 +8,7 @@ const TESTS: &str = "tests/e2e/tests/tampering";
 
 /// The last cell of each row below that heading: `module::test`.
 fn documented() -> BTreeSet<String> {
-    let text = house::text(Path::new(DOCUMENT)).expect("the document is there");
+    let text = architecture::text(Path::new(DOCUMENT)).expect("the document is there");
     let (_, from) = text.split_once("\n## What was tried\n").expect("it has that heading");
     let section = from.split("\n## ").next().unwrap_or_default();
     let cells =
@@ -18,10 +18,10 @@ fn documented() -> BTreeSet<String> {
 
 /// The tests of each file there.
 fn there() -> BTreeSet<String> {
-    let files = house::tracked().into_iter().filter(|path| path.starts_with(TESTS));
+    let files = architecture::tracked().into_iter().filter(|path| path.starts_with(TESTS));
     let of_file = |path: std::path::PathBuf| {
         let module = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let text = house::text(&path).unwrap_or_default();
+        let text = architecture::text(&path).unwrap_or_default();
         let tests = text.split("#[test]\nfn ").skip(1).filter_map(|rest| rest.split('(').next());
         tests.map(|test| format!("{module}::{test}")).collect::<Vec<_>>()
     };

@@ -14,7 +14,7 @@ const SERVICES: [&str; 3] = ["tranched.service", "tranche-deviceplugin.service",
 const JOBS: &str = "tranche-job@.service";
 
 fn units() -> PathBuf {
-    house::root().join("systemd")
+    architecture::root().join("systemd")
 }
 
 /// Runs systemd's judge; nothing where there is none and none is required.

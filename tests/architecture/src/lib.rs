@@ -35,11 +35,11 @@ pub fn text(path: &Path) -> Option<String> {
 }
 
 /// The workspace as cargo resolves it for this platform.
-pub struct House {
+pub struct Workspace {
     metadata: Metadata,
 }
 
-impl House {
+impl Workspace {
     /// Runs `cargo metadata` for this platform.
     ///
     /// # Panics
@@ -53,8 +53,8 @@ impl House {
         Self { metadata: metadata.expect("cargo metadata reads the workspace") }
     }
 
-    /// Our packages, by name.
-    pub fn rooms(&self) -> BTreeMap<&str, &Package> {
+    /// Crates of the workspace, by name.
+    pub fn crates(&self) -> BTreeMap<&str, &Package> {
         self.metadata
             .workspace_packages()
             .into_iter()

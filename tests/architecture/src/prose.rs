@@ -438,7 +438,7 @@ fn text(words: &[Word]) -> String {
 }
 
 /// Path of the ratchet's table, relative to the root.
-pub const TABLE: &str = "tests/house/prose.tsv";
+pub const TABLE: &str = "tests/architecture/prose.tsv";
 
 /// The findings that the ratchet's table allows, by crate or folder.
 ///
@@ -460,7 +460,7 @@ pub fn allowed() -> BTreeMap<String, usize> {
 pub fn table(figures: &BTreeMap<String, usize>) -> String {
     let mut text = String::from(
         "# Most findings of the prose lint, by crate or folder. Each figure is what the lint finds: lower it with the\n\
-         # findings (`cargo run -p house --example prose -- --lower`). A path without a line has none.\n",
+         # findings (`cargo run -p architecture --example prose -- --lower`). A path without a line has none.\n",
     );
     for (unit, figure) in figures.iter().filter(|(_, figure)| **figure > 0) {
         text.push_str(&format!("\n{figure}\t{unit}\n"));

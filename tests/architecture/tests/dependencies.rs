@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use house::House;
+use architecture::Workspace;
 
-/// Each room, and the rooms it may know. What is not written here is not allowed.
+/// Crates, and the crates of this workspace that each may use. Others are not allowed.
 const EDGES: &[(&str, &[&str])] = &[
-    // What two processes agree on.
+    // Interfaces between two processes.
     ("tranche-rpc", &["tranche-domain"]),
     ("tranche-kubelet", &[]),
     ("tranche-shm", &[]),
-    // The mind, the senses, the hands, the voice.
+    // The daemon and its command line.
     ("tranche-domain", &[]),
     ("tranche-inventory", &["tranche-domain"]),
     ("tranche-cdi", &["tranche-domain"]),
@@ -34,7 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
-    // The kubelet's adapter.
+    // The adapter of the kubelet.
     (
         "tranche-deviceplugin",
         &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
@@ -46,7 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-preload", &["tranche-hooks"]),
     ("tranche-libcuda", &["tranche-hooks"]),
     ("tranche-libnvml", &["tranche-hooks"]),
-    // The proof. It runs the shim's library and never links to it.
+    // Tests. They run the shim's library and never link to it.
     ("simgpu", &[]),
     ("fakecuda", &["simgpu"]),
     ("fakenvml", &["simgpu"]),
@@ -82,8 +82,8 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("teams", &["chaos", "e2e", "stress", "tranche-domain"]),
-    ("house", &[]),
-    // What earlier and later releases rely on.
+    ("architecture", &[]),
+    // Promises to earlier and later releases.
     ("compat", &["e2e", "tranche-domain", "tranche-shm"]),
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),
@@ -105,48 +105,50 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// All that may be part of the guest.
-const GUESTS: &[&str] = &["libc", "tranche-hooks", "tranche-policy", "tranche-shm"];
+/// Crates that may become part of the shim.
+const IN_SHIM: &[&str] = &["libc", "tranche-hooks", "tranche-policy", "tranche-shm"];
 
-/// Everything a pure room may take from outside, dependencies of dependencies included.
+/// Packages from outside that the domain may use, dependencies of dependencies included.
 const PURE: &[&str] =
     &["serde", "serde_core", "serde_derive", "proc-macro2", "quote", "syn", "unicode-ident"];
 
 #[test]
-fn every_room_knows_only_the_rooms_it_may() {
-    let house = House::survey();
-    let rooms = house.rooms();
+fn crates_use_only_the_crates_of_their_row() {
+    let workspace = Workspace::survey();
+    let crates = workspace.crates();
     let allowed: BTreeMap<_, _> = EDGES.iter().copied().collect();
-    for (name, package) in &rooms {
+    for (name, package) in &crates {
         let may = allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the table of this test"));
-        for (other, _) in house.direct(package) {
-            let ours = rooms.contains_key(other.as_str());
+        for (other, _) in workspace.direct(package) {
+            let ours = crates.contains_key(other.as_str());
             assert!(!ours || may.contains(&other.as_str()), "{name} must not depend on {other}");
         }
     }
 }
 
 #[test]
-fn the_table_names_only_rooms_that_exist() {
-    let house = House::survey();
-    let rooms = house.rooms();
+fn table_names_existing_crates() {
+    let workspace = Workspace::survey();
+    let crates = workspace.crates();
     for (name, may) in EDGES {
-        assert!(rooms.contains_key(name), "{name} is gone");
+        assert!(crates.contains_key(name), "{name} is gone");
         assert!(
-            may.iter().all(|other| rooms.contains_key(other)),
-            "{name} may depend on a room that is gone"
+            may.iter().all(|other| crates.contains_key(other)),
+            "{name} may depend on a crate that is gone"
         );
     }
 }
 
 #[test]
-fn nothing_that_is_shipped_depends_on_the_tests() {
-    let house = House::survey();
-    let (tests, shipped): (Vec<_>, Vec<_>) =
-        house.rooms().into_iter().partition(|(_, package)| house.folder(package).starts_with("tests"));
+fn shipped_crates_do_not_depend_on_tests() {
+    let workspace = Workspace::survey();
+    let (tests, shipped): (Vec<_>, Vec<_>) = workspace
+        .crates()
+        .into_iter()
+        .partition(|(_, package)| workspace.folder(package).starts_with("tests"));
     let tests: BTreeSet<_> = tests.into_iter().map(|(name, _)| name).collect();
     for (name, package) in shipped {
-        for (other, _) in house.direct(package) {
+        for (other, _) in workspace.direct(package) {
             assert!(
                 !tests.contains(other.as_str()),
                 "{name} must not depend on {other}, which is test equipment"
@@ -156,28 +158,28 @@ fn nothing_that_is_shipped_depends_on_the_tests() {
 }
 
 #[test]
-fn the_guest_brings_nobody_along() {
-    let house = House::survey();
-    for guest in ["tranche-policy", "tranche-preload", "tranche-libcuda", "tranche-libnvml"] {
-        let closure = house.closure(house.rooms()[guest]);
-        let strangers: Vec<_> = closure.iter().filter(|name| !GUESTS.contains(&name.as_str())).collect();
-        assert!(strangers.is_empty(), "{guest} would take {strangers:?} into other people's processes");
+fn shim_consists_of_the_allowed_packages() {
+    let workspace = Workspace::survey();
+    for library in ["tranche-policy", "tranche-preload", "tranche-libcuda", "tranche-libnvml"] {
+        let closure = workspace.closure(workspace.crates()[library]);
+        let strangers: Vec<_> = closure.iter().filter(|name| !IN_SHIM.contains(&name.as_str())).collect();
+        assert!(strangers.is_empty(), "{library} would take {strangers:?} into programs of tenants");
     }
 }
 
 #[test]
 fn the_domain_is_pure() {
-    let house = House::survey();
-    let closure = house.closure(house.rooms()["tranche-domain"]);
+    let workspace = Workspace::survey();
+    let closure = workspace.closure(workspace.crates()["tranche-domain"]);
     let strangers: Vec<_> = closure.iter().filter(|name| !PURE.contains(&name.as_str())).collect();
     assert!(strangers.is_empty(), "tranche-domain must stay pure, and now has {strangers:?}");
 }
 
 #[test]
 fn each_direct_dependency_has_one_version() {
-    let house = House::survey();
+    let workspace = Workspace::survey();
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, version) in house.rooms().values().flat_map(|package| house.direct(package)) {
+    for (name, version) in workspace.crates().values().flat_map(|package| workspace.direct(package)) {
         versions.entry(name).or_default().insert(version);
     }
     versions.retain(|_, versions| versions.len() > 1);
@@ -185,11 +187,11 @@ fn each_direct_dependency_has_one_version() {
 }
 
 #[test]
-fn every_room_takes_versions_and_lints_from_the_workspace() {
-    let house = House::survey();
-    for package in house.rooms().values() {
-        let path = house.folder(package).join("Cargo.toml");
-        let manifest = house::text(&path).expect("a manifest is text");
+fn crates_take_versions_and_lints_from_the_workspace() {
+    let workspace = Workspace::survey();
+    for package in workspace.crates().values() {
+        let path = workspace.folder(package).join("Cargo.toml");
+        let manifest = architecture::text(&path).expect("a manifest is text");
         assert!(manifest.contains("[lints]\nworkspace = true"), "{} has lints of its own", path.display());
         for line in section_lines(&manifest, "dependencies]") {
             assert!(line.contains("workspace = true"), "{}: {line}", path.display());
@@ -198,16 +200,13 @@ fn every_room_takes_versions_and_lints_from_the_workspace() {
 }
 
 #[test]
-fn rooms_lie_where_the_map_shows_them() {
-    let house = House::survey();
-    for (name, package) in house.rooms() {
-        let folder = house.folder(package);
-        let wing = folder.components().next().expect("no package lies at the root");
+fn crates_lie_in_the_known_folders() {
+    let workspace = Workspace::survey();
+    for (name, package) in workspace.crates() {
+        let folder = workspace.folder(package);
+        let top = folder.components().next().expect("no package lies at the root");
         let known = ["daemon", "deviceplugin", "proto", "shim", "tests"];
-        assert!(
-            known.iter().any(|wing_name| wing.as_os_str() == Path::new(wing_name)),
-            "{name} in {folder:?}"
-        );
+        assert!(known.iter().any(|known| top.as_os_str() == Path::new(known)), "{name} in {folder:?}");
     }
 }
 

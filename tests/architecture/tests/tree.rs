@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use house::{root, text, tracked};
+use architecture::{root, text, tracked};
 
 /// All that may lie at the root, besides dotfiles.
 const TOP: &[&str] = &[

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use house::{text, tracked};
+use architecture::{text, tracked};
 
 /// Files that may hold unsafe code, or folders of which every file may, each with its reason.
 const WALLS: &[(&str, &str)] = &[

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use house::prose::{Measure, Rule, TABLE, allowed, measure, table};
+use architecture::prose::{Measure, Rule, TABLE, allowed, measure, table};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,7 +59,7 @@ fn lower(measures: &BTreeMap<String, Measure>) -> ExitCode {
         }
         figures.insert(unit.clone(), found.min(most));
     }
-    if let Err(error) = std::fs::write(house::root().join(TABLE), table(&figures)) {
+    if let Err(error) = std::fs::write(architecture::root().join(TABLE), table(&figures)) {
         eprintln!("{TABLE} cannot be written: {error}");
         return ExitCode::FAILURE;
     }
