@@ -185,36 +185,10 @@ const fn state(health: &Health, in_use: bool) -> &'static str {
     }
 }
 
-impl Figures for Published {
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+impl Published {
+    /// Figures of the plugin's connections: the kubelet, the daemon, Kubernetes.
+    fn write_links(&self, page: &mut Page<'_>) -> fmt::Result {
         let counters = &self.counters;
-        page.infos(
-            "tranche_deviceplugin_build",
-            "Version of the plugin",
-            [vec![("version", env!("CARGO_PKG_VERSION").into())]],
-        )?;
-        let started = counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        page.gauge(
-            "tranche_deviceplugin_start_time_seconds",
-            "When the plugin started, in Unix time",
-            started,
-        )?;
-        page.gauges(
-            "tranche_deviceplugin_devices",
-            "Devices by what they are good for: free, in_use, taken (somebody leaves no room for it), broken (its GPU does \
-             not work)",
-            self.devices(),
-        )?;
-        page.kept(
-            "tranche_deviceplugin_allocations",
-            "Allocations by how they ended",
-            &counters.allocations,
-        )?;
-        page.counter(
-            "tranche_deviceplugin_lost_races",
-            "Allocations of devices that were free when offered and taken when allocated",
-            *counters.lost_races.borrow(),
-        )?;
         page.kept(
             "tranche_deviceplugin_releases",
             "Slices ended because their pods were gone",
@@ -250,6 +224,40 @@ impl Figures for Published {
             "Kubernetes events by what became of them: posted, failed, dropped (too many)",
             &counters.kubernetes_events,
         )
+    }
+}
+
+impl Figures for Published {
+    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+        let counters = &self.counters;
+        page.infos(
+            "tranche_deviceplugin_build",
+            "Version of the plugin",
+            [vec![("version", env!("CARGO_PKG_VERSION").into())]],
+        )?;
+        let started = counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        page.gauge(
+            "tranche_deviceplugin_start_time_seconds",
+            "When the plugin started, in Unix time",
+            started,
+        )?;
+        page.gauges(
+            "tranche_deviceplugin_devices",
+            "Devices by what they are good for: free, in_use, taken (somebody leaves no room for it), broken (its GPU does \
+             not work)",
+            self.devices(),
+        )?;
+        page.kept(
+            "tranche_deviceplugin_allocations",
+            "Allocations by how they ended",
+            &counters.allocations,
+        )?;
+        page.counter(
+            "tranche_deviceplugin_lost_races",
+            "Allocations of devices that were free when offered and taken when allocated",
+            *counters.lost_races.borrow(),
+        )?;
+        self.write_links(page)
     }
 
     fn alive(&self) -> Result<(), String> {

@@ -127,40 +127,7 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Settings {
-        layout,
-        access,
-        configured,
-        shim,
-        driver,
-        contexts,
-        seals_regions,
-        over_cap,
-        violations,
-        foreigners,
-        fault_quiet,
-        ended_jobs,
-        transfers,
-        described,
-        metrics,
-        outstanding,
-    } = settings;
-    let governor = Arc::new(Governor::new(transfers).map_err(StartError::Compute)?);
-    let worker = Worker::start("worker").map_err(StartError::Worker)?;
-    let (governing, work) = (Arc::clone(&governor), worker.work());
-    let mut agent =
-        Agent::new(layout, shim, driver, contexts, over_cap, governing, work).describing(described);
-    agent.usage_guard =
-        UsageGuard::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
-    agent.seals_regions = seals_regions && can_seal(&agent);
-    agent.configured = configured;
-    agent.gate = Arc::new(Gate::new(access, agent.layout.reach));
-    agent.faults = FaultMonitor::new(fault_quiet);
-    agent.audit = Audit::new(violations, foreigners == Foreigners::Refuse);
-    let agent = Arc::new(agent);
-    for note in &agent.core().notes {
-        tracing::warn!("{note}");
-    }
+    let Parts { agent, governor, worker: _worker, ended_jobs, metrics, outstanding } = build(settings)?;
     allow_descriptors(&agent);
     recovery::recover(&agent).map_err(StartError::Recovery)?;
     privileges::keep_gpus().map_err(StartError::OnlySlices)?;
@@ -171,16 +138,17 @@ pub async fn serve(
     }
     usage_guard::start(&agent).map_err(StartError::Worker)?;
     faults::start(&agent).map_err(StartError::Faults)?;
-    let sampling = tokio::spawn(sampler::run(Arc::clone(&agent)));
-    let audit_task = tokio::spawn(audit::run(Arc::clone(&agent)));
+    let mut tasks =
+        vec![tokio::spawn(sampler::run(Arc::clone(&agent))), tokio::spawn(audit::run(Arc::clone(&agent)))];
     let calls =
         peer::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let (jobs, working) = start_jobs(&agent, ended_jobs);
+    tasks.extend(working);
     let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
     let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;
-    let metrics_task = metrics.map(|metrics| tokio::spawn(serve_metrics(metrics, published)));
-    let reloading = reload_on_hangup(&agent).map_err(StartError::Hangup)?;
+    tasks.extend(metrics.map(|metrics| tokio::spawn(serve_metrics(metrics, published))));
+    tasks.extend(reload_on_hangup(&agent).map_err(StartError::Hangup)?);
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
     let following = Arc::clone(&agent);
@@ -201,17 +169,44 @@ pub async fn serve(
     }
     // Its calls in progress have had the same time to end.
     let _ = tokio::task::spawn_blocking(move || drop(operators)).await;
-    working.iter().for_each(JoinHandle::abort);
-    sampling.abort();
-    metrics_task.inspect(|metrics_task| metrics_task.abort());
-    reloading.iter().for_each(JoinHandle::abort);
-    audit_task.abort();
+    tasks.iter().for_each(JoinHandle::abort);
     agent.save();
     agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
     agent.workers.end();
     agent.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
+}
+
+/// A daemon before its start.
+struct Parts {
+    agent: Arc<Agent>,
+    governor: Arc<Governor>,
+    worker: Worker,
+    ended_jobs: Retention,
+    metrics: Option<Listener>,
+    outstanding: Option<Outstanding>,
+}
+
+fn build(settings: Settings) -> Result<Parts, StartError> {
+    let governor = Arc::new(Governor::new(settings.transfers).map_err(StartError::Compute)?);
+    let worker = Worker::start("worker").map_err(StartError::Worker)?;
+    let Settings { layout, shim, driver, contexts, over_cap, .. } = settings;
+    let mut agent =
+        Agent::new(layout, shim, driver, contexts, over_cap, Arc::clone(&governor), worker.work())
+            .describing(settings.described);
+    agent.usage_guard =
+        UsageGuard::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
+    agent.seals_regions = settings.seals_regions && can_seal(&agent);
+    agent.configured = settings.configured;
+    agent.gate = Arc::new(Gate::new(settings.access, agent.layout.reach));
+    agent.faults = FaultMonitor::new(settings.fault_quiet);
+    agent.audit = Audit::new(settings.violations, settings.foreigners == Foreigners::Refuse);
+    for note in &agent.core().notes {
+        tracing::warn!("{note}");
+    }
+    let Settings { ended_jobs, metrics, outstanding, .. } = settings;
+    Ok(Parts { agent: Arc::new(agent), governor, worker, ended_jobs, metrics, outstanding })
 }
 
 /// Connection settings of all the daemon's servers. Unresponsive peers are disconnected.

@@ -4,6 +4,10 @@
 //! `cuGetProcAddress`. A function without a row is not touched.
 #![allow(non_camel_case_types, non_snake_case, reason = "the driver's names")]
 
+#[macro_use]
+mod export;
+mod forms;
+
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::cuda::{
@@ -15,92 +19,6 @@ use crate::nvml::{self, process, topology, usage};
 
 /// The newest CUDA version whose functions were compared with the rows below.
 pub(crate) const KNOWN_VERSION: c_int = 13_050;
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
-const PER_THREAD: u64 = 2;
-
-macro_rules! hooks {
-    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $([$how:ident])? $body:path;)* })*) => {
-        /// A governed function, by its row.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Hook { $($($name,)*)* }
-
-        static ROWS: &[(Hook, c_int)] = &[$($((Hook::$name, $since),)*)*];
-
-        static SYMBOLS: [Symbol; ROWS.len()] = [$($(
-            Symbol::new(
-                Library::$library,
-                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => panic!("an identifier holds no zero byte"),
-                },
-            ),
-        )*)*];
-
-        impl Hook {
-            /// Address of the hook that is exported for it.
-            pub(crate) fn address(self) -> *mut c_void {
-                match self { $($(Self::$name => exported::$name as *mut c_void,)*)* }
-            }
-        }
-
-        /// The exported functions, under the driver's names.
-        mod exported {
-            use super::*;
-            $($(
-                export! { $([$how])? $library $feature $name($($argument: $type),*) => $body }
-            )*)*
-        }
-    };
-}
-
-/// Exports the function of one row.
-///
-/// A launch, `[jump]`, takes a few instructions and jumps to the driver as long as its thread has launches left, or
-/// else to the function that the row would have without that. So does a copy or fill, `[transfer]`, as long as it is
-/// not counted.
-macro_rules! export {
-    ([jump] $($row:tt)*) => { export! { in_passing jump $($row)* } };
-    ([transfer] $($row:tt)*) => { export! { in_passing pass $($row)* } };
-    (in_passing $way:ident $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
-        #[allow(clippy::too_many_arguments, reason = "the driver's")]
-        #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
-        #[unsafe(naked)]
-        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            mod slow {
-                use super::*;
-                with_real! { $library $name($($argument: $type),*) => $body }
-            }
-            $way!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
-        }
-    };
-    ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
-        with_real! {
-            #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
-            $library $name($($argument: $type),*) => $body
-        }
-    };
-}
-
-/// A function that resolves the real one and passes it to the body, with the program's arguments.
-macro_rules! with_real {
-    ($(#[$exported:meta])? $library:ident $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
-        #[allow(clippy::too_many_arguments, reason = "the driver's")]
-        $(#[$exported])?
-        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
-            // SAFETY: the driver's function of this name has the type of this row, which is its published one. The
-            // program called the hook by the same contract, so its arguments are valid for the real function; the
-            // body checks those that it reads.
-            unsafe {
-                let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
-                if Library::$library.is_ours() {
-                    return real($($argument),*);
-                }
-                $body(real, $($argument),*)
-            }
-        }
-    };
-}
 
 hooks! {
     Cuda in "libcuda" {
@@ -392,42 +310,6 @@ impl Hook {
         Self::all().find(|hook| hook.symbol().name == name)
     }
 
-    /// Forms of a driver's function that a request can select, each with its first version.
-    pub(crate) fn forms(name: &CStr, version: c_int, flags: u64) -> impl Iterator<Item = (Self, c_int)> {
-        let per_thread = flags & PER_THREAD != 0;
-        let meant = move |(hook, since): &&(Self, c_int)| {
-            hook.symbol().library == Library::Cuda
-                && base(hook.name()) == name.to_bytes()
-                && *since <= version
-                && (per_thread || !hook.is_per_thread())
-        };
-        ROWS.iter().filter(meant).copied()
-    }
-
-    /// True if this is the base name of governed functions, without the endings of variants.
-    pub(crate) fn is_base(name: &CStr) -> bool {
-        let name = name.to_bytes();
-        base(name) == name && Self::all().any(|hook| base(hook.name()) == name)
-    }
-
-    /// True for a form of a governed function without a hook, such as one newer than this release.
-    pub(crate) fn is_unknown_form(name: &CStr) -> bool {
-        let name_bytes = name.to_bytes();
-        // Some NVML forms end in a letter instead of a number.
-        let named = match name_bytes {
-            [b'n', b'v', b'm', b'l', .., _, b'V'] => &name_bytes[..name_bytes.len() - 1],
-            _ => base(name_bytes),
-        };
-        named != name_bytes
-            && Self::all().any(|hook| base(hook.name()) == named)
-            && Self::named(name).is_none()
-    }
-
-    /// True if its stream 0 is the calling thread's own.
-    pub(crate) fn is_per_thread(self) -> bool {
-        is_per_thread(self.name())
-    }
-
     /// Every hook, in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|(hook, _)| *hook)
@@ -446,20 +328,6 @@ impl Hook {
 /// Every symbol of the driver whose address is cached.
 pub(crate) fn symbols() -> impl Iterator<Item = &'static Symbol> {
     SYMBOLS.iter().chain(&driver::SYMBOLS).chain(&nvml::driver::SYMBOLS)
-}
-
-fn is_per_thread(name: &[u8]) -> bool {
-    name.ends_with(b"_ptsz") || name.ends_with(b"_ptds")
-}
-
-/// A name without the endings of its variants.
-fn base(name: &[u8]) -> &[u8] {
-    let name = if is_per_thread(name) { &name[..name.len() - 5] } else { name };
-    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    match name.split_at_checked(name.len() - digits) {
-        Some(([base @ .., b'_', b'v'], [_, ..])) => base,
-        _ => name,
-    }
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ pub mod module;
 #[path = "../../../shim/policy/src/physical.rs"]
 pub mod physical;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
-#[path = "../../../shim/policy/src/pool.rs"]
+#[path = "../../../shim/policy/src/pool/mod.rs"]
 pub mod pool;
 #[allow(dead_code, reason = "the model charges and shares, and no more")]
 #[path = "../../../shim/policy/src/ptx.rs"]

@@ -39,6 +39,6 @@ mod connection;
 #[allow(dead_code, unsafe_code, reason = "it is the shim's, which needs more of it")]
 #[path = "../../../shim/hooks/src/root.rs"]
 mod root;
-#[allow(dead_code, unsafe_code, reason = "it is the shim's, which needs more of it")]
-#[path = "../../../shim/hooks/src/sys.rs"]
+#[allow(dead_code, unused_imports, unsafe_code, reason = "it is the shim's, which needs more of it")]
+#[path = "../../../shim/hooks/src/sys/mod.rs"]
 mod sys;

@@ -11,6 +11,8 @@
 //! Memory that any device of the slice may come to hold is charged on each of them: such a pool has one entry for
 //! each device, under keys of their own.
 
+mod end;
+
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
@@ -268,73 +270,6 @@ impl<'a> Ledger<'a> {
             Some(_) => Some(PoolPlace::Anywhere),
             None => self.few.find(Kind::Pool, pool).map(|entry| PoolPlace::On(entry.device)),
         }
-    }
-
-    /// Lets `driver` destroy a pool.
-    ///
-    /// While a pointer of it is in use, the driver keeps its memory, which stays charged: after the destruction, no
-    /// query returns the amount.
-    pub fn destroy_pool<E>(&self, pool: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let stamp = self.table.stamp();
-        driver()?;
-        if self.pool_gone(Kind::ForeignPool, pool, stamp).is_some_and(|gone| gone.detail == ANYWHERE) {
-            for device in (0..).map_while(|index| self.device(index)) {
-                self.end_pool(on_device(pool, device), stamp);
-            }
-        }
-        self.end_pool(pool, stamp);
-        Ok(())
-    }
-
-    fn end_pool(&self, pool: u64, stamp: u64) {
-        match self.few.take(Kind::Pool, pool, stamp) {
-            Some(entry) if live(&entry) > 0 => self.keep_gone(pool, entry),
-            Some(entry) => {
-                self.forget(Kind::Pool, pool, entry);
-                self.drop_lent(pool, entry.serial);
-            }
-            None => {}
-        }
-    }
-
-    /// Ends the entry of a pool that has ended and whose handle was returned again.
-    fn forget_pool(&self, pool: u64, stamp: u64) {
-        self.pool_gone(Kind::ForeignPool, pool, stamp);
-        self.pool_gone(Kind::Pool, pool, stamp);
-        if self.tenant.control.device_count() > 1 {
-            for device in (0..).map_while(|index| self.device(index)) {
-                self.pool_gone(Kind::Pool, on_device(pool, device), stamp);
-            }
-        }
-    }
-
-    /// Another pool with this handle may be in use still: then both end when neither is.
-    fn keep_gone(&self, pool: u64, gone: Entry) {
-        // An entry that finds no room in the table stays charged: too much, never too little.
-        let _ = self.few.change(Kind::GonePool, pool, |before| {
-            let (units, other) = before.map_or((Units::ZERO, 0), |before| (before.units, before.detail));
-            let units = gone.units.saturating_add(units);
-            Some(Entry { units, detail: other.saturating_add(live(&gone).into()), ..gone })
-        });
-    }
-
-    fn shrink_gone(&self, pool: u64, live: u64) {
-        let mut last = None;
-        let _ = self.few.change(Kind::GonePool, pool, |entry| {
-            let left = entry.map(|entry| Entry { detail: entry.detail.saturating_sub(live), ..entry });
-            last = left.filter(|entry| entry.detail == 0);
-            left.filter(|entry| entry.detail > 0)
-        });
-        if let Some(gone) = last {
-            self.forget(Kind::GonePool, pool, gone);
-            self.drop_lent(pool, 0);
-        }
-    }
-
-    fn pool_gone(&self, kind: Kind, pool: u64, stamp: u64) -> Option<Entry> {
-        let gone = self.few.take(kind, pool, stamp)?;
-        self.forget(kind, pool, gone);
-        Some(gone)
     }
 
     fn streamed(&self, device: DeviceSlot, units: Units) -> Entry {

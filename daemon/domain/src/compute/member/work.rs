@@ -1,0 +1,151 @@
+//! Queries about the work of a slice: outstanding, late, expected.
+
+use super::Member;
+use crate::compute::rules::Rules;
+use crate::compute::time::{Instant, Nanos};
+
+impl Member {
+    /// Tests if it is open and others wait for it.
+    pub(in crate::compute) fn has_turn(&self) -> bool {
+        self.is_open() && !self.beside
+    }
+
+    pub(in crate::compute) fn is_open(&self) -> bool {
+        self.told.is_some_and(|lease| lease.open)
+    }
+
+    /// Stopped processes, or such as wait for something else, hold the GPU.
+    ///
+    /// So it counts where it is open and launches nothing, and where NVML sees nothing of its work compute.
+    pub(in crate::compute) fn is_stalled(&self, now: Instant, rules: &Rules) -> bool {
+        if self.seen.outstanding > Nanos::ZERO {
+            return self.is_stuck(now, rules) && !self.is_worth_keeping_for(now, rules);
+        }
+        self.wants() && self.is_open() && now.since(self.progressed_at) > rules.hysteresis
+    }
+
+    /// A launch takes longer than any wait for its end.
+    ///
+    /// It stays beside the work of others, under the hardware's time slices. It is charged, and its slice is closed until
+    /// others had as much.
+    pub(in crate::compute) fn overruns(&self, now: Instant, rules: &Rules) -> bool {
+        self.seen.outstanding > Nanos::ZERO && (self.is_stuck(now, rules) || self.is_overdue(now))
+    }
+
+    /// None of its work ended for longer than its launches take.
+    fn is_stuck(&self, now: Instant, rules: &Rules) -> bool {
+        now.since(self.progressed_at) > rules.stall + self.longest(rules).scaled(5, 2)
+    }
+
+    /// A launch is still running a while after its slice was closed, which then waits for no other.
+    pub(in crate::compute) fn runs_on(&self, now: Instant, rules: &Rules) -> bool {
+        !self.is_open() && self.seen.outstanding > Nanos::ZERO && now.since(self.closed_at) > rules.hysteresis
+    }
+
+    /// It was opened beside others less than `time` ago, for a launch for which its work may wait.
+    pub(in crate::compute) fn is_beside_for(&self, now: Instant, time: Nanos) -> bool {
+        self.is_open() && self.beside && now.since(self.opened_at) <= time
+    }
+
+    /// Tests if it shows work outstanding after the end of all that it was granted.
+    ///
+    /// Closed, it can launch nothing, so that no other slice waits for the end of that.
+    fn is_overdue(&self, now: Instant) -> bool {
+        !self.is_open() && now > self.drained_by
+    }
+
+    /// End of its work, after which work that another slice launches now begins, if it has any.
+    ///
+    /// Work beyond its grant in the record of a closed slice puts off nothing.
+    pub(in crate::compute) fn delays_until(&self, now: Instant, rules: &Rules) -> Option<Instant> {
+        if self.seen.outstanding == Nanos::ZERO || self.overruns(now, rules) {
+            return None;
+        }
+        Some(if self.is_open() { self.ends } else { self.ends.min(self.tail_ends) })
+    }
+
+    /// Tests if it was opened longer ago than a launch should take to come.
+    pub(in crate::compute) fn dawdles(&self, now: Instant, rules: &Rules) -> bool {
+        now.since(self.opened_at) > rules.hysteresis
+    }
+
+    /// Its longest kernel, as far as others wait for it.
+    ///
+    /// A kernel that takes longer may itself wait for another slice.
+    pub(in crate::compute) fn longest(&self, rules: &Rules) -> Nanos {
+        self.seen.longest.min(rules.longest)
+    }
+
+    /// Tests if it waited long enough to be first for one launch, whatever it used.
+    ///
+    /// The wait grows with the cost to others: its longest launch, or the length of its last turn of this kind.
+    pub(in crate::compute) fn is_starved(&self, now: Instant, rules: &Rules) -> bool {
+        let cost = if self.was_spared { self.turn } else { Nanos::ZERO };
+        let patience = rules.starved + self.longest(rules).max(cost).scaled(20, 1);
+        self.waits_since.is_some_and(|since| now.since(since) >= patience)
+    }
+
+    /// Tests if it wants the GPU, or did within the last `time`.
+    pub(in crate::compute) fn wanted_within(&self, now: Instant, time: Nanos) -> bool {
+        self.wants() || self.wanted_at.is_some_and(|at| now.since(at) <= time)
+    }
+
+    /// Tests if its kernels are alike, so that their end can be estimated.
+    pub(in crate::compute) fn is_predictable(&self) -> bool {
+        let kernel = self.seen.kernel;
+        kernel > Nanos::ZERO && self.seen.longest <= kernel + kernel
+    }
+
+    /// Tests if estimates of its work fail, as a few of its kernels may take much longer than the mean.
+    pub(in crate::compute) fn is_erratic(&self, rules: &Rules) -> bool {
+        self.seen.kernel.scaled(8, 1) > rules.depth
+            && self.seen.longest > rules.depth
+            && !self.is_predictable()
+    }
+
+    /// GPU time that it is ahead of `other` by their weights, in its own time.
+    pub(in crate::compute) fn lead_over(&self, other: &Self) -> Nanos {
+        let ahead = self.clock.saturating_sub(other.clock) * u128::from(self.weight()) / 1000;
+        Nanos::new(u64::try_from(ahead).unwrap_or(u64::MAX))
+    }
+
+    /// Tests if it waits for its own work now and then, as a server of requests does.
+    pub(in crate::compute) const fn waits_for_itself(&self) -> bool {
+        self.dries > 0
+    }
+
+    /// Tests if its record agrees when it has no work.
+    pub(in crate::compute) const fn admits_idleness(&self) -> bool {
+        self.admits > 0
+    }
+
+    /// Tests if its work is done, or will be in a moment.
+    pub(in crate::compute) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
+        let left = self.ends.since(now);
+        // The first launch of many cannot be distinguished from the last at first.
+        let single = self.stint <= self.seen.kernel.scaled(4, 1);
+        let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace && single;
+        if !self.wants() {
+            return worth_it || now.since(self.idle_since) >= rules.grace;
+        }
+        let last = self.dries > 0 && self.seen.outstanding <= self.seen.kernel && self.is_predictable();
+        last && !self.seen.waiting && left <= rules.overlap && worth_it
+    }
+
+    /// Rest of its idle time, if it comes back as before.
+    ///
+    /// `None` if it is late, or is idle for longer than it runs: the GPU does not wait for such a slice.
+    pub(in crate::compute) fn returns_in(&self, now: Instant, rules: &Rules) -> Option<Nanos> {
+        if self.gap > self.stint.scaled(5, 4) {
+            return None;
+        }
+        let from = if self.wants() { self.ends } else { self.idle_since };
+        let idle = now.since(from);
+        let late = self.gap.scaled(2, 1) + rules.grace;
+        (idle < late.min(rules.hysteresis)).then(|| self.gap - idle)
+    }
+
+    pub(in crate::compute) fn shares_gpu_with(&self, other: &Self) -> bool {
+        self.gpus.iter().any(|gpu| other.gpus.contains(gpu))
+    }
+}

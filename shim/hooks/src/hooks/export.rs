@@ -1,0 +1,85 @@
+//! Macros by which the table of governed functions becomes exported functions.
+
+macro_rules! hooks {
+    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $([$how:ident])? $body:path;)* })*) => {
+        /// A governed function, by its row.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Hook { $($($name,)*)* }
+
+        static ROWS: &[(Hook, c_int)] = &[$($((Hook::$name, $since),)*)*];
+
+        static SYMBOLS: [Symbol; ROWS.len()] = [$($(
+            Symbol::new(
+                Library::$library,
+                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("an identifier holds no zero byte"),
+                },
+            ),
+        )*)*];
+
+        impl Hook {
+            /// Address of the hook that is exported for it.
+            pub(crate) fn address(self) -> *mut c_void {
+                match self { $($(Self::$name => exported::$name as *mut c_void,)*)* }
+            }
+        }
+
+        /// The exported functions, under the driver's names.
+        mod exported {
+            use super::*;
+            $($(
+                export! { $([$how])? $library $feature $name($($argument: $type),*) => $body }
+            )*)*
+        }
+    };
+}
+
+/// Exports the function of one row.
+///
+/// A launch, `[jump]`, takes a few instructions and jumps to the driver as long as its thread has launches left, or
+/// else to the function that the row would have without that. So does a copy or fill, `[transfer]`, as long as it is
+/// not counted.
+macro_rules! export {
+    ([jump] $($row:tt)*) => { export! { in_passing jump $($row)* } };
+    ([transfer] $($row:tt)*) => { export! { in_passing pass $($row)* } };
+    (in_passing $way:ident $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
+        #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            mod slow {
+                use super::*;
+                with_real! { $library $name($($argument: $type),*) => $body }
+            }
+            $way!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
+        }
+    };
+    ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+        with_real! {
+            #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
+            $library $name($($argument: $type),*) => $body
+        }
+    };
+}
+
+/// A function that resolves the real one and passes it to the body, with the program's arguments.
+macro_rules! with_real {
+    ($(#[$exported:meta])? $library:ident $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
+        $(#[$exported])?
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
+            // SAFETY: the driver's function of this name has the type of this row, which is its published one. The
+            // program called the hook by the same contract, so its arguments are valid for the real function; the
+            // body checks those that it reads.
+            unsafe {
+                let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
+                if Library::$library.is_ours() {
+                    return real($($argument),*);
+                }
+                $body(real, $($argument),*)
+            }
+        }
+    };
+}

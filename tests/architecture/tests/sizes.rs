@@ -1,0 +1,99 @@
+//! Sizes of files and functions in the crates that are shipped.
+
+use std::path::{Path, PathBuf};
+
+use architecture::{text, tracked};
+
+/// Most lines of code in a file, without comments, blank lines and tests.
+const FILE: usize = 300;
+/// Most lines of a function, from its name to its closing brace.
+const FUNCTION: usize = 60;
+
+#[test]
+fn files_are_not_too_long() {
+    let sizes = sources().into_iter().map(|(path, source)| (code(&source), path));
+    let long: Vec<_> = sizes.filter(|(lines, _)| *lines > FILE).collect();
+    assert!(long.is_empty(), "more than {FILE} lines of code: {long:#?}");
+}
+
+#[test]
+fn functions_are_not_too_long() {
+    let functions = sources().into_iter().flat_map(|(path, source)| {
+        functions(&source)
+            .into_iter()
+            .map(move |(lines, name)| (lines, format!("{}: {name}", path.display())))
+    });
+    let long: Vec<_> = functions.filter(|(lines, _)| *lines > FUNCTION).collect();
+    assert!(long.is_empty(), "more than {FUNCTION} lines: {long:#?}");
+}
+
+#[test]
+fn comments_blank_lines_and_tests_are_no_code() {
+    assert_eq!(code("//! A\n\nfn a() {\n    // B\n    b();\n}\n#[cfg(test)]\nmod tests {\n}\n"), 3);
+}
+
+#[test]
+fn functions_end_at_their_own_brace() {
+    let source = "trait T {\n    fn a(\n        &self,\n    ) -> u8;\n    fn b(&self) {\n        if c {\n        }\n    }\n}\n\
+                  pub(crate) unsafe extern \"C\" fn d(\n    e: u8,\n) {\n    f();\n}\nfn g() {}\n";
+    let named = ["a", "b", "d", "g"].map(str::to_owned);
+    assert_eq!(functions(source), [3, 4, 5, 1].into_iter().zip(named).collect::<Vec<_>>());
+}
+
+/// Sources of shipped crates with their code before the tests.
+fn sources() -> Vec<(PathBuf, String)> {
+    let is_test = |path: &Path| {
+        path.components().any(|part| {
+            let part = part.as_os_str().to_string_lossy();
+            part == "examples" || part == "tests" || part.ends_with("tests.rs") || part.ends_with("_tests")
+        })
+    };
+    let shipped = tracked()
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs") && !is_test(path));
+    let found: Vec<_> =
+        shipped.filter_map(|path| Some((path.clone(), production(&text(&path)?).to_owned()))).collect();
+    assert!(found.len() > 300, "the sources are not found: {}", found.len());
+    found
+}
+
+/// The part of a source before its tests.
+fn production(source: &str) -> &str {
+    source.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default()
+}
+
+fn code(source: &str) -> usize {
+    let lines = production(source).lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+/// Lines and name of each function, in the layout of rustfmt.
+fn functions(source: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = source.lines().collect();
+    let named = lines.iter().enumerate().filter_map(|(at, line)| Some((at, name(line)?)));
+    let measured = named.map(|(at, name)| {
+        let line = lines[at];
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let is_end = |line: &&str| {
+            let own = line.strip_prefix(indent).unwrap_or_default();
+            own.starts_with('}') || own.starts_with(')') && own.ends_with(';')
+        };
+        let single = line.ends_with('}') || line.ends_with(';');
+        let rest = lines[at + 1..].iter().position(is_end).map_or(0, |end| end + 1);
+        (if single { 1 } else { rest + 1 }, name.to_owned())
+    });
+    measured.collect()
+}
+
+/// The name of the function that begins on a line.
+fn name(line: &str) -> Option<&str> {
+    let (before, after) = line.trim_start().split_once("fn ")?;
+    let words = ["pub", "const", "async", "unsafe", "extern", "\"C\"", "default"];
+    let is_word = |word: &str| words.contains(&word) || word.starts_with("pub(") || word.ends_with(')');
+    before
+        .split_whitespace()
+        .all(is_word)
+        .then_some(after)?
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .next()
+}
