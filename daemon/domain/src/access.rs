@@ -10,7 +10,7 @@ use crate::id::SliceName;
 pub enum Verb {
     /// Read the state of the node.
     Look,
-    /// Create a slice.
+    /// Creation of a slice.
     Create,
     /// Run a program in a slice.
     Enter,
@@ -29,7 +29,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// All operations.
+    /// All operations that need a permission.
     pub const ALL: [Self; 9] = [
         Self::Look,
         Self::Create,
@@ -66,7 +66,7 @@ pub enum Standing {
     Operator,
     /// Member of the group that may create slices.
     Member,
-    /// Any other user.
+    /// A user without any of the other roles.
     Stranger,
 }
 
@@ -112,9 +112,9 @@ pub const fn allows(verb: Verb, relation: Relation) -> bool {
 /// Error for an operation that the table forbids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
-    /// The forbidden operation.
+    /// Operation that was requested.
     pub verb: Verb,
-    /// The user.
+    /// User that requested it.
     pub uid: u32,
     /// Role of the user.
     pub relation: Relation,

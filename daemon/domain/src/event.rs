@@ -23,16 +23,16 @@ use crate::text::{LONGEST_NAME, visible_within};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Normal operation.
+    /// An event of normal operation.
     Info,
     /// A rejected or improper action.
     Warning,
-    /// A malfunction.
+    /// A malfunction of a GPU, of the node or of the daemon.
     Error,
 }
 
 impl Severity {
-    /// Stable lowercase name.
+    /// Name in JSON and on the command line, lowercase and stable.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -85,7 +85,7 @@ macro_rules! kinds {
             /// All kinds that this version defines.
             pub const KNOWN: &[Self] = &[$(Self::$kind),*];
 
-            /// Stable name.
+            /// Name in JSON, metrics and filters, which never changes.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$kind => $word,)*
@@ -138,7 +138,7 @@ kinds! {
     WithinCap = "within-cap", Info;
     /// The daemon killed a process.
     Killed = "killed", Warning;
-    /// The driver reported a fault, or a GPU takes no more slices.
+    /// The driver reported a fault, or a GPU refuses further slices.
     GpuFault = "gpu-fault", Error;
     /// The faults of a GPU are over.
     GpuRecovered = "gpu-recovered", Info;
@@ -292,25 +292,25 @@ impl Happening {
         Self { kind, slice: None, gpu: None, pid: None, actor: None, evidence }
     }
 
-    /// Sets the slice.
+    /// Adds the slice that it is about.
     #[must_use]
     pub fn of(self, slice: &SliceName) -> Self {
         Self { slice: Some(slice.clone()), ..self }
     }
 
-    /// Sets the GPU.
+    /// Adds the GPU that it is about.
     #[must_use]
     pub fn on(self, gpu: GpuUuid) -> Self {
         Self { gpu: Some(gpu), ..self }
     }
 
-    /// Sets the requester.
+    /// Adds the user or program that requested it.
     #[must_use]
     pub fn asked_by(self, actor: Actor) -> Self {
         Self { actor: Some(actor), ..self }
     }
 
-    /// Sets the process.
+    /// Adds the process that it is about.
     #[must_use]
     pub fn by(self, pid: HostPid) -> Self {
         Self { pid: Some(pid), ..self }

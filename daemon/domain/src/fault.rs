@@ -20,13 +20,15 @@ impl Xid {
         Self(number)
     }
 
-    /// NVIDIA's number.
+    /// Number of the fault in NVIDIA's catalogue.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Tests if programs cause this fault on a healthy GPU, such as an illegal address, a stopped launch, or a
-    /// channel closed with its neighbour. The list is that of NVIDIA's device plugin.
+    /// Tests if programs cause this fault on a healthy GPU.
+    ///
+    /// Examples are an illegal address, a stopped launch, and a channel closed with its neighbour. The list is that of
+    /// NVIDIA's device plugin.
     pub fn is_of_programs(self) -> bool {
         [13, 31, 43, 45, 68, 109].contains(&self.0)
     }
@@ -45,7 +47,7 @@ pub struct Fault {
     pub xid: Xid,
     /// Time of the first report, in milliseconds since the Unix epoch.
     pub since_unix_ms: u64,
-    /// Number of reports.
+    /// Number of reports since then.
     pub count: u64,
 }
 

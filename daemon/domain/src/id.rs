@@ -204,7 +204,7 @@ impl NumaNode {
 pub struct HostPid(u32);
 
 impl HostPid {
-    /// A host pid.
+    /// Wraps a pid of the host's namespace.
     pub const fn new(pid: u32) -> Self {
         Self(pid)
     }

@@ -1,10 +1,11 @@
-//! What the kubelet and its device plugins agree on. Both sides of each service: the plugin is a server to the
-//! kubelet and its client, and a test can be the kubelet.
+//! Interfaces between the kubelet and device plugins, with both sides of each service.
+//!
+//! The plugin is a server to the kubelet and its client, and a test can be the kubelet.
 //!
 //! Law: the numbers and names of the definitions are the kubelet's; nothing is decided here.
 #![forbid(unsafe_code)]
 
-/// The device plugin interface, `v1beta1`: the kubelet's `Registration` and the plugin's `DevicePlugin`.
+/// Device plugin interface `v1beta1`: `Registration` of the kubelet, `DevicePlugin` of the plugin.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 pub mod deviceplugin {
     tonic::include_proto!("v1beta1");
@@ -19,7 +20,7 @@ pub mod deviceplugin {
     pub const KUBELET_SOCKET: &str = "kubelet.sock";
 }
 
-/// Which pod holds which devices: the kubelet's `PodResourcesLister`, `v1`.
+/// Devices of each pod: `PodResourcesLister` of the kubelet, `v1`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 pub mod podresources {
     tonic::include_proto!("v1");
@@ -31,7 +32,7 @@ mod tests {
 
     use super::{deviceplugin as dp, podresources as pr};
 
-    /// What Kubernetes' own Go code puts on the wire for the same message, written by hand.
+    /// The bytes that Kubernetes' Go code sends for the same message, written by hand.
     #[test]
     fn an_answer_with_a_cdi_device_has_kubernetes_numbers() {
         let device = dp::CdiDevice { name: "a/b=c".into() };

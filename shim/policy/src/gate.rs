@@ -116,7 +116,7 @@ pub enum Work {
 pub struct Grant {
     /// As long as the lease has this turn.
     pub turn: u32,
-    /// Number of launches.
+    /// Launches granted to the thread.
     pub launches: u32,
     /// On this device; nothing where they are not counted.
     pub device: Option<DeviceSlot>,

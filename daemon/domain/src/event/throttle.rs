@@ -27,7 +27,7 @@ struct Bucket {
 /// Decision of the throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// The event passes.
+    /// The event is recorded.
     Heard {
         /// Number of events dropped since the last one that passed.
         held_back: u64,

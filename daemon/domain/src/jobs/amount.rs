@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct MilliGpus(u32);
 
 impl MilliGpus {
-    /// No GPUs.
+    /// Nothing at all.
     pub const ZERO: Self = Self(0);
-    /// One whole GPU.
+    /// One whole GPU, a thousand thousandths.
     pub const ONE: Self = Self(1000);
     /// Upper bound of a parsed amount; more than any node has.
     const MOST: u32 = 1_000_000;

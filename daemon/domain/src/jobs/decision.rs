@@ -27,7 +27,7 @@ pub enum Action {
     },
     /// Stop a running member; it goes back to its queue.
     Stop {
-        /// The preempted member.
+        /// Member that is stopped.
         member: MemberId,
         /// The member that gets the GPU, or a part of it.
         by: MemberId,
@@ -124,8 +124,9 @@ impl QuotaScheduler {
         self.candidates(may, |first| (first.account.level(), first.after(), first.job()))
     }
 
-    /// Queue heads that satisfy `passes`, grouped by project; projects in the order of their first
-    /// candidate's rank.
+    /// Queue heads that satisfy `passes`, grouped by project.
+    ///
+    /// Projects are in the order of their first candidate's rank.
     fn candidates<'a, K: Ord>(
         &'a self,
         passes: impl Fn(&Account, &Shape) -> bool,
@@ -229,8 +230,9 @@ impl QuotaScheduler {
         }
     }
 
-    /// Reserves GPUs for the first candidate within its quota that finds no room because other members within
-    /// their quotas are spread over the GPUs. The GPUs chosen are those that empty with the least delay.
+    /// Reserves GPUs for the first candidate within its quota that finds no room.
+    ///
+    /// Others within their quotas are spread over the GPUs then. The GPUs chosen are those that empty with the least delay.
     fn reserve_for_blocked(&mut self) {
         if self.reserved.is_some() {
             return;

@@ -46,7 +46,7 @@ pub(super) struct PoolEntry {
 /// Time at which room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// Immediately.
+    /// At this decision.
     Now,
     /// After all stopping members have exited.
     Soon,
@@ -121,7 +121,9 @@ impl GpuPool {
         }
     }
 
-    /// Best fit: for a fraction the fullest GPU with enough room, shared ones before empty ones; for whole
+    /// Best fit for a member.
+    ///
+    /// For a fraction it is the fullest GPU with enough room, shared ones before empty ones; for whole
     /// GPUs the island with the fewest sufficient empty GPUs.
     pub(super) fn room(&self, size: Size, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
         match size {

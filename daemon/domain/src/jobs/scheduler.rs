@@ -229,7 +229,9 @@ impl QuotaScheduler {
         leaving
     }
 
-    /// Deletes a job as soon as its last member has exited; returns the members that have to be stopped now.
+    /// Deletes a job as soon as its last member has exited.
+    ///
+    /// Returns the members that have to be stopped now.
     pub fn delete(&mut self, id: JobId) -> Vec<MemberId> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         job.deleted = true;

@@ -17,7 +17,7 @@ use super::ticket::TicketId;
 /// A submitted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {
-    /// Scheduling properties.
+    /// Size, purpose, priority and limits, for the scheduler.
     pub spec: JobSpec,
     /// Command, environment and working directory.
     pub launch: Launch,
@@ -30,9 +30,9 @@ pub struct Submission {
 /// Command, environment and working directory of a job's members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Program and arguments.
+    /// Program, then its arguments.
     pub command: Vec<String>,
-    /// The complete environment.
+    /// Environment of the program, complete: names and values.
     pub environment: Vec<(String, String)>,
     /// Absolute path of the working directory.
     pub workdir: String,
@@ -69,9 +69,9 @@ impl TerminationPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Warning {
-    /// SIGHUP.
+    /// Hang-up, 1.
     Hup,
-    /// SIGINT.
+    /// Interrupt, 2.
     Int,
     /// SIGUSR1.
     Usr1,
@@ -120,7 +120,7 @@ impl fmt::Display for Warning {
 /// Partial update of a project; `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectChange {
-    /// Quota.
+    /// New quota, if it changes.
     pub quota: Option<MilliGpus>,
     /// Weight in the division of the surplus.
     pub weight: Option<MilliGpus>,
@@ -144,7 +144,7 @@ impl ProjectChange {
         *self == Self::default()
     }
 
-    /// Applies the update.
+    /// Changes the project by the fields that are set.
     pub fn apply(self, project: &mut Project) {
         let limit = |limit: Duration| (!limit.is_zero()).then_some(limit);
         project.quota = self.quota.unwrap_or(project.quota);

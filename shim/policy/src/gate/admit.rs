@@ -11,7 +11,7 @@ use super::room::Waiting;
 use super::state::Of;
 use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 
-/// Age of the daemon's heartbeat, by the clock of this process, from which it counts as away, in nanoseconds.
+/// Age of the heartbeat from which the daemon counts as away, in nanoseconds of this process's clock.
 ///
 /// Launches then pass and are counted. It beats each 200 ms. A program that waits when the daemon dies stands still for
 /// hardly longer than this after the last beat.
@@ -21,9 +21,9 @@ const STALLED_NS: u64 = 50_000_000;
 /// Most that a launch waits behind such work in its own stream while other slices want the GPU. It cannot be what is waited
 /// for, but its thread may make another afterwards. Four of the longest launch are due; more must not pile up.
 const STUCK_NS: u64 = 30_000_000_000;
-/// Wait for a lease after which a thread reads the daemon's heartbeat and signals again, in nanoseconds.
+/// Interval of a waiting thread's reads of the heartbeat, and of its signals, in nanoseconds.
 const GLANCE_NS: u64 = 50_000_000;
-/// Interval at which a thread that waits for a lease queries work without written marks, in nanoseconds.
+/// Interval of a waiting thread's queries of work without written marks, in nanoseconds.
 ///
 /// The daemon hands the GPU over when that work is done.
 const ASK_NS: u64 = 200_000;

@@ -1,9 +1,9 @@
 //! Lengths of launches, learnt from the times at which their marks were found reached.
 //!
-//! Streams run side by side, so what passes between two completions says little about either. Each device has a
-//! clock that goes slower the more streams have work: a launch is charged what that clock showed between the end of
-//! the one before it in its stream and its own. These charges add up to the time in which there was work, so that
-//! the sum over what is outstanding is about the time until it is done.
+//! Streams run side by side, so the time between two completions is the length of neither. Each device has a
+//! clock that goes slower the more streams have work: a launch is charged the time on that clock between the end of
+//! the launch before it in its stream and its own. These charges add up to the time in which there was work, so that
+//! the sum over outstanding launches is about the time until they are done.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -14,7 +14,7 @@ use super::Gate;
 use super::state::{About, Of, SEVERAL, places};
 use super::transfer::Unmarked;
 
-/// So many completions, or so long a time, make a measurement.
+/// Completions that make a measurement, if less time passed than [`LONG_NS`].
 const ENOUGH: u64 = 4;
 const LONG_NS: u64 = 2_000_000;
 
@@ -22,11 +22,11 @@ const LONG_NS: u64 = 2_000_000;
 #[derive(Clone, Copy)]
 pub(super) struct Glance {
     pub(super) now: u64,
-    /// The driver has just said that this stream is through; 0 if it has not spoken of any.
+    /// Stream that the driver has just reported as done; 0 for none.
     pub(super) stream: u64,
-    /// The driver has just spoken: whoever sleeps and looks comes late.
+    /// The time is that of a driver call, not of a later look by a thread that slept.
     pub(super) exact: bool,
-    /// What no mark stands behind is done as well.
+    /// Launches without a mark behind them are done as well.
     pub(super) through: bool,
 }
 
@@ -37,12 +37,12 @@ impl Glance {
 }
 
 impl Gate<'_> {
-    /// What a kernel takes, in nanoseconds; 0 while unknown.
+    /// Length of a kernel in nanoseconds; 0 while unknown.
     pub(super) fn kernel_ns(&self) -> u64 {
         self.state.kernel().load(Relaxed)
     }
 
-    /// What a launch takes, whatever it is.
+    /// Length of a launch of any kind in nanoseconds; 0 while unknown.
     pub(super) fn launch_ns(&self) -> u64 {
         self.record.tally(Tally::KernelNs).load(Relaxed)
     }
@@ -119,7 +119,7 @@ impl Gate<'_> {
         }
     }
 
-    /// So many graphs or transfers of one key are done.
+    /// Takes in the completion of `count` graphs or transfers of one key.
     fn note_alike(&self, device: DeviceSlot, key: u64, count: u64) {
         if count > 0 {
             let first = self.state.add(device, Of::Graphs, count) == 0;
@@ -128,7 +128,7 @@ impl Gate<'_> {
         }
     }
 
-    /// What is pending in a stream begins now; says whether there is any.
+    /// Begins the pending work of a stream now; returns true if there is any.
     fn begin_stream(&self, device: DeviceSlot, stream: u64, clock: u64) -> bool {
         let mut any = false;
         for place in self.state.pending_on(device) {

@@ -12,7 +12,9 @@ use super::state::{About, Of, SEVERAL, bump};
 use super::transfer::Unmarked;
 use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place, SPACING_NS, Spent, Work};
 
-/// Time without a launch, beyond twice the length of the earlier ones, after which nothing is outstanding.
+/// Time without a launch after which nothing is outstanding, in nanoseconds.
+///
+/// It counts beyond twice the length of the earlier launches.
 const GAP_NS: u64 = 2_000_000;
 /// A kernel that takes less is too brief to have a mark of its own.
 const BRIEF_NS: u64 = 100_000;
@@ -127,9 +129,10 @@ impl Gate<'_> {
         )
     }
 
-    /// GPU time between two marks: a thread that waits for room sees one reached while there is work behind it still.
+    /// GPU time between two marks, in nanoseconds.
     ///
-    /// If the lease requests no signals, no other slice wants the GPU, and few marks suffice. A mark does not cover work in other
+    /// A thread that waits for room sees a mark reached while there is still work behind it. If the lease requests no
+    /// signals, no other slice wants the GPU, and few marks suffice. A mark does not cover work in other
     /// streams, so that with several streams each launch that is not too brief is marked.
     fn spacing_ns(&self, device: DeviceSlot, lease: Lease, pass: Pass) -> u64 {
         let depth_ns = u64::from(lease.depth_us) * 1000;

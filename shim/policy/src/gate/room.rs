@@ -7,7 +7,7 @@ use super::measure::Glance;
 use super::state::{About, Of};
 use super::{Gate, Place, UNKNOWN_LAUNCHES};
 
-/// Sleep of a thread that waits for room, or a little longer each time if the work is overdue, in nanoseconds.
+/// Sleep of a thread that waits for room, in nanoseconds; longer each time if the work is overdue.
 const NAP_NS: u64 = 50_000;
 const LONG_NAP_NS: u64 = 1_000_000;
 

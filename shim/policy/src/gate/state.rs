@@ -67,7 +67,9 @@ pub(super) enum Of {
     TryAt,
     /// Failures of such tries less successes.
     Failed,
-    /// Transfers without a mark behind them yet: number, estimated length, and key; [`SEVERAL`] if they differ.
+    /// Transfers without a mark behind them yet: number.
+    ///
+    /// Then their estimated length, and their key; [`SEVERAL`] if they differ.
     Moved,
     MovedNs,
     MovedKey,
@@ -138,7 +140,7 @@ impl<'a> State<'a> {
         &self.words[3]
     }
 
-    /// Last heartbeat of the daemon, and the time at which it was first seen, by the process's clock; 0 if never.
+    /// Last heartbeat of the daemon, and the process's time at its first sight; 0 if never.
     pub(super) fn beat(self) -> (&'a AtomicU64, &'a AtomicU64) {
         (&self.words[4], &self.words[5])
     }

@@ -363,7 +363,7 @@ impl World {
             Step::Takes(nanoseconds) => self.kernel_ns.set(nanoseconds.into()),
             Step::Lease(word) => {
                 self.daemon().set_lease(Lease { frozen: false, ..Lease::decode(word) });
-                // No daemon leaves a slice closed for ever.
+                // A daemon opens each slice again.
                 self.orders.borrow_mut().push((self.now.get() + 100 * MS, OPEN));
             }
             Step::Capture(captured) => self.captured.set(captured),

@@ -6,18 +6,18 @@ use tranche_shm::compute::Tally;
 use super::state::{Of, SEVERAL, bump};
 use super::{Gate, Work};
 
-/// What a copy or fill has to do with.
+/// Direction of a copy, or a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// It fills memory.
+    /// A fill of device memory.
     Fill,
     /// From one place on a device to another, or to another device.
     Device,
-    /// From the host.
+    /// A copy from host to device.
     Upload,
-    /// To the host.
+    /// A copy from device to host.
     Download,
-    /// Addresses alone do not say.
+    /// A copy whose direction does not follow from its addresses.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ pub enum Route {
 pub struct Transfer {
     /// Whence and where to.
     pub route: Route,
-    /// How much.
+    /// Size of the transfer.
     pub bytes: u64,
 }
 
@@ -36,8 +36,9 @@ impl Transfer {
         matches!(self.route, Route::Fill | Route::Device)
     }
 
-    /// What the costs of its like are found by, where those of graphs are: their handles are addresses of the program's
-    /// and have no highest bit.
+    /// Key of the costs of such transfers, in the table of graphs.
+    ///
+    /// Handles of graphs are addresses of the program and lack the highest bit.
     pub(super) const fn key(self) -> u64 {
         let size = u64::BITS - self.bytes.leading_zeros();
         1 << 63 | (self.route as u64) << 8 | size as u64
@@ -48,7 +49,7 @@ impl Transfer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unmarked {
     pub(super) kernels: u64,
-    /// Copies and fills.
+    /// Number of copies and fills.
     pub(super) moved: u64,
     /// The key of their like, or [`SEVERAL`].
     pub(super) like: u64,
@@ -60,7 +61,7 @@ impl Gate<'_> {
         self.state.get(device, Of::Unmarked) + self.state.get(device, Of::Moved)
     }
 
-    /// What these are estimated to take.
+    /// Estimated length of the unmarked transfers, in nanoseconds.
     pub(super) fn unmarked_ns(&self, device: DeviceSlot) -> u64 {
         let kernels = self.state.get(device, Of::Unmarked).saturating_mul(self.kernel_ns());
         kernels.saturating_add(self.state.get(device, Of::MovedNs))

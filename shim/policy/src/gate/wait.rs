@@ -1,4 +1,4 @@
-//! What the program waits for, and what it ends: from then on that is outstanding no more.
+//! Waits of the program, after which the work waited for is no longer outstanding.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,9 @@ use super::{Awaited, Gate, Host, Pending, Place, Spent};
 const WAITED_NS: u64 = 10_000;
 
 impl Gate<'_> {
-    /// What is pending: to be asked before the program waits. What was reached before is not: nobody knows when.
+    /// The pending work, read before the program waits.
+    ///
+    /// Marks reached before are excluded: the time at which they were reached is unknown.
     pub fn pending(&self, host: &impl Host) -> Pending {
         let mut pending = self.pending_marks();
         let any = pending.any(|sequence| !self.is_reached(sequence));
@@ -65,7 +67,7 @@ impl Gate<'_> {
         }
     }
 
-    /// The numbers of marks that are pending, for a host that has to ask about each.
+    /// Numbers of the pending marks, for a host that queries each of them.
     pub fn pending_marks(&self) -> impl Iterator<Item = u32> {
         let state = self.state;
         places(state.pending().load(Relaxed))

@@ -15,21 +15,24 @@ use super::Gate;
 use super::measure::Glance;
 use super::state::{About, Of};
 
-/// Launches of which the shortest is taken to be what one takes alone: another's tail makes some longer.
+/// Launches of which the shortest counts as the length of one alone.
+///
+/// The tail of another launch makes some longer.
 const WINDOW: u64 = 4;
-/// One in so many runs alone, and one in a few as long as it is not well known what that takes.
+/// One launch in this many runs alone, and more while the length of one alone is not well known.
 const SELDOM: u64 = 256;
 const OFTEN: u64 = 8;
-/// So many have to take too long, one after the other, before fewer are let run side by side; and one more stream is
-/// tried so often before that waits.
+/// Consecutive launches that have to take too long before fewer may run side by side.
+///
+/// Also the number of tries of one more stream before the next try is put off.
 const SURE: u64 = 3;
-/// For so many launches, at first; for twice as many each time that it fails again.
+/// Launches for which a failed try is put off at first; twice as many each time that it fails again.
 const AGAIN: u64 = 32;
 /// The most streams: each has a mark at least.
 const WIDEST: u64 = MARKS as u64 - 4;
 
 impl Gate<'_> {
-    /// What a launch takes alone; 0 while unknown.
+    /// Length of a launch that runs alone, in nanoseconds; 0 while unknown.
     pub(super) fn alone_ns(&self, device: DeviceSlot) -> u64 {
         let (before, now) = (self.state.get(device, Of::Alone), self.state.get(device, Of::AloneNow));
         if before == 0 || now == 0 { before.max(now) } else { before.min(now) }
@@ -50,8 +53,9 @@ impl Gate<'_> {
         self.state.set(device, Of::AloneAt, self.state.get(device, Of::Entered));
     }
 
-    /// Tests if a launch in an idle stream may join so many streams with work. If it is not known well enough what a
-    /// launch takes alone, the next one runs alone.
+    /// Tests if a launch in an idle stream may join this many streams with work.
+    ///
+    /// If the length of a launch alone is not known well enough, the next one runs alone.
     pub(super) fn may_join(&self, device: DeviceSlot, streams: u64) -> bool {
         let of = |of| self.state.get(device, of);
         let often = if of(Of::Alone) == 0 { OFTEN } else { SELDOM };
@@ -73,7 +77,7 @@ impl Gate<'_> {
         state.pending_on(device).filter(beyond)
     }
 
-    /// One more stream is tried than is known to run side by side: that others take longer meanwhile says nothing.
+    /// Ignores the lengths of other launches while one stream more than known is tried.
     pub(super) fn spare(&self, device: DeviceSlot, streams: u64) {
         if streams > self.state.get(device, Of::Width).max(1) {
             self.pending_tries(device, false).for_each(|other| {
@@ -129,14 +133,16 @@ impl Gate<'_> {
         }
     }
 
-    /// So many streams do not run side by side. One more is tried again later and later.
+    /// Takes in that this many streams do not run side by side; the next try comes later each time.
     fn fail_try(&self, device: DeviceSlot) {
         let failed = self.state.add(device, Of::Failed, 1) + 1;
         let later = if failed < SURE { 0 } else { AGAIN << (failed - SURE).min(5) };
         self.state.set(device, Of::TryAt, self.state.get(device, Of::Entered) + later);
     }
 
-    /// So many streams did, and once did not. If that goes on, launches are others now, and all is to be learnt anew.
+    /// Takes in that this many streams, known to run side by side, took too long.
+    ///
+    /// If that continues, the launches have changed, and all is learnt anew.
     fn note_slow(&self, device: DeviceSlot, streams: u64) {
         if self.state.add(device, Of::Slow, 1) + 1 < SURE {
             return;

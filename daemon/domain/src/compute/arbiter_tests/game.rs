@@ -1,4 +1,4 @@
-//! Tenants with work at given times, which launch kernels as long as they may, as few ahead as possible.
+//! Tenants with work at given times, which launch kernels while open, as few ahead as possible.
 //!
 //! Launched kernels run to their end.
 

@@ -13,7 +13,9 @@ use crate::jobs::pool::{PoolEntry, PoolIndex, Reach};
 use crate::jobs::project::{Account, Level};
 use crate::jobs::scheduler::QuotaScheduler;
 
-/// Maximum number of candidates on a GPU for an exact search; beyond it the smallest set is approximated.
+/// Maximum number of candidates on a GPU for an exact search.
+///
+/// Beyond it the smallest set is approximated.
 const EXACT: usize = 12;
 /// Maximum number of GPU combinations for an exact search.
 const CHOICES: usize = 20_000;
@@ -133,7 +135,9 @@ impl<'a> Search<'a> {
         freed
     }
 
-    /// Tests if the claim is stronger than that of each losing project, once `own` of its own use is given up.
+    /// Tests if the claim is stronger than that of each losing project.
+    ///
+    /// `own` is the part of its own use that it gives up.
     fn is_better(&self, own: MilliGpus, freed: &Freed<'_>) -> bool {
         let level = self.preemptor.account.level_with(self.preemptor.account.used.less(own));
         self.preemptor.is_within_quota(own)

@@ -2,13 +2,13 @@
 
 use std::vec::Vec;
 
-/// What all of a GPU is.
+/// Width of the whole GPU.
 pub(super) const WHOLE: u64 = 4;
 
 /// Work that is done in a nanosecond by a kernel that nothing slows down.
 const FULL_SPEED: u128 = 1 << 20;
 
-/// What happens where kernels want more than all of it.
+/// Behaviour where kernels want more than the whole GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crowd {
     /// The first come first, and the others as soon as there is room.
@@ -21,17 +21,17 @@ pub(super) enum Crowd {
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     stream: u64,
-    /// Work that is to be done still.
+    /// Work that it has not done yet, in units of width times time.
     left: u128,
     size: u64,
     mark: Option<u32>,
 }
 
-/// The GPU.
+/// Kernels of several streams side by side, in virtual time.
 #[derive(Clone, Debug)]
 pub(super) struct Gpu {
     pub(super) crowd: Crowd,
-    /// Somebody else has it until then.
+    /// End of the time for which another slice has it.
     pub(super) lent_until: u64,
     /// Since when nothing has been decided.
     now: u64,
@@ -91,7 +91,7 @@ impl Gpu {
         (0..self.pieces.len()).filter(is_first).collect()
     }
 
-    /// What runs, and how fast each does.
+    /// Indices of the running kernels, and the speed of each.
     fn running(&self) -> (Vec<usize>, u128) {
         let mut room = WHOLE;
         let mut running = self.heads();

@@ -198,7 +198,7 @@ fn judge_streams(
     prop_assert!(late <= 30 && longest <= most + kernel, "{late} of 300 beyond {most}, {longest} at most");
     let beside = streams.min(WHOLE / size) as f64;
     let rate = rate(&world, streams, 600);
-    // A gap until somebody looks stands between two kernels where only one may be outstanding.
+    // Where only one kernel may be outstanding, the next begins after a thread has looked.
     let gaps = kernel as f64 / (kernel + 110_000) as f64;
     // One in thousands of these games has been seen at 0.71.
     prop_assert!(rate >= 0.65 * beside * gaps, "{rate} of {beside}");

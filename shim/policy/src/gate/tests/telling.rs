@@ -1,4 +1,4 @@
-//! What the daemon is told: who waits, what launches take, and what is outstanding.
+//! The record for the daemon: waiting threads, lengths of launches, outstanding work.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +29,7 @@ fn whoever_waits_for_room_has_marked_what_it_launched_before() {
         world.wait(Awaited::Context);
     }
     world.launch_after(0);
-    // These come by themselves, and are told of with the next.
+    // These are recorded together with the next.
     for _ in 0..3 {
         world.launch();
     }

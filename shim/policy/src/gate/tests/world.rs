@@ -1,4 +1,4 @@
-//! The world around a gate: a GPU, a clock that moves when somebody sleeps, and a daemon that does as it was told.
+//! Surroundings of a gate: a GPU, a clock that moves in sleeps, and a scripted daemon.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::AtomicU64;
@@ -26,16 +26,16 @@ pub(super) struct World {
     pub(super) kernel_ns: Cell<u64>,
     /// The part of the GPU that a kernel needs.
     pub(super) size: Cell<u64>,
-    /// Where launches go.
+    /// Stream of the next launches.
     pub(super) stream: Cell<u64>,
-    /// What the program's thread may launch by itself, and what is left of that.
+    /// Launches granted to the program's thread, and the rest of them.
     grant: Cell<Grant>,
     left: Cell<u32>,
     pub(super) launched: Cell<u64>,
     pub(super) marked: Cell<u64>,
     pub(super) rung: Cell<u64>,
     pub(super) slept: Cell<u64>,
-    /// The most threads that were said to wait while one slept.
+    /// Largest number of waiting threads in the record during a sleep.
     pub(super) seen_waiting: Cell<u64>,
     pub(super) captured: Cell<bool>,
     pub(super) daemon_lives: Cell<bool>,
@@ -121,13 +121,14 @@ impl World {
         self.gate().launch(all, Work::Kernel, self, self).1
     }
 
-    /// What the program's thread has launched by itself since it was at the gate.
+    /// Launches of the program's thread since it was last at the gate.
     fn spend(&self) -> Spent {
         self.grant.replace(Grant::NONE).spent(self.left.replace(0))
     }
 
-    /// A program of one thread that launches so often as fast as it can, in so many streams by turns. It goes on with
-    /// what it was granted before.
+    /// Launches this often, as fast as possible, from one thread in several streams by turns.
+    ///
+    /// Earlier grants are used up first.
     pub(super) fn saturate_in(&self, streams: u64, launches: u64) {
         for _ in 0..launches {
             self.stream.set(5 + self.launched.get() % streams);
