@@ -35,7 +35,7 @@ fn comments_blank_lines_and_tests_are_no_code() {
 #[test]
 fn functions_end_at_their_own_brace() {
     let source = "trait T {\n    fn a(\n        &self,\n    ) -> u8;\n    fn b(&self) {\n        if c {\n        }\n    }\n}\n\
-                  pub(crate) unsafe extern \"C\" fn d(\n    e: u8,\n) {\n    f();\n}\nfn g() {}\n";
+                  pub(crate) const fn d(\n    e: u8,\n) {\n    f();\n}\nfn g() {}\n";
     let named = ["a", "b", "d", "g"].map(str::to_owned);
     assert_eq!(functions(source), [3, 4, 5, 1].into_iter().zip(named).collect::<Vec<_>>());
 }
