@@ -49,7 +49,7 @@ pub enum Standing {
 }
 
 impl Ledger {
-    /// An empty ledger.
+    /// A ledger without charges.
     pub const fn new(cap: Bytes) -> Self {
         Self { cap, grants: BTreeMap::new(), shared: Bytes::ZERO, beyond: BTreeMap::new() }
     }
@@ -147,9 +147,10 @@ impl Ledger {
         }
     }
 
-    /// Reduces the grant to the content of the slot's credit word, which a process lowers by itself while the
-    /// slice is over its cap. Returns the excess of a word that is higher than the grant, which is not
-    /// credited.
+    /// Reduces the grant to the content of the slot's credit word.
+    ///
+    /// A process lowers the word by itself while the slice is over its cap. Returns the excess of a word that is higher than
+    /// the grant, which is not credited.
     pub fn observe(&mut self, seat: Seat, in_word: Bytes) -> Bytes {
         let granted = self.granted(seat);
         // The common case is equality, and this runs for each slot at each sample.
@@ -186,9 +187,10 @@ impl Ledger {
         self.shared = self.shared.saturating_sub(bytes);
     }
 
-    /// Charges memory that the driver took for a slot beyond its reserve, even if that puts the slice over
-    /// its cap: the memory is in use already. The charge only rises until the slot is released; returns
-    /// whether it did.
+    /// Charges memory that the driver took for a slot beyond its reserve.
+    ///
+    /// The charge may put the slice over its cap, since the memory is in use already. It only rises until the slot is
+    /// released; returns true if it did.
     ///
     /// It is a common charge, not part of the grant, since the process's own credit word does not contain it.
     pub fn take_beyond(&mut self, seat: Seat, bytes: Bytes) -> bool {
@@ -209,8 +211,9 @@ impl Ledger {
         self.beyond.remove(&seat);
     }
 
-    /// Restores a grant of an earlier daemon as far as the cap allows, but at least `used`, since that memory
-    /// is in use. Returns the restored grant.
+    /// Restores a grant of an earlier daemon as far as the cap allows.
+    ///
+    /// It is at least `used`, since that memory is in use. Returns the restored grant.
     pub fn restore(&mut self, seat: Seat, granted: Bytes, used: Bytes) -> Bytes {
         self.grants.remove(&seat);
         let kept = granted.min(self.uncommitted()).max(used);

@@ -30,7 +30,7 @@ impl Words {
         }
     }
 
-    /// A process charges, asking as the shim does.
+    /// Charges a process, with requests for credit as the shim sends them.
     fn charge(&mut self, ledger: &mut Ledger, seat: Seat, want: Bytes) -> bool {
         loop {
             let unused = |other| self.unused(other);

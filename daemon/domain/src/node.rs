@@ -101,8 +101,9 @@ impl Node {
         before.unwrap_or(Bytes::ZERO) != excess
     }
 
-    /// Like [`Node::set_excess`], but lowers the excess only as far as the driver confirms: `sees` is the
-    /// excess that it reports.
+    /// Like [`Node::set_excess`], but lowers the excess only as far as the driver confirms.
+    ///
+    /// `sees` is the excess that the driver reports.
     pub fn confirm_excess(&mut self, name: &SliceName, gpu: GpuUuid, excess: Bytes, sees: Bytes) -> bool {
         let unconfirmed = self.excess(name, gpu).min(sees);
         self.set_excess(name, gpu, excess.max(unconfirmed))
@@ -136,7 +137,7 @@ impl Node {
         self.plan(request).map(drop)
     }
 
-    /// Creates a slice.
+    /// Places and enters a slice.
     pub fn create(&mut self, request: &SliceRequest, origin: Origin) -> Result<&Slice, Refusal> {
         let (places, compute, limit) = self.plan(request)?;
         let name = request.name.clone().unwrap_or_else(|| self.free_name());

@@ -167,8 +167,9 @@ fn better(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     BEST_FIT.iter().map(|(_, compare)| compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Places a demand, in index order: one place for a part, one on each GPU if several are named, and one for
-/// each whole GPU.
+/// Places a demand, in index order.
+///
+/// One place for a part, one on each GPU if several are named, and one for each whole GPU.
 pub fn place(rooms: &[Room], demand: Demand, on: &[GpuSelector]) -> Result<Vec<Place>, Unplaceable> {
     let considered = consider(rooms, on)?;
     let fit = |rooms: &[Room]| match demand {
@@ -188,7 +189,7 @@ pub fn place(rooms: &[Room], demand: Demand, on: &[GpuSelector]) -> Result<Vec<P
     fit(&considered).ok_or_else(refuse)
 }
 
-/// Whether the demand would fit on a node without slices or cordons.
+/// Fit of the demand on a node without slices or cordons.
 fn ever(rooms: &[Room], fit: impl Fn(&[Room]) -> Option<Vec<Place>>) -> Ever {
     let empty: Vec<Room> = rooms.iter().map(emptied).collect();
     let open: Vec<Room> = empty.iter().map(|room| Room { cordon: None, ..room.clone() }).collect();
@@ -275,8 +276,9 @@ fn fit_each(rooms: &[Room], memory: Memory, compute: Compute) -> Option<Vec<Plac
     fits.then(|| places.into_iter().map(|place| Place { compute, ..place }).collect())
 }
 
-/// Whole GPUs of the smallest island with enough untouched ones; if none has enough, of as few islands as
-/// possible.
+/// Whole GPUs of the smallest island with enough untouched ones.
+///
+/// If none has enough, of as few islands as possible.
 fn fit_whole(rooms: &[Room], count: usize) -> Option<Vec<Place>> {
     let mut islands: BTreeMap<u32, Vec<&Room>> = BTreeMap::new();
     for room in rooms.iter().filter(|room| room.is_open() && room.is_untouched()) {

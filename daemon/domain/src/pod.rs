@@ -12,11 +12,11 @@ use crate::word::{BadWord, is_label, is_part, word};
 /// A container of a pod; as text `namespace/pod/container`, without the uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodContainer {
-    /// The pod's namespace.
+    /// Namespace of the pod in Kubernetes.
     pub namespace: DnsLabel,
-    /// The pod's name.
+    /// Name within the namespace.
     pub name: PodName,
-    /// The container's name.
+    /// Container within the pod.
     pub container: DnsLabel,
     /// The pod's uid, if known. Unlike names, uids are not reused.
     #[serde(default)]
@@ -27,7 +27,9 @@ pub struct PodContainer {
 const LONGEST: usize = 253;
 
 word! {
-    /// Name of a namespace or container: 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
+    /// Name of a namespace or container.
+    ///
+    /// It has 1 to 63 of `a-z 0-9 -`, beginning and ending with a letter or digit.
     DnsLabel,
     "the name of a namespace or container",
     "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",

@@ -90,9 +90,9 @@ impl fmt::Display for Fraction {
 /// Reason for which a text or number is not a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadShare {
-    /// Not a number.
+    /// The text is no number.
     NotANumber(String),
-    /// Zero or less.
+    /// The number is zero or less.
     Nothing(String),
     /// More than one GPU, but not a whole number of them.
     NotWhole(String),
@@ -171,7 +171,7 @@ pub enum ComputeMode {
     Fair,
     /// Exactly the request at most.
     Strict,
-    /// Idle time only.
+    /// Time that no other slice uses.
     BestEffort,
 }
 
@@ -245,7 +245,7 @@ pub struct Resize {
     pub limit: Option<Permille>,
     /// Priority from now on.
     pub priority: Option<Priority>,
-    /// Whether launches are held.
+    /// Hold launches, or let them pass again.
     pub frozen: Option<bool>,
 }
 

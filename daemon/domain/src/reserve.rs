@@ -25,8 +25,9 @@ impl SeenReserve {
         self.current = self.current.max(cost);
     }
 
-    /// Reserve for a context of this slice: at least `measured`, the general reserve of the GPU, and at most
-    /// twice that.
+    /// Reserve for a context of this slice.
+    ///
+    /// It is at least `measured`, the general reserve of the GPU, and at most twice that.
     pub fn reserve(&mut self, measured: Bytes, now: Duration) -> Bytes {
         self.advance(now);
         measured.max(self.current.max(self.previous).min(most(measured)))
@@ -53,8 +54,9 @@ pub fn most(measured: Bytes) -> Bytes {
     measured.saturating_add(measured)
 }
 
-/// Cost of one context: `charged` and `beyond` divided by the number of contexts, which follows from
-/// `reserved` for each.
+/// Cost of one context: `charged` and `beyond` divided by the number of contexts.
+///
+/// The number follows from `reserved`, the reserve of each.
 pub fn cost_of_each(charged: Bytes, reserved: Bytes, beyond: Bytes) -> Bytes {
     let contexts = charged.get().div_ceil(reserved.get().max(1)).max(1);
     Bytes::new(charged.saturating_add(beyond).get().div_ceil(contexts))

@@ -31,7 +31,9 @@ pub struct Released {
     pub bytes: Bytes,
 }
 
-/// Key and serial number: an exporter may free memory and reuse its key while other slots hold the first.
+/// Key and serial number.
+///
+/// An exporter may free memory and reuse its key while other slots hold the first.
 type Id = (u64, u64);
 
 /// All shared memory of one slice.
@@ -96,7 +98,7 @@ impl Sharing {
         self.shares.iter().map(|((key, _), shared)| (*key, shared))
     }
 
-    /// Number of shares.
+    /// Number of shared allocations.
     pub fn count(&self) -> usize {
         self.shares.len()
     }

@@ -189,8 +189,9 @@ impl Life {
         *self = Self::Ending(here);
     }
 
-    /// Tests if the slice is over: an ephemeral one after its last process or its deadline, another one once
-    /// ended and empty.
+    /// Tests if the slice is over.
+    ///
+    /// An ephemeral one is after its last process or its deadline, another one once ended and empty.
     pub fn is_over(&self, ephemeral: bool, now_ms: u64) -> bool {
         match self {
             Self::Awaiting { deadline_ms } => ephemeral && now_ms >= *deadline_ms,

@@ -13,8 +13,9 @@ pub const LONGEST_NAME: usize = 64;
 const BLANKS: [char; 7] =
     ['\u{115f}', '\u{1160}', '\u{17b4}', '\u{17b5}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// Tests if a character is visible and stands alone: not a control character, line break, bidi control or
-/// combining mark.
+/// Tests if a character is visible and stands alone.
+///
+/// Control characters, line breaks, bidi controls and combining marks do not.
 pub fn is_visible(letter: char) -> bool {
     // `escape_debug` escapes exactly the others, apart from quotes and the backslash.
     let plain = matches!(letter, '"' | '\'' | '\\') || letter.escape_debug().len() == 1;

@@ -35,10 +35,10 @@ const LOOKS: usize = 3;
 /// Time for which tampering stays reported, and a slice mistrusted, after the last observation.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Policy for violations.
+/// Treatment of processes with confirmed violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violations {
-    /// Report only.
+    /// Events and views show them.
     Report,
     /// Report, and kill the identified processes.
     Kill {
@@ -50,7 +50,7 @@ pub enum Violations {
 /// Key of a finding: repeated observations with the same key are one finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
-    /// Violation.
+    /// Kind of the violation.
     pub kind: Kind,
     /// The slice that it is about, if any.
     pub slice: Option<SliceName>,
@@ -60,10 +60,10 @@ pub struct Subject {
     pub whose: Option<ProcessId>,
 }
 
-/// A confirmed violation.
+/// A violation that lasted longer than the doubt about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Key.
+    /// Kind and offender, by which it is found again.
     pub subject: Subject,
     /// Offending process, if identified.
     pub who: Option<ProcessId>,
@@ -109,18 +109,19 @@ impl Finding {
 /// Result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// New findings.
+    /// Findings of this audit.
     pub news: Vec<Finding>,
-    /// Findings that ceased.
+    /// Findings of earlier audits that no longer hold.
     pub over: Vec<Finding>,
     /// Findings of excess memory that were observed again; the excess may have grown.
     pub charge: Vec<Finding>,
-    /// Slices that use more GPU time than they report, now or recently, with the unreported time until the
-    /// finding was made; zero for earlier findings.
+    /// Slices that use more GPU time than they report, now or recently.
+    ///
+    /// With the unreported time until the finding was made; zero for earlier findings.
     pub hiding: BTreeMap<SliceName, Duration>,
     /// Slices that keep their GPUs from others without computing.
     pub hollow: BTreeSet<SliceName>,
-    /// Findings whose process is to be killed.
+    /// Findings with a process to kill now.
     pub kill: Vec<Finding>,
     /// Slices to end because their processes kept offending, with the last finding.
     pub end: BTreeMap<SliceName, Finding>,

@@ -103,7 +103,7 @@ fn deceit(pid: u32) -> Picture {
     Picture { gpus: Vec::new(), found: vec![found] }
 }
 
-/// Looks at the same picture again and again, as the outcome says when, until something is news.
+/// Audits the same picture, at the times of each outcome, until there is news.
 fn time_to_news(truth: &mut Truth, picture: &Picture) -> Option<(Duration, Finding)> {
     let mut passed = Duration::ZERO;
     while passed <= Duration::from_secs(5) {
@@ -190,7 +190,7 @@ fn a_driver_that_says_nothing_new_neither_shows_anything_nor_clears_it() {
 fn what_was_taken_in_secret_is_told_once_and_its_slice_is_not_trusted_for_a_minute() {
     let mut truth = calm(Violations::Report);
     let mut hidden = Vec::new();
-    // It began half a second before the look at the end of the first.
+    // It began half a second before the audit at the end of the first.
     for at in [1000, 1250, 1500, 2500] {
         let mut outcome = truth.look(&running(Some(640), 40), Duration::from_millis(at));
         hidden.push(outcome.hiding.remove(&name("a")));
@@ -237,7 +237,7 @@ fn whoever_stops_within_the_grace_lives_but_a_deceit_is_not_undone() {
     assert!(killed[0].told_killed().evidence.contains("usage-tampered, and `violations` says so"));
 }
 
-/// Processes of 200 ms that do the same one after the other, of which each is seen in one look at most.
+/// Processes of 200 ms that do the same one after the other, each seen by one audit at most.
 fn short_lives(now: Duration, every_ms: u64, picture: impl Fn(u32) -> Picture) -> Picture {
     let (life, at) = (now.as_millis() as u64 / every_ms, now.as_millis() as u64 % every_ms);
     if at < 200 { picture(1000 + life as u32) } else { self::picture(Vec::new()) }
@@ -336,7 +336,7 @@ fn who_takes_more_after_he_was_found_out_is_charged_for_that_too() {
     assert_eq!(charged, [1000, 1000, 1000, 4000, 8000], "the least of three looks, while he is seen");
 }
 
-/// A slice whose processes hold so much each, of which each tells so much.
+/// A slice whose processes each hold and record given amounts.
 fn crowd(members: u32, holds: u64, used: u64) -> Picture {
     let Picture { mut gpus, .. } = running(None, 0);
     gpus[0].users = (1..=members).map(|pid| member(pid, holds, used)).collect();

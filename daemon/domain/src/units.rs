@@ -4,9 +4,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One mebibyte.
+/// 1048576 bytes.
 pub const MIB: Bytes = Bytes(1 << 20);
-/// One gibibyte.
+/// 1024 MiB.
 pub const GIB: Bytes = Bytes(1 << 30);
 
 /// Number of bytes.
@@ -64,8 +64,9 @@ impl Bytes {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The part of `self` that `share` names, rounded down to a whole MiB, so that parts of a GPU never sum
-    /// to more than the GPU.
+    /// The part of `self` that `share` names, rounded down to a whole MiB.
+    ///
+    /// So parts of a GPU never sum to more than the GPU.
     pub fn part(self, share: Permille) -> Self {
         let exact = u128::from(self.0) * u128::from(share.get()) / 1000;
         let bytes = u64::try_from(exact).expect("a part is not larger than its u64 whole");
@@ -96,9 +97,9 @@ impl fmt::Display for Bytes {
 pub struct Permille(u16);
 
 impl Permille {
-    /// No share.
+    /// A share of no GPU time or memory.
     pub const ZERO: Self = Self(0);
-    /// One whole GPU.
+    /// One whole GPU, a thousand thousandths.
     pub const WHOLE: Self = Self(1000);
 
     /// The number, 0 to 1000.

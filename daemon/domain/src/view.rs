@@ -118,8 +118,9 @@ pub struct GpuView {
     pub committed_compute: Permille,
     /// Charge for a process's context before its creation.
     pub context_reserve: Bytes,
-    /// Time of its measurement in Unix milliseconds, 0 if an earlier release measured it; `None` if it is the
-    /// `context_reserve_mib` of the configuration.
+    /// Time of its measurement in Unix milliseconds, 0 if an earlier release measured it.
+    ///
+    /// `None` if it is the `context_reserve_mib` of the configuration.
     #[serde(default)]
     pub context_measured_unix_ms: Option<u64>,
     /// Utilisation in percent, if NVML reports it.
@@ -252,8 +253,9 @@ pub struct SliceDeviceView {
     pub gpu_uuid: GpuUuid,
     /// Memory cap on this GPU.
     pub cap: Bytes,
-    /// Charged memory: that of each process, shared memory once, and memory that the driver took beyond the
-    /// context reserves.
+    /// Charged memory.
+    ///
+    /// That of each process, shared memory once, and memory that the driver took beyond the context reserves.
     pub used: Bytes,
     /// Part of it that several processes share.
     pub shared: Bytes,

@@ -38,7 +38,7 @@ macro_rules! word {
         pub struct $name(alloc::string::String);
 
         impl $name {
-            /// The text.
+            /// The word as it was written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

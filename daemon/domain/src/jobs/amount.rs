@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct MilliGpus(u32);
 
 impl MilliGpus {
-    /// Nothing at all.
+    /// An amount of no GPUs.
     pub const ZERO: Self = Self(0);
     /// One whole GPU, a thousand thousandths.
     pub const ONE: Self = Self(1000);

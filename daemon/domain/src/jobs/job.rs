@@ -21,7 +21,7 @@ pub struct JobId(pub u64);
 /// Id of a member. A job has as many members, each one run of its command, as it has completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId {
-    /// The job.
+    /// Job of the member.
     pub job: JobId,
     /// Number of the member in its job, from 0.
     pub index: u32,
@@ -103,7 +103,7 @@ pub struct JobSpec {
     pub name: JobName,
     /// GPUs of each member.
     pub size: Size,
-    /// Purpose.
+    /// Training, or interactive with its own limits of time.
     pub kind: Kind,
     /// True if the job may be preempted and restarted. Always true for training.
     pub preemptible: bool,
@@ -132,7 +132,7 @@ impl JobSpec {
 /// A job and the progress of its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// The specification.
+    /// Size, purpose, priority and limits.
     pub spec: JobSpec,
     /// Number of members that ran to their end.
     pub done: u32,
@@ -202,7 +202,7 @@ pub enum JobRefusal {
     AboveQuota {
         /// GPUs of a member.
         size: Size,
-        /// The quota.
+        /// Quota of its project.
         quota: MilliGpus,
     },
 }

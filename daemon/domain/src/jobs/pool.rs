@@ -46,7 +46,7 @@ pub(super) struct PoolEntry {
 /// Time at which room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// At this decision.
+    /// At this decision, on GPUs with room left.
     Now,
     /// After all stopping members have exited.
     Soon,

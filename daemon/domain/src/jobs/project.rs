@@ -16,7 +16,7 @@ use crate::compute::Priority;
 /// Quota, limits and members of a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
-    /// Name.
+    /// Name, unique on the node.
     pub name: ProjectName,
     /// GPUs available to the project at any time.
     pub quota: MilliGpus,
@@ -79,7 +79,7 @@ pub enum ProjectRefusal {
     },
     /// The project has jobs.
     InUse {
-        /// The project.
+        /// Project that the request names.
         name: ProjectName,
         /// Number of its jobs.
         jobs: usize,

@@ -9,10 +9,10 @@ use super::pool::PoolIndex;
 use super::scheduler::{Binding, Phase, QuotaScheduler, Reservation};
 use crate::id::GpuUuid;
 
-/// A binding as it is saved.
+/// Saved binding of a member to its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedBinding {
-    /// The bound member.
+    /// Member that has the GPUs.
     pub member: MemberId,
     /// UUIDs of its GPUs, absent ones included.
     pub gpus: Vec<GpuUuid>,
@@ -88,7 +88,7 @@ impl QuotaScheduler {
         gpus.iter().map(|gpu| self.pool.index_of(*gpu)).collect()
     }
 
-    /// Id of the next job.
+    /// Id that the next submitted job gets.
     pub const fn next_job_id(&self) -> u64 {
         self.next_job
     }

@@ -14,7 +14,7 @@ use super::job::{JobSpec, Kind};
 use super::project::{Affinity, Project};
 use super::ticket::TicketId;
 
-/// A submitted job.
+/// Job of one user, with all that its start needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {
     /// Size, purpose, priority and limits, for the scheduler.

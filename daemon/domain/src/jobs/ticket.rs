@@ -53,11 +53,11 @@ pub struct Greeting {
 pub struct TicketRequest {
     /// Nonce from the greeting.
     pub nonce: String,
-    /// The operation requested.
+    /// Operation on the ticket.
     pub ask: TicketAsk,
 }
 
-/// Operations on tickets.
+/// Operations of the launcher's socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TicketAsk {
@@ -67,9 +67,9 @@ pub enum TicketAsk {
     Revoke(TicketId),
     /// Revokes all tickets of the peer for jobs with this name.
     RevokeJob {
-        /// The job's project.
+        /// Project to which it is submitted.
         project: ProjectName,
-        /// The job's name.
+        /// Name of the job within its project.
         job: JobName,
     },
 }
@@ -77,9 +77,9 @@ pub enum TicketAsk {
 /// The job that a ticket permits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attested {
-    /// The job's project.
+    /// Project to which it is submitted.
     pub project: ProjectName,
-    /// The job's name.
+    /// Name of the job within its project.
     pub job: JobName,
     /// Number of members, each of which may succeed once.
     pub completions: NonZeroU32,
@@ -101,7 +101,7 @@ impl From<&Submission> for Attested {
     }
 }
 
-/// The launcher's reply.
+/// Reply of the launcher to an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TicketAnswer {

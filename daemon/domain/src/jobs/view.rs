@@ -21,13 +21,13 @@ pub enum JobState {
     Pending,
     /// Bound to GPUs; its slice and process are being created.
     Creating,
-    /// Running.
+    /// Its program runs, for a job that of a member.
     Running,
     /// Signalled to terminate, not yet exited.
     Stopping,
-    /// Ended successfully.
+    /// Ended with status 0, for a job every member.
     Succeeded,
-    /// Ended otherwise.
+    /// Ended otherwise, without a retry left.
     Failed,
 }
 
@@ -74,7 +74,7 @@ pub struct JobView {
     pub state: JobState,
     /// Reason for waiting, or outcome.
     pub reason: String,
-    /// Purpose.
+    /// Training, or interactive with its own limits of time.
     pub kind: Kind,
     /// True if the job may be preempted.
     pub preemptible: bool,
@@ -154,7 +154,7 @@ pub struct MemberView {
     pub slice: Option<SliceName>,
     /// Pid of its job runner, while it exists.
     pub pid: Option<HostPid>,
-    /// Number of starts.
+    /// Starts of the member so far.
     pub starts: u32,
     /// Time of the latest start, in milliseconds since the Unix epoch.
     pub started_unix_ms: Option<u64>,

@@ -24,12 +24,12 @@ pub enum Wait {
     NonPreemptibleQuota {
         /// GPUs of the project's non-preemptible jobs.
         non_preemptible: MilliGpus,
-        /// The quota.
+        /// Quota of its project.
         quota: MilliGpus,
     },
     /// The quota is used up, and the project's weight is zero.
     NoWeight {
-        /// The quota.
+        /// Quota of its project.
         quota: MilliGpus,
     },
     /// Within the quota; GPUs are reserved for it as they empty.
@@ -43,7 +43,7 @@ pub enum Wait {
     NothingIdle {
         /// GPUs that the project uses.
         used: MilliGpus,
-        /// Its quota.
+        /// Quota of its project.
         quota: MilliGpus,
     },
 }

@@ -18,8 +18,9 @@ pub(super) fn check_compute(compute: Permille, mode: ComputeMode) -> Result<(), 
     }
 }
 
-/// Compute limit of a slice: the request itself in strict mode, otherwise the requested limit or the former
-/// one.
+/// Compute limit of a slice.
+///
+/// It is the request itself in strict mode, otherwise the requested limit or the former one.
 pub(super) fn limit(
     mode: ComputeMode,
     request: Permille,

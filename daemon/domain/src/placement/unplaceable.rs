@@ -29,7 +29,7 @@ pub enum Unplaceable {
     NotSliceable {
         /// Index as NVML counts GPUs.
         index: u32,
-        /// Reason.
+        /// Obstacle of the GPU, as a clause.
         reason: String,
     },
     /// The selected GPU is cordoned.
@@ -39,18 +39,18 @@ pub enum Unplaceable {
         /// The cordon in force.
         cordon: Cordon,
     },
-    /// Not enough room.
+    /// No GPU has enough left.
     NoRoom {
         /// Demand that did not fit.
         demand: Demand,
         /// The permitted GPUs at that time.
         rooms: Vec<Room>,
-        /// Whether the demand could fit later.
+        /// Fit once others have ended.
         ever: Ever,
     },
 }
 
-/// Outcome of waiting.
+/// Fit of a demand once others have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ever {
     /// The demand fits once other slices are gone.

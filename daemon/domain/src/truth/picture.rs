@@ -10,7 +10,7 @@ use crate::units::{Bytes, Permille};
 /// The node at about one instant, from driver, kernel and ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Picture {
-    /// The observed GPUs.
+    /// GPUs with their processes.
     pub gpus: Vec<OnGpu>,
     /// Tampering found in usage regions since the last picture.
     pub found: Vec<Found>,
@@ -30,13 +30,13 @@ pub struct OnGpu {
 /// A process on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Identity.
+    /// Pid and start time.
     pub id: ProcessId,
     /// Command, as far as readable.
     pub command: String,
     /// Memory held, if the driver reports it.
     pub holds: Option<Bytes>,
-    /// Owner.
+    /// Slice that it belongs to, if any.
     pub whose: Whose,
 }
 
@@ -47,7 +47,7 @@ pub enum Whose {
     Member {
         /// Name of the slice.
         slice: SliceName,
-        /// Its charges.
+        /// Charges of the process and its slice.
         charged: Charged,
     },
     /// A slice whose descendant or container process it is, without being attached.
@@ -55,7 +55,7 @@ pub enum Whose {
         /// Name of the slice.
         slice: SliceName,
     },
-    /// No slice.
+    /// A process outside all slices.
     Nobody,
 }
 
@@ -83,8 +83,9 @@ pub struct Served {
     pub busy: Option<Permille>,
     /// Fraction of time with kernels or memory traffic, from the driver; `None` without new samples.
     pub worked: Option<Permille>,
-    /// Fraction of time with memory traffic, from the driver, if copies and fills are not counted as GPU
-    /// time; otherwise zero.
+    /// Fraction of time with memory traffic, from the driver.
+    ///
+    /// Zero if copies and fills are counted as GPU time.
     pub moved: Permille,
     /// Fraction of time charged to the slice.
     pub counted: Permille,
@@ -101,7 +102,7 @@ pub struct Found {
     pub slice: SliceName,
     /// Process that owns the slot. Any process of the slice may have written the value.
     pub who: Option<ProcessId>,
-    /// Kind of tampering.
+    /// Contradiction between record and ledger.
     pub what: Deceit,
 }
 
@@ -110,14 +111,14 @@ pub struct Found {
 pub enum Deceit {
     /// A credit word exceeds the grant.
     Credit {
-        /// The difference.
+        /// Part of the credit word above the grant.
         beyond: Bytes,
     },
     /// The recorded use exceeds the grant, which the library prevents with each charge.
     Use {
-        /// The recorded use.
+        /// Use in its record.
         used: Bytes,
-        /// The grant.
+        /// Credit granted by the ledger.
         granted: Bytes,
     },
     /// The header was overwritten.

@@ -1,8 +1,8 @@
-//! Offences by slice: they outlive the processes that commit them.
+//! Offences by slice, which outlive the processes that commit them.
 //!
-//! A process that offends and becomes another, by `fork`, by `exec` or because something starts it again and again, is a
-//! new process each time. What is counted here is counted for the slice (or for the GPU, where a process is in none), so
-//! a grace once begun goes on, and lives too short to be found one by one add up.
+//! An offending process that is replaced, by `fork`, by `exec` or by a loop that starts it again, is a new process each
+//! time. Offences are counted for the slice (or for the GPU, if the process is in no slice), so that
+//! a grace once begun continues, and lives too short to be found one by one add up.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -21,7 +21,9 @@ pub(super) const LEAK: Duration = Duration::from_secs(8);
 const FULL: u32 = 6;
 /// Most processes that are remembered one by one.
 const MOST_SEEN: usize = 64;
-/// Processes of a slice that are killed one by one within a spell; with the next, the whole slice is ended.
+/// Processes of a slice that are killed one by one within a spell.
+///
+/// With the next one the whole slice is ended.
 pub(super) const ONE_BY_ONE: usize = 3;
 
 /// Commits offences of one kind: a slice, or processes in no slice on a GPU.
@@ -43,7 +45,9 @@ impl Offender {
         Subject { kind: self.kind.clone(), slice: self.slice.clone(), gpu: self.gpu, whose: None }
     }
 
-    /// Sightings beyond which processes that come and go are a finding; nothing where each is found by itself at once.
+    /// Sightings beyond which processes that come and go are a finding.
+    ///
+    /// `None` where each process is found by itself at once.
     const fn patience(&self) -> Option<u32> {
         match self.kind {
             // A process that joined its slice is known before the driver lists it: there is no race to wait for.
@@ -67,7 +71,7 @@ impl Offender {
 struct Record {
     /// Leaky bucket, of [`LEAK`] for each sighting.
     level: Duration,
-    /// Last sighting.
+    /// Time of the last sighting.
     last: Duration,
     /// Beginning of the spell: first finding since the last long time without a sighting.
     found: Option<Duration>,
@@ -78,7 +82,7 @@ struct Record {
     evidence: String,
 }
 
-/// All of them.
+/// Offences of all slices and GPUs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
     records: BTreeMap<Offender, Record>,
@@ -115,8 +119,9 @@ impl Records {
         }
     }
 
-    /// What processes that come and go amount to, for each offender of whom no process is found by itself; also those
-    /// that stand already, until all of it has leaked away.
+    /// Doubts about processes that come and go, for offenders without a process found by itself.
+    ///
+    /// Also findings that stand already, until all sightings have leaked away.
     pub(super) fn amount(&self, stands: impl Fn(&Offender) -> bool) -> BTreeMap<Subject, Doubt> {
         let doubt = |(offender, record): (&Offender, &Record)| {
             let most = LEAK.saturating_mul(offender.patience()?);
@@ -138,7 +143,7 @@ impl Records {
         Some(now.saturating_sub(self.records.get(offender)?.found?))
     }
 
-    /// Enters that a process is killed; says whether so many were that the whole slice is to end.
+    /// Enters the kill of a process; returns true if the number of kills ends the whole slice.
     pub(super) fn condemn(&mut self, finding: &Finding) -> bool {
         let (Some(who), Some(record)) = (finding.who, self.records.get_mut(&Offender::of(&finding.subject)))
         else {
@@ -159,7 +164,7 @@ impl Records {
 }
 
 impl Record {
-    /// Enters a sighting; says whether it counts.
+    /// Enters a sighting; returns true if it counts.
     fn sees(&mut self, who: Option<ProcessId>, now: Duration, again: Duration) -> bool {
         let Some(who) = who else { return false };
         if self.seen.get(&who).is_some_and(|last| !again.is_zero() && now.saturating_sub(*last) < again) {

@@ -11,7 +11,9 @@ use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::{Bytes, Permille};
 
-/// Memory that the driver may hold for a process beyond its charge, unless its context reserve is larger.
+/// Memory that the driver may hold for a process beyond its charge.
+///
+/// The context reserve counts if it is larger.
 /// Excess below is charged without a finding once the process is quiescent.
 const DRIVERS_OWN: Bytes = Bytes::mib(256);
 /// Tolerance for each process when the excess of many is summed.

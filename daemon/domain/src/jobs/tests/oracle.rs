@@ -97,7 +97,9 @@ impl<'a> Oracle<'a> {
         guaranteed.into_iter().chain(borrowing).collect()
     }
 
-    /// Sorts by project, by the first job of each; within one, non-preemptible first, then by priority and age.
+    /// Sorts by project, in the order of the first job of each.
+    ///
+    /// Within a project non-preemptible jobs are first, then priority and age decide.
     fn sort(&self, ids: &mut [JobId], key: impl Fn(Usage, i64) -> (Ratio, Ratio)) {
         let within = |id: &JobId| {
             let spec = &self.scheduler.jobs()[id].spec;

@@ -1,4 +1,6 @@
-//! Four teams on sixteen GPUs, as NetApp published them (TR-4858, sections 4.8 to 4.10): who has how much after each step.
+//! Four teams on sixteen GPUs, with the GPUs of each after each step.
+//!
+//! Source: NetApp TR-4858, sections 4.8 to 4.10.
 
 use super::*;
 
