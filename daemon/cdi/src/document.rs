@@ -19,9 +19,9 @@ const VERSION: &str = "0.5.0";
 /// Paths of the shim on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shim {
-    /// Replacement for libcuda.
+    /// Path on the host of the library mounted over libcuda.
     pub libcuda: String,
-    /// Replacement for NVML.
+    /// Path on the host of the library mounted over NVML.
     pub libnvml: String,
     /// Folder with the slice's socket and nothing that its tenants must not read. A folder rather than the
     /// socket, because the daemon recreates the socket at each start; the folder has to exist as long as the
@@ -132,7 +132,7 @@ impl Injection {
 }
 
 impl Spec {
-    /// File content; deterministic.
+    /// Content of the document's file, the same bytes for the same document.
     pub fn to_json(&self) -> String {
         // All values come from JSON or are strings, so serialisation cannot fail.
         let text = serde_json::to_string_pretty(self).unwrap_or_default();

@@ -6,11 +6,11 @@
 pub struct BadSpec {
     /// Path of the file, or another source in words.
     pub origin: String,
-    /// The error.
+    /// Fault that was found in it.
     pub fault: Fault,
 }
 
-/// Kind of error.
+/// Fault of a document or of a node's description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The content is not YAML or JSON of the expected form.
@@ -30,9 +30,9 @@ pub enum Fault {
     Value {
         /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Value that it has there.
         value: String,
-        /// The rule.
+        /// Rule of the specification that it violates.
         why: &'static str,
     },
     /// The document has no devices.
@@ -58,7 +58,7 @@ pub enum Fault {
     Place {
         /// Purpose of the path.
         what: &'static str,
-        /// The path.
+        /// Path that the document names.
         path: String,
     },
     /// Devices of one slice have conflicting edits.

@@ -32,7 +32,7 @@ pub struct Driver {
 pub struct Facts {
     /// The driver's `libcuda`.
     pub cuda: Driver,
-    /// The driver's NVML.
+    /// NVML library of the driver.
     pub nvml: Driver,
     /// All other edits: device nodes, other libraries, hooks, variables.
     pub(crate) rest: ContainerEdits,

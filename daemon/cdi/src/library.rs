@@ -3,9 +3,9 @@
 /// A library that the shim replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Governed {
-    /// The driver's libcuda.
+    /// Library of the driver API.
     Cuda,
-    /// NVML.
+    /// Library of the management API.
     Nvml,
 }
 
@@ -13,10 +13,10 @@ pub enum Governed {
 pub(crate) const DRIVER_HOME: &str = "/run/tranche/driver";
 
 impl Governed {
-    /// Both libraries.
+    /// Libraries that the shim stands in for.
     pub const ALL: [Self; 2] = [Self::Cuda, Self::Nvml];
 
-    /// Name for linking.
+    /// File name without a version, by which programs are linked.
     pub const fn plain(self) -> &'static str {
         match self {
             Self::Cuda => "libcuda.so",
@@ -24,7 +24,7 @@ impl Governed {
         }
     }
 
-    /// Name for loading.
+    /// File name with the major version, by which programs load it.
     pub const fn soname(self) -> &'static str {
         match self {
             Self::Cuda => "libcuda.so.1",

@@ -26,7 +26,9 @@ pub fn slice_of(file_name: &str) -> Option<SliceName> {
     file_name.strip_prefix(&format!("{VENDOR}-{CLASS}-"))?.strip_suffix(".json")?.parse().ok()
 }
 
-/// Tests if the text is a valid vendor: letters, digits, `_`, `-` and `.`, from a letter to a letter or digit.
+/// Tests if the text is a valid vendor.
+///
+/// It has letters, digits, `_`, `-` and `.`, from a letter to a letter or digit.
 pub fn is_vendor(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && of(text, "_-.")
 }
@@ -36,7 +38,9 @@ pub fn is_class(text: &str) -> bool {
     is_vendor(text)
 }
 
-/// Tests if the text is a valid device name: like a vendor, but it may begin with a digit and contain `:`.
+/// Tests if the text is a valid device name.
+///
+/// It is like a vendor, but may begin with a digit and contain `:`.
 pub fn is_device(text: &str) -> bool {
     of(text, "_-.:")
 }

@@ -13,9 +13,9 @@ pub(crate) const LONGEST: usize = 4 << 20;
 /// A GPU of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// UUID.
+    /// UUID that the driver reports.
     pub uuid: GpuUuid,
-    /// NVML index.
+    /// Index in the order of NVML.
     pub index: u32,
 }
 
@@ -65,7 +65,9 @@ impl NodeSpec {
         Ok(edits)
     }
 
-    /// Device of a GPU: by UUID; by index only if no device is named by a UUID, since the index might belong
+    /// Device of a GPU in the node's document.
+    ///
+    /// By UUID; by index only if no device is named by a UUID, since the index might belong
     /// to another GPU; and the device of all GPUs only for a slice with all.
     fn device(&self, gpu: &Gpu, every: bool) -> Result<&Device, Fault> {
         let named = |name: &str| self.spec.devices.iter().find(|device| device.name == name);

@@ -12,11 +12,11 @@ use crate::node::{Gpu, NodeSpec};
 /// Source of facts about the node's GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Source {
-    /// A CDI file.
+    /// Document that NVIDIA's tool or the administrator wrote.
     Described(NodeSpec),
     /// Findings on the machine; GPUs differ in their device files only.
     Found {
-        /// Common findings.
+        /// Device files and libraries that were found on the node.
         rest: Found,
         /// Device file of each GPU, by index.
         nodes: BTreeMap<u32, String>,

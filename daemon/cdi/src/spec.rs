@@ -18,7 +18,7 @@ pub struct Spec {
     pub cdi_version: String,
     /// `vendor/class`.
     pub kind: String,
-    /// Devices.
+    /// Devices that a container may request by name.
     #[serde(default)]
     pub devices: Vec<Device>,
     /// Edits for containers with any of the devices.
@@ -26,7 +26,7 @@ pub struct Spec {
     pub container_edits: ContainerEdits,
 }
 
-/// A device.
+/// A device of the document, with its edits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
@@ -44,13 +44,13 @@ pub struct ContainerEdits {
     /// Variables, as `NAME=value`, which override those of the image.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Device files.
+    /// Device files that are created in the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
     /// Hooks that run during the container's creation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
-    /// Mounts.
+    /// Mounts that the container gets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
     /// `intelRdt`, `additionalGids`, `netDevices` and unknown fields.
@@ -77,18 +77,18 @@ pub struct DeviceNode {
     /// Permissions, a subset of `rwm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
-    /// Preserved fields.
+    /// Fields that are preserved without interpretation.
     #[serde(flatten)]
     pub unread: Unread,
 }
 
-/// A mount.
+/// A mount from the node into the container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Mount {
     /// Path on the node, or the name of a file system that is created.
     pub host_path: String,
-    /// Path in the container.
+    /// Path at which the container sees it.
     pub container_path: String,
     /// Type of the file system; `None` for a bind mount.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -96,12 +96,12 @@ pub struct Mount {
     /// Options, as of mount(8).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// Preserved fields.
+    /// Fields that are preserved without interpretation.
     #[serde(flatten)]
     pub unread: Unread,
 }
 
-/// A hook.
+/// A program that the runtime runs on the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {

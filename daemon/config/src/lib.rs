@@ -17,7 +17,7 @@ pub use keys::Keys;
 
 /// Reason for rejecting a file.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum FileError {
     #[error("cannot read the configuration {}: {cause}; is its name right, and may this program read it?", .path.display())]
     Read { path: PathBuf, cause: io::Error },

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Address of the metrics endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Not served.
+    /// No address: nothing listens.
     Off,
     /// A Unix socket, protected by its permissions.
     Unix(PathBuf),

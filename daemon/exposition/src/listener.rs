@@ -57,7 +57,7 @@ impl Listener {
         Ok(Some(Self { address, socket }))
     }
 
-    /// Actual address.
+    /// Address that it listens at, with the port that the kernel chose for 0.
     pub const fn address(&self) -> &Address {
         &self.address
     }

@@ -27,8 +27,9 @@ const TCP: u8 = 6;
 /// Lengths of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const HEADER: usize = 16;
 const QUESTION: usize = 56;
-/// Offsets of `nlmsg_type`, `nlmsg_seq`, the error of `struct nlmsgerr`, and `idiag_uid` and `idiag_inode` of
-/// `struct inet_diag_msg`.
+/// Offsets of `nlmsg_type` and `nlmsg_seq`, then of fields of a message's body.
+///
+/// These are the error of `struct nlmsgerr`, and `idiag_uid` and `idiag_inode` of `struct inet_diag_msg`.
 const KIND: usize = 4;
 const NUMBER: usize = 8;
 const CAUSE: usize = HEADER;

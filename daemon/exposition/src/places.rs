@@ -11,13 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-/// Maximum number of connections of all sources together; the program's own user and root have as many in
-/// addition.
+/// Maximum number of connections of all sources together.
+///
+/// The program's own user and root have as many in addition.
 const MOST: usize = 128;
 /// Maximum number of connections of one source.
 const MOST_EACH: usize = 32;
-/// Maximum number of local connections of unknown users, which include probes, scrapers and any other
-/// program.
+/// Maximum number of local connections of unknown users.
+///
+/// These include probes, scrapers and any other program.
 const MOST_HERE: usize = 96;
 
 /// Source of a connection, as far as the kernel identifies it.
@@ -75,7 +77,7 @@ impl Questions {
     }
 }
 
-/// An unanswered request.
+/// A request of a connection, counted until its answer is sent.
 #[derive(Debug)]
 pub(crate) struct Question(Questions);
 
@@ -85,7 +87,7 @@ impl Drop for Question {
     }
 }
 
-/// All open connections.
+/// Open connections by their sources.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Held>);
 

@@ -17,7 +17,7 @@ const LARGEST: u64 = 64 << 20;
 
 /// Failure of a probe.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum ProbeError {
     #[error("the configuration's `metrics` is off: nobody can be asked")]
     Off,

@@ -32,7 +32,7 @@ const RESPITE: Duration = Duration::from_millis(200);
 
 type Answer = Response<Full<Bytes>>;
 
-/// Status and text.
+/// Status of a probe's answer, then its text.
 type Verdict = (StatusCode, Bytes);
 
 /// The program and its cached responses.

@@ -1,4 +1,4 @@
-//! A program that is asked over real sockets.
+//! Requests to a program over real sockets.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tranche_exposition::{Address, Figures, Labels, Listener, Page, ask, serve};
 
-/// A program that counts how often it was looked at, and is ready from the third time on.
+/// A program that counts its probes, and is ready from the third on.
 #[derive(Debug, Default)]
 struct Program(AtomicU64);
 
@@ -64,7 +64,7 @@ async fn figures_health_and_readiness_are_told_at_a_port_and_at_a_path() {
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o660);
 }
 
-/// What a program answers that is sent this.
+/// Answer of a program to the bytes of a request.
 async fn sent(address: &Address, text: &'static str) -> String {
     let Address::Tcp(address) = *address else { panic!("a port") };
     let talk = move || {

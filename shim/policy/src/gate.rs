@@ -125,7 +125,7 @@ pub struct Grant {
 /// Launches of a thread that passed without a call of the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Number of launches.
+    /// Launches since the thread was last at the gate.
     pub launches: u32,
     /// For which it had a grant on this device; nothing if it had none.
     pub device: Option<DeviceSlot>,

@@ -8,7 +8,7 @@ fn parse(text: &str) -> Result<NodeSpec, BadSpec> {
     NodeSpec::parse("/etc/cdi/nvidia.yaml", text.as_bytes())
 }
 
-/// What is said of NVIDIA's file with one thing in it changed.
+/// Error about NVIDIA's file with one change.
 #[track_caller]
 fn changed(from: &str, to: &str) -> Fault {
     assert!(H200.contains(from), "{from:?} is not in the file");

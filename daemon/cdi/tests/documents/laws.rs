@@ -1,4 +1,4 @@
-//! What holds for every document, whatever the node is like.
+//! Laws of all documents, for random nodes.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ fn drivers(node: &Value) -> BTreeSet<String> {
     hosts.filter(|host| Governed::named(host).is_some()).collect()
 }
 
-/// What a container finds under the driver's other names.
+/// Files that a container finds under the driver's other names.
 fn aliased(edits: &ContainerEdits) -> BTreeSet<String> {
     let alias = |place: &str| Governed::ALL.iter().any(|library| library.alias() == place);
     let mounts = edits.mounts.iter().filter(|mount| alias(&mount.container_path));
@@ -105,7 +105,7 @@ fn replaced(edits: &ContainerEdits, shim: &Shim) -> BTreeSet<String> {
     mounts.map(|mount| mount.container_path.clone()).collect()
 }
 
-/// Where a folder that is mounted brings a file along.
+/// Path of a file inside a mounted folder, if the mount includes it.
 fn inside(mount: &Mount, file: &str) -> Option<String> {
     let rest = file.strip_prefix(&mount.host_path).filter(|rest| rest.starts_with('/'))?;
     Some(format!("{}{rest}", mount.container_path))

@@ -1,4 +1,4 @@
-//! What becomes of a node and a slice.
+//! Documents for nodes and slices.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod golden;
@@ -8,7 +8,7 @@ mod laws;
 use tranche_cdi::{Found, FoundLibrary, Gpu, Injection, NodeSpec, Preload, Shim};
 use tranche_domain::id::GpuUuid;
 
-/// What NVIDIA's tool says of a node with two H200.
+/// Document of NVIDIA's tool for a node with two H200.
 const H200: &str = include_str!("../fixtures/nvidia-h200.yaml");
 
 fn gpu(index: u32) -> Gpu {
