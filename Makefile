@@ -13,6 +13,8 @@ CARGO_DEB := target/tools/$(CARGO_DEB_VERSION)/bin/cargo-deb
 PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
+# Crates whose tests run programs of the stage.
+STAGED := e2e stress chaos teams fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
@@ -102,7 +104,7 @@ test: ## Everything that must hold, with the time of each phase
 	@printf '\n'; cat target/report/phases.txt
 
 check: ## Formatting, warnings, and unit tests of the crates that differ from the last commit (SINCE=origin/main)
-	@CARGO="$(CARGO)" .ci/check
+	@CARGO="$(CARGO)" STAGED="$(STAGED)" .ci/check
 
 lint: ## Formatting and warnings
 	$(CARGO) fmt --all --check
@@ -111,7 +113,7 @@ lint: ## Formatting and warnings
 	@$(KUBELET) lint
 
 unit: ## Tests of each crate by itself
-	$(CARGO) test --no-fail-fast --workspace --exclude e2e --exclude stress --exclude chaos --exclude teams --exclude fakekubelet --exclude compat
+	$(CARGO) test --no-fail-fast --workspace $(STAGED:%=--exclude %)
 
 e2e: build ## Tests with real processes on the simulated GPU
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e

@@ -16,7 +16,8 @@ use tranche_exposition::{Address, Listener};
 use tranche_inventory::Driver;
 use tranche_privileged::Account;
 
-use crate::config::{check_log, manual, template};
+use crate::config::check_log;
+use crate::config::manual::{manual, template};
 use crate::jobs::job_runner_beside;
 use crate::{
     Config, Configured, Contexts, Documents, Gpus, Layout, Reach, SetLog, Settings, Source, configuration,

@@ -3,7 +3,7 @@
 //! The template, the man page and the reload follow from it. Law: unknown keys are errors.
 
 mod gpus;
-mod manual;
+pub(crate) mod manual;
 mod only_slices;
 mod policies;
 #[macro_use]
@@ -23,7 +23,6 @@ use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
 
 pub use gpus::Gpus;
-pub(crate) use manual::{manual, template};
 pub use only_slices::OnlySlices;
 pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;

@@ -47,6 +47,17 @@ fn commented_out_values_are_the_defaults() {
 }
 
 #[test]
+fn every_key_is_there() {
+    let refused = parse("not_a_key_at_all = 1").unwrap_err();
+    let known = refused.split_once("known are ").and_then(|(_, rest)| rest.split_once(')'));
+    let (known, _) = known.unwrap_or_else(|| panic!("{refused}"));
+    for key in known.split(", ") {
+        let is_it = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = "));
+        assert!(settings().any(is_it), "{key} is missing from systemd/tranched.toml");
+    }
+}
+
+#[test]
 fn the_file_is_that_of_the_daemon() {
     let printed = Command::new(env!("CARGO_BIN_EXE_tranched")).arg("--template").output().unwrap();
     let printed = String::from_utf8(printed.stdout).unwrap();

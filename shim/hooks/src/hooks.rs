@@ -305,11 +305,6 @@ hooks! {
 }
 
 impl Hook {
-    /// The hook of the function of this name.
-    pub(crate) fn named(name: &CStr) -> Option<Self> {
-        Self::all().find(|hook| hook.symbol().name == name)
-    }
-
     /// Every hook, in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|(hook, _)| *hook)

@@ -30,6 +30,7 @@ fn functions_are_not_too_long() {
 #[test]
 fn comments_blank_lines_and_tests_are_no_code() {
     assert_eq!(code("//! A\n\nfn a() {\n    // B\n    b();\n}\n#[cfg(test)]\nmod tests {\n}\n"), 3);
+    assert_eq!(code("mod a;\n#[cfg(test)]\nmod tests;\nmod b;\n\n#[cfg(test)]\nmod c {\n}\n"), 4);
 }
 
 #[test]
@@ -57,9 +58,11 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The part of a source before its tests.
+/// The part of a source before its tests. A test module in a file of its own ends nothing.
 fn production(source: &str) -> &str {
-    source.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default()
+    let mut tests = source.match_indices("\n#[cfg(test)]\nmod ");
+    let has_body = |at: usize| source[at + 1..].lines().nth(1).is_some_and(|line| line.ends_with('{'));
+    tests.find(|(at, _)| has_body(*at)).map_or(source, |(at, _)| &source[..at])
 }
 
 fn code(source: &str) -> usize {

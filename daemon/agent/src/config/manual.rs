@@ -35,8 +35,12 @@ pub(crate) fn manual() -> String {
     page.control("SH", ["NAME"]).text([roman("tranched.toml - configuration of tranched")]);
     page.control("SH", ["DESCRIPTION"]).text([roman(DESCRIPTION)]).control("SH", ["KEYS"]);
     for key in Config::KEYS {
-        let live = if key.effect == Effect::Reload { " (live)" } else { "" };
-        page.control("TP", []).text([bold(key.name), roman(format!(" = {}{live}", usual(key)))]);
+        let remark = match key.effect {
+            Effect::Reload => " (live)",
+            Effect::Restart if key.name == SET_BY_PACKAGES => " (set by packages; no default)",
+            Effect::Restart => "",
+        };
+        page.control("TP", []).text([bold(key.name), roman(format!(" = {}{remark}", usual(key)))]);
         page.text([roman(about(key).collect::<String>().trim_start())]);
     }
     page.control("SH", ["FILES"]).text([roman("/etc/tranche/tranched.toml")]);

@@ -1,3 +1,4 @@
+use super::manual::manual;
 use super::*;
 use tranche_domain::id::GpuSelector;
 

@@ -9,6 +9,11 @@ use crate::libraries::Library;
 const PER_THREAD: u64 = 2;
 
 impl Hook {
+    /// The hook of the function of this name.
+    pub(crate) fn named(name: &CStr) -> Option<Self> {
+        Self::all().find(|hook| hook.symbol().name == name)
+    }
+
     /// True if its stream 0 is the calling thread's own.
     pub(crate) fn is_per_thread(self) -> bool {
         is_per_thread(self.name())

@@ -1,5 +1,6 @@
 //! System calls of the shim, none of them a cancellation point, all of them leaving `errno` alone.
 
+mod call;
 mod time;
 
 use core::ffi::CStr;
@@ -9,16 +10,14 @@ use core::sync::atomic::AtomicU64;
 use libc::{c_int, c_long, c_void};
 use tranche_shm::message::{FRAME_BYTES, Frame};
 
+pub(crate) use call::Errno;
+use call::call;
 pub(crate) use time::{now_ns, pause, quick_now_ns, sleep_ms, sleep_ns, wait_while};
 
 /// Least number of the shim's descriptors, apart from numbers that programs close or reuse.
 ///
 /// The limit on descriptors permitting. Not much above: the kernel's table reaches as far as the highest number, and each fork copies it.
 const HIGH: c_long = 100;
-
-/// An error number, as in `errno`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) c_int);
 
 /// Identity of the open file behind a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -393,22 +392,4 @@ pub(crate) fn environment<'a>(name: &CStr, buffer: &'a mut [u8]) -> Option<&'a C
     let bytes = value.to_bytes_with_nul();
     buffer.get_mut(..bytes.len())?.copy_from_slice(bytes);
     CStr::from_bytes_with_nul(&buffer[..bytes.len()]).ok()
-}
-
-/// One system call, which leaves `errno` as it was.
-///
-/// # Safety
-/// The arguments must be valid for the call `number`.
-unsafe fn call(number: c_long, arguments: [c_long; 6]) -> Result<c_long, Errno> {
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the arguments are valid by this function's contract; surplus ones are ignored. The errno location is
-    // this thread's own.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let result = libc::syscall(number, a, b, c, d, e, f);
-        let error = Errno(*errno);
-        *errno = before;
-        if result < 0 { Err(error) } else { Ok(result) }
-    }
 }

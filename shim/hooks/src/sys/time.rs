@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU64;
 
 use libc::c_long;
 
-use super::call;
+use super::call::call;
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
