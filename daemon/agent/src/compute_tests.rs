@@ -95,6 +95,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
 fn lone_slice_is_open_and_heartbeat_advances() {
     let place = Place::new();
     let (_, runtime) = place.slice("a", 500);
+    assert_eq!(runtime.regions.control().reader().heartbeat_ns(), 0, "no beat before a decision");
     let _running = place.governor.start().unwrap();
     eventually("it may launch", || lease(&runtime).governed && lease(&runtime).open);
     let control = runtime.regions.control().reader();

@@ -44,7 +44,6 @@ use tranche_shm::credit::CreditWord;
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::ancestry::AncestryCache;
-use crate::clock::monotonic_ns;
 use crate::process::Process;
 use crate::regions::Regions;
 use crate::shares::{Legacy, Shares};
@@ -162,7 +161,7 @@ impl SliceRuntime {
             clock_offsets: RwLock::default(),
         };
         runtime.publish_limits(&mut runtime.accounting(), parts);
-        runtime.beat(monotonic_ns());
+        // No heartbeat yet: until the scheduler has decided, gates pass as they did without a daemon.
         runtime.regions.control().set_departing_until(0);
         runtime
     }

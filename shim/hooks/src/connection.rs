@@ -96,6 +96,23 @@ pub(crate) fn is_lost(root: Root) -> bool {
     socket(root).is_none_or(sys::has_ended)
 }
 
+/// True if the daemon has ended: the connection is closed, and the slice's socket refuses another.
+///
+/// A daemon that closes one connection still accepts others. No lock is held: a connection that another thread replaces
+/// meanwhile seems closed, and then the socket decides.
+#[cold]
+pub(crate) fn has_daemon_ended(root: Root) -> bool {
+    let refused = || {
+        let mut buffer = [0; 128];
+        let path = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer).unwrap_or(IN_CONTAINER);
+        matches!(sys::connect(path, PROBE_MS), Err(Errno(libc::ECONNREFUSED)))
+    };
+    is_lost(root) && refused()
+}
+
+/// Longest wait for a place in the queue of the slice's socket, in milliseconds.
+const PROBE_MS: u64 = 1;
+
 fn close(root: Root) {
     if let Some(raw) = socket(root) {
         drop(Fd::from_raw(raw));

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ord
 use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Transfer, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::control::Control;
+use tranche_shm::lease::Lease;
 
 use crate::attach::{self, Inside};
 use crate::connection;
@@ -202,6 +203,9 @@ struct Machine<'a> {
     gate: Gate<'static>,
 }
 
+/// Interval in which a thread at a closed gate tests if the daemon has ended, in nanoseconds.
+const CHECK_NS: u64 = 25_000_000;
+
 impl Host for Machine<'_> {
     fn now_ns(&self) -> u64 {
         sys::quick_now_ns()
@@ -212,7 +216,16 @@ impl Host for Machine<'_> {
     }
 
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
-        sys::wait_while(self.inside.control.lease_word(), turn, nanoseconds);
+        let word = self.inside.control.lease_word();
+        let mut left = nanoseconds;
+        loop {
+            let part = left.min(CHECK_NS);
+            sys::wait_while(word, turn, part);
+            left -= part;
+            if left == 0 || Lease::turn(word.load(Acquire)) != turn || self.has_daemon_ended() {
+                break;
+            }
+        }
     }
 
     fn ring(&self) {
@@ -221,6 +234,12 @@ impl Host for Machine<'_> {
             connection::renew(self.inside.root, daemon);
         }
         bell::ring();
+    }
+
+    /// A connection to the daemon before is no evidence about the one that serves the slice now.
+    fn has_daemon_ended(&self) -> bool {
+        let Inside { root, control, .. } = self.inside;
+        root.word(Word::Daemon).load(Acquire) == control.daemon() && connection::has_daemon_ended(*root)
     }
 
     fn refresh(&self) -> bool {

@@ -4,7 +4,7 @@
 //! as the lease is the one under which the countdown was granted. All else comes here.
 //!
 //! Laws:
-//! - *No thread hangs.* A thread waits for a closed lease no longer than the daemon lives, and for its own work no
+//! - *No thread hangs.* A thread waits for a closed lease hardly longer than the daemon lives, and for its own work no
 //!   longer than that makes progress. A frozen slice waits until it is thawed.
 //! - No lock of ours is held while the driver runs or while a thread waits.
 //! - Captured work is neither delayed nor counted: it does not run.
@@ -47,10 +47,12 @@ pub trait Host {
     fn now_ns(&self) -> u64;
     /// Sleeps about so long, or less.
     fn sleep_ns(&self, nanoseconds: u64);
-    /// Sleeps until the lease's turn is another than this, at most so long, or less.
+    /// Sleeps until the lease's turn is another than this or the daemon ends, at most so long, or less.
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64);
     /// Rings the slice's bell.
     fn ring(&self);
+    /// Tests if the daemon has ended, as far as the kernel shows that; false where it shows nothing.
+    fn has_daemon_ended(&self) -> bool;
     /// Queries and finishes the marks that are reached, where the GPU does not write them.
     ///
     /// Returns true if others are pending, so that another query is due.

@@ -11,7 +11,7 @@ use tranche_domain::units::Permille;
 use tranche_shm::lease::Lease;
 
 use crate::S;
-use crate::program::{self, Life};
+use crate::program::{self, CHECK, Life};
 use crate::report::Report;
 use crate::setup::{Action, Policy, Setup, name, permille};
 use crate::world::{Event, Sleep, World};
@@ -189,6 +189,7 @@ impl Game {
             rounds.admit(self.now(), name(tenant), player.terms.clone(), &player.terms.gpus, premises);
         }
         self.rounds = Some(rounds);
+        self.world.daemon_ended.set(false);
         self.world.round.set(None);
         self.world.stir();
     }
@@ -210,7 +211,17 @@ impl Game {
                 }
             }
             Action::Kill(tenant) => self.kill(*tenant),
-            Action::DaemonDies => self.rounds = None,
+            Action::DaemonDies => {
+                self.rounds = None;
+                world.daemon_ended.set(true);
+                for (thread, its) in world.threads.iter().enumerate() {
+                    if let Sleep::Turn(at) = its.sleep.get() {
+                        let at = at.min(world.now.get() + CHECK);
+                        its.sleep.set(Sleep::Turn(at));
+                        world.act_at(thread, at);
+                    }
+                }
+            }
             Action::DaemonReturns => self.daemon_begins(),
         }
     }

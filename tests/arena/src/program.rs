@@ -9,6 +9,7 @@ use tranche_policy::{Awaited, Grant, Host, Launch, Place, Spent, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
+use crate::MS;
 use crate::lies::{self, Lie, Lies};
 use crate::load::{Chance, Load};
 use crate::world::{Sleep, World};
@@ -193,6 +194,9 @@ impl Thread<'_> {
     }
 }
 
+/// Interval in which the shim tests if the daemon has ended.
+pub(crate) const CHECK: u64 = 25 * MS;
+
 impl Host for Thread<'_> {
     fn now_ns(&self) -> u64 {
         self.now()
@@ -206,12 +210,17 @@ impl Host for Thread<'_> {
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
         let word = self.world.slices[self.its().tenant].reader().lease_word().load(Relaxed);
         if Lease::turn(word) == turn {
-            self.sleep(Sleep::Turn(self.now() + nanoseconds));
+            let most = if self.world.daemon_ended.get() { CHECK } else { nanoseconds };
+            self.sleep(Sleep::Turn(self.now() + nanoseconds.min(most)));
         }
     }
 
     fn ring(&self) {
         self.world.ring(self.its().tenant);
+    }
+
+    fn has_daemon_ended(&self) -> bool {
+        self.world.daemon_ended.get()
     }
 
     fn refresh(&self) -> bool {

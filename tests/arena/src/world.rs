@@ -134,6 +134,7 @@ pub(crate) struct World {
     pub(crate) round: Cell<Option<(u64, u64)>>,
     /// Something else than a ring wakes it.
     pub(crate) stirred: Cell<bool>,
+    pub(crate) daemon_ended: Cell<bool>,
 }
 
 fn zeroed(words: usize) -> Vec<AtomicU64> {
@@ -157,6 +158,7 @@ impl World {
             report: RefCell::new(Report::new(setup.tenants.len(), length)),
             round: Cell::new(None),
             stirred: Cell::new(false),
+            daemon_ended: Cell::new(false),
         };
         (0..setup.tenants.len()).for_each(|tenant| world.enter(tenant));
         world.begin();

@@ -55,7 +55,7 @@ fn a_tenant_stopped_at_any_moment_of_its_turn_holds_nobody_up() {
 }
 
 #[test]
-fn without_a_daemon_nobody_stalls_and_shares_are_right_again_after_it_returned() {
+fn killed_daemon_stalls_nobody_for_50_ms_and_shares_are_right_again_after_it_returned() {
     let load = Load::saturating(MS);
     // Over the time between two of its heartbeats.
     for step in 0..12 {
@@ -65,7 +65,7 @@ fn without_a_daemon_nobody_stalls_and_shares_are_right_again_after_it_returned()
         let report = run(&setup, dies + 8 * S);
         for tenant in 0..2 {
             let stood = report.longest_pause(tenant, S, dies + 8 * S);
-            assert!(stood <= S, "tenant {tenant} stood still for {} ms", stood / MS);
+            assert!(stood <= 50 * MS, "tenant {tenant} stood still for {} ms", stood / MS);
             assert!(report.ran(tenant, dies + 2 * S, dies + 3 * S) >= 300 * MS);
         }
         let back = dies + 4 * S;

@@ -32,13 +32,19 @@ impl<'a> Held<'a> {
     /// Gives the slice a lease and beats for its daemon.
     #[track_caller]
     pub fn hold(node: &'a Node, slice: &str, lease: Lease) -> Self {
+        Self::hold_beating(node, slice, lease, Duration::from_millis(20))
+    }
+
+    /// The same with this time between two beats.
+    #[track_caller]
+    pub fn hold_beating(node: &'a Node, slice: &str, lease: Lease, period: Duration) -> Self {
         let mut held = Self::abandon(node, slice, lease);
         let (region, told) = (control_of(node, slice), Arc::clone(&held.over));
         beat(&region);
         held.keeper = Some(std::thread::spawn(move || {
             while !told.load(Relaxed) {
                 beat(&region);
-                sleep(Duration::from_millis(20));
+                sleep(period);
             }
         }));
         held

@@ -13,15 +13,17 @@ use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
 
 /// Age of the heartbeat from which the daemon counts as away, in nanoseconds of this process's clock.
 ///
-/// Launches then pass and are counted. It beats each 200 ms. A program that waits when the daemon dies stands still for
-/// hardly longer than this after the last beat.
+/// Launches then pass and are counted. It beats each 200 ms. This is for a daemon that hangs: the end of one that was killed
+/// shows in [`ENDED_NS`].
 const AWAY_NS: u64 = 800_000_000;
 /// Work that makes no progress for so long may wait for a launch in another stream that waits here.
 const STALLED_NS: u64 = 50_000_000;
 /// Most that a launch waits behind such work in its own stream while other slices want the GPU. It cannot be what is waited
 /// for, but its thread may make another afterwards. Four of the longest launch are due; more must not pile up.
 const STUCK_NS: u64 = 30_000_000_000;
-/// Interval of a waiting thread's reads of the heartbeat, and of its signals, in nanoseconds.
+/// Least time between two tests of a waiting thread if the daemon has ended, in nanoseconds.
+const ENDED_NS: u64 = 20_000_000;
+/// Interval of a waiting thread's signals, in nanoseconds.
 const GLANCE_NS: u64 = 50_000_000;
 /// Interval of a waiting thread's queries of work without written marks, in nanoseconds.
 ///
@@ -174,6 +176,10 @@ impl Gate<'_> {
 
     /// Time until the daemon counts as away without another beat; 0 if it is away.
     fn leaves_in(&self, now: u64) -> u64 {
+        let ended = self.state.last_beat().load(Relaxed);
+        if ended != 0 && ended == self.control.heartbeat_ns() {
+            return 0;
+        }
         AWAY_NS.saturating_sub(now.saturating_sub(self.beat_seen_at(now)))
     }
 
@@ -194,10 +200,19 @@ impl Gate<'_> {
         now
     }
 
+    /// Enters that the daemon has ended, if it has. The beat of another voids that.
+    fn find_end(&self, host: &impl Host) {
+        // Read before: the beat of a successor must not count as its predecessor's.
+        let beat = self.control.heartbeat_ns();
+        if host.has_daemon_ended() {
+            self.state.last_beat().store(beat, Relaxed);
+        }
+    }
+
     #[cold]
     fn wait_until_open(&self, host: &impl Host) -> Opened {
         let began = host.now_ns();
-        let (mut now, mut rung) = (began, None);
+        let (mut now, mut rung, mut tested) = (began, None, began);
         let opened = loop {
             match self.look_up(now) {
                 Ok(opened) => break opened,
@@ -212,6 +227,10 @@ impl Gate<'_> {
                     let most = if self.has_to_ask(host) { ASK_NS } else { GLANCE_NS };
                     host.wait_for_turn(turn, patience.min(most));
                     now = host.now_ns();
+                    if now.saturating_sub(tested) >= ENDED_NS {
+                        self.find_end(host);
+                        tested = now;
+                    }
                 }
             }
         };

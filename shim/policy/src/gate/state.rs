@@ -145,6 +145,11 @@ impl<'a> State<'a> {
         (&self.words[4], &self.words[5])
     }
 
+    /// Heartbeat at which the daemon had ended; 0 if it was not seen to end.
+    pub(super) fn last_beat(self) -> &'a AtomicU64 {
+        &self.words[6]
+    }
+
     pub(super) fn device(self, device: DeviceSlot, of: Of) -> &'a AtomicU64 {
         &self.words[HEAD + device.index() * DEVICE_WORDS + of as usize]
     }

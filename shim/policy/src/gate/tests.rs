@@ -168,13 +168,37 @@ fn without_a_daemon_launches_pass_counted_and_bounded_until_it_is_back() {
         assert!(world.outstanding_ns() <= 8 * MS, "{}", world.outstanding_ns());
     }
     assert_eq!(world.tally(Tally::Degraded), 51);
+    assert_closed_once_it_returned(&world, 30 * MS);
+}
+
+/// A daemon returns, and the gate is closed again until it opens the lease after this time.
+fn assert_closed_once_it_returned(world: &World, opens_after: u64) {
+    let degraded = world.tally(Tally::Degraded);
     world.daemon_lives.set(true);
     world.pass(MS);
     let now = world.now.get();
-    world.orders.borrow_mut().push((now + 30 * MS, OPEN));
+    world.orders.borrow_mut().push((now + opens_after, OPEN));
     world.launch_after(0);
-    assert!(world.now.get() >= now + 30 * MS, "the gate is closed again");
-    assert_eq!(world.tally(Tally::Degraded), 51);
+    assert!(world.now.get() >= now + opens_after, "the gate is closed again");
+    assert_eq!(world.tally(Tally::Degraded), degraded);
+}
+
+/// A launch that waits when a daemon is killed passes within 50 ms; the next waits for the successor.
+#[test]
+fn killed_daemon_is_seen_to_have_ended_until_another_beats() {
+    for since_beat in [0, 1, 77, 199] {
+        let world = World::new(CLOSED);
+        world.daemon_shows_end.set(true);
+        world.daemon_lives.set(false);
+        world.pass(since_beat * MS);
+        for launch in 1..=50 {
+            let began = world.now.get();
+            world.launch_after(0);
+            assert!(world.now.get() - began <= 30 * MS, "{launch}: {}", world.now.get() - began);
+        }
+        assert_eq!(world.tally(Tally::Degraded), 50);
+        assert_closed_once_it_returned(&world, 2_000 * MS);
+    }
 }
 
 /// `unshare --time --monotonic`, in either direction.

@@ -1,7 +1,12 @@
 //! No gate hangs a program: whatever it waits for, it goes on, within a bounded time, and what passed is counted.
 
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use e2e::{Counted, Held, Node, Process, compile, eventually};
 use tranche_shm::compute::Tally;
@@ -226,6 +231,56 @@ fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
     assert!(launches > 0 && counted.tally(Tally::Degraded) == launches);
     // A launch is of 1 ms, and 4 ms may be outstanding.
     assert!(launches as f64 <= ms + 20.0, "{launches} in {ms} ms");
+}
+
+/// The heartbeat never grows old here, and alone would hold the program without end.
+#[test]
+fn killed_daemon_is_known_by_its_socket_before_its_heartbeat_is_missed() {
+    let node = ground();
+    let mut launcher = launcher(&node, &["one"]);
+    let beating = Held::hold_beating(&node, "work", CLOSED, Duration::from_millis(400));
+    launcher.say("go");
+    sleep(Duration::from_millis(1_500));
+    let counted = counted(&node);
+    assert_eq!(
+        (counted.tally(Tally::Waiting), counted.tally(Tally::Launches)),
+        (1, 0),
+        "a stopped daemon lives"
+    );
+    let daemon = Pid::from_raw(i32::try_from(node.daemon_pid()).expect("pids are small"));
+    kill(daemon, Signal::SIGKILL).expect("the daemon is there");
+    let (launches, _) = done(&mut launcher);
+    assert_eq!(counted.tally(Tally::Degraded), launches);
+    drop(beating);
+}
+
+/// In a container the socket's file may be that of a daemon before, where none listens any more.
+#[test]
+fn socket_of_a_daemon_before_is_no_evidence_about_its_successor() {
+    let mut node = ground();
+    let (mut launcher, pid) = launcher_with(&node, &["one"], &[]);
+    node.kill_daemon();
+    node.start_daemon();
+    let socket = variable_of(pid, "TRANCHE_SLICE_SOCKET");
+    let stale = socket.with_extension("stale");
+    drop(UnixListener::bind(&stale).expect("a socket can be bound"));
+    std::fs::rename(&stale, &socket).expect("the socket can be replaced");
+    let closed = Held::hold_beating(&node, "work", CLOSED, Duration::from_millis(400));
+    launcher.say("go");
+    sleep(Duration::from_millis(1_500));
+    let counted = counted(&node);
+    assert_eq!((counted.tally(Tally::Waiting), counted.tally(Tally::Launches)), (1, 0));
+    drop(closed);
+    let _open = hold(&node, OPEN);
+    assert_eq!(done(&mut launcher).0, 1);
+    assert_eq!(counted.tally(Tally::Degraded), 0);
+}
+
+fn variable_of(pid: u32, name: &str) -> PathBuf {
+    let all = std::fs::read(format!("/proc/{pid}/environ")).expect("the process is there");
+    let all = String::from_utf8_lossy(&all);
+    let value = all.split('\0').find_map(|variable| variable.strip_prefix(name)?.strip_prefix('='));
+    value.unwrap_or_else(|| panic!("{name} is not set")).into()
 }
 
 /// Number of launches of 1 ms within a second by a program that does not wait for them.

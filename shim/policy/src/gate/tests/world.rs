@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) seen_waiting: Cell<u64>,
     pub(super) captured: Cell<bool>,
     pub(super) daemon_lives: Cell<bool>,
+    /// The kernel shows that a daemon that does not live has ended.
+    pub(super) daemon_shows_end: Cell<bool>,
     /// Lead of the daemon's clock over the process's, which may be in a time namespace of its own.
     pub(super) daemon_ahead: Cell<i64>,
     pub(super) can_mark: Cell<bool>,
@@ -67,6 +69,7 @@ impl World {
             seen_waiting: Cell::new(0),
             captured: Cell::new(false),
             daemon_lives: Cell::new(true),
+            daemon_shows_end: Cell::new(false),
             daemon_ahead: Cell::new(0),
             can_mark: Cell::new(true),
             orders: RefCell::default(),
@@ -170,7 +173,7 @@ impl Host for World {
         self.pass(nanoseconds);
     }
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
-        let mut left = nanoseconds;
+        let mut left = if self.has_daemon_ended() { nanoseconds.min(25 * MS) } else { nanoseconds };
         while left > 0 && Lease::turn(self.daemon().reader().lease_word().load(Relaxed)) == turn {
             self.pass(left.min(MS));
             left -= left.min(MS);
@@ -178,6 +181,9 @@ impl Host for World {
     }
     fn ring(&self) {
         self.rung.set(self.rung.get() + 1);
+    }
+    fn has_daemon_ended(&self) -> bool {
+        !self.daemon_lives.get() && self.daemon_shows_end.get()
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) fn daemon(model: &Model) -> Vec<Figure> {
         }
     }
     vec![
-        figure("longest pause", "ms", Bound::AtMost(1000.0), stood),
+        figure("longest pause", "ms", Bound::AtMost(50.0), stood),
         figure("error after its return", "pp", Bound::AtMost(3.0), off),
     ]
 }
