@@ -15,11 +15,16 @@ pub(crate) const WINDOW: u64 = 125_000_000;
 impl Ground<'_> {
     /// Brings the GPU up to now.
     pub(crate) fn advance(&self, timeline: &mut Timeline) {
+        self.run_until_now(timeline);
+        self.store(timeline);
+    }
+
+    /// Records what happens until now. A process that is killed after it leaves the stored time behind the record.
+    pub(crate) fn run_until_now(&self, timeline: &mut Timeline) {
         let now = self.node.now().0;
         let mut books = Books { ground: self };
         timeline.advance(now, self.node.rules(self.gpu), &mut books);
         timeline.now = timeline.now.max(now);
-        self.store(timeline);
     }
 
     fn busy(&self, windows: Words<'_>, what: Ran, from: u64, to: u64) {
@@ -64,6 +69,11 @@ impl Witness for Books<'_> {
         let process = words.get(context::PROCESS) as usize;
         let held = ground.words.holding(process);
         let header = ground.words.header();
+        let from = from.max(header.get(gpu::RECORDED));
+        if from >= to {
+            return;
+        }
+        header.set(gpu::RECORDED, to);
         if what.kernels {
             held.add(holding::BUSY, to - from);
             header.add(gpu::BUSY, to - from);

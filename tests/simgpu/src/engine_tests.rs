@@ -246,6 +246,24 @@ fn two_processes_share_a_gpu_and_the_log_says_who_ran_when() {
 }
 
 #[test]
+fn time_is_recorded_once_where_a_process_is_killed_before_it_stores_it() {
+    let play = Play::on("v100x8");
+    let (process, gpu) = (play.process(1), play.gpu(0));
+    let context = process.create_context(gpu).unwrap();
+    process.submit(context, kernel(1, 400)).unwrap();
+    for _ in 0..3 {
+        play.pass(100 * MS);
+        let ground = play.node.ground(gpu);
+        ground.run_until_now(&mut ground.load());
+    }
+    play.pass(900 * MS);
+    assert_eq!(process.busy_ns(gpu), 400 * MS);
+    let log = play.node.log(gpu);
+    assert_eq!(log.iter().map(|entry| entry.to.0 - entry.from.0).sum::<u64>(), 400 * MS);
+    assert!(log.windows(2).all(|pair| pair[0].to <= pair[1].from));
+}
+
+#[test]
 fn a_killed_process_loses_its_queue_and_its_turn() {
     let play = Play::on("v100x8");
     let gpu = play.gpu(0);

@@ -57,6 +57,8 @@ pub(crate) mod gpu {
     pub(crate) const VIRTUALIZATION: usize = 8;
     pub(crate) const LOST: usize = 9;
     pub(crate) const NEEDS: usize = 10;
+    /// Time up to which use is recorded: beyond [`NOW`] where a process was killed before it stored that.
+    pub(crate) const RECORDED: usize = 11;
     pub(crate) const NOW: usize = 16;
     pub(crate) const TURN: usize = 17;
     pub(crate) const SLICE_LEFT: usize = 18;
