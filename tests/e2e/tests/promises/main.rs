@@ -33,7 +33,6 @@ mod resize;
 mod routes;
 mod run;
 mod shim_artifact;
-mod sieges;
 mod slices;
 mod smi;
 mod transfers;

@@ -1,4 +1,7 @@
 //! Hostile connections of users who may only look: operators are answered all the same, and probes stay green.
+//!
+//! A program of its own: beside the other tests an answer waits for a processor, and not for the daemon.
+#![forbid(unsafe_code)]
 
 use std::net::TcpListener;
 use std::path::Path;
