@@ -32,6 +32,13 @@ fn the_root_holds_what_the_map_shows() {
 }
 
 #[test]
+fn no_output_of_a_build_or_test_is_tracked() {
+    let outputs: Vec<_> =
+        tracked().into_iter().filter(|path| path.iter().any(|folder| folder == "target")).collect();
+    assert!(outputs.is_empty(), "made by the build or by tests: {outputs:?}");
+}
+
+#[test]
 fn no_file_names_a_place_on_somebodys_machine() {
     let places: Vec<String> = places().iter().map(|place| format!("{}/", place.display())).collect();
     for path in tracked() {

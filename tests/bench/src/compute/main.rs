@@ -50,9 +50,9 @@ struct Options {
     /// Where to write the report.
     #[arg(long, default_value = "target/report/bench-compute.json")]
     report: PathBuf,
-    /// Where to draw shares over time.
-    #[arg(long, default_value = "target/report/compute-shares.svg")]
-    plot: PathBuf,
+    /// Where to draw shares over time [default: compute-shares.svg beside the report].
+    #[arg(long)]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
 }
@@ -128,6 +128,9 @@ fn measure(part: Part, lab: &Lab, options: &Options, report: &mut Report) -> Res
         Part::Changes => changes::all(lab, report),
         Part::Daemon => overhead::all(lab, report),
         Part::Deaths => deaths::all(lab, report),
-        Part::Plot => plot::draw(lab, &options.plot),
+        Part::Plot => {
+            let plot = options.plot.clone();
+            plot::draw(lab, &plot.unwrap_or_else(|| options.report.with_file_name("compute-shares.svg")))
+        }
     }
 }

@@ -34,9 +34,9 @@ struct Options {
     /// Where to write the report; the store that is measured lies beside it meanwhile.
     #[arg(long, default_value = "target/report/bench-jobs.json")]
     report: PathBuf,
-    /// Where to draw the cost of decisions.
-    #[arg(long, default_value = "target/report/jobs-decisions.svg")]
-    plot: PathBuf,
+    /// Where to draw the cost of decisions [default: jobs-decisions.svg beside the report].
+    #[arg(long)]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
 }
@@ -91,7 +91,9 @@ fn measured(options: &Options) -> Result<bool> {
     let mut report = Report::new(&device, true, commit(&stage), options.places.built());
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
     if wanted(Part::Decisions) {
-        plot::draw(&options.plot, &decide::all(scale, &mut report)?)?;
+        let plot = options.plot.clone();
+        let plot = plot.unwrap_or_else(|| options.report.with_file_name("jobs-decisions.svg"));
+        plot::draw(&plot, &decide::all(scale, &mut report)?)?;
     }
     let folder = options.report.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     for place in disk::places(folder)? {
