@@ -3,6 +3,7 @@
 //! Law: it reads tracked files and the output of `cargo metadata`, and knows no crate from the inside.
 #![forbid(unsafe_code)]
 
+pub mod imports;
 pub mod prose;
 
 use std::collections::{BTreeMap, BTreeSet};
