@@ -1,28 +1,31 @@
 //! Authorization: identity of clients from the kernel, their permissions, and their quotas of the daemon's resources.
 
+mod budgets;
+mod caller;
 mod calls;
 mod connections;
+mod incoming;
+mod peer;
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
-use nix::unistd::{Uid, User};
 use tokio::net::UnixStream;
 use tranche_domain::access::{Denied, Relation, Standing, Verb, allows};
-use tranche_domain::event::Actor;
 use tranche_domain::id::{HostPid, SliceName};
-use tranche_domain::slice::ProcessId;
 
 use crate::failure::Failure;
-use crate::peer::PeerConnection;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::sockets::Reach;
 use crate::sys;
-use calls::Budgets;
-use connections::{Activity, Admitted, Connections};
+use budgets::{Budgets, Call};
+use connections::{Admitted, Connections};
+use peer::PeerConnection;
 
-pub(crate) use calls::{Budgeted, Follower};
-pub(crate) use connections::Place;
+pub(crate) use budgets::Follower;
+pub(crate) use caller::{Caller, actor_of};
+pub(crate) use calls::Budgeted;
+pub(crate) use incoming::incoming;
 
 /// Permissions and quotas of users other than root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,43 +60,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { connections: 256, waiting: 128, slices: 64 }
     }
-}
-
-/// Client of a call.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) standing: Standing,
-    /// `None` if its pid namespace is not visible to the daemon.
-    pub(crate) pid: Option<HostPid>,
-    /// `None` if it had ended by the time it was inspected.
-    process: Option<ProcessId>,
-    /// Calls in progress on the connection.
-    activity: Arc<Activity>,
-}
-
-impl Caller {
-    /// Actor for the event history. Looks up the user's name and the process's command.
-    pub(crate) fn actor(&self) -> Actor {
-        let actor = actor_of(self.uid);
-        let Some(pid) = self.pid else { return actor };
-        let command = process::command(pid);
-        // Checked last: only if the pid still belongs to the client, so does the command that was read.
-        let same = self.process.is_some_and(|id| Process::reopen(id).is_ok());
-        actor.by(pid, if same { &command } else { "" })
-    }
-
-    /// Process that connected, by pid and start time; fails if the kernel did not tell it or it had ended.
-    pub(crate) fn process(&self) -> Result<ProcessId, Failure> {
-        self.process.ok_or(Failure::CallerGone(self.pid.ok_or(Failure::CallerUnknown)?))
-    }
-}
-
-/// Actor for a user on whose behalf the daemon acts.
-pub(crate) fn actor_of(uid: u32) -> Actor {
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    Actor::of_user(uid, user.as_ref().map(|user| user.name.as_str()))
 }
 
 /// Admits connections and authorizes calls.
@@ -195,6 +161,16 @@ impl Gate {
     /// Checks the quota of slices for a user who has `has` of them.
     pub(crate) fn permit_another_slice(&self, caller: &Caller, has: usize) -> Result<(), Failure> {
         within(caller, has, self.limits().slices, "slices", "delete one")
+    }
+
+    /// Acquires a unit for a call, and waits until it may run.
+    async fn begin(&self, caller: &Caller) -> Result<Call, Failure> {
+        self.budgets.begin(caller, self.limits().waiting).await
+    }
+
+    /// Acquires a unit for a stream.
+    pub(crate) fn follow(&self, caller: &Caller) -> Result<Follower, Failure> {
+        self.budgets.follow(caller)
     }
 
     /// Checks the quota of waiting requests for a user who has `wait` of them.

@@ -147,7 +147,7 @@ impl Chosen {
         let layout = layout(config)?;
         let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
         let documents = documents(config, &layout)?;
-        let account = ownership::account(config.user.as_deref(), &layout, is_usual(&layout))?;
+        let account = ownership::account(config.user.as_deref(), layout.reach, is_usual(&layout))?;
         Ok(Self { layout, shim, documents, account })
     }
 
@@ -187,7 +187,8 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     match (layout.reach, config.only_slices.besides()) {
         (Reach::Node, only_slices) => {
             let job_runner = job_runner_beside(&shim);
-            privileges::separate(&layout, job_runner, described.as_ref(), only_slices, account.as_ref())?;
+            let documents = described.as_ref().map(|described| described.for_helper());
+            privileges::separate(&layout, job_runner, documents, only_slices, account.as_ref())?;
         }
         (Reach::User, Some(_)) => return Err(ONLY_SLICES_OF_A_USER.into()),
         (Reach::User, None) => {}

@@ -46,7 +46,7 @@ pub struct Documents {
 /// Description of the node for documents.
 #[derive(Debug)]
 pub struct Described {
-    pub(crate) directory: PathBuf,
+    directory: PathBuf,
     description: Result<Description, String>,
     notes: Vec<String>,
 }
@@ -114,9 +114,13 @@ impl Documents {
 }
 
 impl Described {
-    /// Description that the helper is started with.
-    pub(crate) fn description(&self) -> Option<&Description> {
+    fn description(&self) -> Option<&Description> {
         self.description.as_ref().ok()
+    }
+
+    /// Directory of the documents, and the description that the helper is started with.
+    pub(crate) fn for_helper(&self) -> (&Path, Option<&Description>) {
+        (&self.directory, self.description())
     }
 
     fn path(&self, slice: &SliceName) -> PathBuf {

@@ -4,22 +4,23 @@
 //! read afterwards. Labels are few: GPUs, live slices, projects and kinds of faults; the pod or job of a slice
 //! appears only in its info metric.
 
+mod copied;
 mod gpus;
 mod health;
 mod jobs;
+mod labels;
 mod slices;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tranche_domain::slice::Slice;
-use tranche_exposition::{Figures, Labels, Page};
+use tranche_exposition::{Figures, Page};
 
 use crate::agent::Agent;
 use crate::counters::RequestOutcome;
 use crate::jobs::NodeDesk;
-use crate::slice_runtime::SliceRuntime;
+use copied::Copied;
 
 /// Lateness of the scheduling loop from which the daemon counts as hanging.
 const LATE: Duration = Duration::from_secs(20);
@@ -88,34 +89,6 @@ fn silence(blind: Duration) -> String {
     )
 }
 
-/// Copy of the core's state at one instant.
-struct Copied {
-    slices: Vec<(Slice, Arc<SliceRuntime>)>,
-    gpus: Vec<gpus::Promised>,
-    stranded: usize,
-    waiting: usize,
-    /// Start of the longest wait.
-    waiting_since: Option<Instant>,
-    notes: usize,
-}
-
-impl Copied {
-    fn of(agent: &Agent) -> Self {
-        let core = agent.core();
-        let slices = core.node.slices().iter();
-        let slices =
-            slices.filter_map(|(name, slice)| Some((slice.clone(), Arc::clone(core.live.get(name)?))));
-        Self {
-            slices: slices.collect(),
-            gpus: core.node.gpus().iter().map(|gpu| gpus::Promised::of(&core, gpu)).collect(),
-            stranded: core.stranded.len(),
-            waiting: core.waiting.len(),
-            waiting_since: core.waiting.oldest(),
-            notes: core.notes.len(),
-        }
-    }
-}
-
 fn build(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
     page.infos(
         "tranche_build",
@@ -152,15 +125,4 @@ fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
         "Things the operator should know, as tranche smi shows them",
         core.notes as u64,
     )
-}
-
-/// One label.
-fn label(name: &'static str, value: impl ToString) -> Labels {
-    vec![(name, value.to_string())]
-}
-
-/// Adds a label.
-fn and(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
-    labels.push((name, value.to_string()));
-    labels
 }

@@ -13,10 +13,10 @@ use tokio::net::UnixListener;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use crate::access;
 use crate::agent::Agent;
 use crate::jobs::JobsService;
-use crate::peer;
-use crate::serve::{GRACE, routes, server};
+use crate::server::{GRACE, routes, server};
 
 /// One thread may wait for the node's state while the other serves.
 const THREADS: usize = 2;
@@ -63,7 +63,7 @@ async fn answer(
     listener: BlockingListener,
     stopping: watch::Receiver<bool>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let calls = peer::incoming(Arc::clone(&agent.gate), UnixListener::from_std(listener)?);
+    let calls = access::incoming(Arc::clone(&agent.gate), UnixListener::from_std(listener)?);
     let (mut ending, mut deadline) = (stopping.clone(), stopping);
     let stopped = async move { drop(ending.wait_for(|stop| *stop).await) };
     let server = server().add_routes(routes(&agent, jobs)).serve_with_incoming_shutdown(calls, stopped);

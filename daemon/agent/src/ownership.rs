@@ -16,7 +16,7 @@ use nix::unistd::{User, geteuid};
 use tranche_privileged::{ATTACH, Account, MOUNTS};
 
 use crate::atomic_file::{PRIVATE, Survives, replace};
-use crate::sockets::{Layout, Reach};
+use crate::sockets::Reach;
 
 /// The system user if none is configured.
 pub(crate) const USUAL: &str = "tranched";
@@ -30,12 +30,8 @@ const ROOTS: [&str; 9] =
 ///
 /// # Errors
 /// The configured user does not exist.
-pub(crate) fn account(
-    wanted: Option<&str>,
-    layout: &Layout,
-    is_usual: bool,
-) -> Result<Option<Account>, String> {
-    if layout.reach == Reach::User || wanted.is_none() && !is_usual {
+pub(crate) fn account(wanted: Option<&str>, reach: Reach, is_usual: bool) -> Result<Option<Account>, String> {
+    if reach == Reach::User || wanted.is_none() && !is_usual {
         return Ok(None);
     }
     let name = wanted.unwrap_or(USUAL);

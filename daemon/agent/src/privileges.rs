@@ -19,9 +19,10 @@ use nix::unistd::geteuid;
 use procfs::ProcResult;
 use procfs::process::{Process, Status};
 use tranche_domain::daemon::{CapabilityView, DaemonView, PrivilegesView};
-use tranche_privileged::{Account, Bounds, Containers, DropError, Helper, HelperError, KEPT, ProcessFile};
+use tranche_privileged::{
+    Account, Bounds, Containers, Description, DropError, Helper, HelperError, KEPT, ProcessFile,
+};
 
-use crate::containers::Described;
 use crate::sockets::Layout;
 
 /// State of this process: capabilities belong to a process as a whole.
@@ -85,7 +86,7 @@ pub(crate) fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), Sepa
 pub(crate) fn separate(
     layout: &Layout,
     job_runner: PathBuf,
-    described: Option<&Described>,
+    documents: Option<(&Path, Option<&Description>)>,
     only_slices: Option<Vec<PathBuf>>,
     account: Option<&Account>,
 ) -> Result<(), SeparationError> {
@@ -97,13 +98,13 @@ pub(crate) fn separate(
         job_runner,
         simulated_node: std::env::var_os("SIMGPU_NODE").and_then(|node| std::path::absolute(node).ok()),
         simulated_major,
-        documents: described.map(|described| described.directory.clone()),
+        documents: documents.map(|(directory, _)| directory.to_owned()),
         only_slices,
     };
     let program = std::env::current_exe().map_err(SeparationError::Helper)?;
     Helper::end_orphans(&bounds);
-    let (helper, child) = Helper::start(&program, &bounds, described.and_then(Described::description))
-        .map_err(SeparationError::Helper)?;
+    let description = documents.and_then(|(_, description)| description);
+    let (helper, child) = Helper::start(&program, &bounds, description).map_err(SeparationError::Helper)?;
     if keeps_gpus {
         helper.prepare_device_rule().map_err(SeparationError::DeviceRule)?;
     }

@@ -11,16 +11,12 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
-use tonic::service::Routes;
-use tonic::transport::Server;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::truth::Violations;
 use tranche_exposition::Listener;
 use tranche_inventory::Driver;
-use tranche_rpc::v1::jobs_server::JobsServer;
-use tranche_rpc::v1::node_server::NodeServer;
 
-use crate::access::{Access, Budgeted, Gate};
+use crate::access::{self, Access, Budgeted, Gate};
 use crate::agent::Agent;
 use crate::audit::{self, Audit};
 use crate::compute::Governor;
@@ -32,25 +28,12 @@ use crate::faults::FaultMonitor;
 use crate::jobs::{self, JobsService};
 use crate::metrics::Published;
 use crate::operators::Operators;
-use crate::service::NodeService;
+use crate::server::{GRACE, routes, server};
 use crate::sockets::{Layout, Reach};
 use crate::usage_guard::UsageGuard;
 use crate::worker::Worker;
-use crate::{faults, peer, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
+use crate::{faults, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
 
-/// Time granted to calls in progress when the daemon ends.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// Concurrent calls on one connection.
-const MOST_CALLS: u32 = 64;
-/// Largest headers of a call, in bytes; the clients send a few hundred.
-const MOST_HEADERS: u32 = 16 << 10;
-/// Interval of keep-alive pings on a silent connection, and the longest wait for the reply.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PONG_WITHIN: Duration = Duration::from_secs(20);
-/// Largest message, in bytes: the largest sensible request names sixteen GPUs and a pod.
-const LONGEST_MESSAGE: usize = 16 << 10;
-/// Largest message with a job, in bytes: its command and its environment.
-const LONGEST_JOB: usize = 1 << 20;
 /// Descriptors for a thousand processes; with a lower limit a note is recorded.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
@@ -141,7 +124,7 @@ pub async fn serve(
     let mut tasks =
         vec![tokio::spawn(sampler::run(Arc::clone(&agent))), tokio::spawn(audit::run(Arc::clone(&agent)))];
     let calls =
-        peer::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
+        access::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let (jobs, working) = start_jobs(&agent, ended_jobs);
     tasks.extend(working);
     let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
@@ -207,21 +190,6 @@ fn build(settings: Settings) -> Result<Parts, StartError> {
     }
     let Settings { ended_jobs, metrics, outstanding, .. } = settings;
     Ok(Parts { agent: Arc::new(agent), governor, worker, ended_jobs, metrics, outstanding })
-}
-
-/// Connection settings of all the daemon's servers. Unresponsive peers are disconnected.
-pub(crate) fn server() -> Server {
-    Server::builder()
-        .max_concurrent_streams(MOST_CALLS)
-        .http2_max_header_list_size(MOST_HEADERS)
-        .http2_keepalive_interval(Some(PING_EVERY))
-        .http2_keepalive_timeout(Some(PONG_WITHIN))
-}
-
-/// All gRPC services.
-pub(crate) fn routes(agent: &Arc<Agent>, jobs: JobsService) -> Routes {
-    let node = NodeServer::new(NodeService(Arc::clone(agent))).max_decoding_message_size(LONGEST_MESSAGE);
-    Routes::new(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB)).add_service(node)
 }
 
 fn answer_operators(

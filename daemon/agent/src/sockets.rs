@@ -1,9 +1,10 @@
 //! Paths of the daemon's files, their permissions, and the locks that keep a second daemon out.
 
+mod error;
 mod locks;
+mod reach;
 
 use std::fs::{self, Permissions};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -13,68 +14,9 @@ use tranche_privileged::{ATTACH, MOUNTS, SLICES};
 
 use crate::ownership;
 
+pub use error::FilesError;
 pub use locks::Locks;
-
-/// Scope of the daemon, which decides who may reach its sockets and how limits are protected from tenants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// The whole node: the daemon runs as root, tenants as any user.
-    Node,
-    /// The user that the daemon runs as.
-    User,
-}
-
-impl Reach {
-    /// Scope that this process's user allows.
-    pub fn of_this_process() -> Self {
-        if nix::unistd::geteuid().is_root() { Self::Node } else { Self::User }
-    }
-
-    const fn directory_mode(self) -> u32 {
-        match self {
-            Self::Node => 0o755, // tenants of all users pass through to their slice's socket
-            Self::User => 0o700,
-        }
-    }
-
-    /// Mode of the gRPC socket. On a node every user may connect; each call is authorized by the peer's identity from
-    /// the kernel.
-    pub(crate) const fn door_mode(self) -> u32 {
-        match self {
-            Self::Node => 0o666,
-            Self::User => 0o600,
-        }
-    }
-
-    /// Mode of a slice's socket. On a node every user may connect; only descendants of the slice's roots are
-    /// admitted, by the peer's identity from the kernel.
-    const fn attach_mode(self) -> u32 {
-        match self {
-            Self::Node => 0o666,
-            Self::User => 0o600,
-        }
-    }
-}
-
-/// Failure to create or lock the daemon's files.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
-pub enum FilesError {
-    #[error("cannot {doing} {}: {cause}", .path.display())]
-    Io { doing: &'static str, path: PathBuf, cause: io::Error },
-    #[error(
-        "another tranched ({holder}) already uses {}: stop it first, or give this one directories of its own \
-         (--runtime-dir, --state-dir, and `cdi_dir` in its configuration)",
-        .path.display()
-    )]
-    Taken { path: PathBuf, holder: String },
-    #[error(
-        "the socket path {} is {length} bytes long and the kernel allows 107: choose a shorter --runtime-dir \
-         or slice name",
-        .path.display()
-    )]
-    TooLong { path: PathBuf, length: usize },
-}
+pub use reach::Reach;
 
 /// Paths of the daemon's files.
 #[derive(Clone, Debug)]

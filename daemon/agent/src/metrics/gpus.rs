@@ -4,36 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use tranche_domain::id::{GpuUuid, HostPid};
-use tranche_domain::node::Gpu;
-use tranche_domain::units::{Bytes, Permille};
 use tranche_exposition::{Labels, Page};
 use tranche_inventory::GpuFacts;
 
-use super::{Copied, and, label};
-use crate::agent::{Agent, Core};
+use super::copied::{Copied, Promised};
+use super::labels::{and, label, share};
+use crate::agent::Agent;
 use crate::gpu_probe;
-
-/// Commitments of a GPU.
-pub(super) struct Promised {
-    gpu: GpuUuid,
-    memory: Bytes,
-    compute: Permille,
-    sliceable: bool,
-    cordoned: bool,
-}
-
-impl Promised {
-    pub(super) fn of(core: &Core, gpu: &Gpu) -> Self {
-        let (memory, compute) = core.node.committed(gpu.uuid);
-        Self {
-            gpu: gpu.uuid,
-            memory,
-            compute,
-            sliceable: gpu.obstacle.is_none(),
-            cordoned: core.node.cordons().contains_key(&gpu.uuid),
-        }
-    }
-}
 
 /// The driver's last figures; empty for a GPU that never answered.
 struct Seen<'a> {
@@ -113,11 +90,6 @@ fn compute(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>)
     )?;
     let busy = rows(seen, |gpu| Some(f64::from(gpu.last.state.as_ref()?.utilization_percent?) / 100.0));
     page.gauges("tranche_gpu_utilization_ratio", "Utilisation by anybody, as the driver says", busy)
-}
-
-/// Share of a GPU's time, from 0 to 1.
-pub(super) fn share(permille: Permille) -> f64 {
-    f64::from(permille.get()) / 1000.0
 }
 
 fn condition(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use tranche_domain::jobs::MilliGpus;
 use tranche_exposition::{Labels, Page};
 use tranche_jobs::Standing;
 
-use super::{and, label};
+use super::labels::{and, label};
 use crate::jobs::NodeDesk;
 
 pub(super) fn write(desk: Option<&NodeDesk>, page: &mut Page<'_>) -> fmt::Result {

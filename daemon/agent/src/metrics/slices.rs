@@ -10,8 +10,8 @@ use tranche_domain::units::Bytes;
 use tranche_domain::view::ComputeState;
 use tranche_exposition::{Labels, Page};
 
-use super::gpus::share;
-use super::{Copied, and, label};
+use super::copied::Copied;
+use super::labels::{and, label, share};
 use crate::agent::Agent;
 use crate::compute::Shown;
 use crate::slice_runtime::SliceRuntime;

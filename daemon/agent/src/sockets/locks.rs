@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::FilesError;
+use super::error::FilesError;
 
 /// Longest time for which the lock of a daemon that has ended may still be held, by a child that it had forked and
 /// that has not yet executed its program.

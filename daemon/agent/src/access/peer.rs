@@ -2,23 +2,15 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 
-use crate::access::{Caller, Gate, Place};
-
-/// Pause before the next accept when file descriptors are short.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// Accepted connections that may wait for the server.
-const MAX_PENDING: usize = 16;
+use super::caller::Caller;
+use super::connections::Place;
 
 /// The connection; dropping it frees its permit.
 #[derive(Debug)]
@@ -31,7 +23,7 @@ pub(crate) struct PeerConnection {
 }
 
 impl PeerConnection {
-    pub(crate) const fn new(
+    pub(super) const fn new(
         stream: UnixStream,
         caller: Caller,
         place: Place,
@@ -42,39 +34,6 @@ impl PeerConnection {
 
     fn stream(self: Pin<&mut Self>) -> Pin<&mut UnixStream> {
         Pin::new(&mut self.get_mut().stream)
-    }
-}
-
-/// Stream of admitted connections; ends when its receiver is dropped.
-pub(crate) fn incoming(
-    gate: Arc<Gate>,
-    listener: UnixListener,
-) -> ReceiverStream<io::Result<PeerConnection>> {
-    let (tell, told) = mpsc::channel(MAX_PENDING);
-    tokio::spawn(async move {
-        while let Ok(place) = tell.reserve().await {
-            let connection = tokio::select! {
-                connection = next(&gate, &listener) => connection,
-                () = tell.closed() => return,
-            };
-            place.send(Ok(connection));
-        }
-    });
-    ReceiverStream::new(told)
-}
-
-async fn next(gate: &Gate, listener: &UnixListener) -> PeerConnection {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => match gate.admit(stream) {
-                Some(connection) => return connection,
-                None => continue,
-            },
-            Err(error) => {
-                tracing::warn!(%error, "cannot take a call");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
     }
 }
 
