@@ -10,9 +10,9 @@ mod drain;
 mod notices;
 mod updates;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -23,36 +23,30 @@ use tranche_domain::id::SliceName;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Gpu, Node, Refusal};
 use tranche_domain::slice::Slice;
-use tranche_domain::text::visible_within;
-use tranche_domain::truth::Violations;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, Caller, Gate};
 use crate::audit::Audit;
 use crate::compute::Governor;
+use crate::conditions::{Conditions, Kind as Condition, Subject};
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, Reloaded};
 use crate::containers::{Containers, Described};
 use crate::context::Contexts;
-use crate::counters::Counters;
-use crate::events::Events;
 use crate::failure::Failure;
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
-use crate::overhead::LastCharges;
 use crate::queue::Queue;
-use crate::reaper::Listings;
+use crate::reaper::{Reaper, Slices};
 use crate::slice_runtime::SliceRuntime;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::state_store;
+use crate::telemetry::Telemetry;
 use crate::usage_guard::UsageGuard;
 use crate::worker::Workers;
 
 pub(crate) use drain::{Drain, Progress};
-
-/// Largest length of a note in characters, part of which a tenant may have chosen.
-const LONGEST_NOTE: usize = 1000;
 
 /// The daemon's shared state: immutable parts, and locks around the others.
 pub(crate) struct Agent {
@@ -65,20 +59,18 @@ pub(crate) struct Agent {
     over_cap: Mutex<OverCap>,
     /// `None` in a daemon that was started without a configuration.
     pub(crate) configured: Option<Configured>,
-    pub(crate) last_charges: Mutex<LastCharges>,
-    pub(crate) listings: Listings,
-    pub(crate) faults: FaultMonitor,
+    pub(crate) reaper: Arc<Reaper>,
+    pub(crate) faults: Arc<FaultMonitor>,
     pub(crate) gpu_probe: GpuProbe,
-    pub(crate) events: Events,
+    pub(crate) telemetry: Arc<Telemetry>,
     /// `None` where inotify is not available.
-    pub(crate) usage_guard: Option<UsageGuard>,
+    pub(crate) usage_guard: Option<Arc<UsageGuard>>,
     /// True if usage regions are sealed memory, false if they are files.
     pub(crate) seals_regions: bool,
     pub(crate) audit: Audit,
     /// Documents and folders for containers.
     pub(crate) containers: Containers,
     pub(crate) governor: Arc<Governor>,
-    pub(crate) counters: Arc<Counters>,
     /// Thread that serves tenants' files.
     pub(crate) worker: Handle,
     /// Threads of the slices.
@@ -100,32 +92,35 @@ pub(crate) struct Core {
     pub(crate) generation: u64,
     pub(crate) contexts: Contexts,
     pub(crate) waiting: Queue,
-    pub(crate) notes: Vec<String>,
     /// True if the state file could not be written and is outdated.
     is_unsaved: bool,
-    counters: Arc<Counters>,
+    telemetry: Arc<Telemetry>,
+}
+
+/// What a daemon is built of.
+pub(crate) struct Parts {
+    pub(crate) layout: Layout,
+    pub(crate) access: Access,
+    pub(crate) shim: PathBuf,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) contexts: Contexts,
+    pub(crate) over_cap: OverCap,
+    pub(crate) fault_quiet: Duration,
+    pub(crate) audit: Audit,
+    pub(crate) configured: Option<Configured>,
+    pub(crate) described: Option<Described>,
+    pub(crate) seals_regions: bool,
+    pub(crate) governor: Arc<Governor>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) worker: Handle,
 }
 
 impl Agent {
-    pub(crate) fn new(
-        layout: Layout,
-        shim: PathBuf,
-        driver: Arc<dyn Driver>,
-        contexts: Contexts,
-        over_cap: OverCap,
-        governor: Arc<Governor>,
-        worker: Handle,
-    ) -> Self {
-        let (facts, gpus) = (driver.facts(), driver.gpus());
-        let mut notes = contexts.notes.clone();
-        notes.extend(
-            [facts.as_ref().err(), gpus.as_ref().err()].into_iter().flatten().map(ToString::to_string),
-        );
-        notes.dedup();
-        let unreadable = facts.iter().flat_map(|facts| &facts.unreadable);
-        notes.extend(unreadable.map(|gpu| format!("GPU {} is not usable: {}", gpu.index, gpu.cause)));
-        let gpus = gpus.unwrap_or_default();
-        let counters = Arc::new(Counters::default());
+    /// The state of a daemon without slices. What is wrong with the driver becomes conditions.
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { layout, access, shim, driver, contexts, governor, telemetry, .. } = parts;
+        let (facts, gpus) = readable(&*driver, &telemetry.conditions);
+        contexts.report(&telemetry.conditions);
         let core = Core {
             node: Node::new(gpus.iter().map(to_domain_gpu).collect()),
             live: BTreeMap::new(),
@@ -134,41 +129,44 @@ impl Agent {
             generation: 0,
             contexts,
             waiting: Queue::default(),
-            notes,
             is_unsaved: false,
-            counters: Arc::clone(&counters),
+            telemetry: Arc::clone(&telemetry),
         };
-        Self {
-            events: Events::open(&layout.state),
-            gate: Arc::new(Gate::new(Access::default(), layout.reach)),
-            containers: Containers::new(&layout, None),
+        let usage_guard = UsageGuard::new(Arc::clone(&telemetry))
+            .inspect_err(|error| tracing::warn!(%error, "usage files are not watched"));
+        Arc::new_cyclic(|own: &Weak<Self>| Self {
+            gate: Arc::new(Gate::new(access, layout.reach)),
+            containers: Containers::new(&layout, parts.described),
             layout,
             shim,
+            facts,
+            over_cap: Mutex::new(parts.over_cap),
+            configured: parts.configured,
+            reaper: Arc::new(Reaper::new(
+                Arc::clone(&telemetry),
+                Arc::clone(&driver),
+                Arc::clone(&governor),
+                own.clone(),
+            )),
+            faults: Arc::new(FaultMonitor::new(
+                parts.fault_quiet,
+                Arc::clone(&driver),
+                gpus.clone(),
+                Arc::clone(&telemetry),
+            )),
             driver,
-            facts: facts.ok(),
             gpus,
-            over_cap: Mutex::new(over_cap),
-            configured: None,
-            last_charges: Mutex::default(),
-            listings: Listings::default(),
-            faults: FaultMonitor::new(Duration::from_secs(60)),
             gpu_probe: GpuProbe::default(),
-            usage_guard: None,
-            seals_regions: false,
-            audit: Audit::new(Violations::Report, false),
+            usage_guard: usage_guard.ok().map(Arc::new),
+            seals_regions: parts.seals_regions,
+            audit: parts.audit,
             governor,
-            counters,
-            worker,
+            telemetry,
+            worker: parts.worker,
             workers: Workers::default(),
             core: Mutex::new(core),
             room: watch::Sender::new(0),
-        }
-    }
-
-    /// Sets the node's description for documents for containers; `None` for no documents.
-    pub(crate) fn describing(mut self, described: Option<Described>) -> Self {
-        self.containers = Containers::new(&self.layout, described);
-        self
+        })
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
@@ -178,23 +176,6 @@ impl Agent {
     /// Runtimes of the slices being served.
     pub(crate) fn runtimes(&self) -> Vec<Arc<SliceRuntime>> {
         self.core().live.values().cloned().collect()
-    }
-
-    /// Logs a note and adds it to every snapshot, unless it is there already. Repeated actions of a tenant must not
-    /// exhaust memory.
-    pub(crate) fn note(&self, note: String) {
-        let note = visible_within(&note, LONGEST_NOTE);
-        let mut core = self.core();
-        if !core.notes.contains(&note) {
-            tracing::warn!("{note}");
-            core.notes.push(note);
-        }
-    }
-
-    /// Removes a note.
-    pub(crate) fn withdraw(&self, note: &str) {
-        let note = visible_within(note, LONGEST_NOTE);
-        self.core().notes.retain(|known| *known != note);
     }
 
     pub(crate) fn notify_capacity(&self) {
@@ -232,7 +213,9 @@ impl Agent {
         tracing::info!(?applied, ?needs_restart, "read the configuration again");
         let named = |keys: &[String]| if keys.is_empty() { "nothing".into() } else { keys.join(", ") };
         let evidence = format!("in force: {}; after a restart: {}", named(applied), named(needs_restart));
-        self.events.record(Happening { actor, ..Happening::new(Kind::ConfigurationReloaded, evidence) });
+        self.telemetry
+            .events
+            .record(Happening { actor, ..Happening::new(Kind::ConfigurationReloaded, evidence) });
         reloaded.map_err(Failure::Misconfigured)
     }
 
@@ -250,6 +233,35 @@ impl Agent {
     fn permit(&self, core: &Core, name: &SliceName, caller: &Caller, verb: Verb) -> Result<(), Failure> {
         self.gate.permit_with(caller, verb, name, core.slice(name)?.owner_uid)
     }
+}
+
+impl Slices for Agent {
+    fn note_excess(&self, runtime: &SliceRuntime) {
+        self.note_excess(runtime);
+    }
+
+    fn end_if_over(&self, runtime: &Arc<SliceRuntime>) -> bool {
+        self.end_if_over(runtime)
+    }
+
+    fn save(&self) {
+        self.save();
+    }
+}
+
+/// The driver's facts and GPUs as far as they can be read; what cannot be read becomes conditions.
+fn readable(driver: &dyn Driver, conditions: &Conditions) -> (Option<NodeFacts>, Vec<GpuFacts>) {
+    let (facts, gpus) = (driver.facts(), driver.gpus());
+    let errors = [facts.as_ref().err(), gpus.as_ref().err()].into_iter().flatten().map(ToString::to_string);
+    // The same error of both is one condition.
+    for error in errors.collect::<BTreeSet<_>>() {
+        conditions.set(Condition::DriverUnavailable, Subject::Node(error.clone()), error);
+    }
+    for gpu in facts.iter().flat_map(|facts| &facts.unreadable) {
+        let message = format!("GPU {} is not usable: {}", gpu.index, gpu.cause);
+        conditions.set(Condition::GpuUnusable, Subject::Node(gpu.index.to_string()), message);
+    }
+    (facts.ok(), gpus.unwrap_or_default())
 }
 
 impl Core {
@@ -289,7 +301,7 @@ impl Core {
         let state = State::new(self.generation, slices).with_cordons(self.node.cordons().clone());
         let saved = state_store::save(&state, &layout.state);
         self.is_unsaved = saved.is_err();
-        Ok(saved.inspect_err(|_| self.counters.unsaved())?)
+        Ok(saved.inspect_err(|_| self.telemetry.counters.unsaved())?)
     }
 }
 

@@ -21,22 +21,13 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::{Refusal, Reply, Request};
 use tranche_shm::{ABI, DeviceSlot, Slot};
 
-use crate::agent::Agent;
 use crate::process::Process;
-use crate::reaper;
-use crate::slice_runtime::{Joined, Member, Pass, SliceRuntime};
+use crate::reaper::Reaper;
+use crate::slice_runtime::{Joined, Member, Pass, SliceRuntime, Way};
 use crate::sys;
+use crate::telemetry::Telemetry;
 use connection::{Connection, Writers};
 use limits::{ConnectionCounts, Permit};
-
-/// Socket through which a process attaches, which decides the condition for its admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// The socket that every user may connect to: the process must descend from a root of the slice.
-    Descent,
-    /// The socket that is mounted into the slice's container: the process must be in that container.
-    Container,
-}
 
 /// Longest wait for the hello of a process that belongs to the slice.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +40,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// Serves one of a slice's sockets until the slice ends.
 pub(crate) fn listen(
-    agent: &Arc<Agent>,
+    reaper: &Arc<Reaper>,
     runtime: &Arc<SliceRuntime>,
     way: Way,
     listener: UnixListener,
@@ -58,7 +49,7 @@ pub(crate) fn listen(
     let listener = sys::watch(listener)?;
     drop(here);
     // Weak: a strong reference in the task would keep the slice alive that is to end it.
-    let (agent, weak) = (Arc::clone(agent), Arc::downgrade(runtime));
+    let (reaper, weak) = (Arc::clone(reaper), Arc::downgrade(runtime));
     let task = runtime.worker.work().spawn(async move {
         let (mut connections, mut rejections, counts) =
             (JoinSet::new(), JoinSet::new(), ConnectionCounts::default());
@@ -70,11 +61,11 @@ pub(crate) fn listen(
                         Ok((who, pass)) if connections.len() < limits::most_connections() => {
                             let Some(permit) = counts.permit(who.id) else { continue };
                             let candidate = Candidate { who, pass, _permit: permit };
-                            connections.spawn(converse(Arc::clone(&agent), runtime, candidate, stream));
+                            connections.spawn(converse(Arc::clone(&reaper), runtime, candidate, stream));
                         }
                         Err(refusal) if rejections.len() < MOST_STRANGERS => {
-                            agent.counters.rejected(&runtime.name);
-                            agent.events.record(rejection(&runtime, peer_pid(&stream), refusal));
+                            reaper.telemetry.counters.rejected(&runtime.name);
+                            reaper.telemetry.events.record(rejection(&runtime, peer_pid(&stream), refusal));
                             rejections.spawn(reject(refusal, stream));
                             // Lets attached processes be served between two connections.
                             yield_now().await;
@@ -122,15 +113,15 @@ async fn reject(refusal: Refusal, stream: UnixStream) {
     }
 }
 
-async fn converse(agent: Arc<Agent>, runtime: Arc<SliceRuntime>, candidate: Candidate, stream: UnixStream) {
+async fn converse(reaper: Arc<Reaper>, runtime: Arc<SliceRuntime>, candidate: Candidate, stream: UnixStream) {
     let Ok(connection) = Connection::to(stream) else { return };
-    match timeout(HELLO_TIMEOUT, greet(&agent, &runtime, &candidate, &connection)).await {
+    match timeout(HELLO_TIMEOUT, greet(&reaper, &runtime, &candidate, &connection)).await {
         Ok(Ok(Ok(member))) => {
-            let _ = serve(&agent, &runtime, &connection, member).await; // disconnected; the reaper handles its end
+            let _ = serve(&reaper.telemetry, &runtime, &connection, member).await; // disconnected; the reaper handles its end
         }
         Ok(Ok(Err(refusal))) => {
-            agent.counters.rejected(&runtime.name);
-            agent.events.record(rejection(&runtime, Some(candidate.who.id.pid), refusal));
+            reaper.telemetry.counters.rejected(&runtime.name);
+            reaper.telemetry.events.record(rejection(&runtime, Some(candidate.who.id.pid), refusal));
             let _ = connection.send(Reply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // disconnected, or sent no hello in time
@@ -158,20 +149,22 @@ fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: Refusal) -> 
 }
 
 /// Event for a process that wrote to another one's connection.
-fn foreign_frame(agent: &Agent, runtime: &SliceRuntime, its: HostPid, other: HostPid) {
+fn foreign_frame(telemetry: &Telemetry, runtime: &SliceRuntime, its: HostPid, other: HostPid) {
     let told = format!("a process wrote to the line of process {its}: what it asked there is not answered");
-    agent.events.record(Happening::new(Kind::Refused, told).of(&runtime.name).by(other));
+    telemetry.events.record(Happening::new(Kind::Refused, told).of(&runtime.name).by(other));
 }
 
 /// Receives the hello and replies; the outer error is the connection's, the inner one the daemon's.
 async fn greet(
-    agent: &Arc<Agent>,
+    reaper: &Arc<Reaper>,
     runtime: &Arc<SliceRuntime>,
     Candidate { who, pass, .. }: &Candidate,
     connection: &Connection,
 ) -> io::Result<Result<Member, Refusal>> {
     let hello = connection
-        .receive(Writers::Unnamed(who.id.pid), |other| foreign_frame(agent, runtime, who.id.pid, other))
+        .receive(Writers::Unnamed(who.id.pid), |other| {
+            foreign_frame(&reaper.telemetry, runtime, who.id.pid, other);
+        })
         .await?;
     let known = match Request::decode(&hello) {
         Ok(Request::Hello { abi: ABI, slot }) => slot,
@@ -190,11 +183,11 @@ async fn greet(
             if let Err(error) = who.admit_to_gpus(runtime.generation) {
                 tracing::warn!(slice = %runtime.name, pid = %who.id.pid, %error, "it cannot open GPUs");
             }
-            reaper::watch_member(agent, runtime, seat, who.id, Some(Arc::clone(who)));
+            reaper.watch_member(runtime, seat, who.id, Some(Arc::clone(who)));
             runtime.advance(Member { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
-            reaper::reset_after_exec(agent, runtime, seat, who.id.pid).await;
+            reaper.reset_after_exec(runtime, seat, who.id.pid).await;
         }
         Joined::Again(_) => {}
     }
@@ -208,15 +201,16 @@ async fn greet(
 /// Serves requests until the process disconnects. Frames that other processes write to its connection are ignored:
 /// they stole the descriptor, or were given it.
 async fn serve(
-    agent: &Agent,
+    telemetry: &Telemetry,
     runtime: &SliceRuntime,
     connection: &Connection,
     member: Member,
 ) -> io::Result<()> {
     let its = member.id.pid;
     loop {
-        let request =
-            connection.receive(Writers::Only(its), |other| foreign_frame(agent, runtime, its, other)).await?;
+        let request = connection
+            .receive(Writers::Only(its), |other| foreign_frame(telemetry, runtime, its, other))
+            .await?;
         let reply = match Request::decode(&request) {
             Ok(Request::Credit { device, want }) => credit(runtime, member, device, want).await,
             Ok(Request::Export { device, key, units }) => runtime.export(member, device, key, units),

@@ -4,17 +4,18 @@
 //! start time throughout, and are killed through a pidfd, which cannot refer to another process.
 
 mod attribution;
+mod findings;
 mod observation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tranche_domain::event::Kind;
-use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::id::SliceName;
 use tranche_domain::slice::ProcessId;
-use tranche_domain::truth::{CALM, Finding, Truth, Violations};
+use tranche_domain::truth::{CALM, Finding};
 
 use crate::agent::Agent;
 use crate::process::Process;
@@ -22,63 +23,10 @@ use crate::slice_runtime::SliceRuntime;
 use attribution::Attribution;
 use observation::Since;
 
+pub(crate) use findings::Audit;
+
 /// Passes over the process list when all processes of a slice are killed.
 const KILL_PASSES: usize = 8;
-/// Number of findings that are listed individually.
-const SHOWN: usize = 16;
-
-/// The audit's findings and the measures taken for them.
-#[derive(Debug)]
-pub(crate) struct Audit {
-    findings: Mutex<Findings>,
-    begun: Instant,
-    /// True if a GPU that a foreign process uses takes no slices.
-    refuses_foreign: bool,
-}
-
-#[derive(Debug)]
-struct Findings {
-    truth: Truth,
-    /// Processes that were killed and are still found.
-    killed: BTreeSet<ProcessId>,
-}
-
-impl Audit {
-    pub(crate) fn new(violations: Violations, refuses_foreign: bool) -> Self {
-        let findings = Findings { truth: Truth::new(violations), killed: BTreeSet::new() };
-        Self { findings: Mutex::new(findings), begun: Instant::now(), refuses_foreign }
-    }
-
-    fn findings(&self) -> MutexGuard<'_, Findings> {
-        self.findings.lock().expect("nothing panics while it holds the findings")
-    }
-
-    /// Current findings, as sentences for the operator.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        let findings = self.findings();
-        let mut notes: Vec<String> = findings.truth.standing().take(SHOWN).map(sentence).collect();
-        let rest = findings.truth.standing().count().saturating_sub(SHOWN);
-        notes.extend((rest > 0).then(|| format!("and {rest} more findings: `tranche events` has them all")));
-        notes
-    }
-
-    /// Reason why foreign processes keep a GPU from taking slices, if they do.
-    pub(crate) fn obstacle(&self, gpu: GpuUuid) -> Option<String> {
-        if !self.refuses_foreign {
-            return None;
-        }
-        let findings = self.findings();
-        let is_foreign = |finding: &&Finding| {
-            finding.subject.kind == Kind::ForeignProcess && finding.subject.gpu == Some(gpu)
-        };
-        let pids = findings.truth.standing().filter(is_foreign).filter_map(|finding| finding.who);
-        let pids: Vec<String> = pids.map(|who| who.pid.to_string()).collect();
-        (!pids.is_empty()).then(|| {
-            format!("processes that are in no slice use it ({}), and `foreigners` says that it is not shared with them", pids.join(", "))
-        })
-    }
-}
-
 /// Time for which a slice that holds more than it reports is resampled more often, and the longest wait for the
 /// driver then. After that the regular audit covers it.
 const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
@@ -86,8 +34,9 @@ const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
 /// Resamples the slices that began to hold more than they report a moment ago, and returns those that still do.
 /// Memory that a shrunken slice freed becomes available to others as soon as the driver shows it.
 pub(crate) async fn resample(agent: &Arc<Agent>, runtimes: &[Arc<SliceRuntime>]) -> Vec<Arc<SliceRuntime>> {
-    let is_new =
-        |runtime: &&Arc<SliceRuntime>| runtime.doubtful_for().is_some_and(|time| time < RESAMPLE_WINDOW);
+    let is_new = |runtime: &&Arc<SliceRuntime>| {
+        runtime.driver_use.doubtful_for().is_some_and(|time| time < RESAMPLE_WINDOW)
+    };
     let doubtful: Vec<_> = runtimes.iter().filter(is_new).cloned().collect();
     if doubtful.is_empty() {
         return doubtful;
@@ -100,7 +49,7 @@ pub(crate) async fn resample(agent: &Arc<Agent>, runtimes: &[Arc<SliceRuntime>])
         }
     });
     let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // the regular audit covers a timeout
-    doubtful.into_iter().filter(|runtime| runtime.doubtful_for().is_some()).collect()
+    doubtful.into_iter().filter(|runtime| runtime.driver_use.doubtful_for().is_some()).collect()
 }
 
 /// Audits periodically until the daemon ends.
@@ -127,7 +76,7 @@ fn audit_once(agent: &Agent, mut since: Since) -> (Since, Duration) {
     let observed = observation::observe(agent, audit.refuses_foreign, &mut since);
     let outcome = audit.findings().truth.look(&observed, audit.begun.elapsed());
     for finding in &outcome.news {
-        agent.events.record(finding.told());
+        agent.telemetry.events.record(finding.told());
     }
     for finding in &outcome.charge {
         charge(agent, finding);
@@ -135,7 +84,7 @@ fn audit_once(agent: &Agent, mut since: Since) -> (Since, Duration) {
     agent.governor.mistrust(&outcome.hiding);
     agent.governor.expect_nothing(&outcome.hollow);
     for finding in &outcome.over {
-        agent.events.record(finding.told_over());
+        agent.telemetry.events.record(finding.told_over());
     }
     kill(agent, &outcome.kill);
     for (slice, last) in &outcome.end {
@@ -171,7 +120,7 @@ fn kill(agent: &Agent, condemned: &[Finding]) {
         }
         // By start time as well: the pid may have been reused.
         match Process::reopen(*who).and_then(|process| process.kill()) {
-            Ok(()) => agent.events.record(finding.told_killed()),
+            Ok(()) => agent.telemetry.events.record(finding.told_killed()),
             Err(error) => tracing::info!(pid = %who.pid, %error, "who was to be killed could not be"),
         }
         agent.audit.findings().killed.insert(*who);
@@ -204,13 +153,6 @@ fn end(agent: &Agent, name: &SliceName, last: &Finding) {
         }
     }
     if !killed.is_empty() {
-        agent.events.record(last.told_ended());
+        agent.telemetry.events.record(last.told_ended());
     }
-}
-
-fn sentence(finding: &Finding) -> String {
-    let of = finding.subject.slice.as_ref().map(|slice| format!(" of slice {slice}"));
-    let who = finding.who.map(|who| format!(" process {}", who.pid));
-    let of = of.unwrap_or_default();
-    format!("{}:{}{of}: {}", finding.subject.kind, who.unwrap_or_default(), finding.evidence)
 }

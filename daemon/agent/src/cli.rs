@@ -196,12 +196,11 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     layout.furnish()?;
     let metrics = open_metrics(config, &layout)?;
     // Measures in threads and child processes, which have no more privileges than this one.
-    let (mut contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
-    if let (None, None, true) = (&account, &config.user, is_usual(&layout)) {
-        contexts.notes.push(ownership::fallback());
-    }
+    let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
+    let lacks_user = account.is_none() && config.user.is_none() && is_usual(&layout);
     let settings = Settings {
         layout,
+        lacks_user,
         access,
         configured: Some(configured),
         shim,

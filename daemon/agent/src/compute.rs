@@ -24,10 +24,10 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
+use crate::check::Answer;
 use crate::clock::monotonic_ns;
 use crate::config::Transfers;
 use crate::slice_runtime::SliceRuntime;
-use crate::watchdog::Answer;
 use handle::SliceHandle;
 use used::Used;
 use wakeups::{Number, Wakeups};

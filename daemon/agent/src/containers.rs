@@ -147,8 +147,8 @@ impl Containers {
         Self { layout: layout.clone(), described, writer }
     }
 
-    /// Notes from the description of the node.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    /// Reasons why containers cannot use slices, or not as configured.
+    pub(crate) fn limitations(&self) -> Vec<String> {
         let described = self.described.iter();
         let failed = |described: &Described| {
             let why = described.description.as_ref().err()?;
@@ -223,8 +223,8 @@ impl Containers {
     }
 }
 
-/// Prefix of the note on a slice without a document.
-pub(crate) fn unusable(name: &SliceName) -> String {
+/// Prefix of the message about a slice without a document.
+fn unusable(name: &SliceName) -> String {
     format!("slice {name} cannot be used in containers:")
 }
 

@@ -16,6 +16,7 @@ use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 
 use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::clock::now_unix_ms;
+use crate::conditions::{Conditions, Kind as Condition, Subject};
 
 /// Longest time that the start waits for measurements; later ones are applied when they arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,8 +33,8 @@ pub struct Contexts {
     pub(crate) costs: BTreeMap<GpuUuid, Measurement>,
     /// Cost where none is measured.
     pub(crate) assumed: Bytes,
-    /// Reasons for failed measurements.
-    pub(crate) notes: Vec<String>,
+    /// Models whose cost is assumed, with the reason.
+    assumed_of: BTreeMap<Model, String>,
 }
 
 /// Cost of a context, with the time of its measurement.
@@ -77,7 +78,7 @@ type Model = String;
 impl Contexts {
     /// Assumes this cost for every GPU.
     pub const fn assumed(assumed: Bytes) -> Self {
-        Self { costs: BTreeMap::new(), assumed, notes: Vec::new() }
+        Self { costs: BTreeMap::new(), assumed, assumed_of: BTreeMap::new() }
     }
 
     /// Cost of a context on a GPU, measured by the daemon itself or assumed. Values that tenants influence do not
@@ -117,11 +118,26 @@ impl Contexts {
             contexts.take(measured, state);
         }
         for model in outstanding.models.keys() {
-            contexts.notes.push(format!(
+            let message = format!(
                 "what a context costs on {model} is still being measured; until then {assumed} are charged"
-            ));
+            );
+            contexts.assumed_of.insert(model.clone(), message);
         }
         (contexts, outstanding)
+    }
+
+    /// Sets a condition for each model whose cost is assumed.
+    pub(crate) fn report(&self, conditions: &Conditions) {
+        self.assumed_of.keys().for_each(|model| self.report_of(model, conditions));
+    }
+
+    /// Sets the condition of a model whose cost is assumed, or clears it where the cost was measured.
+    pub(crate) fn report_of(&self, model: &str, conditions: &Conditions) {
+        let subject = Subject::Node(model.to_owned());
+        match self.assumed_of.get(model) {
+            Some(message) => conditions.set(Condition::ContextCostAssumed, subject, message),
+            None => conditions.clear(Condition::ContextCostAssumed, subject),
+        }
     }
 
     /// Takes in a measurement and stores it.
@@ -129,13 +145,17 @@ impl Contexts {
         match measured {
             Ok(cost) => {
                 tracing::info!(model, %cost, "measured what a context costs");
+                self.assumed_of.remove(&model);
                 let measured = Measurement { cost, unix_ms: now_unix_ms() };
                 self.costs.extend(gpus.iter().map(|gpu| (gpu.uuid, measured)));
                 if let Err(error) = remember(state, model, measured) {
                     tracing::warn!(%error, "cannot keep the measurement; it is taken again at the next start");
                 }
             }
-            Err(error) => self.notes.push(format!("{error}; {} are charged for each context", self.assumed)),
+            Err(error) => {
+                let message = format!("{error}; {} are charged for each context", self.assumed);
+                self.assumed_of.insert(model, message);
+            }
         }
     }
 }
@@ -228,7 +248,7 @@ mod tests {
         let kept = serde_json::to_vec(&BTreeMap::from([(model.clone(), Bytes::mib(308))])).unwrap();
         fs::write(state.path().join(FILE), kept).unwrap();
         let (contexts, outstanding) = Contexts::measure(&driver, state.path(), Bytes::mib(512));
-        assert!(outstanding.is_empty() && contexts.notes.is_empty());
+        assert!(outstanding.is_empty() && contexts.assumed_of.is_empty());
         assert_eq!(contexts.cost(v100(1).uuid), Bytes::mib(308));
         assert_eq!(contexts.measured_at(v100(1).uuid), Some(0));
         let elsewhere = GpuUuid::from_bytes([9; 16]);
@@ -266,6 +286,7 @@ mod tests {
         let mut contexts = Contexts::assumed(Bytes::mib(512));
         contexts.take(("m".into(), vec![gpu.clone()], failure), state.path());
         assert_eq!(contexts.cost(gpu.uuid), Bytes::mib(512));
-        assert!(contexts.notes[0].contains("no luck; 512 MiB are charged"), "{:?}", contexts.notes);
+        let reason = contexts.assumed_of.values().next().unwrap();
+        assert!(reason.contains("no luck; 512 MiB are charged"), "{reason}");
     }
 }

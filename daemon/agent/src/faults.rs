@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::fault::{Fault, Faults, Xid};
 use tranche_domain::id::GpuUuid;
-use tranche_inventory::{GpuFacts, GpuFault, InventoryError, NotSliceable};
+use tranche_inventory::{Driver, GpuFacts, GpuFault, InventoryError, NotSliceable};
 
-use crate::agent::Agent;
 use crate::clock::now_unix_ms;
+use crate::conditions::{Kind as Condition, Subject};
+use crate::telemetry::Telemetry;
 
 /// Longest wait for a fault, after which the thread checks whether to stop.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -24,8 +25,10 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Health of the GPUs.
-#[derive(Debug)]
 pub(crate) struct FaultMonitor {
+    driver: Arc<dyn Driver>,
+    gpus: Vec<GpuFacts>,
+    telemetry: Arc<Telemetry>,
     state: Mutex<State>,
     since: Instant,
     /// Number of times that a lost GPU returned, and so has to be subscribed to again.
@@ -43,8 +46,16 @@ struct State {
 
 impl FaultMonitor {
     /// Starts without faults. A fault is over once its GPU has been healthy for `quiet`.
-    pub(crate) fn new(quiet: Duration) -> Self {
+    pub(crate) fn new(
+        quiet: Duration,
+        driver: Arc<dyn Driver>,
+        gpus: Vec<GpuFacts>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         Self {
+            driver,
+            gpus,
+            telemetry,
             state: Mutex::new(State { faults: Faults::new(quiet), obstacles: BTreeMap::new() }),
             since: Instant::now(),
             returns: AtomicU64::new(0),
@@ -86,26 +97,26 @@ impl FaultMonitor {
     }
 
     /// Takes in a sample of the GPUs; records faults that are over.
-    pub(crate) fn look(&self, agent: &Agent, gpus: &[GpuFacts]) {
+    pub(crate) fn look(&self, gpus: &[GpuFacts]) {
         for gpu in gpus {
             let is_well = !gpu.not_sliceable.as_ref().is_some_and(NotSliceable::is_fault);
             let over = self.state().faults.look(gpu.uuid, is_well, self.since.elapsed());
             for fault in &over {
-                agent.withdraw(&description(gpu.index, fault.xid));
+                self.telemetry.conditions.clear(Condition::GpuFault(fault.xid.get()), Subject::Gpu(gpu.uuid));
                 let told = format!(
                     "{} of GPU {} is over; it was reported {} times",
                     fault.xid, gpu.index, fault.count
                 );
-                agent.events.record(Happening::new(Kind::GpuRecovered, told).on(gpu.uuid));
+                self.telemetry.events.record(Happening::new(Kind::GpuRecovered, told).on(gpu.uuid));
             }
-            if self.take_obstacle(agent, gpu) || !over.is_empty() {
+            if self.take_obstacle(gpu) || !over.is_empty() {
                 self.changed();
             }
         }
     }
 
     /// Records a GPU's obstacle to slices; returns true if it changed.
-    fn take_obstacle(&self, agent: &Agent, gpu: &GpuFacts) -> bool {
+    fn take_obstacle(&self, gpu: &GpuFacts) -> bool {
         let before = self.state().obstacles.insert(gpu.uuid, gpu.not_sliceable.clone());
         let Some(before) = before.filter(|before| *before != gpu.not_sliceable) else { return false };
         let index = gpu.index;
@@ -115,7 +126,7 @@ impl FaultMonitor {
             }
             None => Happening::new(Kind::GpuRecovered, format!("GPU {index} takes slices again")),
         };
-        agent.events.record(told.on(gpu.uuid));
+        self.telemetry.events.record(told.on(gpu.uuid));
         if matches!(before, Some(NotSliceable::Lost { .. })) {
             self.returns.fetch_add(1, Ordering::Relaxed);
         }
@@ -123,19 +134,20 @@ impl FaultMonitor {
     }
 
     /// Records a fault that the driver reported.
-    fn happened(&self, agent: &Agent, fault: GpuFault) {
-        for gpu in suspects(agent, fault) {
-            agent.counters.fault(gpu.uuid, fault.xid);
+    fn happened(&self, fault: GpuFault) {
+        for gpu in self.suspects(fault) {
+            self.telemetry.counters.fault(gpu.uuid, fault.xid);
             let new = self.state().faults.happened(gpu.uuid, fault.xid, self.since.elapsed(), now_unix_ms());
             match (new, fault.xid.is_of_programs()) {
                 (true, false) => {
                     let description = description(gpu.index, fault.xid);
-                    agent.note(description.clone());
-                    agent.events.record(Happening::new(Kind::GpuFault, description).on(gpu.uuid));
+                    let kind = Condition::GpuFault(fault.xid.get());
+                    self.telemetry.conditions.set(kind, Subject::Gpu(gpu.uuid), &description);
+                    self.telemetry.events.record(Happening::new(Kind::GpuFault, description).on(gpu.uuid));
                 }
                 (true, true) => {
                     let told = format!("a program brought about {} on GPU {}", fault.xid, gpu.index);
-                    agent.events.record(Happening::new(Kind::ProgramFault, told).on(gpu.uuid));
+                    self.telemetry.events.record(Happening::new(Kind::ProgramFault, told).on(gpu.uuid));
                 }
                 (false, _) => tracing::debug!(gpu = gpu.index, "{} again", fault.xid),
             }
@@ -144,58 +156,57 @@ impl FaultMonitor {
             }
         }
     }
+
+    /// GPUs that the fault may concern. Where the driver names none: those that fail to answer, else all.
+    fn suspects(&self, fault: GpuFault) -> Vec<&GpuFacts> {
+        let select = |is_it: &dyn Fn(&GpuFacts) -> bool| self.gpus.iter().filter(|gpu| is_it(gpu)).collect();
+        if let Some(uuid) = fault.gpu {
+            return select(&|gpu| gpu.uuid == uuid);
+        }
+        let unresponsive: Vec<_> = select(&|gpu| self.driver.state(gpu.uuid).is_err());
+        if unresponsive.is_empty() { select(&|_| true) } else { unresponsive }
+    }
+
+    /// Starts the thread that receives faults until the daemon ends.
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
+        let monitor = Arc::clone(self);
+        thread::Builder::new().name("faults".into()).spawn(move || monitor.receive()).map(drop)
+    }
+
+    fn receive(&self) {
+        let mut last_error = None;
+        while !self.has_stopped() {
+            match self.receive_once() {
+                Ok(()) => last_error = None,
+                Err(InventoryError::NoDriver { .. }) => return,
+                Err(error) => {
+                    if last_error.as_ref() != Some(&error) {
+                        tracing::warn!("faults of GPUs are not received, and it is tried again: {error}");
+                        last_error = Some(error);
+                    }
+                    thread::sleep(RETRY_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Receives faults until the daemon ends, or a GPU has returned that the driver is not subscribed to.
+    fn receive_once(&self) -> Result<(), InventoryError> {
+        let returns = || self.returns.load(Ordering::Relaxed);
+        let begun = returns();
+        self.driver.follow_faults(RECEIVE_TIMEOUT, &mut |received| {
+            if let Some(fault) = received {
+                self.happened(fault);
+            }
+            if self.has_stopped() || returns() != begun {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+    }
 }
 
 fn description(index: u32, xid: Xid) -> String {
     format!("GPU {index} has a fault: the driver reports {xid}")
-}
-
-/// GPUs that the fault may concern. Where the driver names none: those that fail to answer, else all.
-fn suspects(agent: &Agent, fault: GpuFault) -> Vec<&GpuFacts> {
-    let select = |is_it: &dyn Fn(&GpuFacts) -> bool| agent.gpus.iter().filter(|gpu| is_it(gpu)).collect();
-    if let Some(uuid) = fault.gpu {
-        return select(&|gpu| gpu.uuid == uuid);
-    }
-    let unresponsive: Vec<_> = select(&|gpu| agent.driver.state(gpu.uuid).is_err());
-    if unresponsive.is_empty() { select(&|_| true) } else { unresponsive }
-}
-
-/// Starts the thread that receives faults until the daemon ends.
-pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
-    let agent = Arc::clone(agent);
-    thread::Builder::new().name("faults".into()).spawn(move || receive(&agent)).map(drop)
-}
-
-fn receive(agent: &Agent) {
-    let mut last_error = None;
-    while !agent.faults.has_stopped() {
-        match receive_once(agent) {
-            Ok(()) => last_error = None,
-            Err(InventoryError::NoDriver { .. }) => return,
-            Err(error) => {
-                if last_error.as_ref() != Some(&error) {
-                    tracing::warn!("faults of GPUs are not heard, and it is tried again: {error}");
-                    last_error = Some(error);
-                }
-                thread::sleep(RETRY_PAUSE);
-            }
-        }
-    }
-}
-
-/// Receives faults until the daemon ends, or a GPU has returned that the driver is not subscribed to.
-fn receive_once(agent: &Agent) -> Result<(), InventoryError> {
-    let faults = &agent.faults;
-    let returns = || faults.returns.load(Ordering::Relaxed);
-    let begun = returns();
-    agent.driver.follow_faults(RECEIVE_TIMEOUT, &mut |received| {
-        if let Some(fault) = received {
-            faults.happened(agent, fault);
-        }
-        if faults.has_stopped() || returns() != begun {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    })
 }

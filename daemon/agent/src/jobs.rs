@@ -15,10 +15,13 @@ use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Happened, JobController, JobSlice, Launcher, OpenError, Owner, Retention, Site, What};
+use tranche_jobs::{
+    Happened, JobCondition, JobController, JobSlice, Launcher, OpenError, Owner, Retention, Site, What,
+};
 
 use crate::access::actor_of;
 use crate::agent::{Agent, Core};
+use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
 use crate::process::{Process, has_ended};
 
@@ -184,12 +187,14 @@ impl Site for Hands {
         known.1.elapsed()
     }
 
-    fn note(&self, note: String) {
-        self.agent.note(note);
+    fn set_condition(&self, condition: JobCondition, message: String) {
+        let (kind, subject) = key(condition);
+        self.agent.telemetry.conditions.set(kind, subject, message);
     }
 
-    fn withdraw(&self, note: &str) {
-        self.agent.withdraw(note);
+    fn clear_condition(&self, condition: JobCondition) {
+        let (kind, subject) = key(condition);
+        self.agent.telemetry.conditions.clear(kind, subject);
     }
 
     fn record(&self, happened: Happened) {
@@ -201,6 +206,17 @@ impl Site for Hands {
             What::Succeeded => Kind::JobSucceeded,
             What::Failed => Kind::JobFailed,
         };
-        self.agent.events.record(Happening::new(kind, evidence).of(&slice));
+        self.agent.telemetry.events.record(Happening::new(kind, evidence).of(&slice));
+    }
+}
+
+/// Key of a condition of the job controller among the node's.
+fn key(condition: JobCondition) -> (Condition, Subject) {
+    match condition {
+        JobCondition::NotSaved => (Condition::JobsNotSaved, Subject::NODE),
+        JobCondition::LogsNotCut => (Condition::JobLogsNotCut, Subject::NODE),
+        JobCondition::NotRestored(number) => (Condition::JobsNotRestored, Subject::Node(number.to_string())),
+        JobCondition::NotStarted(slice) => (Condition::JobNotStarted, Subject::Slice(slice)),
+        JobCondition::Killed(slice) => (Condition::JobKilled, Subject::Slice(slice)),
     }
 }

@@ -59,7 +59,7 @@ impl Figures for Published {
         if late > LATE {
             return Err(format!("the rounds of compute are {} s late", late.as_secs()));
         }
-        let blind = self.agent.counters.last_sample();
+        let blind = self.agent.telemetry.counters.last_sample();
         if blind > BLIND {
             return Err(silence(blind));
         }
@@ -69,7 +69,7 @@ impl Figures for Published {
 
     /// Not a failure of liveness: a restarted daemon would hang in the same driver.
     fn remark(&self) -> Option<String> {
-        let blind = self.agent.counters.last_sample();
+        let blind = self.agent.telemetry.counters.last_sample();
         (blind > WAITS).then(|| silence(blind))
     }
 
@@ -108,7 +108,7 @@ fn build(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
 
 fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
     let endings = RequestOutcome::ALL
-        .map(|ending| (vec![("outcome", ending.word().into())], agent.counters.requests(ending)));
+        .map(|ending| (vec![("outcome", ending.word().into())], agent.telemetry.counters.requests(ending)));
     page.counters(
         "tranche_slice_requests",
         "Requests for slices by how they ended: created, no_room (at once or in time), refused, failed",
@@ -123,6 +123,6 @@ fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "tranche_notes",
         "Things the operator should know, as tranche smi shows them",
-        core.notes as u64,
+        agent.telemetry.conditions.len() as u64,
     )
 }

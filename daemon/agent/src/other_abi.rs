@@ -12,6 +12,7 @@ use tranche_domain::slice::ProcessId;
 use tranche_shm::{ABI, version};
 
 use crate::agent::{Agent, Core};
+use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
 use crate::process::Process;
 
@@ -92,8 +93,7 @@ impl Agent {
             let _ = process.kill(); // an error means that it has just ended
         }
         core.stranded.retain(|saved| saved.slice.name != *name);
-        // The notes about why it was not served.
-        core.notes.retain(|note| !note.starts_with(&format!("slice {name} ")));
+        self.telemetry.conditions.clear(Condition::NotServed, Subject::Slice(name.clone()));
         let _ = core.node.delete(name); // fails if it had no part of a present GPU
         self.remove_files(name);
         self.notify_capacity();

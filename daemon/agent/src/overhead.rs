@@ -35,8 +35,7 @@ impl Unchanged {
 pub(crate) type LastCharges = BTreeMap<(u64, HostPid, DeviceSlot), ChargeSample>;
 
 /// Samples each process of each slice once. Queries the driver, and so may block.
-pub(crate) fn reconcile(agent: &Agent) {
-    let mut last = agent.last_charges.lock().expect("nothing panics while it holds the last look");
+pub(crate) fn reconcile(agent: &Agent, last: &mut LastCharges) {
     let mut now = LastCharges::new();
     let mut candidates: BTreeMap<GpuUuid, BTreeMap<HostPid, Unchanged>> = BTreeMap::new();
     for runtime in agent.runtimes() {
@@ -54,7 +53,6 @@ pub(crate) fn reconcile(agent: &Agent) {
         }
     }
     *last = now;
-    drop(last);
     for (gpu, mut processes) in candidates {
         let Ok(listed) = agent.driver.processes(gpu) else { continue };
         for seen in listed {

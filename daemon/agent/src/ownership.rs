@@ -46,13 +46,13 @@ pub(crate) fn account(wanted: Option<&str>, reach: Reach, is_usual: bool) -> Res
             "there is no user {name}, which `user` names: make it with `useradd --system {name}`"
         )),
         None => {
-            // The missing user is reported as a note, which is also logged.
+            // The missing user is reported as a condition, which is also logged.
             Ok(None)
         }
     }
 }
 
-/// Note for a node without the usual user.
+/// Message for a node without the usual user.
 pub(crate) fn fallback() -> String {
     format!(
         "there is no user {USUAL}: what others send is read as uid 0, without capabilities, but it owns root's files; make \

@@ -1,7 +1,7 @@
 //! Reclaims the memory of processes that have ended, once the driver has released it and no sooner.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tranche_domain::id::{GpuUuid, HostPid};
@@ -9,12 +9,12 @@ use tranche_domain::slice::{ProcessId, Seat};
 use tranche_inventory::Driver;
 use tranche_shm::crash::point;
 
-use crate::agent::Agent;
+use crate::compute::Governor;
+use crate::conditions::{Kind as Condition, Subject};
 use crate::process::Process;
-use crate::slice_runtime::SliceRuntime;
+use crate::slice_runtime::{MAX_LISTED_TIME, SliceRuntime};
+use crate::telemetry::Telemetry;
 
-/// Upper bound for the time that the driver usually lists a process that has ended or executed another program.
-pub(crate) const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
 /// Pause between queries for a process that stays listed longer.
 const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// First pause between queries; each is half as long again as the one before.
@@ -23,83 +23,139 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Least time between two queries of the same GPU; they are the slowest part of a process's end.
 const QUERY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Releases a process's slot when it has ended. Without a handle it has ended already.
-pub(crate) fn watch_member(
-    agent: &Arc<Agent>,
-    runtime: &Arc<SliceRuntime>,
-    seat: Seat,
-    id: ProcessId,
-    handle: Option<Arc<Process>>,
-) {
-    let (work, agent, runtime) = (runtime.worker.work(), Arc::clone(agent), Arc::clone(runtime));
-    work.spawn(async move {
-        if let Some(process) = handle {
-            wait_for_end(&process).await;
-        }
-        runtime.mark_exiting(id);
-        point("reap: ended");
-        runtime.abandon_work(seat);
-        agent.governor.wake();
-        let ended = Instant::now();
-        if wait_until_unlisted(&agent, &runtime, id.pid).await == Listed::ChargeSample {
-            wait_while_listed(&agent, &runtime, id).await;
-        }
-        point("reap: free");
-        let was_over = runtime.is_over();
-        let freed = runtime.release_slot(seat, id);
-        let after_us = ended.elapsed().as_micros();
-        tracing::info!(slice = %runtime.name, pid = %id.pid, %freed, after_us, "reclaimed");
-        // Reclaiming memory beyond the slice may wait for the disk.
-        if was_over || runtime.is_deserted() {
-            tokio::task::spawn_blocking(move || {
-                agent.note_excess(&runtime);
-                agent.end_if_over(&runtime);
-            });
-        }
-    });
+/// The owner of the slices, which may delete one when a process has ended.
+pub(crate) trait Slices: Send + Sync {
+    /// Keeps memory committed that a slice still holds beyond its cap.
+    fn note_excess(&self, runtime: &SliceRuntime);
+    /// Removes a slice whose time is over; returns true if it is gone.
+    fn end_if_over(&self, runtime: &Arc<SliceRuntime>) -> bool;
+    /// Writes the state file.
+    fn save(&self);
 }
 
-/// Waits while the driver lists a process that has ended. Its memory is not free, whatever the reason, and must not
-/// be promised to others. If the pid has been reused, the listing no longer counts.
-async fn wait_while_listed(agent: &Arc<Agent>, runtime: &SliceRuntime, id: ProcessId) {
-    let (pid, name) = (id.pid, &runtime.name);
-    let note = format!(
-        "process {pid} of slice {name} has ended, but the driver still lists it: its memory stays charged until the \
-         driver lets go of it; end what the process left running, if anything"
-    );
-    // Recording the note may wait for the disk.
-    let (recorder, text) = (Arc::clone(agent), note.clone());
-    let _ = tokio::task::spawn_blocking(move || recorder.note(text)).await;
-    let is_reused = || Process::open(pid).is_ok_and(|now| now.id != id);
-    while query(agent, &runtime.gpus, pid).await == Listed::ChargeSample && !is_reused() {
-        tokio::time::sleep(LONG_PAUSE).await;
+/// Watches processes of slices and reclaims their memory.
+pub(crate) struct Reaper {
+    pub(crate) telemetry: Arc<Telemetry>,
+    driver: Arc<dyn Driver>,
+    governor: Arc<Governor>,
+    listings: Listings,
+    owner: Weak<dyn Slices>,
+}
+
+impl Reaper {
+    pub(crate) fn new(
+        telemetry: Arc<Telemetry>,
+        driver: Arc<dyn Driver>,
+        governor: Arc<Governor>,
+        owner: Weak<dyn Slices>,
+    ) -> Self {
+        Self { telemetry, driver, governor, listings: Listings::default(), owner }
     }
-    let recorder = Arc::clone(agent);
-    let _ = tokio::task::spawn_blocking(move || recorder.withdraw(&note)).await;
-}
 
-/// Empties the account of a process that reports having executed another program, if the driver no longer lists it.
-/// While the driver lists it or fails to answer, it may still hold what it was charged for.
-pub(crate) async fn reset_after_exec(agent: &Agent, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
-    if wait_until_unlisted(agent, runtime, pid).await == Listed::No {
-        let freed = runtime.reset_account(seat);
-        tracing::info!(slice = %runtime.name, %pid, %freed, "became another program");
-    }
-}
-
-/// Removes a root process from its slice when it has ended.
-pub(crate) fn watch_root(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, root: Arc<Process>) {
-    let (work, agent, runtime) = (runtime.worker.work(), Arc::clone(agent), Arc::clone(runtime));
-    work.spawn(async move {
-        wait_for_end(&root).await;
-        runtime.remove_root(root.id);
-        runtime.left.notify_waiters();
-        tokio::task::spawn_blocking(move || {
-            if !agent.end_if_over(&runtime) {
-                agent.save();
+    /// Releases a process's slot when it has ended. Without a handle it has ended already.
+    pub(crate) fn watch_member(
+        self: &Arc<Self>,
+        runtime: &Arc<SliceRuntime>,
+        seat: Seat,
+        id: ProcessId,
+        handle: Option<Arc<Process>>,
+    ) {
+        let (work, reaper, runtime) = (runtime.worker.work(), Arc::clone(self), Arc::clone(runtime));
+        work.spawn(async move {
+            if let Some(process) = handle {
+                wait_for_end(&process).await;
+            }
+            runtime.mark_exiting(id);
+            point("reap: ended");
+            runtime.abandon_work(seat);
+            reaper.governor.wake();
+            let ended = Instant::now();
+            if reaper.wait_until_unlisted(&runtime, id.pid).await == Listed::Yes {
+                reaper.wait_while_listed(&runtime, id).await;
+            }
+            point("reap: free");
+            let was_over = runtime.is_over();
+            let freed = runtime.release_slot(seat, id);
+            let after_us = ended.elapsed().as_micros();
+            tracing::info!(slice = %runtime.name, pid = %id.pid, %freed, after_us, "reclaimed");
+            // Reclaiming memory beyond the slice may wait for the disk.
+            if was_over || runtime.is_deserted() {
+                tokio::task::spawn_blocking(move || {
+                    let Some(owner) = reaper.owner.upgrade() else { return };
+                    owner.note_excess(&runtime);
+                    owner.end_if_over(&runtime);
+                });
             }
         });
-    });
+    }
+
+    /// Waits while the driver lists a process that has ended. Its memory is not free, whatever the reason, and must not
+    /// be promised to others. If the pid has been reused, the listing no longer counts.
+    async fn wait_while_listed(&self, runtime: &SliceRuntime, id: ProcessId) {
+        let (pid, name) = (id.pid, &runtime.name);
+        let subject = Subject::Process(name.clone(), pid);
+        let message = format!(
+            "process {pid} of slice {name} has ended, but the driver still lists it: its memory stays charged until the \
+             driver lets go of it; end what the process left running, if anything"
+        );
+        self.telemetry.conditions.set(Condition::StillListed, subject.clone(), message);
+        let is_reused = || Process::open(pid).is_ok_and(|now| now.id != id);
+        while self.query(&runtime.gpus, pid).await == Listed::Yes && !is_reused() {
+            tokio::time::sleep(LONG_PAUSE).await;
+        }
+        self.telemetry.conditions.clear(Condition::StillListed, subject);
+    }
+
+    /// Empties the account of a process that reports having executed another program, if the driver no longer lists it.
+    /// While the driver lists it or fails to answer, it may still hold what it was charged for.
+    pub(crate) async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
+        if self.wait_until_unlisted(runtime, pid).await == Listed::No {
+            let freed = runtime.reset_account(seat);
+            tracing::info!(slice = %runtime.name, %pid, %freed, "became another program");
+        }
+    }
+
+    /// Removes a root process from its slice when it has ended.
+    pub(crate) fn watch_root(self: &Arc<Self>, runtime: &Arc<SliceRuntime>, root: Arc<Process>) {
+        let (work, reaper, runtime) = (runtime.worker.work(), Arc::clone(self), Arc::clone(runtime));
+        work.spawn(async move {
+            wait_for_end(&root).await;
+            runtime.remove_root(root.id);
+            runtime.left.notify_waiters();
+            tokio::task::spawn_blocking(move || {
+                if let Some(owner) = reaper.owner.upgrade()
+                    && !owner.end_if_over(&runtime)
+                {
+                    owner.save();
+                }
+            });
+        });
+    }
+
+    /// Queries until the process is no longer listed, or [`MAX_LISTED_TIME`] has passed.
+    async fn wait_until_unlisted(&self, runtime: &SliceRuntime, pid: HostPid) -> Listed {
+        let deadline = Instant::now() + MAX_LISTED_TIME;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.query(&runtime.gpus, pid).await {
+                Listed::Yes if Instant::now() < deadline => tokio::time::sleep(pause).await,
+                answer => return answer,
+            }
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn query(&self, gpus: &[GpuUuid], pid: HostPid) -> Listed {
+        let mut listed = Listed::No;
+        for gpu in gpus {
+            match self.listings.after(&self.driver, *gpu, Instant::now()).await {
+                Some(pids) if pids.contains(&pid) => return Listed::Yes,
+                Some(_) => {}
+                None => listed = Listed::Unknown,
+            }
+        }
+        listed
+    }
 }
 
 /// Waits on the pidfd; where the runtime cannot watch it, polls.
@@ -116,42 +172,17 @@ async fn wait_for_end(process: &Process) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
     /// Listed on one of the slice's GPUs.
-    ChargeSample,
+    Yes,
     /// Listed on none.
     No,
     /// Listed on none that answered; at least one did not.
     Unknown,
 }
 
-/// Queries until the process is no longer listed, or [`MAX_LISTED_TIME`] has passed.
-async fn wait_until_unlisted(agent: &Agent, runtime: &SliceRuntime, pid: HostPid) -> Listed {
-    let deadline = Instant::now() + MAX_LISTED_TIME;
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match query(agent, &runtime.gpus, pid).await {
-            Listed::ChargeSample if Instant::now() < deadline => tokio::time::sleep(pause).await,
-            answer => return answer,
-        }
-        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
-    }
-}
-
-async fn query(agent: &Agent, gpus: &[GpuUuid], pid: HostPid) -> Listed {
-    let mut listed = Listed::No;
-    for gpu in gpus {
-        match agent.listings.after(&agent.driver, *gpu, Instant::now()).await {
-            Some(pids) if pids.contains(&pid) => return Listed::ChargeSample,
-            Some(_) => {}
-            None => listed = Listed::Unknown,
-        }
-    }
-    listed
-}
-
 /// The driver's list of processes on each GPU, with the time of the query. When many processes end at once, one
 /// answer serves all that wait for it.
 #[derive(Debug, Default)]
-pub(crate) struct Listings(Mutex<BTreeMap<GpuUuid, Arc<tokio::sync::Mutex<Listing>>>>);
+struct Listings(Mutex<BTreeMap<GpuUuid, Arc<tokio::sync::Mutex<Listing>>>>);
 
 /// `None` if the GPU does not answer.
 type Pids = Option<Arc<BTreeSet<HostPid>>>;

@@ -20,16 +20,16 @@ use tranche_shm::crash::point;
 
 use crate::agent::{Agent, Core};
 use crate::clock::now_unix_ms;
+use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
 use crate::other_abi::OtherAbi;
 use crate::process::{self, Process};
-use crate::reaper;
 use crate::regions::Regions;
 use crate::slice_runtime::SliceRuntime;
 use crate::state::{SavedSlice, State};
 use crate::state_store::{self, Found};
 
-/// Takes over all slices. Those that cannot be taken over are noted, and do not stop the daemon.
+/// Takes over all slices. Those that cannot be taken over become conditions, and do not stop the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     let state = match state_store::load(&agent.layout.state)? {
         Found::Whole(state) => state,
@@ -57,27 +57,31 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
 
 /// Rewrites every slice's document for containers, because facts of the node may have changed, and removes others.
 fn write_documents(agent: &Agent) {
-    let mut core = agent.core();
+    let core = agent.core();
     let slices: Vec<Slice> = core.node.slices().values().filter(|slice| !slice.ephemeral).cloned().collect();
     for slice in &slices {
-        agent.write_document(&mut core, slice);
+        agent.write_document(slice);
     }
     drop(core);
     let served: BTreeSet<&SliceName> = slices.iter().map(|slice| &slice.name).collect();
     let known = directories(agent).unwrap_or_default();
     known.iter().filter(|name| !served.contains(name)).for_each(|name| agent.containers.withdraw(name));
     agent.containers.sweep();
-    agent.containers.notes().into_iter().for_each(|note| agent.note(note));
+    for (number, limitation) in agent.containers.limitations().into_iter().enumerate() {
+        let subject = Subject::Node(number.to_string());
+        agent.telemetry.conditions.set(Condition::ContainersLimited, subject, limitation);
+    }
 }
 
 fn unreadable(agent: &Agent, note: String, state: State) -> State {
-    agent.events.record(Happening::new(Kind::StateUnreadable, note.clone()));
-    agent.note(note);
+    agent.telemetry.events.record(Happening::new(Kind::StateUnreadable, note.clone()));
+    agent.telemetry.conditions.set(Condition::StateUnreadable, Subject::NODE, note);
     state
 }
 
 fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
     let name = saved.slice.name.clone();
+    let note = |message: String| not_served(agent, &name, message);
     match serve_saved(agent, &saved) {
         Ok(runtime) => {
             // All processes are taken over before the sockets open: one that connects meanwhile would be given
@@ -86,17 +90,21 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
             agent.core().finish_takeover(&name);
             point("recovery: seated");
             if let Err(failure) = agent.listen(&runtime, saved.slice.ephemeral) {
-                agent.note(format!("slice {name} goes on, but nobody can join it: {failure}"));
+                note(format!("slice {name} goes on, but nobody can join it: {failure}"));
             }
         }
         Err(Failure::Refused(refusal @ Refusal::Stranded { .. })) => {
-            agent.note(format!("{refusal}; it is kept for when the GPU is back, or until it is deleted"));
+            note(format!("{refusal}; it is kept for when the GPU is back, or until it is deleted"));
         }
-        Err(failure @ Failure::OtherVersion { .. }) => agent.note(failure.to_string()),
-        Err(failure) => agent.note(format!(
+        Err(failure @ Failure::OtherVersion { .. }) => note(failure.to_string()),
+        Err(failure) => note(format!(
             "slice {name} could not be taken over: {failure}; it is kept for the daemon's next start, or until it is deleted"
         )),
     }
+}
+
+fn not_served(agent: &Agent, slice: &SliceName, message: String) {
+    agent.telemetry.conditions.set(Condition::NotServed, Subject::Slice(slice.clone()), message);
 }
 
 /// Serves a saved slice; one that cannot be served is kept in the state unchanged.
@@ -160,24 +168,26 @@ fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &
     let living: Vec<_> =
         seated.iter().filter(|(.., handle)| handle.is_some()).map(|(_, id, _)| id.pid.to_string()).collect();
     if runtime.regions.were_lost() && !living.is_empty() {
-        agent.note(format!(
+        let message = format!(
             "slice {}: none of its processes maps its books any more: they are charged what the driver says that they hold, \
              and have to be started again to get more: {}",
             runtime.name,
             living.join(", ")
-        ));
+        );
+        let subject = Subject::Slice(runtime.name.clone());
+        agent.telemetry.conditions.set(Condition::AccountingLost, subject, message);
     }
     // Watched only when all have been added: the end of the first must not look like the end of the last.
     for root in roots {
-        reaper::watch_root(agent, runtime, root);
+        agent.reaper.watch_root(runtime, root);
     }
     for (seat, id, handle) in seated {
-        reaper::watch_member(agent, runtime, seat, id, handle);
+        agent.reaper.watch_member(runtime, seat, id, handle);
     }
     runtime.restore_common();
     agent.note_excess(runtime);
     let told = format!("it goes on with {processes} processes");
-    agent.events.record(Happening::new(Kind::SliceTakenOver, told).of(&runtime.name));
+    agent.telemetry.events.record(Happening::new(Kind::SliceTakenOver, told).of(&runtime.name));
 }
 
 /// Permits a process to open GPUs again; on failure it keeps the descriptors that it has.
@@ -235,7 +245,8 @@ fn directories(agent: &Agent) -> io::Result<BTreeSet<SliceName>> {
 fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let directory = agent.layout.slice(name);
     if let Some(others) = OtherAbi::in_directory(&directory) {
-        return agent.note(format!("{}; nothing is known of what it was promised", others.failure(name)));
+        let message = format!("{}; nothing is known of what it was promised", others.failure(name));
+        return not_served(agent, name, message);
     }
     let regions = Regions::open(&directory, agent.seals_regions).ok();
     let alive = |regions: &Regions| -> Vec<ProcessId> {
@@ -257,9 +268,10 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
         let mut core = agent.core();
         core.generation = core.generation.max(generation);
     }
-    agent.note(format!(
+    let message = format!(
         "slice {name} was not in the state file, but processes live in it: it is served until they end"
-    ));
+    );
+    agent.telemetry.conditions.set(Condition::Adopted, Subject::Slice(name.clone()), message);
     take_over(agent, SavedSlice { slice, generation, roots: members });
 }
 

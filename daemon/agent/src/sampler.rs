@@ -12,9 +12,10 @@ use tranche_shm::crash::point;
 
 use crate::agent::Agent;
 use crate::audit;
+use crate::conditions::{Kind as Condition, Subject};
 use crate::config::OverCap;
 use crate::obstacles;
-use crate::overhead;
+use crate::overhead::{self, LastCharges};
 use crate::slice_runtime::SliceRuntime;
 use crate::usage_guard;
 
@@ -29,14 +30,14 @@ pub(crate) async fn run(agent: Arc<Agent>) {
     let mut cap_checks = interval(CAP_PERIOD);
     sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
     cap_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut since = BTreeMap::new();
+    let mut previous = Previous::default();
     let (mut over, mut resampled) = (Vec::new(), Vec::new());
     loop {
         tokio::select! {
             _ = sampling.tick() => {
                 over = check_slices(&agent, &over);
                 resampled = audit::resample(&agent, &agent.runtimes()).await;
-                since = sample(&agent, since).await;
+                previous = sample(&agent, previous).await;
             }
             _ = cap_checks.tick(), if !over.is_empty() || !resampled.is_empty() => {
                 let before = over;
@@ -52,9 +53,9 @@ fn check_slices(agent: &Arc<Agent>, over: &[Arc<SliceRuntime>]) -> Vec<Arc<Slice
     let runtimes = agent.runtimes();
     for runtime in &runtimes {
         if runtime.regions.were_damaged() {
-            usage_guard::report_truncated(agent, &runtime.name);
+            usage_guard::report_truncated(&agent.telemetry, &runtime.name);
         }
-        usage_guard::restore_length(agent, runtime);
+        usage_guard::restore_length(&agent.telemetry, runtime);
         agent.end_if_over(runtime);
     }
     check_caps(agent, &runtimes, over)
@@ -100,7 +101,9 @@ fn record_each<'a>(
     kind: Kind,
     what: &str,
 ) {
-    runtimes.for_each(|runtime| agent.events.record(Happening::new(kind.clone(), what).of(&runtime.name)));
+    runtimes.for_each(|runtime| {
+        agent.telemetry.events.record(Happening::new(kind.clone(), what).of(&runtime.name));
+    });
 }
 
 /// Applies `over_cap` to a slice. Nothing by default, or its largest process is killed after the grace period.
@@ -111,28 +114,37 @@ fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
     if let Some(pid) = runtime.kill_largest() {
         let name = &runtime.name;
         let seconds = time.as_secs();
-        agent.note(format!(
+        let message = format!(
             "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
-        ));
+        );
+        agent.telemetry.conditions.set(Condition::KilledOverCap, Subject::Slice(name.clone()), message);
         let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
-        agent.events.record(Happening::new(Kind::Killed, detail).of(name).by(pid));
+        agent.telemetry.events.record(Happening::new(Kind::Killed, detail).of(name).by(pid));
     }
 }
 
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
 type Since = BTreeMap<GpuUuid, u64>;
 
-async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
+/// What the last samples showed, to compare with.
+#[derive(Default)]
+struct Previous {
+    since: Since,
+    charges: LastCharges,
+}
+
+async fn sample(agent: &Arc<Agent>, mut previous: Previous) -> Previous {
     let asked = Arc::clone(agent);
     let looked = tokio::task::spawn_blocking(move || {
         point("sampler: looks");
         asked.save_again();
-        overhead::reconcile(&asked);
-        sample_gpus(&asked, since)
+        overhead::reconcile(&asked, &mut previous.charges);
+        let samples = sample_gpus(&asked, &mut previous.since);
+        (previous, samples)
     })
     .await;
-    let Ok((since, samples)) = looked else { return Since::new() };
-    agent.counters.sampled();
+    let Ok((previous, samples)) = looked else { return Previous::default() };
+    agent.telemetry.counters.sampled();
     for runtime in agent.runtimes() {
         let members = runtime.occupants().members;
         let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();
@@ -143,14 +155,14 @@ async fn sample(agent: &Arc<Agent>, since: Since) -> Since {
             }
         }
     }
-    since
+    previous
 }
 
 /// Samples all GPUs. Queries the driver, and so may block.
-fn sample_gpus(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec<ProcessUtilization>>) {
+fn sample_gpus(agent: &Agent, since: &mut Since) -> BTreeMap<GpuUuid, Vec<ProcessUtilization>> {
     let mut samples = BTreeMap::new();
     let gpus = agent.driver.gpus().unwrap_or_default();
-    agent.faults.look(agent, &gpus);
+    agent.faults.look(&gpus);
     for gpu in gpus {
         obstacles::update(agent, &gpu);
         let last = since.entry(gpu.uuid).or_default();
@@ -159,7 +171,7 @@ fn sample_gpus(agent: &Agent, mut since: Since) -> (Since, BTreeMap<GpuUuid, Vec
             samples.insert(gpu.uuid, new);
         }
     }
-    (since, samples)
+    samples
 }
 
 /// Sums the newest sample of each process, in percent of the GPU.

@@ -16,31 +16,33 @@ use tranche_domain::truth::Violations;
 use tranche_exposition::Listener;
 use tranche_inventory::Driver;
 
-use crate::access::{self, Access, Budgeted, Gate};
-use crate::agent::Agent;
+use crate::access::{self, Access, Budgeted};
+use crate::agent::{self, Agent};
 use crate::audit::{self, Audit};
 use crate::compute::Governor;
+use crate::conditions::{Conditions, Kind as Condition, Subject};
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;
 use crate::context::{Contexts, Outstanding};
-use crate::faults::FaultMonitor;
 use crate::jobs::{self, JobsService};
 use crate::metrics::Published;
 use crate::operators::Operators;
 use crate::server::{GRACE, routes, server};
 use crate::sockets::{Layout, Reach};
-use crate::usage_guard::UsageGuard;
+use crate::telemetry::Telemetry;
 use crate::worker::Worker;
-use crate::{faults, privileges, recovery, sampler, sealed, supervisor, usage_guard, watchdog};
+use crate::{ownership, privileges, recovery, sampler, sealed, supervisor, watchdog};
 
-/// Descriptors for a thousand processes; with a lower limit a note is recorded.
+/// Descriptors for a thousand processes; with a lower limit a condition is set.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
 /// Parts and settings of a daemon.
 pub struct Settings {
     /// Paths of the daemon's files, whose locks the caller holds.
     pub layout: Layout,
+    /// True if the system user is missing, so that the main process keeps uid 0.
+    pub lacks_user: bool,
     /// Users that may create slices, and quotas.
     pub access: Access,
     /// The configuration, for display and reloads; without it, reloads fail.
@@ -104,7 +106,7 @@ pub enum StartError {
 /// daemon.
 ///
 /// # Errors
-/// See [`StartError`]. Slices that cannot be taken over are noted and do not prevent the start.
+/// See [`StartError`]. Slices that cannot be taken over become conditions and do not prevent the start.
 pub async fn serve(
     settings: Settings,
     door: BlockingListener,
@@ -119,8 +121,9 @@ pub async fn serve(
         let agent = Arc::clone(&agent);
         tokio::task::spawn_blocking(move || apply_late_measurements(&agent, outstanding));
     }
-    usage_guard::start(&agent).map_err(StartError::Worker)?;
-    faults::start(&agent).map_err(StartError::Faults)?;
+    let guard = agent.usage_guard.as_ref();
+    guard.map_or(Ok(()), |guard| guard.start(&agent.worker)).map_err(StartError::Worker)?;
+    agent.faults.start().map_err(StartError::Faults)?;
     let mut tasks =
         vec![tokio::spawn(sampler::run(Arc::clone(&agent))), tokio::spawn(audit::run(Arc::clone(&agent)))];
     let calls =
@@ -139,7 +142,7 @@ pub async fn serve(
         stop.await;
         supervisor::stopping();
         following.faults.stop();
-        following.events.end_followers();
+        following.telemetry.events.end_followers();
         told.send_replace(true);
     };
     let server = server()
@@ -154,9 +157,12 @@ pub async fn serve(
     let _ = tokio::task::spawn_blocking(move || drop(operators)).await;
     tasks.iter().for_each(JoinHandle::abort);
     agent.save();
-    agent.events.record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
+    agent
+        .telemetry
+        .events
+        .record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
     agent.workers.end();
-    agent.events.stop();
+    agent.telemetry.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
     Ok(())
 }
@@ -174,22 +180,28 @@ struct Parts {
 fn build(settings: Settings) -> Result<Parts, StartError> {
     let governor = Arc::new(Governor::new(settings.transfers).map_err(StartError::Compute)?);
     let worker = Worker::start("worker").map_err(StartError::Worker)?;
-    let Settings { layout, shim, driver, contexts, over_cap, .. } = settings;
-    let mut agent =
-        Agent::new(layout, shim, driver, contexts, over_cap, Arc::clone(&governor), worker.work())
-            .describing(settings.described);
-    agent.usage_guard =
-        UsageGuard::new().inspect_err(|error| tracing::warn!(%error, "usage files are not watched")).ok();
-    agent.seals_regions = settings.seals_regions && can_seal(&agent);
-    agent.configured = settings.configured;
-    agent.gate = Arc::new(Gate::new(settings.access, agent.layout.reach));
-    agent.faults = FaultMonitor::new(settings.fault_quiet);
-    agent.audit = Audit::new(settings.violations, settings.foreigners == Foreigners::Refuse);
-    for note in &agent.core().notes {
-        tracing::warn!("{note}");
+    let Settings { layout, ended_jobs, metrics, outstanding, .. } = settings;
+    let telemetry = Arc::new(Telemetry::open(&layout.state));
+    if settings.lacks_user {
+        telemetry.conditions.set(Condition::RunsAsRoot, Subject::NODE, ownership::fallback());
     }
-    let Settings { ended_jobs, metrics, outstanding, .. } = settings;
-    Ok(Parts { agent: Arc::new(agent), governor, worker, ended_jobs, metrics, outstanding })
+    let agent = Agent::new(agent::Parts {
+        seals_regions: settings.seals_regions && can_seal(&layout, &telemetry.conditions),
+        layout,
+        access: settings.access,
+        shim: settings.shim,
+        driver: settings.driver,
+        contexts: settings.contexts,
+        over_cap: settings.over_cap,
+        fault_quiet: settings.fault_quiet,
+        audit: Audit::new(settings.violations, settings.foreigners == Foreigners::Refuse),
+        configured: settings.configured,
+        described: settings.described,
+        governor: Arc::clone(&governor),
+        telemetry,
+        worker: worker.work(),
+    });
+    Ok(Parts { agent, governor, worker, ended_jobs, metrics, outstanding })
 }
 
 fn answer_operators(
@@ -205,7 +217,8 @@ fn answer_operators(
 fn start_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<JoinHandle<()>>) {
     let desk = jobs::open(agent, ended).map_err(|error| error.to_string());
     if let Err(error) = &desk {
-        agent.note(format!("this node takes no jobs: {error}"));
+        let message = format!("this node takes no jobs: {error}");
+        agent.telemetry.conditions.set(Condition::JobsUnavailable, Subject::NODE, message);
     }
     let working = desk.as_ref().ok().map(|desk| tokio::spawn(jobs::run(Arc::clone(agent), Arc::clone(desk))));
     (JobsService { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
@@ -233,16 +246,18 @@ fn reload_on_hangup(agent: &Arc<Agent>) -> io::Result<Option<JoinHandle<()>>> {
 }
 
 /// Returns true if usage regions can be sealed memory here.
-fn can_seal(agent: &Agent) -> bool {
+fn can_seal(layout: &Layout, conditions: &Conditions) -> bool {
     match sealed::can_be_found() {
         Ok(()) => true,
         // A user's own daemon cannot inspect other processes, and its tenants are that user.
-        Err(_) if agent.layout.reach == Reach::User => false,
+        Err(_) if layout.reach == Reach::User => false,
         Err(error) => {
-            agent.note(format!(
-                "usage regions are files, which a tenant can make take more of {}: the next daemon could not open what                  processes map ({error}); it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH of the machine itself",
-                agent.layout.runtime.display()
-            ));
+            let message = format!(
+                "usage regions are files, which a tenant can make take more of {}: the next daemon could not open what \
+                 processes map ({error}); it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH of the machine itself",
+                layout.runtime.display()
+            );
+            conditions.set(Condition::UsageNotSealed, Subject::NODE, message);
             false
         }
     }
@@ -257,12 +272,15 @@ fn allow_descriptors(agent: &Agent) {
         Ok(most)
     });
     match raised {
-        Ok(most) if most < ENOUGH_DESCRIPTORS => agent.note(format!(
-            "at most {most} files may be open: enough for about {} processes, {} of them in one slice; raise the limit \
-             (LimitNOFILE) for more",
-            most / 4,
-            most / 16
-        )),
+        Ok(most) if most < ENOUGH_DESCRIPTORS => {
+            let message = format!(
+                "at most {most} files may be open: enough for about {} processes, {} of them in one slice; raise the limit \
+                 (LimitNOFILE) for more",
+                most / 4,
+                most / 16
+            );
+            agent.telemetry.conditions.set(Condition::FewDescriptors, Subject::NODE, message);
+        }
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "cannot raise the number of files that may be open"),
     }
@@ -272,12 +290,9 @@ fn allow_descriptors(agent: &Agent) {
 fn apply_late_measurements(agent: &Agent, mut outstanding: Outstanding) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while let Some(arrived) = outstanding.next(deadline) {
-        let mut contexts = agent.core().contexts.clone();
-        let before = contexts.notes.len();
+        let (model, mut contexts) = (arrived.0.clone(), agent.core().contexts.clone());
         contexts.take(arrived, &agent.layout.state);
-        for note in contexts.notes.split_off(before) {
-            agent.note(note);
-        }
+        contexts.report_of(&model, &agent.telemetry.conditions);
         agent.set_contexts(contexts.costs);
     }
 }
@@ -288,6 +303,6 @@ fn ready(agent: &Agent) {
     tracing::info!(socket = %agent.layout.door().display(), gpus, slices, "ready");
     let version = env!("CARGO_PKG_VERSION");
     let told = format!("tranched {version} serves {gpus} GPUs and took over {slices} slices");
-    agent.events.record(Happening::new(Kind::DaemonStarted, told));
+    agent.telemetry.events.record(Happening::new(Kind::DaemonStarted, told));
     supervisor::ready(slices, gpus);
 }

@@ -58,7 +58,7 @@ impl Node for NodeService {
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
         let created = create(&self.0, &wanted, &caller, wait).await;
-        self.0.counters.request(RequestOutcome::of(&created));
+        self.0.telemetry.counters.request(RequestOutcome::of(&created));
         let slice = self.told(&caller, created)?;
         self.show(&slice.name)
     }
@@ -212,7 +212,7 @@ impl NodeService {
         if let Err(failure) = &answer {
             let told = Happening::new(Kind::Refused, format!("user {}: {failure}", caller.uid));
             let told = told.asked_by(caller.actor());
-            self.0.events.record(match caller.pid {
+            self.0.telemetry.events.record(match caller.pid {
                 Some(pid) => told.by(pid),
                 None => told,
             });

@@ -5,6 +5,7 @@
 
 mod account;
 mod audit;
+mod binding;
 mod common;
 mod container;
 mod credit;
@@ -13,18 +14,22 @@ mod exiting;
 mod limits;
 mod refusals;
 mod reserve;
+mod reserves;
 mod sharing;
 mod slots;
 mod termination;
+mod units;
+mod violations;
 
-use audit::Violations;
-use container::Binding;
+use binding::Binding;
 use driver_use::DriverUse;
-use limits::ledger_cap;
-use reserve::Reserves;
+use reserves::Reserves;
+use units::ledger_cap;
+use violations::Violations;
+
+pub(crate) use exiting::MAX_LISTED_TIME;
 pub(crate) use sharing::ChargeSample;
-use slots::seat_of;
-pub(crate) use slots::{Joined, Pass};
+pub(crate) use slots::{Joined, Pass, Way};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -74,7 +79,7 @@ pub(crate) struct SliceRuntime {
     /// Process killed last for exceeding the cap.
     killed_last: Mutex<Option<ProcessId>>,
     violations: Violations,
-    driver_use: DriverUse,
+    pub(crate) driver_use: DriverUse,
     reserves: Reserves,
     /// Nanoseconds by which the clocks of processes are ahead of the daemon's, where they differ.
     clock_offsets: RwLock<BTreeMap<Seat, i64>>,
@@ -261,6 +266,12 @@ impl Drop for SliceRuntime {
 }
 
 impl Accounting {
+    /// Slot of an attached process.
+    fn seat_of(&self, id: ProcessId) -> Option<Seat> {
+        let members = &self.life.occupants()?.members;
+        members.iter().find(|(_, member)| **member == id).map(|(seat, _)| *seat)
+    }
+
     /// Closes a process's handle unless it is still root or attached; it may be both.
     fn drop_handle(&mut self, id: ProcessId) {
         let here = |occupants: &Occupants| {

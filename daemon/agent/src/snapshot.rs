@@ -42,7 +42,7 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         gpus,
         slices: core.node.slices().values().filter_map(|slice| view_of(agent, &core, slice)).collect(),
         waiting: core.waiting.view(&core.node),
-        notes: core.notes.iter().cloned().chain(agent.audit.notes()).collect(),
+        notes: agent.telemetry.conditions.messages().into_iter().chain(agent.audit.notes()).collect(),
     }
 }
 

@@ -16,14 +16,16 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use tokio::runtime::Handle;
 
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::SliceName;
 
-use crate::agent::Agent;
+use crate::conditions::{Kind as Condition, Subject};
 use crate::regions::Tampering;
 use crate::slice_runtime::SliceRuntime;
 use crate::sys;
+use crate::telemetry::Telemetry;
 
 /// Pause between two checks, so that a tenant that writes continuously cannot occupy the daemon.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -31,14 +33,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// inotify watches of the usage files, by slice.
 #[derive(Debug)]
 pub(crate) struct UsageGuard {
+    telemetry: Arc<Telemetry>,
     reports: Inotify,
     watched: Mutex<HashMap<WatchDescriptor, Weak<SliceRuntime>>>,
 }
 
 impl UsageGuard {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(telemetry: Arc<Telemetry>) -> io::Result<Self> {
         let reports = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        Ok(Self { reports, watched: Mutex::default() })
+        Ok(Self { telemetry, reports, watched: Mutex::default() })
     }
 
     /// Watches a slice's usage file. The kernel drops the watch when the file is removed.
@@ -62,55 +65,57 @@ impl UsageGuard {
         Ok(written.iter().filter_map(|watch| watched.get(watch)?.upgrade()).collect())
     }
 
+    /// Starts the task that checks reported files until this is dropped.
+    pub(crate) fn start(self: &Arc<Self>, worker: &Handle) -> io::Result<()> {
+        let reports: Arc<OwnedFd> = Arc::new(self.reports.as_fd().try_clone_to_owned()?);
+        let here = worker.enter();
+        let reports = sys::watch(reports)?;
+        drop(here);
+        let weak = Arc::downgrade(self);
+        worker.spawn(async move {
+            while let Ok(mut ready) = reports.readable().await {
+                let Some(guard) = weak.upgrade() else { return };
+                ready.clear_ready();
+                match guard.next() {
+                    Ok(written) => {
+                        written.iter().for_each(|runtime| restore_length(&guard.telemetry, runtime));
+                    }
+                    Err(error) => tracing::error!(%error, "cannot hear what is written to usage files"),
+                }
+                drop(guard);
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        Ok(())
+    }
+
     fn watched(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, Weak<SliceRuntime>>> {
         self.watched.lock().expect("nothing panics while it holds the list of files")
     }
 }
 
-/// Starts the task that checks reported files until the daemon ends.
-pub(crate) fn start(agent: &Arc<Agent>) -> io::Result<()> {
-    let Some(guard) = &agent.usage_guard else { return Ok(()) };
-    let reports: Arc<OwnedFd> = Arc::new(guard.reports.as_fd().try_clone_to_owned()?);
-    let here = agent.worker.enter();
-    let reports = sys::watch(reports)?;
-    drop(here);
-    let weak = Arc::downgrade(agent);
-    agent.worker.spawn(async move {
-        while let Ok(mut ready) = reports.readable().await {
-            let Some(agent) = weak.upgrade() else { return };
-            ready.clear_ready();
-            let written = agent.usage_guard.iter().try_fold(Vec::new(), |_, guard| guard.next());
-            match written {
-                Ok(written) => written.iter().for_each(|runtime| restore_length(&agent, runtime)),
-                Err(error) => tracing::error!(%error, "cannot hear what is written to usage files"),
-            }
-            drop(agent);
-            tokio::time::sleep(PAUSE).await;
-        }
-    });
-    Ok(())
-}
-
-/// Restores the length of a slice's usage file and records an event and a note.
-pub(crate) fn restore_length(agent: &Agent, runtime: &SliceRuntime) {
+/// Restores the length of a slice's usage file and records an event and a condition.
+pub(crate) fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
     let name = &runtime.name;
     match runtime.regions.restore_length() {
         Ok(None) => {}
         Ok(Some(Tampering::Grown)) => {
             let detail = "a process of the slice made the usage file longer; it was cut back";
-            agent.events.record(Happening::new(Kind::UsageTampered, detail).of(name));
-            agent.note(format!("a tenant made the usage file of slice {name} longer; it was cut back"));
+            telemetry.events.record(Happening::new(Kind::UsageTampered, detail).of(name));
+            let message = format!("a tenant made the usage file of slice {name} longer; it was cut back");
+            telemetry.conditions.set(Condition::UsageExtended, Subject::Slice(name.clone()), message);
         }
-        Ok(Some(Tampering::Truncated)) => report_truncated(agent, name),
+        Ok(Some(Tampering::Truncated)) => report_truncated(telemetry, name),
         Err(error) => tracing::error!(slice = %name, %error, "cannot look at the length of a usage file"),
     }
 }
 
 /// Records that a slice's usage region was truncated, so what it holds is unknown.
-pub(crate) fn report_truncated(agent: &Agent, slice: &SliceName) {
+pub(crate) fn report_truncated(telemetry: &Telemetry, slice: &SliceName) {
     let detail = "a process of the slice truncated the usage region";
-    agent.events.record(Happening::new(Kind::UsageTampered, detail).of(slice));
-    agent.note(format!(
+    telemetry.events.record(Happening::new(Kind::UsageTampered, detail).of(slice));
+    let message = format!(
         "a tenant truncated the usage region of slice {slice}: what it holds is not known any more; delete it"
-    ));
+    );
+    telemetry.conditions.set(Condition::UsageTruncated, Subject::Slice(slice.clone()), message);
 }

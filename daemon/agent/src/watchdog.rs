@@ -8,7 +8,6 @@
 //! one still schedules.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::agent::Agent;
+use crate::check::Check;
 use crate::supervisor;
 
 /// Reports in each watchdog timeout: one may be lost or late.
@@ -89,52 +89,9 @@ impl Checks {
     }
 }
 
-/// State of a loop's check.
-struct Check {
-    name: &'static str,
-    open: Arc<AtomicBool>,
-}
-
-/// Completes a check when the loop reaches it.
-#[derive(Debug)]
-pub(crate) struct Answer(Arc<AtomicBool>);
-
-impl Check {
-    fn to(name: &'static str) -> Self {
-        Self { name, open: Arc::default() }
-    }
-
-    /// Starts a check; `None` while the last one is pending.
-    fn start_check(&self) -> Option<Answer> {
-        let check = !self.open.swap(true, Ordering::AcqRel);
-        check.then(|| Answer(Arc::clone(&self.open)))
-    }
-
-    fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire)
-    }
-}
-
-impl Answer {
-    /// Marks the check as completed.
-    pub(crate) fn give(self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pending_check_is_reported_and_not_repeated() {
-        let question = Check::to("somebody");
-        assert!(!question.is_open());
-        let answer = question.start_check().unwrap();
-        assert!(question.is_open() && question.start_check().is_none());
-        answer.give();
-        assert!(!question.is_open() && question.start_check().is_some());
-    }
 
     #[test]
     fn stuck_loop_is_named() {

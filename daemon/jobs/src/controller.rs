@@ -20,7 +20,7 @@ use crate::record::{Entry, Owner, Reason};
 use crate::reserve;
 use crate::restore;
 use crate::retain::Retention;
-use crate::site::Site;
+use crate::site::{JobCondition, Site};
 use crate::state::State;
 use crate::store::Store;
 
@@ -57,10 +57,9 @@ impl<S: Site> JobController<S> {
         let (store, complaint) = restore::store(&folder.join("jobs.redb"), &path)?;
         let folders = Folders::open(path.clone()).map_err(|cause| OpenError::Folder { path, cause })?;
         let all = store.read()?;
-        complaint
-            .into_iter()
-            .chain(all.complaints.iter().cloned())
-            .for_each(|complaint| site.note(complaint));
+        for (number, complaint) in complaint.into_iter().chain(all.complaints.iter().cloned()).enumerate() {
+            site.set_condition(JobCondition::NotRestored(number), complaint);
+        }
         let boot = restore::boot();
         restore::sweep(&folders, &all.numbers);
         let clock = Clock::again(all.node.clock, all.node.boot != boot, site.clocks());

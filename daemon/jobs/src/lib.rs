@@ -34,6 +34,6 @@ pub use history::Point;
 pub use launch::Launcher;
 pub use record::Owner;
 pub use retain::Retention;
-pub use site::{Happened, JobSlice, Site, What};
+pub use site::{Happened, JobCondition, JobSlice, Site, What};
 pub use store::StoreError;
 pub use views::{LogFrom, LogPart, Standing};

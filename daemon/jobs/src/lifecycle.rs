@@ -18,7 +18,7 @@ use crate::folder::{Attempt, Written, is_deserted, kept_of_each};
 use crate::launch::{Refusal, Wanted};
 use crate::record::{Entry, Run};
 use crate::runner_protocol::{Order, RunnerSetup};
-use crate::site::{JobSlice, Site, What};
+use crate::site::{JobCondition, JobSlice, Site, What};
 use crate::state::Supervised;
 
 /// Entry point into the lifecycle.
@@ -63,17 +63,12 @@ pub(crate) async fn supervise<S: Site>(controller: Arc<JobController<S>>, member
         let pause = controller.state().refuse(member, why.clone());
         // The wait also ends when the member is to stop.
         let wait = tokio::time::timeout(pause, known.supervised.leave.notified());
-        let _ = noted(&controller.site, format!("job {}: {why}", known.slice.name), wait).await;
+        let condition = JobCondition::NotStarted(known.slice.name.clone());
+        controller.site.set_condition(condition.clone(), format!("job {}: {why}", known.slice.name));
+        let _ = wait.await;
+        controller.site.clear_condition(condition);
     }
     controller.left(member, run);
-}
-
-/// Awaits a future, with a condition set meanwhile.
-async fn noted<T>(site: &impl Site, note: String, wait: impl Future<Output = T>) -> T {
-    site.note(note.clone());
-    let came = wait.await;
-    site.withdraw(&note);
-    came
 }
 
 fn known<S: Site>(controller: &JobController<S>, member: MemberId) -> Option<Known> {
@@ -203,12 +198,12 @@ async fn stop_runner<S: Site>(controller: &Arc<JobController<S>>, known: &Known,
     point("jobs: told");
     let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
     if tokio::time::timeout(patience, controller.site.ended(shepherd)).await.is_err() {
-        let note = format!("job {} did not end as it was told to, and is killed", known.slice.name);
-        let killed = async {
-            controller.site.close(&known.slice).await;
-            controller.site.ended(shepherd).await;
-        };
-        noted(&controller.site, note, killed).await;
+        let message = format!("job {} did not end as it was told to, and is killed", known.slice.name);
+        let condition = JobCondition::Killed(known.slice.name.clone());
+        controller.site.set_condition(condition.clone(), message);
+        controller.site.close(&known.slice).await;
+        controller.site.ended(shepherd).await;
+        controller.site.clear_condition(condition);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::controller::JobController;
 use crate::lifecycle::{self, Begin};
 use crate::log_budget::{Budget, LogUse, cut, on_disk};
 use crate::record::Reason;
-use crate::site::{Happened, Site, What};
+use crate::site::{Happened, JobCondition, Site, What};
 use crate::state::State;
 
 /// Interval of checking limits and other state that changes without a notification.
@@ -38,17 +38,14 @@ impl<S: Site> JobController<S> {
     }
 
     async fn logs(self: Arc<Self>) {
-        let mut noted = None;
         loop {
             sleep(LOGS).await;
             let controller = Arc::clone(&self);
             let cut = tokio::task::spawn_blocking(move || controller.bound_logs()).await.unwrap_or_default();
-            if cut == noted {
-                continue;
+            match cut {
+                Some(message) => self.site.set_condition(JobCondition::LogsNotCut, message),
+                None => self.site.clear_condition(JobCondition::LogsNotCut),
             }
-            noted.iter().for_each(|note: &String| self.site.withdraw(note));
-            cut.iter().for_each(|note| self.site.note(note.clone()));
-            noted = cut;
         }
     }
 
@@ -145,7 +142,7 @@ impl<S: Site> JobController<S> {
     fn save_actions(&self, state: &mut State) -> Vec<Action> {
         match self.save(state) {
             Ok(()) => {
-                state.trouble.take().iter().for_each(|note| self.site.withdraw(note));
+                self.site.clear_condition(JobCondition::NotSaved);
                 let actions = std::mem::take(&mut state.actions);
                 for one in &actions {
                     if let Action::Start { member, .. } = one {
@@ -156,11 +153,7 @@ impl<S: Site> JobController<S> {
             }
             Err(error) => {
                 // Unsaved actions wait for the next round.
-                let note = format!("jobs stay as they are: {error}");
-                if state.trouble.as_ref() != Some(&note) {
-                    state.trouble.replace(note.clone()).iter().for_each(|note| self.site.withdraw(note));
-                    self.site.note(note);
-                }
+                self.site.set_condition(JobCondition::NotSaved, format!("jobs stay as they are: {error}"));
                 Vec::new()
             }
         }

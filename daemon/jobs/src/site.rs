@@ -65,14 +65,29 @@ pub trait Site: Send + Sync + 'static {
         Reading::now()
     }
 
-    /// Sets a condition for the operator.
-    fn note(&self, note: String);
+    /// Sets a condition for the operator, in place of the one that is set.
+    fn set_condition(&self, condition: JobCondition, message: String);
 
     /// Clears a condition.
-    fn withdraw(&self, note: &str);
+    fn clear_condition(&self, condition: JobCondition);
 
     /// Records an event.
     fn record(&self, happening: Happened);
+}
+
+/// What an operator should know of jobs for as long as it lasts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobCondition {
+    /// Changes cannot be saved, so that no job is started or stopped.
+    NotSaved,
+    /// Logs cannot be cut to their budgets.
+    LogsNotCut,
+    /// Something that an earlier daemon stored could not be read; numbered.
+    NotRestored(usize),
+    /// The member of this slice cannot be started.
+    NotStarted(SliceName),
+    /// The member of this slice did not end in time, and is being killed.
+    Killed(SliceName),
 }
 
 /// An event of a job.

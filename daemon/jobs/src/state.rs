@@ -34,8 +34,6 @@ pub(crate) struct State {
     pub(crate) fresh: BTreeSet<JobId>,
     /// Tickets of ended jobs, to be revoked once that is saved.
     pub(crate) revoked: Vec<TicketId>,
-    /// Condition set because the last save failed.
-    pub(crate) trouble: Option<String>,
     /// Actions to carry out once they are saved.
     pub(crate) actions: Vec<Action>,
     /// Bindings at the last decision.

@@ -154,6 +154,7 @@ impl Desk {
 fn settings(layout: Layout, shim: std::path::PathBuf) -> Settings {
     Settings {
         layout,
+        lacks_user: false,
         access: Access::default(),
         configured: None,
         shim,

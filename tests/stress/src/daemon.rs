@@ -28,6 +28,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
     let door = layout.open_door()?;
     let settings = Settings {
         layout,
+        lacks_user: false,
         access: Access::default(),
         configured: None,
         // Any file will do: tenants have the shim's code in themselves.

@@ -66,7 +66,9 @@ impl Agent {
         let actor = caller.actor();
         for gpu in done.iter().filter(|gpu| gpu.changed) {
             let told = format!("GPU {}: {}", gpu.index, told(gpu));
-            self.events.record(Happening::new(kind.clone(), told).on(gpu.uuid).asked_by(actor.clone()));
+            self.telemetry
+                .events
+                .record(Happening::new(kind.clone(), told).on(gpu.uuid).asked_by(actor.clone()));
         }
         self.faults.changed();
         self.notify_capacity();

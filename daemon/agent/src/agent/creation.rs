@@ -14,16 +14,15 @@ use tranche_domain::slice::Slice;
 use tranche_shm::crash::point;
 
 use super::notices::created;
-use super::updates::about_contexts;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
-use crate::attach::{self, Way};
+use crate::attach;
 use crate::clock::{monotonic_ms, now_unix_ms};
-use crate::containers;
+use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
 use crate::privileges;
 use crate::regions::{self, Regions};
-use crate::slice_runtime::SliceRuntime;
+use crate::slice_runtime::{SliceRuntime, Way};
 
 /// Time within which the creator of an ephemeral slice has to enter it.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
@@ -67,7 +66,7 @@ impl Agent {
         let slice = core.node.create(request, origin)?.clone();
         match self.serve_new(core, &slice) {
             Ok(()) => {
-                self.events.record(created(&slice).asked_by(actor));
+                self.telemetry.events.record(created(&slice).asked_by(actor));
                 Ok(slice)
             }
             Err(failure) => {
@@ -89,16 +88,17 @@ impl Agent {
         point("create: listening");
         core.save(&self.layout)?;
         point("create: recorded");
-        self.write_document(core, slice);
+        self.write_document(slice);
         point("create: told");
         Ok(())
     }
 
-    /// Writes a slice's document for containers. A failure is noted, and the slice is served without it.
-    pub(crate) fn write_document(&self, core: &mut Core, slice: &Slice) {
-        if let Err(note) = self.containers.write(slice) {
-            tracing::warn!("{note}");
-            core.notes.push(note);
+    /// Writes a slice's document for containers. A failure is a condition, and the slice is served without it.
+    pub(crate) fn write_document(&self, slice: &Slice) {
+        let (conditions, subject) = (&self.telemetry.conditions, Subject::Slice(slice.name.clone()));
+        match self.containers.write(slice) {
+            Ok(()) => conditions.clear(Condition::NotInContainers, subject),
+            Err(message) => conditions.set(Condition::NotInContainers, subject, message),
         }
     }
 
@@ -121,7 +121,7 @@ impl Agent {
             deadline,
         ));
         self.governor.admit(slice, &runtime).map_err(|cause| Failure::regions(&slice.name, cause))?;
-        self.counters.slice_began(&slice.name);
+        self.telemetry.counters.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);
         // Sealed memory needs no guard.
         let guard = self.usage_guard.as_ref().filter(|_| !usage.is_symlink());
@@ -144,7 +144,7 @@ impl Agent {
             ways.push((Way::Container, self.containers.listen(&runtime.name)?));
         }
         ways.into_iter()
-            .try_for_each(|(way, listener)| attach::listen(self, runtime, way, listener))
+            .try_for_each(|(way, listener)| attach::listen(&self.reaper, runtime, way, listener))
             .map_err(|cause| Failure::regions(&runtime.name, cause))
     }
 
@@ -152,15 +152,14 @@ impl Agent {
     pub(super) fn forget(&self, core: &mut Core, name: &SliceName) {
         self.governor.leave(name);
         if let Some(runtime) = core.live.remove(name) {
-            self.counters.slice_ended(name, runtime.refusals());
+            self.telemetry.counters.slice_ended(name, runtime.refusals());
             runtime.close();
             privileges::dismiss_slice(runtime.generation);
             runtime.regions.clear(&self.layout.slice(name));
         }
         let _ = core.node.delete(name);
-        let note = containers::unusable(name);
-        let contexts = about_contexts(name);
-        core.notes.retain(|known| !known.starts_with(&note) && !known.starts_with(&contexts));
+        let of_live_slices = [Condition::NotInContainers, Condition::ContextCostRaised];
+        self.telemetry.conditions.clear_of_slice(&of_live_slices, name);
         self.remove_files(name);
     }
 

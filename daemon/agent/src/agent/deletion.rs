@@ -54,11 +54,11 @@ impl Agent {
         for pid in &killed {
             let evidence = format!("user {} deleted its slice with force", actor.uid);
             let killed = Happening::new(Kind::Killed, evidence).of(name).by(*pid);
-            self.events.record(killed.asked_by(actor.clone()));
+            self.telemetry.events.record(killed.asked_by(actor.clone()));
         }
         let Begun::Serving(runtime) = begun else {
             let deleted = Happening::new(Kind::SliceDeleted, "it was not served, and is gone").of(name);
-            self.events.record(deleted.asked_by(actor));
+            self.telemetry.events.record(deleted.asked_by(actor));
             return Ok(killed);
         };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
@@ -109,8 +109,8 @@ impl Agent {
             Some(actor) => Happening::new(Kind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
             None => Happening::new(Kind::SliceDeleted, "it has ended"),
         };
-        self.events.record(deleted.of(name));
-        self.events.forget(name);
+        self.telemetry.events.record(deleted.of(name));
+        self.telemetry.events.forget(name);
         self.notify_capacity();
         true
     }

@@ -106,7 +106,8 @@ impl Agent {
         for gpu in &drain.gpus {
             let evidence =
                 format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
-            self.events
+            self.telemetry
+                .events
                 .record(Happening::new(Kind::GpuDrained, evidence).on(gpu.uuid).asked_by(caller.actor()));
         }
         Ok(())

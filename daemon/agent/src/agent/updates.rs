@@ -17,10 +17,10 @@ use tranche_shm::crash::point;
 use super::notices::{changed, labelled};
 use super::{Agent, Core};
 use crate::access::Caller;
+use crate::conditions::{Kind as Condition, Subject};
 use crate::context::{self, Measurement};
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::reaper;
 use crate::slice_runtime::SliceRuntime;
 use crate::sockets::FilesError;
 
@@ -45,7 +45,7 @@ impl Agent {
         let runtime = core.live.get(name).cloned();
         let shrank = slice.parts.iter().any(|part| core.node.excess(name, part.gpu) > Bytes::ZERO);
         if let Some(runtime) = runtime.as_ref().filter(|_| shrank) {
-            runtime.invalidate_driver_use();
+            runtime.driver_use.invalidate();
         }
         drop(core);
         if let Some(runtime) = runtime {
@@ -55,7 +55,7 @@ impl Agent {
         point("resize: in force");
         let actor = caller.actor();
         let changed = changed(&resize, &slice).into_iter();
-        changed.for_each(|happening| self.events.record(happening.asked_by(actor.clone())));
+        changed.for_each(|happening| self.telemetry.events.record(happening.asked_by(actor.clone())));
         self.notify_capacity();
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Agent {
             core.node.label(name, before)?;
             return Err(failure);
         }
-        self.events.record(labelled(core.node.slice(name)?).asked_by(actor));
+        self.telemetry.events.record(labelled(core.node.slice(name)?).asked_by(actor));
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Agent {
             doubtful |= core.node.excess(name, *gpu) > *excess;
         }
         drop(core);
-        runtime.set_doubtful(doubtful);
+        runtime.driver_use.set_doubtful(doubtful);
         if news {
             self.notify_capacity();
         }
@@ -107,19 +107,22 @@ impl Agent {
         self.publish_contexts(&core);
     }
 
-    /// Publishes each slice's context reserves, which depend on samples of its own processes, and notes reserves
-    /// above the measured cost.
+    /// Publishes each slice's context reserves, which depend on samples of its own processes, and sets a condition for
+    /// each reserve above the measured cost.
     pub(crate) fn review_reserves(&self) {
-        let mut core = self.core();
-        let Core { node, live, contexts, notes, .. } = &mut *core;
-        for (name, runtime) in live {
-            let Ok(slice) = node.slice(name) else { continue };
-            let raised = runtime.review_reserves(&contexts.with_reserve(&slice.parts));
-            let (about, known) = (about_contexts(name), |note: &String| notes.contains(note));
-            let texts: Vec<String> = raised.iter().map(|raised| reserve_note(&about, raised)).collect();
-            if !texts.iter().all(known) || texts.is_empty() {
-                notes.retain(|note| !note.starts_with(&about));
-                notes.extend(texts);
+        let core = self.core();
+        let conditions = &self.telemetry.conditions;
+        for (name, runtime) in &core.live {
+            let Ok(slice) = core.node.slice(name) else { continue };
+            let raised = runtime.review_reserves(&core.contexts.with_reserve(&slice.parts));
+            for (device, _) in runtime.devices() {
+                let subject = Subject::Device(name.clone(), device.index());
+                match raised.iter().find(|(of, ..)| *of == device) {
+                    Some(raised) => {
+                        conditions.set(Condition::ContextCostRaised, subject, raised_cost(name, raised));
+                    }
+                    None => conditions.clear(Condition::ContextCostRaised, subject),
+                }
             }
         }
     }
@@ -140,7 +143,7 @@ impl Agent {
             slices.len(),
             models.len()
         );
-        self.events.record(Happening::new(Kind::ReservesForgotten, evidence).asked_by(actor));
+        self.telemetry.events.record(Happening::new(Kind::ReservesForgotten, evidence).asked_by(actor));
         Ok((slices, models))
     }
 
@@ -173,7 +176,7 @@ impl Agent {
         let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let root = Arc::new(root);
         if runtime.enter(&root).map_err(|_| Failure::Ending(name.clone()))? {
-            reaper::watch_root(self, &runtime, Arc::clone(&root));
+            self.reaper.watch_root(&runtime, Arc::clone(&root));
         }
         point("enter: entered");
         root.admit_to_gpus(runtime.generation).map_err(|cause| Failure::NoGpus(name.clone(), cause))?;
@@ -183,14 +186,9 @@ impl Agent {
     }
 }
 
-/// Prefix of the notes on a slice's context reserves.
-pub(crate) fn about_contexts(name: &SliceName) -> String {
-    format!("contexts of slice {name} ")
-}
-
-fn reserve_note(about: &str, (device, reserve, measured): &(DeviceSlot, Bytes, Bytes)) -> String {
+fn raised_cost(slice: &SliceName, (device, reserve, measured): &(DeviceSlot, Bytes, Bytes)) -> String {
     format!(
-        "{about}take more than was measured on its device {}: {reserve} instead of {measured} are charged to this slice \
+        "contexts of slice {slice} take more than was measured on its device {}: {reserve} instead of {measured} are charged to this slice \
          for each, as long as its processes show that",
         device.index()
     )

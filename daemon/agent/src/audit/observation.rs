@@ -102,7 +102,7 @@ fn users(
         listed.iter().filter_map(|listed| user(listed, slice_devices, &members, attribution)).collect();
     resample_reports(&mut users, &members);
     for SliceDevice { runtime, device, .. } in slice_devices {
-        runtime.set_driver_use(*device, held(runtime, *device, &users));
+        runtime.driver_use.set(*device, held(runtime, *device, &users));
     }
     Some(users)
 }

@@ -19,7 +19,6 @@ pub(super) struct Copied {
     pub(super) waiting: usize,
     /// Start of the longest wait.
     pub(super) waiting_since: Option<Instant>,
-    pub(super) notes: usize,
 }
 
 impl Copied {
@@ -34,7 +33,6 @@ impl Copied {
             stranded: core.stranded.len(),
             waiting: core.waiting.len(),
             waiting_since: core.waiting.oldest(),
-            notes: core.notes.len(),
         }
     }
 }

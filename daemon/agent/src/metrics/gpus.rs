@@ -122,7 +122,7 @@ fn health(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) 
         faults.map(|fault| (and(label("gpu", gpu.uuid), "xid", fault.xid.get()), 1u64))
     });
     page.gauges("tranche_gpu_fault", "Faults of the GPU that are not over, by the driver's number", open)?;
-    let faults = agent.counters.faults().into_iter();
+    let faults = agent.telemetry.counters.faults().into_iter();
     let faults = faults.map(|((gpu, xid), count)| (and(label("gpu", gpu), "xid", xid.get()), count));
     page.counters(
         "tranche_gpu_xids",

@@ -9,7 +9,8 @@ use tranche_exposition::{Labels, Page};
 use crate::agent::Agent;
 
 pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
-    let started = agent.counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let started =
+        agent.telemetry.counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     page.gauge("tranche_start_time_seconds", "When the daemon started, in Unix time", started)?;
     page.gauge(
         "tranche_compute_lateness_seconds",
@@ -19,14 +20,14 @@ pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "tranche_last_sample_age_seconds",
         "How long ago the GPUs were last looked at",
-        agent.counters.last_sample().as_secs_f64(),
+        agent.telemetry.counters.last_sample().as_secs_f64(),
     )?;
     page.counter(
         "tranche_state_save_failures",
         "Times that the slices could not be kept on disk",
-        agent.counters.times_unsaved(),
+        agent.telemetry.counters.times_unsaved(),
     )?;
-    let events = agent.events.counts().into_iter().map(|((kind, slice), count)| {
+    let events = agent.telemetry.events.counts().into_iter().map(|((kind, slice), count)| {
         let slice = slice.map(|slice| slice.to_string()).unwrap_or_default();
         (vec![("kind", kind.to_string()), ("slice", slice)], count)
     });

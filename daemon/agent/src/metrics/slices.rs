@@ -62,7 +62,7 @@ impl<'a> Seen<'a> {
                     busy: compute.busy.get(device.index()).copied().unwrap_or_default(),
                 }
             };
-        let counted = agent.counters.slice_counts(&slice.name);
+        let counted = agent.telemetry.counters.slice_counts(&slice.name);
         Self {
             slice,
             tier: snapshot::tier(agent, runtime).0,

@@ -42,11 +42,11 @@ pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted, follower: Follower) -> 
 
 async fn tell_all(agent: &Agent, wanted: Wanted, tell: &Sender<Told>) {
     let Wanted { since: mut last, slice, follow } = wanted;
-    let mut changes = agent.events.subscribe();
+    let mut changes = agent.telemetry.events.subscribe();
     loop {
         // Read before the events: later ones change the value again.
         let goes_on = changes.borrow_and_update().is_some();
-        for event in agent.events.after(last) {
+        for event in agent.telemetry.events.after(last) {
             last = event.seq;
             if (slice.is_none() || event.slice == slice) && tell.send(Ok(event.into())).await.is_err() {
                 return;

@@ -1,7 +1,5 @@
 //! Input of the audit. Charges of attached processes, and values in the pages that no correct process writes.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tranche_domain::slice::{ProcessId, Seat};
@@ -10,36 +8,16 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::{Accounting, SliceRuntime, seat_of, slot};
+use super::{Accounting, SliceRuntime, slot};
 use crate::clock::monotonic_ns;
 
 /// Tolerated clock skew.
 const CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
-/// Violations found since the last call, the last of each kind and process, so that tenants cannot fill the map.
-#[derive(Debug, Default)]
-pub(super) struct Violations(Mutex<BTreeMap<(Option<ProcessId>, u8), Deceit>>);
-
-impl Violations {
-    pub(super) fn add(&self, who: Option<ProcessId>, what: Deceit) {
-        let kind = match what {
-            Deceit::Credit { .. } => 0,
-            Deceit::Use { .. } => 1,
-            Deceit::Header => 2,
-            Deceit::Time => 3,
-        };
-        self.0.lock().expect("nothing panics while it holds what was found").insert((who, kind), what);
-    }
-
-    fn take(&self) -> BTreeMap<(Option<ProcessId>, u8), Deceit> {
-        std::mem::take(&mut self.0.lock().expect("nothing panics while it holds what was found"))
-    }
-}
-
 impl SliceRuntime {
     /// Slot of an attached process.
     pub(crate) fn seat_of(&self, id: ProcessId) -> Option<Seat> {
-        seat_of(&self.accounting(), id)
+        self.accounting().seat_of(id)
     }
 
     /// Returns true if a process holds shared memory: the driver may list that with any holder.

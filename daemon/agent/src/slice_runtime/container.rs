@@ -4,24 +4,8 @@
 //! from then on; another one with the same folder is rejected while processes of the first are alive. The binding is
 //! written to disk before it takes effect, for the next daemon.
 
-use std::path::{Path, PathBuf};
-
 use super::{Accounting, SliceRuntime};
 use crate::containers::identity::{self, Container};
-
-/// Container that uses the slice, or did last.
-#[derive(Debug)]
-pub(super) struct Binding {
-    directory: PathBuf,
-    container: Option<Container>,
-}
-
-impl Binding {
-    /// Reads the binding that the last daemon left in the slice's directory.
-    pub(super) fn open(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), container: identity::read(directory) }
-    }
-}
 
 /// Rejection: another container uses the slice, or the binding could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::{Refusal, Reply};
 
 use super::account::Account;
-use super::{Accounting, Member, SliceRuntime, seat_of};
+use super::{Accounting, Member, SliceRuntime};
 
 impl SliceRuntime {
     /// Handles a process's request to charge `want` on a device.
@@ -20,7 +20,7 @@ impl SliceRuntime {
         let Member { seat, id } = member;
         let mut accounting = self.accounting();
         // The request may be read after its slot was released; a grant would then belong to no process.
-        if seat_of(&accounting, id) != Some(seat) {
+        if accounting.seat_of(id) != Some(seat) {
             return Reply::Refused(Refusal::NotAMember);
         }
         self.observe(&mut accounting, device);

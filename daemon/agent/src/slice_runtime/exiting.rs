@@ -1,13 +1,16 @@
 //! Exiting processes. Ended, but their memory is not free yet, so a request that fails now may succeed soon.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::monotonic_ns;
-use crate::reaper::MAX_LISTED_TIME;
 
 use super::{Accounting, SliceRuntime};
+
+/// Upper bound for the time that the driver usually lists a process that has ended or executed another program.
+pub(crate) const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
 
 impl SliceRuntime {
     /// Marks a process as ended: its memory may become free at any moment for a while. Published to the slice's

@@ -9,8 +9,8 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::control::DeviceLimits;
 use tranche_shm::crash::point;
-use tranche_shm::credit::Units;
 
+use super::units::{context_units, ledger_cap};
 use super::{Accounting, SliceRuntime};
 
 impl SliceRuntime {
@@ -87,17 +87,17 @@ impl SliceRuntime {
         since.map(|since| since.elapsed())
     }
 
+    /// Last figure of the driver for a GPU beyond the slice's cap there.
+    pub(crate) fn driver_excess(&self, gpu: GpuUuid) -> Bytes {
+        let device = self.devices().find(|(_, of)| *of == gpu).map(|(device, _)| device);
+        device.map_or(Bytes::ZERO, |device| {
+            let cap = Bytes::new(self.regions.control().reader().limits(device).cap_bytes);
+            self.driver_use.held(device).saturating_sub(cap)
+        })
+    }
+
     /// Returns true if the slice was over its cap on a device at the last settlement.
     pub(crate) fn is_over(&self) -> bool {
         self.devices().any(|(device, _)| self.regions.control().reader().over_cap(device))
     }
-}
-
-pub(super) fn context_units(reserve: Bytes) -> Units {
-    Units::covering(reserve.get()).unwrap_or(Units::MAX)
-}
-
-/// Rounds a cap down to 4 KiB, the unit of credit.
-pub(super) fn ledger_cap(cap: Bytes) -> Bytes {
-    Bytes::new(Units::within(cap.get()).bytes())
 }

@@ -1,39 +1,12 @@
 //! Context reserve of one slice. The measured cost, or what the slice's own processes were seen to need.
 
-use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
-
 use tranche_domain::reserve::{SeenReserve, cost_of_each, most};
 use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
 use super::SliceRuntime;
-
-/// Reserves of a slice, by device.
-#[derive(Debug)]
-pub(super) struct Reserves {
-    begun: Instant,
-    seen: Mutex<Vec<SeenReserve>>,
-    /// Reserves that an earlier daemon published; processes may have been charged these amounts.
-    earlier: Vec<Bytes>,
-}
-
-impl Reserves {
-    /// Reserves of a slice whose processes may have been charged `earlier` for a context.
-    pub(super) fn new(earlier: Vec<Bytes>) -> Self {
-        let seen = Mutex::new(vec![SeenReserve::default(); earlier.len()]);
-        Self { begun: Instant::now(), seen, earlier }
-    }
-
-    fn now(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Vec<SeenReserve>> {
-        self.seen.lock().expect("nothing panics while it holds the reserves")
-    }
-}
+use super::units::context_units;
 
 impl SliceRuntime {
     /// Reserve for a context on a device whose measured cost is `measured`.
@@ -78,7 +51,7 @@ impl SliceRuntime {
             .map(|((device, _), (_, measured))| (device, self.reserve(device, *measured), *measured));
         let reserves: Vec<_> = reserves.collect();
         let is_published = |(device, reserve, _): &(DeviceSlot, Bytes, Bytes)| {
-            control.limits(*device).context == super::limits::context_units(*reserve)
+            control.limits(*device).context == context_units(*reserve)
         };
         if !reserves.iter().all(is_published) {
             self.set_limits(parts);

@@ -12,7 +12,7 @@ use tranche_shm::message::{Refusal, Reply, ShareKey};
 use tranche_shm::usage::Counter;
 
 use super::common::Common;
-use super::{Accounting, Member, SliceRuntime, seat_of, slot};
+use super::{Accounting, Member, SliceRuntime, slot};
 use crate::shares::{Beyond, Change, Shares};
 
 /// Charges of a slice on a device beyond what its processes report.
@@ -73,7 +73,7 @@ impl SliceRuntime {
     /// released, and must not count for the slot's next process.
     fn change_shares(&self, member: Member, change: impl FnOnce(&mut Accounting, Seat) -> Reply) -> Reply {
         let mut accounting = self.accounting();
-        if seat_of(&accounting, member.id) != Some(member.seat) {
+        if accounting.seat_of(member.id) != Some(member.seat) {
             return Reply::Refused(Refusal::NotAMember);
         }
         let reply = change(&mut accounting, member.seat);

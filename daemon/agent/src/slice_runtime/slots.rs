@@ -13,10 +13,18 @@ use tranche_shm::credit::{Credit, Units};
 use tranche_shm::message::Refusal;
 
 use super::{Accounting, SliceRuntime, slot};
-use crate::attach::Way;
 use crate::containers::identity::Container;
 use crate::process::Process;
 use crate::time_namespace;
+
+/// Socket through which a process attaches, which decides the condition for its admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The socket that every user may connect to: the process must descend from a root of the slice.
+    Descent,
+    /// The socket that is mounted into the slice's container: the process must be in that container.
+    Container,
+}
 
 /// Proof that a process belongs to the slice, with its container if it came through the container's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +77,7 @@ impl SliceRuntime {
         if let Some(container) = container {
             accounting.bind_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
         }
-        if let Some(seat) = seat_of(&accounting, who.id) {
+        if let Some(seat) = accounting.seat_of(who.id) {
             return Ok(Joined::Again(seat));
         }
         let seat = free_seat(&accounting).ok_or(Refusal::Full)?;
@@ -181,11 +189,6 @@ impl SliceRuntime {
         self.left.notify_waiters();
         freed
     }
-}
-
-pub(super) fn seat_of(accounting: &Accounting, id: ProcessId) -> Option<Seat> {
-    let members = &accounting.life.occupants()?.members;
-    members.iter().find(|(_, member)| **member == id).map(|(seat, _)| *seat)
 }
 
 fn free_seat(accounting: &Accounting) -> Option<Seat> {

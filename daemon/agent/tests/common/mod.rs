@@ -84,6 +84,7 @@ impl Place {
         let locks = layout.occupy().unwrap();
         let door = layout.open_door().unwrap();
         let settings = Settings {
+            lacks_user: false,
             layout,
             access: Access::default(),
             configured: None,

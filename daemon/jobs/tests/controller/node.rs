@@ -21,8 +21,8 @@ use tranche_domain::jobs::{
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    Happened, JobController, JobSlice, JobsError, Launcher, LogFrom, Owner, Reading, Requester, Retention,
-    Site,
+    Happened, JobCondition, JobController, JobSlice, JobsError, Launcher, LogFrom, Owner, Reading, Requester,
+    Retention, Site,
 };
 
 /// The user who runs the tests, as an administrator.
@@ -42,7 +42,7 @@ pub(crate) struct Slices {
     open: Arc<Mutex<BTreeMap<SliceName, Option<MemberId>>>>,
     told: Arc<Mutex<Vec<String>>>,
     /// Conditions in force.
-    noted: Arc<Mutex<Vec<String>>>,
+    conditions: Arc<Mutex<BTreeMap<JobCondition, String>>>,
     /// Whether creating slices fails.
     broken: Arc<AtomicBool>,
     /// Whether the driver reports no GPU.
@@ -69,7 +69,7 @@ impl Node {
             gpus: (0..count).map(gpu).collect(),
             open: Arc::default(),
             told: Arc::default(),
-            noted: Arc::default(),
+            conditions: Arc::default(),
             broken: Arc::default(),
             silent: Arc::default(),
             clocks: Arc::default(),
@@ -135,7 +135,7 @@ impl Node {
     }
 
     pub(crate) fn noted(&self) -> Vec<String> {
-        self.site.noted.lock().unwrap().clone()
+        self.site.conditions.lock().unwrap().values().cloned().collect()
     }
 
     pub(crate) fn happened(&self) -> Vec<String> {
@@ -202,13 +202,13 @@ impl Site for Slices {
         }
     }
 
-    fn note(&self, note: String) {
-        self.noted.lock().unwrap().push(note.clone());
-        self.told.lock().unwrap().push(note);
+    fn set_condition(&self, condition: JobCondition, message: String) {
+        self.told.lock().unwrap().push(message.clone());
+        self.conditions.lock().unwrap().insert(condition, message);
     }
 
-    fn withdraw(&self, note: &str) {
-        self.noted.lock().unwrap().retain(|noted| noted != note);
+    fn clear_condition(&self, condition: JobCondition) {
+        self.conditions.lock().unwrap().remove(&condition);
     }
 
     fn record(&self, happening: Happened) {

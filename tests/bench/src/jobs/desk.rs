@@ -12,7 +12,7 @@ use nix::unistd::{getgid, getuid};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Happened, JobController, JobSlice, Launcher, Owner, Requester, Site};
+use tranche_jobs::{Happened, JobCondition, JobController, JobSlice, Launcher, Owner, Requester, Site};
 
 use crate::Scale;
 use crate::crowd::{Crowd, gpus};
@@ -58,11 +58,11 @@ impl Site for Still {
         Duration::ZERO
     }
 
-    fn note(&self, note: String) {
-        eprintln!("bench-jobs: {note}");
+    fn set_condition(&self, _: JobCondition, message: String) {
+        eprintln!("bench-jobs: {message}");
     }
 
-    fn withdraw(&self, _: &str) {}
+    fn clear_condition(&self, _: JobCondition) {}
 
     fn record(&self, _: Happened) {}
 }

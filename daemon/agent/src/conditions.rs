@@ -1,0 +1,214 @@
+//! Conditions: what an operator should know for as long as it lasts, set and cleared by kind and subject.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::text::visible_within;
+
+use crate::clock::now_unix_ms;
+
+/// Largest length of a message in characters, part of which a tenant may have chosen.
+const LONGEST_MESSAGE: usize = 1000;
+/// Largest number of conditions; the oldest makes room for another, so that tenants cannot exhaust memory.
+const MOST: usize = 4096;
+
+/// Kind of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// The driver or its list of GPUs cannot be read.
+    DriverUnavailable,
+    /// A GPU cannot be used.
+    GpuUnusable,
+    /// A GPU has a fault with this Xid.
+    GpuFault(u64),
+    /// The cost of a context is assumed, or is being measured.
+    ContextCostAssumed,
+    /// The main process runs as uid 0.
+    RunsAsRoot,
+    /// Few processes can attach, because few descriptors may be open.
+    FewDescriptors,
+    /// Usage regions are files, which a tenant can extend.
+    UsageNotSealed,
+    /// No jobs are taken.
+    JobsUnavailable,
+    /// Changes of jobs cannot be saved.
+    JobsNotSaved,
+    /// Logs of jobs cannot be cut to their budgets.
+    JobLogsNotCut,
+    /// Stored jobs could not be read.
+    JobsNotRestored,
+    /// A member of a job cannot be started.
+    JobNotStarted,
+    /// A member of a job did not end in time.
+    JobKilled,
+    /// The state file, or a part of it, could not be read.
+    StateUnreadable,
+    /// Containers cannot use slices, or not as configured.
+    ContainersLimited,
+    /// Containers cannot use a slice.
+    NotInContainers,
+    /// A slice is not served.
+    NotServed,
+    /// Processes of a slice that the state file lacked live in it.
+    Adopted,
+    /// A slice's processes lost their accounting.
+    AccountingLost,
+    /// Contexts of a slice take more than was measured.
+    ContextCostRaised,
+    /// A process has ended, and the driver still lists it.
+    StillListed,
+    /// A process was killed because its slice was over its cap.
+    KilledOverCap,
+    /// A tenant extended a usage file.
+    UsageExtended,
+    /// A tenant truncated a usage region.
+    UsageTruncated,
+}
+
+/// What a condition is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    /// The node, or one of several things of it, by this name.
+    Node(String),
+    /// A GPU.
+    Gpu(GpuUuid),
+    /// A slice.
+    Slice(SliceName),
+    /// A device of a slice, by its number there.
+    Device(SliceName, usize),
+    /// A process of a slice.
+    Process(SliceName, HostPid),
+}
+
+impl Subject {
+    /// The node as a whole.
+    pub(crate) const NODE: Self = Self::Node(String::new());
+
+    fn slice(&self) -> Option<&SliceName> {
+        match self {
+            Self::Slice(slice) | Self::Device(slice, _) | Self::Process(slice, _) => Some(slice),
+            Self::Node(_) | Self::Gpu(_) => None,
+        }
+    }
+}
+
+/// A condition that lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Condition {
+    /// Time at which it was set, in milliseconds of Unix time.
+    pub(crate) since_unix_ms: u64,
+    /// Sentence for the operator.
+    pub(crate) message: String,
+    /// Position in the order in which conditions were set.
+    number: u64,
+}
+
+/// The conditions that last.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions(Mutex<Standing>);
+
+#[derive(Debug, Default)]
+struct Standing {
+    conditions: BTreeMap<(Kind, Subject), Condition>,
+    next: u64,
+}
+
+impl Conditions {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.0.lock().expect("nothing panics while it holds the conditions")
+    }
+
+    /// Sets a condition, and logs it unless its message is the same already.
+    pub(crate) fn set(&self, kind: Kind, subject: Subject, message: impl fmt::Display) {
+        let message = visible_within(&message.to_string(), LONGEST_MESSAGE);
+        let mut standing = self.standing();
+        let key = (kind, subject);
+        if standing.conditions.get(&key).is_some_and(|known| known.message == message) {
+            return;
+        }
+        tracing::warn!("{message}");
+        let number = standing.next;
+        standing.next += 1;
+        standing.conditions.insert(key, Condition { since_unix_ms: now_unix_ms(), message, number });
+        if standing.conditions.len() > MOST {
+            let oldest = standing.conditions.iter().min_by_key(|(_, condition)| condition.number);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.and_then(|key| standing.conditions.remove(&key));
+        }
+    }
+
+    /// Clears a condition.
+    pub(crate) fn clear(&self, kind: Kind, subject: Subject) {
+        self.standing().conditions.remove(&(kind, subject));
+    }
+
+    /// Clears the conditions of these kinds that are about a slice, its devices or its processes.
+    pub(crate) fn clear_of_slice(&self, kinds: &[Kind], slice: &SliceName) {
+        let is_its = |kind: &Kind, subject: &Subject| kinds.contains(kind) && subject.slice() == Some(slice);
+        self.standing().conditions.retain(|(kind, subject), _| !is_its(kind, subject));
+    }
+
+    /// Number of conditions.
+    pub(crate) fn len(&self) -> usize {
+        self.standing().conditions.len()
+    }
+
+    /// Messages, in the order in which they were set.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        let standing = self.standing();
+        let mut conditions: Vec<&Condition> = standing.conditions.values().collect();
+        conditions.sort_by_key(|condition| condition.number);
+        conditions.into_iter().map(|condition| condition.message.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(name: &str) -> SliceName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn condition_is_cleared_by_key_whatever_its_message() {
+        let conditions = Conditions::default();
+        conditions.set(Kind::NotServed, Subject::Slice(slice("a")), "slice a: one");
+        conditions.set(Kind::NotServed, Subject::Slice(slice("ab")), "slice ab: two");
+        conditions.set(Kind::NotServed, Subject::Slice(slice("a")), "slice a: three");
+        assert_eq!(conditions.messages(), ["slice ab: two", "slice a: three"]);
+        conditions.clear(Kind::NotServed, Subject::Slice(slice("a")));
+        assert_eq!(conditions.messages(), ["slice ab: two"]);
+    }
+
+    #[test]
+    fn conditions_of_a_slice_are_cleared_with_its_devices_and_processes() {
+        let conditions = Conditions::default();
+        conditions.set(Kind::ContextCostRaised, Subject::Device(slice("a"), 1), "device");
+        conditions.set(Kind::StillListed, Subject::Process(slice("a"), HostPid::new(7)), "process");
+        conditions.set(Kind::UsageExtended, Subject::Slice(slice("a")), "usage");
+        conditions.set(Kind::ContextCostRaised, Subject::Device(slice("b"), 1), "other");
+        conditions.clear_of_slice(&[Kind::ContextCostRaised, Kind::StillListed], &slice("a"));
+        assert_eq!(conditions.messages(), ["usage", "other"]);
+    }
+
+    #[test]
+    fn repeated_condition_keeps_its_time_and_place() {
+        let conditions = Conditions::default();
+        conditions.set(Kind::RunsAsRoot, Subject::NODE, "one");
+        conditions.set(Kind::FewDescriptors, Subject::NODE, "two");
+        conditions.set(Kind::RunsAsRoot, Subject::NODE, "one");
+        assert_eq!(conditions.messages(), ["one", "two"]);
+    }
+
+    #[test]
+    fn oldest_condition_makes_room() {
+        let conditions = Conditions::default();
+        for number in 0..MOST + 3 {
+            conditions.set(Kind::JobsNotRestored, Subject::Node(number.to_string()), number);
+        }
+        assert_eq!((conditions.len(), conditions.messages()[0].as_str()), (MOST, "3"));
+    }
+}
