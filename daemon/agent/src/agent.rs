@@ -97,7 +97,7 @@ pub(crate) struct Core {
     telemetry: Arc<Telemetry>,
 }
 
-/// What a daemon is built of.
+/// Parts of a daemon, from its configuration and its start.
 pub(crate) struct Parts {
     pub(crate) layout: Layout,
     pub(crate) access: Access,

@@ -1,4 +1,4 @@
-//! Conditions: what an operator should know for as long as it lasts, set and cleared by kind and subject.
+//! Conditions that an operator should know as long as they last, set and cleared by kind and subject.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::clock::now_unix_ms;
 
 /// Largest length of a message in characters, part of which a tenant may have chosen.
 const LONGEST_MESSAGE: usize = 1000;
-/// Largest number of conditions; the oldest makes room for another, so that tenants cannot exhaust memory.
+/// Largest number of conditions. The oldest makes room for another, so that tenants cannot exhaust memory.
 const MOST: usize = 4096;
 
 /// Kind of a condition.
@@ -67,14 +67,14 @@ pub(crate) enum Kind {
     UsageTruncated,
 }
 
-/// What a condition is about.
+/// Thing that a condition concerns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// The node, or one of several things of it, by this name.
     Node(String),
-    /// A GPU.
+    /// A GPU of the node.
     Gpu(GpuUuid),
-    /// A slice.
+    /// A slice, served or not.
     Slice(SliceName),
     /// A device of a slice, by its number there.
     Device(SliceName, usize),
@@ -139,18 +139,18 @@ impl Conditions {
         }
     }
 
-    /// Clears a condition.
+    /// Clears a condition, if it is set.
     pub(crate) fn clear(&self, kind: Kind, subject: Subject) {
         self.standing().conditions.remove(&(kind, subject));
     }
 
-    /// Clears the conditions of these kinds that are about a slice, its devices or its processes.
+    /// Clears the conditions of these kinds that concern a slice, its devices or its processes.
     pub(crate) fn clear_of_slice(&self, kinds: &[Kind], slice: &SliceName) {
         let is_its = |kind: &Kind, subject: &Subject| kinds.contains(kind) && subject.slice() == Some(slice);
         self.standing().conditions.retain(|(kind, subject), _| !is_its(kind, subject));
     }
 
-    /// Number of conditions.
+    /// Number of conditions that are set, for metrics.
     pub(crate) fn len(&self) -> usize {
         self.standing().conditions.len()
     }

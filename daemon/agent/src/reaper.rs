@@ -173,7 +173,7 @@ async fn wait_for_end(process: &Process) {
 enum Listed {
     /// Listed on one of the slice's GPUs.
     Yes,
-    /// Listed on none.
+    /// Listed on none of them.
     No,
     /// Listed on none that answered; at least one did not.
     Unknown,

@@ -117,7 +117,8 @@ fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
         let message = format!(
             "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
         );
-        agent.telemetry.conditions.set(Condition::KilledOverCap, Subject::Slice(name.clone()), message);
+        let subject = Subject::Process(name.clone(), pid);
+        agent.telemetry.conditions.set(Condition::KilledOverCap, subject, message);
         let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
         agent.telemetry.events.record(Happening::new(Kind::Killed, detail).of(name).by(pid));
     }
@@ -126,7 +127,7 @@ fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
 type Since = BTreeMap<GpuUuid, u64>;
 
-/// What the last samples showed, to compare with.
+/// Last samples, with which the next are compared.
 #[derive(Default)]
 struct Previous {
     since: Since,

@@ -14,7 +14,7 @@ use super::Gate;
 use super::caller::Caller;
 use crate::failure::Failure;
 
-/// The layer.
+/// The layer, with the gate whose limits it applies.
 #[derive(Clone, Debug)]
 pub(crate) struct Budgeted(pub(crate) Arc<Gate>);
 

@@ -3,12 +3,12 @@
 use tranche_domain::units::Permille;
 use tranche_exposition::Labels;
 
-/// One label.
+/// A set of one label.
 pub(super) fn label(name: &'static str, value: impl ToString) -> Labels {
     vec![(name, value.to_string())]
 }
 
-/// Adds a label.
+/// Adds a label to a set.
 pub(super) fn and(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
     labels.push((name, value.to_string()));
     labels
