@@ -15,12 +15,12 @@ use tranche_domain::access::{Denied, Relation, Standing, Verb, allows};
 use tranche_domain::id::{HostPid, SliceName};
 
 use crate::failure::Failure;
-use crate::process::Process;
 use crate::sockets::Reach;
-use crate::sys;
 use budgets::{Budgets, Call};
 use connections::{Admitted, Connections};
 use peer::PeerConnection;
+use tranche_linux::process::Process;
+use tranche_linux::sys;
 
 pub(crate) use budgets::Follower;
 pub(crate) use caller::{Caller, actor_of};

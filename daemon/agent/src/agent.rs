@@ -28,7 +28,6 @@ use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 use crate::access::{Access, Caller, Gate};
 use crate::audit::Audit;
 use crate::compute::Governor;
-use crate::conditions::{Conditions, Kind as Condition, Subject};
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, Reloaded};
 use crate::containers::{Containers, Described};
@@ -42,9 +41,10 @@ use crate::slice_runtime::SliceRuntime;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::state_store;
-use crate::telemetry::Telemetry;
 use crate::usage_guard::UsageGuard;
 use crate::worker::Workers;
+use tranche_telemetry::Telemetry;
+use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
 
 pub(crate) use drain::{Drain, Progress};
 

@@ -21,13 +21,13 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::{Refusal, Reply, Request};
 use tranche_shm::{ABI, DeviceSlot, Slot};
 
-use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::slice_runtime::{Joined, Member, Pass, SliceRuntime, Way};
-use crate::sys;
-use crate::telemetry::Telemetry;
 use connection::{Connection, Writers};
 use limits::{ConnectionCounts, Permit};
+use tranche_linux::process::Process;
+use tranche_linux::sys;
+use tranche_telemetry::Telemetry;
 
 /// Longest wait for the hello of a process that belongs to the slice.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);

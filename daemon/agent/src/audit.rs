@@ -18,10 +18,10 @@ use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::{CALM, Finding};
 
 use crate::agent::Agent;
-use crate::process::Process;
 use crate::slice_runtime::SliceRuntime;
 use attribution::Attribution;
 use observation::Since;
+use tranche_linux::process::Process;
 
 pub(crate) use findings::Audit;
 

@@ -21,8 +21,9 @@ use crate::config::manual::{manual, template};
 use crate::jobs::job_runner_beside;
 use crate::{
     Config, Configured, Contexts, Documents, Gpus, Layout, Reach, SetLog, Settings, Source, configuration,
-    ownership, privileges, serve, supervisor,
+    ownership, serve,
 };
+use tranche_linux::{privileges, supervisor};
 
 /// Makes slices of this node's GPUs and answers for their memory
 #[derive(Debug, Parser)]
@@ -188,7 +189,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
         (Reach::Node, only_slices) => {
             let job_runner = job_runner_beside(&shim);
             let documents = described.as_ref().map(|described| described.for_helper());
-            privileges::separate(&layout, job_runner, documents, only_slices, account.as_ref())?;
+            privileges::separate(&layout.runtime, job_runner, documents, only_slices, account.as_ref())?;
         }
         (Reach::User, Some(_)) => return Err(ONLY_SLICES_OF_A_USER.into()),
         (Reach::User, None) => {}

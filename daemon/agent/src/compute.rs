@@ -25,10 +25,10 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
 use crate::check::Answer;
-use crate::clock::monotonic_ns;
 use crate::config::Transfers;
 use crate::slice_runtime::SliceRuntime;
 use handle::SliceHandle;
+use tranche_linux::clock::monotonic_ns;
 use used::Used;
 use wakeups::{Number, Wakeups};
 

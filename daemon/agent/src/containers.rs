@@ -25,8 +25,8 @@ use tranche_inventory::Driver;
 use tranche_privileged::{Account, Containers as Writer, Description, MOST_GPUS};
 
 use crate::ownership;
-use crate::privileges;
 use crate::sockets::{self, FilesError, Layout, Locks};
+use tranche_linux::privileges;
 
 use libraries::Libraries;
 

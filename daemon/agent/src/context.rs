@@ -14,9 +14,9 @@ use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 
-use crate::atomic_file::{PRIVATE, Survives, replace};
-use crate::clock::now_unix_ms;
-use crate::conditions::{Conditions, Kind as Condition, Subject};
+use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
+use tranche_linux::clock::now_unix_ms;
+use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
 
 /// Longest time that the start waits for measurements; later ones are applied when they arrive.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -11,6 +11,7 @@ use tranche_domain::node::Refusal;
 use tranche_domain::placement::Unplaceable;
 use tranche_domain::view::RemainingView;
 use tranche_jobs::JobsError;
+use tranche_telemetry::counters::RequestOutcome;
 
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
@@ -169,6 +170,16 @@ const fn desk_code(error: &JobsError) -> Code {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         Self::new(failure.code(), failure.to_string())
+    }
+}
+
+/// Classifies the result of a request for a slice.
+pub(crate) fn outcome<T>(answer: &Result<T, Failure>) -> RequestOutcome {
+    match answer.as_ref().map_err(Failure::code) {
+        Ok(_) => RequestOutcome::Created,
+        Err(Code::ResourceExhausted) => RequestOutcome::NoRoom,
+        Err(Code::Internal) => RequestOutcome::Failed,
+        Err(_) => RequestOutcome::Refused,
     }
 }
 

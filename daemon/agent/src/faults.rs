@@ -15,9 +15,9 @@ use tranche_domain::fault::{Fault, Faults, Xid};
 use tranche_domain::id::GpuUuid;
 use tranche_inventory::{Driver, GpuFacts, GpuFault, InventoryError, NotSliceable};
 
-use crate::clock::now_unix_ms;
-use crate::conditions::{Kind as Condition, Subject};
-use crate::telemetry::Telemetry;
+use tranche_linux::clock::now_unix_ms;
+use tranche_telemetry::Telemetry;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Longest wait for a fault, after which the thread checks whether to stop.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);

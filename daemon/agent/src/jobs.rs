@@ -21,9 +21,9 @@ use tranche_jobs::{
 
 use crate::access::actor_of;
 use crate::agent::{Agent, Core};
-use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
-use crate::process::{Process, has_ended};
+use tranche_linux::process::{Process, has_ended};
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 pub(crate) use service::JobsService;
 

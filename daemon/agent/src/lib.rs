@@ -5,26 +5,19 @@
 //! - Identity comes from the kernel, never from a client. Values that a tenant writes are hints.
 //! - The daemon may be killed at any instruction: attached processes keep what they were granted, and the next daemon
 //!   takes over slices, regions and processes as it finds them.
-//! - Unsafe code is confined to the module `sys`.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod access;
 mod agent;
-mod ancestry;
-mod atomic_file;
 mod attach;
 mod audit;
 mod check;
 pub mod cli;
-mod clock;
 mod compute;
-mod conditions;
 mod config;
 mod configuration;
 mod containers;
 mod context;
-mod counters;
-mod events;
 mod failure;
 mod faults;
 mod gpu_probe;
@@ -35,15 +28,11 @@ mod operators;
 mod other_abi;
 mod overhead;
 mod ownership;
-mod privileges;
-mod process;
 mod queue;
 mod reaper;
 mod recovery;
 mod regions;
-mod retained;
 mod sampler;
-mod sealed;
 mod serve;
 mod server;
 mod service;
@@ -53,11 +42,6 @@ mod snapshot;
 mod sockets;
 mod state;
 mod state_store;
-mod supervisor;
-#[allow(unsafe_code)]
-mod sys;
-mod telemetry;
-mod time_namespace;
 mod usage_guard;
 mod watchdog;
 mod worker;

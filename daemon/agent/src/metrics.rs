@@ -18,9 +18,9 @@ use std::time::Duration;
 use tranche_exposition::{Figures, Page};
 
 use crate::agent::Agent;
-use crate::counters::RequestOutcome;
 use crate::jobs::NodeDesk;
 use copied::Copied;
+use tranche_telemetry::counters::RequestOutcome;
 
 /// Lateness of the scheduling loop from which the daemon counts as hanging.
 const LATE: Duration = Duration::from_secs(20);
@@ -123,6 +123,6 @@ fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "tranche_notes",
         "Things the operator should know, as tranche smi shows them",
-        agent.telemetry.conditions.len() as u64,
+        agent.telemetry.conditions.count() as u64,
     )
 }

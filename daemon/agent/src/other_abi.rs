@@ -12,9 +12,9 @@ use tranche_domain::slice::ProcessId;
 use tranche_shm::{ABI, version};
 
 use crate::agent::{Agent, Core};
-use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
-use crate::process::Process;
+use tranche_linux::process::Process;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Processes attached to regions of another ABI version.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::unistd::{User, geteuid};
 use tranche_privileged::{ATTACH, Account, MOUNTS};
 
-use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::sockets::Reach;
+use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 /// The system user if none is configured.
 pub(crate) const USUAL: &str = "tranched";
@@ -243,6 +243,15 @@ mod tests {
     fn owner(path: &Path) -> (u32, u32) {
         let is = fs::symlink_metadata(path).unwrap();
         (is.uid(), is.gid())
+    }
+
+    #[test]
+    fn image_makes_the_usual_user() {
+        let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deviceplugin/Containerfile");
+        let image = fs::read_to_string(image).unwrap();
+        let makes =
+            |line: &str| line.starts_with("RUN useradd --system ") && line.ends_with(&format!(" {USUAL}"));
+        assert!(image.lines().any(makes));
     }
 
     fn is_root() -> bool {

@@ -10,10 +10,10 @@ use tranche_inventory::Driver;
 use tranche_shm::crash::point;
 
 use crate::compute::Governor;
-use crate::conditions::{Kind as Condition, Subject};
-use crate::process::Process;
 use crate::slice_runtime::{MAX_LISTED_TIME, SliceRuntime};
-use crate::telemetry::Telemetry;
+use tranche_linux::process::Process;
+use tranche_telemetry::Telemetry;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Pause between queries for a process that stays listed longer.
 const LONG_PAUSE: Duration = Duration::from_millis(500);

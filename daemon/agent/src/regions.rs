@@ -22,10 +22,10 @@ use tranche_shm::usage::{self, Usage};
 use tranche_shm::{MAX_SLOTS, Slot};
 
 use crate::containers::identity;
-use crate::privileges;
-use crate::sealed;
 use crate::shares;
-use crate::sys::Mapping;
+use tranche_linux::privileges;
+use tranche_linux::sealed;
+use tranche_linux::sys::Mapping;
 
 /// File name of the control region.
 const CONTROL: &str = "control";

@@ -12,12 +12,12 @@ use tranche_shm::crash::point;
 
 use crate::agent::Agent;
 use crate::audit;
-use crate::conditions::{Kind as Condition, Subject};
 use crate::config::OverCap;
 use crate::obstacles;
 use crate::overhead::{self, LastCharges};
 use crate::slice_runtime::SliceRuntime;
 use crate::usage_guard;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Period of samples.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);

@@ -20,7 +20,6 @@ use crate::access::{self, Access, Budgeted};
 use crate::agent::{self, Agent};
 use crate::audit::{self, Audit};
 use crate::compute::Governor;
-use crate::conditions::{Conditions, Kind as Condition, Subject};
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;
@@ -30,9 +29,11 @@ use crate::metrics::Published;
 use crate::operators::Operators;
 use crate::server::{GRACE, routes, server};
 use crate::sockets::{Layout, Reach};
-use crate::telemetry::Telemetry;
 use crate::worker::Worker;
-use crate::{ownership, privileges, recovery, sampler, sealed, supervisor, watchdog};
+use crate::{ownership, recovery, sampler, watchdog};
+use tranche_linux::{privileges, sealed, supervisor};
+use tranche_telemetry::Telemetry;
+use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
 
 /// Descriptors for a thousand processes; with a lower limit a condition is set.
 const ENOUGH_DESCRIPTORS: u64 = 4096;

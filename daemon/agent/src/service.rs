@@ -22,15 +22,14 @@ use tranche_rpc::v1::{self, node_server::Node};
 use crate::access::Caller;
 use crate::agent::{Agent, Drain};
 use crate::audit;
-use crate::clock::now_unix_ms;
 use crate::configuration::{Configured, Reloaded};
-use crate::counters::RequestOutcome;
-use crate::failure::Failure;
-use crate::privileges;
-use crate::process;
+use crate::failure::{self, Failure};
 use crate::queue::{Ticket, Waiter};
 use crate::snapshot;
 use event_stream::Wanted;
+use tranche_linux::clock::now_unix_ms;
+use tranche_linux::privileges;
+use tranche_linux::process;
 
 mod event_stream;
 mod gpus;
@@ -58,7 +57,7 @@ impl Node for NodeService {
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
         let created = create(&self.0, &wanted, &caller, wait).await;
-        self.0.telemetry.counters.request(RequestOutcome::of(&created));
+        self.0.telemetry.counters.request(failure::outcome(&created));
         let slice = self.told(&caller, created)?;
         self.show(&slice.name)
     }

@@ -15,7 +15,7 @@ use tranche_domain::sharing::Sharing;
 pub(crate) use change::{Beyond, Change, Legacy};
 use change::{replay, whole};
 
-use crate::atomic_file::{PRIVATE, Survives, replace};
+use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 pub(crate) const FILE: &str = "shared";
 /// Number of lines beyond which the file is rewritten, if most of them are obsolete.

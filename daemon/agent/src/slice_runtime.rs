@@ -48,11 +48,11 @@ use tranche_domain::units::Bytes;
 use tranche_shm::credit::CreditWord;
 use tranche_shm::{DeviceSlot, Slot};
 
-use crate::ancestry::AncestryCache;
-use crate::process::Process;
 use crate::regions::Regions;
 use crate::shares::{Legacy, Shares};
 use crate::worker::SliceThread;
+use tranche_linux::ancestry::AncestryCache;
+use tranche_linux::process::Process;
 
 /// Live state of one slice.
 #[derive(Debug)]

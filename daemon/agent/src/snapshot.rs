@@ -13,9 +13,9 @@ use tranche_shm::DeviceSlot;
 
 use crate::agent::{Agent, Core};
 use crate::compute;
-use crate::process;
 use crate::regions::Protection;
 use crate::slice_runtime::SliceRuntime;
+use tranche_linux::process;
 
 /// The node as it is now. Queries the driver, and so may block.
 pub(crate) fn node(agent: &Agent) -> NodeView {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tranche_jobs::reserve;
 
-use crate::atomic_file::{PRIVATE, Survives, replace};
 use crate::state::State;
+use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 const FILE: &str = "state.json";
 const COPY: &str = "state.json.copy";

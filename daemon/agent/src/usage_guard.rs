@@ -21,11 +21,11 @@ use tokio::runtime::Handle;
 use tranche_domain::event::{Happening, Kind};
 use tranche_domain::id::SliceName;
 
-use crate::conditions::{Kind as Condition, Subject};
 use crate::regions::Tampering;
 use crate::slice_runtime::SliceRuntime;
-use crate::sys;
-use crate::telemetry::Telemetry;
+use tranche_linux::sys;
+use tranche_telemetry::Telemetry;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Pause between two checks, so that a tenant that writes continuously cannot occupy the daemon.
 const PAUSE: Duration = Duration::from_millis(1);

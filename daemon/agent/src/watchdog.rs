@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::agent::Agent;
 use crate::check::Check;
-use crate::supervisor;
+use tranche_linux::supervisor;
 
 /// Reports in each watchdog timeout: one may be lost or late.
 const WORDS: u32 = 3;

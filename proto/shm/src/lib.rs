@@ -4,7 +4,7 @@
 //! - A region is a slice of `AtomicU64` words and nothing else; no reference to plain data in it ever exists.
 //! - The *control* region is written by the daemon and mapped read-only by tenants. The *usage* region is
 //!   written by tenants, so the daemon trusts nothing in it: it loads a word once, checks it, and uses the copy.
-//! - Nothing here calls the operating system. `shim/hooks` and `daemon/agent` map the regions.
+//! - Nothing here calls the operating system. `shim/hooks` and `daemon/linux` map the regions.
 #![no_std]
 #![forbid(unsafe_code)]
 

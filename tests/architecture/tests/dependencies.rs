@@ -19,6 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-exposition", &[]),
     ("tranche-jobs", &["tranche-domain", "tranche-shm"]), // the last for its crash points alone
     ("tranche-privileged", &["tranche-cdi", "tranche-domain"]),
+    ("tranche-linux", &["tranche-domain", "tranche-privileged", "tranche-shm"]),
+    ("tranche-telemetry", &["tranche-domain", "tranche-linux", "tranche-shm"]), // the last for its crash points alone
     (
         "tranche-agent",
         &[
@@ -28,9 +30,11 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-exposition",
             "tranche-inventory",
             "tranche-jobs",
+            "tranche-linux",
             "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",
+            "tranche-telemetry",
         ],
     ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),

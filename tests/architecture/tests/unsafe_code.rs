@@ -7,10 +7,7 @@ use architecture::{text, tracked};
 /// Files that may hold unsafe code, or folders of which every file may, each with its reason.
 const WALLS: &[(&str, &str)] = &[
     ("shim/hooks/src/", "speaks C in both directions inside somebody else's process"),
-    (
-        "daemon/agent/src/sys.rs",
-        "maps the regions that tenants share, and asks sockets who is at their other end",
-    ),
+    ("daemon/linux/src/sys.rs", "maps the regions that tenants share, and reads the peers of sockets"),
     ("daemon/privileged/src/bpf.rs", "speaks bpf(2) for the device rule"),
     ("daemon/privileged/src/sys.rs", "makes detached mounts, signals by pidfd, and receives descriptors"),
     ("daemon/jobs/src/shepherd/pam.rs", "asks libpam, which speaks C, for the site's policy"),

@@ -25,7 +25,7 @@ mod account;
 #[path = "../../../daemon/agent/src/shares/change.rs"]
 mod change;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
-#[path = "../../../daemon/agent/src/events/file.rs"]
+#[path = "../../../daemon/telemetry/src/events/file.rs"]
 mod event_file;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
 #[path = "../../../daemon/agent/src/state.rs"]

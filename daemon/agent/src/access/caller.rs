@@ -10,7 +10,7 @@ use tranche_domain::slice::ProcessId;
 
 use super::connections::Activity;
 use crate::failure::Failure;
-use crate::process::{self, Process};
+use tranche_linux::process::{self, Process};
 
 /// Client of a call.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use tranche_domain::text::visible;
 
 use super::Agent;
 use crate::access::Caller;
-use crate::clock::now_unix_ms;
 use crate::failure::Failure;
+use tranche_linux::clock::now_unix_ms;
 
 impl Agent {
     /// Closes GPUs to further slices.

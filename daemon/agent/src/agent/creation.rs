@@ -17,12 +17,12 @@ use super::notices::created;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
 use crate::attach;
-use crate::clock::{monotonic_ms, now_unix_ms};
-use crate::conditions::{Kind as Condition, Subject};
 use crate::failure::Failure;
-use crate::privileges;
 use crate::regions::{self, Regions};
 use crate::slice_runtime::{SliceRuntime, Way};
+use tranche_linux::clock::{monotonic_ms, now_unix_ms};
+use tranche_linux::privileges;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Time within which the creator of an ephemeral slice has to enter it.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);

@@ -17,12 +17,12 @@ use tranche_shm::crash::point;
 use super::notices::{changed, labelled};
 use super::{Agent, Core};
 use crate::access::Caller;
-use crate::conditions::{Kind as Condition, Subject};
 use crate::context::{self, Measurement};
 use crate::failure::Failure;
-use crate::process::Process;
 use crate::slice_runtime::SliceRuntime;
 use crate::sockets::FilesError;
+use tranche_linux::process::Process;
+use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 impl Agent {
     /// Changes the terms of a slice on its GPUs.

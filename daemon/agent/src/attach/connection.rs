@@ -18,7 +18,7 @@ use tokio::task::coop::consume_budget;
 use tranche_domain::id::HostPid;
 use tranche_shm::message::{FRAME_BYTES, Frame, Reply};
 
-use crate::sys;
+use tranche_linux::sys;
 
 /// Senders whose frames are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

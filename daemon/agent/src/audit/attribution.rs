@@ -7,8 +7,8 @@ use tranche_domain::id::HostPid;
 use tranche_domain::slice::ProcessId;
 
 use crate::containers::identity::Container;
-use crate::process;
 use crate::slice_runtime::SliceRuntime;
+use tranche_linux::process;
 
 /// Processes and containers known to belong to slices.
 pub(super) struct Attribution {

@@ -13,7 +13,7 @@ use super::account::Account;
 use super::site::Site;
 use super::wakeups::{Number, Wakeups};
 use crate::slice_runtime::SliceRuntime;
-use crate::sys;
+use tranche_linux::sys;
 
 /// A slice's regions, and its eventfd among the loop's wakeups.
 pub(super) struct SliceHandle {

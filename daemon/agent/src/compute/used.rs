@@ -7,7 +7,7 @@ use std::time::Duration;
 use tranche_domain::compute::Nanos;
 use tranche_domain::id::{GpuUuid, SliceName};
 
-use crate::retained::Retained;
+use tranche_telemetry::retained::Retained;
 
 /// GPU time used by slices that have ended since the daemon started.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use tranche_domain::id::HostPid;
 use tranche_privileged::ProcessFile;
 
-use crate::atomic_file::{PRIVATE, Survives, replace};
-use crate::process;
+use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
+use tranche_linux::process;
 
 /// A container, by the path of its cgroup. Cgroups beneath it belong to it as well, since its programs may create
 /// some.

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use tranche_cdi::Preload;
 
-use crate::atomic_file::{PUBLIC, Survives, replace};
 use crate::ownership;
+use tranche_linux::atomic_file::{PUBLIC, Survives, replace};
 
 /// Paths of the copies.
 #[derive(Clone, Debug)]

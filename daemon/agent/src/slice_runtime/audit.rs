@@ -9,7 +9,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use super::{Accounting, SliceRuntime, slot};
-use crate::clock::monotonic_ns;
+use tranche_linux::clock::monotonic_ns;
 
 /// Tolerated clock skew.
 const CLOCK_SKEW_NS: u64 = 1_000_000_000;

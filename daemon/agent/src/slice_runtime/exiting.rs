@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tranche_domain::slice::ProcessId;
 
-use crate::clock::monotonic_ns;
+use tranche_linux::clock::monotonic_ns;
 
 use super::{Accounting, SliceRuntime};
 

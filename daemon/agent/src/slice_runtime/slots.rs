@@ -14,8 +14,8 @@ use tranche_shm::message::Refusal;
 
 use super::{Accounting, SliceRuntime, slot};
 use crate::containers::identity::Container;
-use crate::process::Process;
-use crate::time_namespace;
+use tranche_linux::process::Process;
+use tranche_linux::time_namespace;
 
 /// Socket through which a process attaches, which decides the condition for its admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

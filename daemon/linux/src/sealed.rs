@@ -29,7 +29,7 @@ const SEALS: SealFlag = SealFlag::F_SEAL_GROW.union(SealFlag::F_SEAL_SHRINK).uni
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Creates memory of a fixed size for the usage region of a slice.
-pub(crate) fn make(slice: &str, bytes: usize) -> io::Result<File> {
+pub fn make(slice: &str, bytes: usize) -> io::Result<File> {
     let name = CString::new(name_of(slice)).map_err(io::Error::other)?;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = File::from(memfd_create(name.as_c_str(), flags)?);
@@ -40,7 +40,7 @@ pub(crate) fn make(slice: &str, bytes: usize) -> io::Result<File> {
 }
 
 /// Writes the link that identifies a region.
-pub(crate) fn record(region: &File, link: &Path) -> io::Result<()> {
+pub fn record(region: &File, link: &Path) -> io::Result<()> {
     let unfinished = link.with_extension("new");
     match fs::remove_file(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -54,7 +54,7 @@ pub(crate) fn record(region: &File, link: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// `NotFound` if no process maps it; otherwise errors of the kernel or the helper.
-pub(crate) fn find(link: &Path, slice: &str, processes: impl Iterator<Item = ProcessId>) -> io::Result<File> {
+pub fn find(link: &Path, slice: &str, processes: impl Iterator<Item = ProcessId>) -> io::Result<File> {
     let target = fs::read_link(link)?;
     let inode =
         target.to_str().and_then(|text| text.strip_prefix("memory:[")?.strip_suffix(']')?.parse().ok());
@@ -77,7 +77,7 @@ pub(crate) fn find(link: &Path, slice: &str, processes: impl Iterator<Item = Pro
 ///
 /// # Errors
 /// The missing capability.
-pub(crate) fn can_be_found() -> io::Result<()> {
+pub fn can_be_found() -> io::Result<()> {
     privileges::sees_mappings()?;
     let probe = make("probe", size_of::<u64>())?;
     let _mapped = Mapping::shared(&probe, 1)?;

@@ -14,15 +14,15 @@ use tokio::sync::watch;
 use tranche_domain::event::{Event, Happening, History, Kind, Pass, Severity, Throttle};
 use tranche_domain::id::SliceName;
 
-use crate::clock::now_unix_ms;
 use file::Copy;
+use tranche_linux::clock::now_unix_ms;
 
 /// Number of events retained of the more severe ones, and of the others.
 const RETAINED: usize = 2048;
 
 /// Event history of the node.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub struct Events {
     state: Mutex<State>,
     since: Instant,
     /// Number of the last event; `None` once the daemon is ending.
@@ -38,7 +38,7 @@ struct State {
 
 impl Events {
     /// Opens the history with the events that an earlier daemon left in the state directory.
-    pub(crate) fn open(state: &Path) -> Self {
+    pub fn open(state: &Path) -> Self {
         let mut history = History::keeping(RETAINED);
         let (copy, earlier) = Copy::open(state);
         earlier.into_iter().for_each(|event| history.recall(event));
@@ -52,7 +52,7 @@ impl Events {
     }
 
     /// Records an event at the present time, unless its kind is being throttled.
-    pub(crate) fn record(&self, draft: Happening) {
+    pub fn record(&self, draft: Happening) {
         let mut state = self.state();
         state.history.count(&draft);
         let slice = draft.slice.as_ref();
@@ -71,32 +71,32 @@ impl Events {
     }
 
     /// Retained events with numbers greater than `seq`.
-    pub(crate) fn after(&self, seq: u64) -> Vec<Event> {
+    pub fn after(&self, seq: u64) -> Vec<Event> {
         self.state().history.after(seq)
     }
 
     /// Number of events of each kind since the daemon started, by slice; without those of deleted slices.
-    pub(crate) fn counts(&self) -> BTreeMap<(Kind, Option<SliceName>), u64> {
+    pub fn counts(&self) -> BTreeMap<(Kind, Option<SliceName>), u64> {
         self.state().history.counts().clone()
     }
 
     /// Drops the counts of a deleted slice.
-    pub(crate) fn forget(&self, slice: &SliceName) {
+    pub fn forget(&self, slice: &SliceName) {
         self.state().history.forget_counts(slice);
     }
 
     /// Receiver that changes with each event.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
+    pub fn subscribe(&self) -> watch::Receiver<Option<u64>> {
         self.last_event.subscribe()
     }
 
     /// Ends all followers' streams.
-    pub(crate) fn end_followers(&self) {
+    pub fn end_followers(&self) {
         self.last_event.send_replace(None);
     }
 
     /// Flushes the file and closes it; later events are not written to it.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.state().copy.close();
     }
 }

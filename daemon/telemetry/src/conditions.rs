@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::text::visible_within;
 
-use crate::clock::now_unix_ms;
+use tranche_linux::clock::now_unix_ms;
 
 /// Largest length of a message in characters, part of which a tenant may have chosen.
 const LONGEST_MESSAGE: usize = 1000;
@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 
 /// Kind of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The driver or its list of GPUs cannot be read.
     DriverUnavailable,
     /// A GPU cannot be used.
@@ -69,7 +69,7 @@ pub(crate) enum Kind {
 
 /// Thing that a condition concerns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
+pub enum Subject {
     /// The node, or one of several things of it, by this name.
     Node(String),
     /// A GPU of the node.
@@ -84,7 +84,7 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// The node as a whole.
-    pub(crate) const NODE: Self = Self::Node(String::new());
+    pub const NODE: Self = Self::Node(String::new());
 
     fn slice(&self) -> Option<&SliceName> {
         match self {
@@ -96,18 +96,18 @@ impl Subject {
 
 /// A condition that lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Condition {
+pub struct Condition {
     /// Time at which it was set, in milliseconds of Unix time.
-    pub(crate) since_unix_ms: u64,
+    pub since_unix_ms: u64,
     /// Sentence for the operator.
-    pub(crate) message: String,
+    pub message: String,
     /// Position in the order in which conditions were set.
     number: u64,
 }
 
 /// The conditions that last.
 #[derive(Debug, Default)]
-pub(crate) struct Conditions(Mutex<Standing>);
+pub struct Conditions(Mutex<Standing>);
 
 #[derive(Debug, Default)]
 struct Standing {
@@ -121,7 +121,7 @@ impl Conditions {
     }
 
     /// Sets a condition, and logs it unless its message is the same already.
-    pub(crate) fn set(&self, kind: Kind, subject: Subject, message: impl fmt::Display) {
+    pub fn set(&self, kind: Kind, subject: Subject, message: impl fmt::Display) {
         let message = visible_within(&message.to_string(), LONGEST_MESSAGE);
         let mut standing = self.standing();
         let key = (kind, subject);
@@ -140,23 +140,23 @@ impl Conditions {
     }
 
     /// Clears a condition, if it is set.
-    pub(crate) fn clear(&self, kind: Kind, subject: Subject) {
+    pub fn clear(&self, kind: Kind, subject: Subject) {
         self.standing().conditions.remove(&(kind, subject));
     }
 
     /// Clears the conditions of these kinds that concern a slice, its devices or its processes.
-    pub(crate) fn clear_of_slice(&self, kinds: &[Kind], slice: &SliceName) {
+    pub fn clear_of_slice(&self, kinds: &[Kind], slice: &SliceName) {
         let is_its = |kind: &Kind, subject: &Subject| kinds.contains(kind) && subject.slice() == Some(slice);
         self.standing().conditions.retain(|(kind, subject), _| !is_its(kind, subject));
     }
 
     /// Number of conditions that are set, for metrics.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.standing().conditions.len()
     }
 
     /// Messages, in the order in which they were set.
-    pub(crate) fn messages(&self) -> Vec<String> {
+    pub fn messages(&self) -> Vec<String> {
         let standing = self.standing();
         let mut conditions: Vec<&Condition> = standing.conditions.values().collect();
         conditions.sort_by_key(|condition| condition.number);
@@ -209,6 +209,6 @@ mod tests {
         for number in 0..MOST + 3 {
             conditions.set(Kind::JobsNotRestored, Subject::Node(number.to_string()), number);
         }
-        assert_eq!((conditions.len(), conditions.messages()[0].as_str()), (MOST, "3"));
+        assert_eq!((conditions.count(), conditions.messages()[0].as_str()), (MOST, "3"));
     }
 }

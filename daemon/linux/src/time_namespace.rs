@@ -15,7 +15,7 @@ const LONGEST: u64 = 4096;
 /// Nanoseconds by which a process's CLOCK_MONOTONIC is ahead of the daemon's. Zero for a process that has ended, and
 /// on kernels without time namespaces. The kernel's file describes the namespace for the process's children, which is
 /// its own except between `unshare(2)` and the next `execve(2)`.
-pub(crate) fn ahead_ns(pid: HostPid) -> i64 {
+pub fn ahead_ns(pid: HostPid) -> i64 {
     static OWN: LazyLock<i64> = LazyLock::new(|| offset_of(std::process::id()));
     offset_of(pid.get()).saturating_sub(*OWN)
 }
@@ -27,7 +27,9 @@ fn offset_of(pid: u32) -> i64 {
     read.ok().and_then(|_| monotonic_offset(&text)).unwrap_or_default()
 }
 
-/// Offset of CLOCK_MONOTONIC in nanoseconds, from a line with the clock's name or number, seconds and nanoseconds.
+/// Offset of CLOCK_MONOTONIC in nanoseconds.
+///
+/// A line has the clock's name or number, seconds and nanoseconds.
 fn monotonic_offset(text: &str) -> Option<i64> {
     let line = text.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     let line = line.into_iter().find(|words| matches!(words.first(), Some(&("monotonic" | "1"))))?;

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 
 /// Shared, writable mapping of a file, as words that other processes may change at any time.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: NonNull<AtomicU64>,
     words: usize,
     guard: &'static guard::Range,
@@ -32,7 +32,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `words` words of a file that is at least that long.
-    pub(crate) fn shared(file: &File, words: usize) -> io::Result<Self> {
+    pub fn shared(file: &File, words: usize) -> io::Result<Self> {
         let bytes = words * size_of::<AtomicU64>();
         let (Some(length), true) = (NonZeroUsize::new(bytes), file.metadata()?.len() >= bytes as u64) else {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its region"));
@@ -46,7 +46,7 @@ impl Mapping {
     }
 
     /// The mapped words.
-    pub(crate) fn words(&self) -> &[AtomicU64] {
+    pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: `start` is page-aligned, and the mapping of `words` words lives until `self` is dropped, which the
         // returned borrow prevents. Every bit pattern is a valid `AtomicU64`. If a tenant truncates the file, the
         // guard below replaces lost pages by empty ones, so all addresses stay readable.
@@ -56,7 +56,7 @@ impl Mapping {
 
 impl Mapping {
     /// Returns true if the file was truncated since the last call, which loses its content.
-    pub(crate) fn was_damaged(&self) -> bool {
+    pub fn was_damaged(&self) -> bool {
         self.guard.was_damaged()
     }
 }
@@ -168,7 +168,7 @@ mod guard {
 
 /// A pidfd of the process at the other end of a socket, as of its `connect` (Linux 6.5). `Unsupported` on older
 /// kernels.
-pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     /// From `asm-generic/socket.h`; the same on all architectures with NVIDIA drivers.
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: RawFd = -1;
@@ -188,7 +188,7 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// Supplementary groups of the process at the other end of a socket, as of its `connect`.
-pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     /// Largest number of groups that the kernel lets a process have.
     const MOST: usize = 65536;
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
@@ -218,25 +218,24 @@ pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
 ///
 /// # Safety
 /// `as_raw_fd` always returns the same descriptor, which stays open until the owner is dropped.
-pub(crate) unsafe trait Owner: AsRawFd {}
+pub unsafe trait Owner: AsRawFd {}
 
-// SAFETY: the standard library documents for all three types that they own one descriptor until they are dropped;
-// `Arc` keeps its `OwnedFd` alive.
+// SAFETY: the standard library documents that an `OwnedFd` owns one descriptor until it is dropped; `Arc` keeps it alive.
 unsafe impl Owner for Arc<OwnedFd> {}
-// SAFETY: as for `Arc<OwnedFd>`.
+// SAFETY: the standard library documents that a listener owns one descriptor until it is dropped.
 unsafe impl Owner for UnixListener {}
-// SAFETY: as for `Arc<OwnedFd>`.
+// SAFETY: the standard library documents that a stream owns one descriptor until it is dropped.
 unsafe impl Owner for UnixStream {}
 
 /// Registers a descriptor for readability with the runtime. Writability causes no wakeups.
-pub(crate) fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
+pub fn watch<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: `Owner` requires a constant, open descriptor, and no caller obtains the owner mutably from this
     // `AsyncFd`.
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(Into::into)
 }
 
 /// Wakes all threads, in any process, that wait on the lower half of a word.
-pub(crate) fn futex_wake_all(word: &AtomicU64) {
+pub fn futex_wake_all(word: &AtomicU64) {
     const _: () = assert!(cfg!(target_endian = "little"), "the lower half is where the word is");
     // SAFETY: FUTEX_WAKE uses the address as a key and does not access the word through it; the word outlives the
     // call.
@@ -245,7 +244,7 @@ pub(crate) fn futex_wake_all(word: &AtomicU64) {
 
 /// Listening socket that the parent process passed under a descriptor number. A copy is taken; the number itself
 /// stays open here and is closed in child processes.
-pub(crate) fn inherited_listener(number: RawFd) -> io::Result<UnixListener> {
+pub fn inherited_listener(number: RawFd) -> io::Result<UnixListener> {
     use nix::sys::socket::{getsockopt, sockopt};
     // SAFETY: both calls take integers only, which the kernel validates, and the copied descriptor is owned here
     // alone.

@@ -23,8 +23,6 @@ use tranche_privileged::{
     Account, Bounds, Containers, Description, DropError, Helper, HelperError, KEPT, ProcessFile,
 };
 
-use crate::sockets::Layout;
-
 /// State of this process: capabilities belong to a process as a whole.
 static SEPARATED: OnceLock<Separated> = OnceLock::new();
 
@@ -41,8 +39,8 @@ struct Separated {
 
 /// Failure to drop the daemon's privileges.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
-pub(crate) enum SeparationError {
+#[allow(missing_docs)] // the messages describe each
+pub enum SeparationError {
     #[error("cannot start the privileged helper: {0}")]
     Helper(io::Error),
     #[error(
@@ -64,7 +62,7 @@ pub(crate) enum SeparationError {
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), SeparationError> {
+pub fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), SeparationError> {
     let admitted = match keeps_gpus {
         true => tranche_privileged::join_standing_rule(runtime),
         false => tranche_privileged::open_gpus(runtime),
@@ -77,14 +75,15 @@ pub(crate) fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), Sepa
     }
 }
 
-/// Starts the privileged helper with what root found out about the node, and drops all capabilities of this thread
-/// and so of every thread that it starts. Must be called before other threads exist and after everything that needs
+/// Starts the privileged helper and drops all capabilities of this thread, and so of threads that it starts.
+///
+/// The helper receives what root found out about the node. Must be called before other threads exist and after everything that needs
 /// root. The caller holds the lock of the runtime directory.
 ///
 /// # Errors
 /// The helper cannot be started, or the kernel refuses.
-pub(crate) fn separate(
-    layout: &Layout,
+pub fn separate(
+    runtime: &Path,
     job_runner: PathBuf,
     documents: Option<(&Path, Option<&Description>)>,
     only_slices: Option<Vec<PathBuf>>,
@@ -94,7 +93,7 @@ pub(crate) fn separate(
     let simulated_major = std::env::var("SIMGPU_MAJOR").ok().and_then(|major| major.parse().ok());
     let bounds = Bounds {
         user: account.map_or_else(|| geteuid().as_raw(), |account| account.uid),
-        runtime: layout.runtime.clone(),
+        runtime: runtime.to_owned(),
         job_runner,
         simulated_node: std::env::var_os("SIMGPU_NODE").and_then(|node| std::path::absolute(node).ok()),
         simulated_major,
@@ -130,7 +129,7 @@ fn watch(mut child: Child) {
 }
 
 /// Lets the helper end together with the daemon.
-pub(crate) fn end() {
+pub fn end() {
     if let Some(separated) = SEPARATED.get() {
         separated.ends.store(true, Ordering::Release);
         separated.helper.dismiss();
@@ -145,7 +144,7 @@ fn helper() -> Option<&'static Helper> {
 ///
 /// # Errors
 /// The kernel's, or the helper's.
-pub(crate) fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     match helper() {
         Some(helper) => Ok(helper.read_only_mount(region)?),
         None => tranche_privileged::detach_read_only(region),
@@ -156,7 +155,7 @@ pub(crate) fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The kernel's, or the helper's.
-pub(crate) fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<UnixListener> {
+pub fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<UnixListener> {
     match helper() {
         Some(helper) => Ok(helper.listen(slice)?),
         None => Ok(own.listen(slice)?),
@@ -167,12 +166,7 @@ pub(crate) fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<Unix
 ///
 /// # Errors
 /// The file system's, or the helper's.
-pub(crate) fn write_document(
-    own: &Containers,
-    slice: BorrowedFd<'_>,
-    gpus: u64,
-    with_shim: bool,
-) -> io::Result<()> {
+pub fn write_document(own: &Containers, slice: BorrowedFd<'_>, gpus: u64, with_shim: bool) -> io::Result<()> {
     match helper() {
         Some(helper) => Ok(helper.write_document(slice, gpus, with_shim)?),
         None => Ok(own.write(slice, gpus, with_shim)?),
@@ -183,7 +177,7 @@ pub(crate) fn write_document(
 ///
 /// # Errors
 /// The file system's, or the helper's.
-pub(crate) fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()> {
+pub fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()> {
     match helper() {
         Some(helper) => Ok(helper.withdraw(slice)?),
         None => Ok(own.withdraw(slice)?),
@@ -194,7 +188,7 @@ pub(crate) fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()
 ///
 /// # Errors
 /// The file system's, or the helper's.
-pub(crate) fn sweep(own: &Containers) -> io::Result<()> {
+pub fn sweep(own: &Containers) -> io::Result<()> {
     match helper() {
         Some(helper) => Ok(helper.sweep()?),
         None => own.sweep(),
@@ -205,7 +199,7 @@ pub(crate) fn sweep(own: &Containers) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, or the helper's.
-pub(crate) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+pub fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     match (tranche_privileged::send_signal(process, signal), helper()) {
         (Err(error), Some(helper)) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
             Ok(helper.signal(process.as_fd(), signal)?)
@@ -218,7 +212,7 @@ pub(crate) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> 
 ///
 /// # Errors
 /// A missing capability, or `/proc` does not show the capabilities.
-pub(crate) fn sees_mappings() -> io::Result<()> {
+pub fn sees_mappings() -> io::Result<()> {
     let status = match helper() {
         Some(helper) => helper_status(helper),
         None => Process::myself().and_then(|this| this.status()),
@@ -231,11 +225,13 @@ pub(crate) fn sees_mappings() -> io::Result<()> {
     }
 }
 
-/// Opens, for reading and writing, the daemon's memory with that inode number through a process that maps it.
+/// Opens the daemon's memory with that inode number through a process that maps it.
+///
+/// For reading and writing.
 ///
 /// # Errors
 /// `NotFound` if the process does not map it; otherwise the kernel's, or the helper's.
-pub(crate) fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<File> {
+pub fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<File> {
     let named = match helper() {
         Some(helper) => helper.memory(process, inode)?,
         None => tranche_privileged::mapped_memory(process, inode, geteuid().as_raw())?,
@@ -247,7 +243,7 @@ pub(crate) fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<F
 ///
 /// # Errors
 /// The kernel's, or the helper's.
-pub(crate) fn process_file(pid: u32, file: ProcessFile) -> io::Result<File> {
+pub fn process_file(pid: u32, file: ProcessFile) -> io::Result<File> {
     let own = File::open(format!("/proc/{pid}/{}", file.name()));
     match SEPARATED.get().filter(|separated| separated.hides_processes && own.is_err()) {
         Some(separated) => Ok(separated.helper.process_file(pid, file)?),
@@ -264,7 +260,7 @@ fn keeper_of_gpus() -> Option<&'static Helper> {
 ///
 /// # Errors
 /// The kernel's, or the helper's.
-pub(crate) fn keep_gpus() -> io::Result<()> {
+pub fn keep_gpus() -> io::Result<()> {
     let Some(helper) = keeper_of_gpus() else { return Ok(()) };
     helper.enforce_device_rule()?;
     tracing::info!("only processes of slices may open GPUs from now on");
@@ -275,12 +271,12 @@ pub(crate) fn keep_gpus() -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, or the helper's.
-pub(crate) fn admit(process: BorrowedFd<'_>, generation: u64) -> io::Result<()> {
+pub fn admit(process: BorrowedFd<'_>, generation: u64) -> io::Result<()> {
     Ok(keeper_of_gpus().map_or(Ok(()), |helper| helper.admit(process, generation))?)
 }
 
 /// Revokes the permission of a slice's processes to open GPUs, where that is restricted.
-pub(crate) fn dismiss_slice(generation: u64) {
+pub fn dismiss_slice(generation: u64) {
     if let Some(Err(error)) = keeper_of_gpus().map(|helper| helper.dismiss_slice(generation)) {
         tracing::error!(%error, generation, "what is left of a slice that has ended may still open GPUs");
     }
@@ -290,7 +286,7 @@ pub(crate) fn dismiss_slice(generation: u64) {
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub(crate) fn held() -> ProcResult<DaemonView> {
+pub fn held() -> ProcResult<DaemonView> {
     let own = statuses(&Process::myself()?)?;
     let helper = match helper() {
         Some(helper) => Some(privileges_of(&[helper_status(helper)?])),
@@ -357,21 +353,14 @@ mod tests {
 
     #[test]
     fn chart_grants_kept_and_start_capabilities() {
-        let read = |file| {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deviceplugin").join(file);
-            std::fs::read_to_string(path).unwrap()
-        };
-        let chart = read("chart/templates/tranched.yaml");
+        let chart =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deviceplugin/chart/templates/tranched.yaml");
+        let chart = std::fs::read_to_string(chart).unwrap();
         let added = chart.lines().find_map(|line| line.trim().strip_prefix("add: [")?.strip_suffix(']'));
         let names = added.into_iter().flat_map(|names| names.split(", "));
         let added: CapsHashSet = names.map(|name| format!("CAP_{name}").parse().unwrap()).collect();
         let known = KEPT.into_iter().chain(tranche_privileged::AT_START);
         assert_eq!(added, known.map(|(power, _)| power).collect());
-        let becomes = format!(" {}", crate::ownership::USUAL);
-        let image = read("Containerfile");
-        assert!(
-            image.lines().any(|line| line.starts_with("RUN useradd --system ") && line.ends_with(&becomes))
-        );
     }
 
     #[test]

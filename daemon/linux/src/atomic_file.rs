@@ -14,7 +14,7 @@ use tranche_shm::crash::point;
 
 /// Crashes that the new content must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Survives {
+pub enum Survives {
     /// Death of this process; nothing is synced.
     ProcessDeath,
     /// Power cuts as well: file and directory are synced.
@@ -22,15 +22,15 @@ pub(crate) enum Survives {
 }
 
 /// Mode of files that only the daemon may read.
-pub(crate) const PRIVATE: u32 = 0o600;
+pub const PRIVATE: u32 = 0o600;
 /// Mode of files that every user may read.
-pub(crate) const PUBLIC: u32 = 0o644;
+pub const PUBLIC: u32 = 0o644;
 
 /// Replaces the content of a file and sets its mode.
 ///
 /// # Errors
 /// The file is unchanged, and no temporary file is left.
-pub(crate) fn replace(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
     let temporary = temporary_path(path);
     point("file: begun");
     let written = write(&temporary, content, mode, survives).and_then(|()| fs::rename(&temporary, path));

@@ -21,7 +21,7 @@ const FIRST: RawFd = 3;
 ///
 /// # Errors
 /// A descriptor that was passed is no such socket.
-pub(crate) fn door(path: &Path) -> io::Result<Option<UnixListener>> {
+pub fn door(path: &Path) -> io::Result<Option<UnixListener>> {
     for number in passed_descriptors(variable) {
         let listener = sys::inherited_listener(number)?;
         let address = listener.local_addr()?;
@@ -35,22 +35,22 @@ pub(crate) fn door(path: &Path) -> io::Result<Option<UnixListener>> {
 }
 
 /// Reports that calls are served.
-pub(crate) fn ready(slices: usize, gpus: usize) {
+pub fn ready(slices: usize, gpus: usize) {
     tell(&format!("READY=1\nSTATUS=serves {gpus} GPU(s), {slices} slice(s) taken over"));
 }
 
 /// Reports that the daemon is ending on request.
-pub(crate) fn stopping() {
+pub fn stopping() {
     tell("STOPPING=1\nSTATUS=stops; slices and their processes stay as they are");
 }
 
 /// Sends a watchdog message.
-pub(crate) fn alive() {
+pub fn alive() {
     tell("WATCHDOG=1");
 }
 
 /// Watchdog timeout of the supervisor; `None` if it has none.
-pub(crate) fn watchdog_timeout() -> Option<Duration> {
+pub fn watchdog_timeout() -> Option<Duration> {
     patience_by(variable)
 }
 

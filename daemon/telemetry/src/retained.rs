@@ -1,4 +1,4 @@
-//! Per-slice counters that are retained when a slice ends and continue if a slice of the same name is created.
+//! Counters of slices, continued where a slice of the same name is created later.
 //!
 //! Names such as those of pods recur. Counters that restarted from zero would lose what was counted since they were
 //! last scraped. The counters of a bounded number of ended slices are retained.
@@ -12,7 +12,7 @@ const ENDED: usize = 1024;
 
 /// One value for each live slice, and for the slices that ended last.
 #[derive(Debug)]
-pub(crate) struct Retained<T> {
+pub struct Retained<T> {
     by_name: BTreeMap<SliceName, T>,
     /// Names in the order in which the slices ended.
     ended: VecDeque<SliceName>,
@@ -26,23 +26,23 @@ impl<T> Default for Retained<T> {
 
 impl<T: Default> Retained<T> {
     /// Creates the value of a slice, or continues the retained one.
-    pub(crate) fn begin(&mut self, name: &SliceName) {
+    pub fn begin(&mut self, name: &SliceName) {
         self.ended.retain(|ended| ended != name);
         self.by_name.entry(name.clone()).or_default();
     }
 
     /// Value of a live or retained slice.
-    pub(crate) fn of(&mut self, name: &SliceName) -> Option<&mut T> {
+    pub fn of(&mut self, name: &SliceName) -> Option<&mut T> {
         self.by_name.get_mut(name)
     }
 
     /// Shared reference to the value of a live or retained slice.
-    pub(crate) fn get(&self, name: &SliceName) -> Option<&T> {
+    pub fn get(&self, name: &SliceName) -> Option<&T> {
         self.by_name.get(name)
     }
 
     /// Marks a slice as ended; the oldest retained value may be dropped.
-    pub(crate) fn end(&mut self, name: &SliceName) {
+    pub fn end(&mut self, name: &SliceName) {
         if !self.by_name.contains_key(name) || self.ended.contains(name) {
             return;
         }

@@ -25,30 +25,30 @@ const MOST_ANCESTORS: usize = 1024;
 
 /// A process identified by pid and start time, with a pidfd.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     /// Pid and start time.
-    pub(crate) id: ProcessId,
+    pub id: ProcessId,
     /// Parent at the time of `looked`.
-    pub(crate) parent: HostPid,
+    pub parent: HostPid,
     /// Time just before the parent was read.
-    pub(crate) looked: Instant,
+    pub looked: Instant,
     handle: Arc<OwnedFd>,
 }
 
 impl Process {
     /// Opens the process that has this pid now.
-    pub(crate) fn open(pid: HostPid) -> io::Result<Self> {
+    pub fn open(pid: HostPid) -> io::Result<Self> {
         Self::with_handle(pid, tranche_privileged::pidfd_open(pid.get())?)
     }
 
     /// Opens a known process; fails if its pid has been reused.
-    pub(crate) fn reopen(id: ProcessId) -> io::Result<Self> {
+    pub fn reopen(id: ProcessId) -> io::Result<Self> {
         let process = Self::open(id.pid)?;
         if process.id == id { Ok(process) } else { Err(gone()) }
     }
 
     /// Opens the process that connected a socket.
-    pub(crate) fn peer(socket: BorrowedFd<'_>, pid: HostPid) -> io::Result<Self> {
+    pub fn peer(socket: BorrowedFd<'_>, pid: HostPid) -> io::Result<Self> {
         match sys::peer_pidfd(socket) {
             Ok(handle) => Self::with_handle(pid, handle),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Self::open(pid),
@@ -56,8 +56,9 @@ impl Process {
         }
     }
 
-    /// The start time is read between opening the pidfd and seeing the process still alive, so it belongs to the
-    /// process that the pidfd refers to.
+    /// The process of a pidfd, with its start time.
+    ///
+    /// That is read between opening the pidfd and the test that the process is still alive, so it belongs to it.
     fn with_handle(pid: HostPid, handle: OwnedFd) -> io::Result<Self> {
         let looked = Instant::now();
         // With no free descriptor to read `/proc`, the process still counts as alive.
@@ -67,19 +68,19 @@ impl Process {
         if process.is_alive() { Ok(process) } else { Err(gone()) }
     }
 
-    /// Its pidfd.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// Pidfd of the process, valid as long as this lives.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
 
     /// Returns true until the process has ended; a zombie has ended.
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         is_alive(&self.handle)
     }
 
     /// Pid in the process's own pid namespace, if that is another. Through the pidfd, or through `/proc` on kernels
     /// without that information.
-    pub(crate) fn inner_pid(&self) -> Option<InnerPid> {
+    pub fn inner_pid(&self) -> Option<InnerPid> {
         let mut buffer = [0; ENOUGH];
         let info = File::open(format!("/proc/self/fdinfo/{}", self.handle.as_raw_fd()));
         let of_handle = start_of(info, &mut buffer);
@@ -90,28 +91,28 @@ impl Process {
         }
     }
 
-    /// Sends SIGKILL.
-    pub(crate) fn kill(&self) -> io::Result<()> {
+    /// Sends `SIGKILL`, by the helper where the daemon may not.
+    pub fn kill(&self) -> io::Result<()> {
         self.signal(Signal::SIGKILL)
     }
 
-    /// Sends SIGTERM.
-    pub(crate) fn ask_to_end(&self) -> io::Result<()> {
+    /// Sends `SIGTERM`, by the helper where the daemon may not.
+    pub fn ask_to_end(&self) -> io::Result<()> {
         self.signal(Signal::SIGTERM)
     }
 
     /// Sends a signal through the pidfd.
-    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
         privileges::signal(self.handle.as_fd(), signal)
     }
 
     /// Permits the process to open GPUs as a process of the slice of that generation.
-    pub(crate) fn admit_to_gpus(&self, generation: u64) -> io::Result<()> {
+    pub fn admit_to_gpus(&self, generation: u64) -> io::Result<()> {
         privileges::admit(self.handle.as_fd(), generation)
     }
 
     /// Returns when the process has ended. Only one task at a time can wait.
-    pub(crate) async fn ended(&self) -> io::Result<()> {
+    pub async fn ended(&self) -> io::Result<()> {
         let watched = sys::watch(Arc::clone(&self.handle))?;
         watched.readable().await.map(drop)
     }
@@ -123,20 +124,20 @@ fn is_alive(handle: &OwnedFd) -> bool {
 }
 
 /// All pids that the kernel lists now.
-pub(crate) fn all() -> Vec<HostPid> {
+pub fn all() -> Vec<HostPid> {
     let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(HostPid::new);
     std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(pid).collect()
 }
 
 /// Returns true if a process is known to have ended; false also where no descriptor is left to check.
-pub(crate) fn has_ended(id: ProcessId) -> bool {
+pub fn has_ended(id: ProcessId) -> bool {
     let pid = i32::try_from(id.pid.get()).ok();
     let is_there = pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH));
     !is_there || Process::reopen(id).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Returns true if any of these has ended, with one `poll` call for all.
-pub(crate) fn any_ended(processes: &[impl Borrow<Process>]) -> bool {
+pub fn any_ended(processes: &[impl Borrow<Process>]) -> bool {
     let handles = processes.iter().map(|process| process.borrow().handle.as_fd());
     let mut polled: Vec<PollFd<'_>> = handles.map(|handle| PollFd::new(handle, PollFlags::POLLIN)).collect();
     !polled.is_empty() && !matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
@@ -174,7 +175,7 @@ impl Lineage {
     }
 }
 
-/// Longer than the first twenty fields of `/proc/PID/stat` and than the `fdinfo` of a pidfd, whatever the numbers.
+/// Bytes that hold the first twenty fields of `/proc/PID/stat`, and the `fdinfo` of a pidfd, at any values.
 const ENOUGH: usize = 1024;
 
 /// Beginning of a kernel file, which the kernel returns whole in the first read.
@@ -184,7 +185,7 @@ fn start_of(file: io::Result<File>, buffer: &mut [u8; ENOUGH]) -> Option<&[u8]> 
 }
 
 /// Opens a file of `/proc/PID`. The pid may be reused at any time.
-pub(crate) fn file(pid: HostPid, file: ProcessFile) -> io::Result<File> {
+pub fn file(pid: HostPid, file: ProcessFile) -> io::Result<File> {
     privileges::process_file(pid.get(), file)
 }
 
@@ -192,7 +193,7 @@ pub(crate) fn file(pid: HostPid, file: ProcessFile) -> io::Result<File> {
 const MOST_TEXT: u64 = 64 << 10;
 
 /// Text of a file of `/proc/PID`, up to [`MOST_TEXT`] bytes.
-pub(crate) fn text(pid: HostPid, which: ProcessFile) -> io::Result<String> {
+pub fn text(pid: HostPid, which: ProcessFile) -> io::Result<String> {
     let mut bytes = Vec::new();
     file(pid, which)?.take(MOST_TEXT).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -202,7 +203,7 @@ pub(crate) fn text(pid: HostPid, which: ProcessFile) -> io::Result<String> {
 ///
 /// A parent's pid may be reused as soon as the parent has ended; then the child has another parent. So after each
 /// step up the child is read again: only if it still has that parent did the step lead there.
-pub(crate) fn ancestry(pid: HostPid) -> impl Iterator<Item = ProcessId> {
+pub fn ancestry(pid: HostPid) -> impl Iterator<Item = ProcessId> {
     let line = std::iter::successors(Lineage::read(pid), |child| parent_of(*child));
     line.take(MOST_ANCESTORS).map(|here| here.id)
 }
@@ -223,7 +224,7 @@ fn parent_of(mut child: Lineage) -> Option<Lineage> {
 }
 
 /// Pid in the process's own pid namespace, if that is another.
-pub(crate) fn inner_pid(pid: HostPid) -> Option<InnerPid> {
+pub fn inner_pid(pid: HostPid) -> Option<InnerPid> {
     innermost(pids_by_namespace(&text(pid, ProcessFile::Status).ok()?)?)
 }
 
@@ -239,7 +240,7 @@ fn innermost(pids: &str) -> Option<InnerPid> {
 }
 
 /// Effective user of a process.
-pub(crate) fn uid(pid: HostPid) -> Option<u32> {
+pub fn uid(pid: HostPid) -> Option<u32> {
     effective_uid(&text(pid, ProcessFile::Status).ok()?)
 }
 
@@ -252,7 +253,7 @@ fn effective_uid(status: &str) -> Option<u32> {
 /// Display name of a process. The kernel's short name for it, made printable, since a tenant chooses it; else empty.
 ///
 /// The command line is not read: it lies in the memory of the process, which can make its reader hang.
-pub(crate) fn command(pid: HostPid) -> String {
+pub fn command(pid: HostPid) -> String {
     let mut buffer = [0; ENOUGH];
     let stat = start_of(file(pid, ProcessFile::Stat), &mut buffer).unwrap_or_default();
     visible_bytes(short_name(stat).unwrap_or_default(), LONGEST_NAME)

@@ -5,19 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use tonic::Code;
 use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, SliceName};
 
-use crate::failure::Failure;
 use crate::retained::Retained;
 
 /// Counters since the daemon started.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub struct Counters {
     counts: Mutex<Counts>,
     unsaved: AtomicU64,
-    pub(crate) started: SystemTime,
+    /// Time at which the daemon started.
+    pub started: SystemTime,
     since: Instant,
     /// Milliseconds from `since` to the last sample of the GPUs.
     sampled: AtomicU64,
@@ -32,40 +31,32 @@ struct Counts {
 
 /// Counters of one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SliceCounts {
+pub struct SliceCounts {
     /// Refused allocations in earlier slices of the same name.
-    pub(crate) refusals_before: u64,
+    pub refusals_before: u64,
     /// Connections from processes that were rejected.
-    pub(crate) rejected: u64,
+    pub rejected: u64,
 }
 
 /// Outcome of a request for a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RequestOutcome {
+pub enum RequestOutcome {
     /// A slice was created.
     Created,
     /// No capacity, at once or within the waiting time.
     NoRoom,
     /// Invalid, or not permitted to this client.
     Refused,
-    /// Internal error.
+    /// Failed for a reason of the daemon's.
     Failed,
 }
 
 impl RequestOutcome {
-    pub(crate) const ALL: [Self; 4] = [Self::Created, Self::NoRoom, Self::Refused, Self::Failed];
+    /// Every outcome, in the order of metrics.
+    pub const ALL: [Self; 4] = [Self::Created, Self::NoRoom, Self::Refused, Self::Failed];
 
-    /// Classifies the result of a request.
-    pub(crate) fn of<T>(answer: &Result<T, Failure>) -> Self {
-        match answer.as_ref().map_err(Failure::code) {
-            Ok(_) => Self::Created,
-            Err(Code::ResourceExhausted) => Self::NoRoom,
-            Err(Code::Internal) => Self::Failed,
-            Err(_) => Self::Refused,
-        }
-    }
-
-    pub(crate) const fn word(self) -> &'static str {
+    /// Value of the label in metrics.
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::NoRoom => "no_room",
@@ -93,22 +84,24 @@ impl Counters {
     }
 
     /// Counts a request for a slice.
-    pub(crate) fn request(&self, outcome: RequestOutcome) {
+    pub fn request(&self, outcome: RequestOutcome) {
         *self.counts().requests.entry(outcome).or_default() += 1;
     }
 
-    pub(crate) fn rejected(&self, slice: &SliceName) {
+    /// Counts a process that was rejected at a slice's socket.
+    pub fn rejected(&self, slice: &SliceName) {
         if let Some(of) = self.counts().slices.of(slice) {
             of.rejected += 1;
         }
     }
 
-    pub(crate) fn slice_began(&self, slice: &SliceName) {
+    /// Begins a slice's counters, or continues those of an earlier slice of its name.
+    pub fn slice_began(&self, slice: &SliceName) {
         self.counts().slices.begin(slice);
     }
 
     /// Ends a slice's counters, adding its refused allocations.
-    pub(crate) fn slice_ended(&self, slice: &SliceName, refusals: u64) {
+    pub fn slice_ended(&self, slice: &SliceName, refusals: u64) {
         let mut counts = self.counts();
         if let Some(of) = counts.slices.of(slice) {
             of.refusals_before = of.refusals_before.saturating_add(refusals);
@@ -117,41 +110,45 @@ impl Counters {
     }
 
     /// Counts a fault that the driver reported.
-    pub(crate) fn fault(&self, gpu: GpuUuid, xid: Xid) {
+    pub fn fault(&self, gpu: GpuUuid, xid: Xid) {
         *self.counts().faults.entry((gpu, xid)).or_default() += 1;
     }
 
     /// Counts a failure to write the state file.
-    pub(crate) fn unsaved(&self) {
+    pub fn unsaved(&self) {
         self.unsaved.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records the time of a sample.
-    pub(crate) fn sampled(&self) {
+    pub fn sampled(&self) {
         let passed = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.sampled.store(passed, Ordering::Relaxed);
     }
 
     // Values
 
-    pub(crate) fn slice_counts(&self, slice: &SliceName) -> SliceCounts {
+    /// Counters of a slice; zero for one that is not known.
+    pub fn slice_counts(&self, slice: &SliceName) -> SliceCounts {
         self.counts().slices.get(slice).copied().unwrap_or_default()
     }
 
-    pub(crate) fn requests(&self, outcome: RequestOutcome) -> u64 {
+    /// Number of requests with this outcome.
+    pub fn requests(&self, outcome: RequestOutcome) -> u64 {
         self.counts().requests.get(&outcome).copied().unwrap_or_default()
     }
 
-    pub(crate) fn faults(&self) -> BTreeMap<(GpuUuid, Xid), u64> {
+    /// Number of faults that the driver reported, by GPU and Xid.
+    pub fn faults(&self) -> BTreeMap<(GpuUuid, Xid), u64> {
         self.counts().faults.clone()
     }
 
-    pub(crate) fn times_unsaved(&self) -> u64 {
+    /// Number of failures to write the state file.
+    pub fn times_unsaved(&self) -> u64 {
         self.unsaved.load(Ordering::Relaxed)
     }
 
     /// Time since the last sample, or since the start if there was none.
-    pub(crate) fn last_sample(&self) -> Duration {
+    pub fn last_sample(&self) -> Duration {
         let last = Duration::from_millis(self.sampled.load(Ordering::Relaxed));
         self.since.elapsed().saturating_sub(last)
     }

@@ -24,7 +24,7 @@ const MAX_UNRELATED: usize = 256;
 
 /// Recently resolved chains, and processes found to have no root among their ancestors.
 #[derive(Debug, Default)]
-pub(crate) struct AncestryCache {
+pub struct AncestryCache {
     chains: Mutex<VecDeque<Chain>>,
     unrelated: Mutex<Option<Unrelated>>,
 }
@@ -47,7 +47,7 @@ struct Chain {
 
 impl AncestryCache {
     /// Returns true if the process is one of `roots` or descends from one.
-    pub(crate) fn descends(&self, process: &Process, roots: &BTreeSet<ProcessId>) -> bool {
+    pub fn descends(&self, process: &Process, roots: &BTreeSet<ProcessId>) -> bool {
         if roots.contains(&process.id) || self.chains().iter().any(|chain| chain.extends_to(process, roots)) {
             return true;
         }
