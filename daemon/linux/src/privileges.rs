@@ -75,7 +75,7 @@ pub fn admit_to_gpus(runtime: &Path, keeps_gpus: bool) -> Result<(), SeparationE
     }
 }
 
-/// Starts the privileged helper and drops all capabilities of this thread, and so of threads that it starts.
+/// Starts the privileged helper, and drops the capabilities of this thread and of those that it starts.
 ///
 /// The helper receives what root found out about the node. Must be called before other threads exist and after everything that needs
 /// root. The caller holds the lock of the runtime directory.

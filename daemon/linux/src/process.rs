@@ -175,7 +175,7 @@ impl Lineage {
     }
 }
 
-/// Bytes that hold the first twenty fields of `/proc/PID/stat`, and the `fdinfo` of a pidfd, at any values.
+/// Bytes that hold the first twenty fields of `/proc/PID/stat` at any values, and a pidfd's `fdinfo`.
 const ENOUGH: usize = 1024;
 
 /// Beginning of a kernel file, which the kernel returns whole in the first read.

@@ -19,7 +19,7 @@ use events::Events;
 pub struct Telemetry {
     /// Event history of the node.
     pub events: Events,
-    /// What an operator should know at present.
+    /// Conditions that last at present.
     pub conditions: Conditions,
     /// Counters since the start of the daemon, for metrics.
     pub counters: Counters,
