@@ -1,5 +1,6 @@
-//! Holds the driver that is loaded to public facts about drivers: each row of `data/driver.tsv` is a few calls, what
-//! they return, and where that is written or was measured.
+//! Compares the loaded driver with public facts about drivers.
+//!
+//! Each row of `data/driver.tsv` is a few calls, what they return, and where that is written or was measured.
 //!
 //! Law: each fact runs in a process of its own, so that one that crashes or breaks a context spoils no other.
 #![deny(unsafe_code)]
@@ -45,7 +46,7 @@ struct Args {
     one: Option<String>,
 }
 
-/// Facts by how they came out.
+/// Facts of one run, by outcome.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     driver: i32,
@@ -130,7 +131,7 @@ fn version() -> Result<i32, String> {
     i32::try_from(machine.variable("v")).map_err(|_| "the driver's version is no number of CUDA's".to_owned())
 }
 
-/// Runs a fact in this process and prints how it came out.
+/// Runs a fact in this process and prints its outcome.
 fn alone(fact: &Fact) -> Result<ExitCode, String> {
     let mut machine = Machine::new(Driver::load()?, &[("ptx", PTX)]);
     match machine.run(&fact.steps) {

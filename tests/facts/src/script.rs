@@ -1,7 +1,7 @@
 //! The language of the table: calls, fills and checks, separated by semicolons.
 //!
 //! ```text
-//! cuMemAlloc_v2(&p, 0) = INVALID_VALUE        a call and what it returns; SUCCESS where nothing is said
+//! cuMemAlloc_v2(&p, 0) = INVALID_VALUE        a call and its result; SUCCESS where none is given
 //! cuMemFree_v2(p) = SUCCESS|INVALID_VALUE     either; `= !SUCCESS` any error; `= *` anything but a crash
 //! bare cuMemFreeAsync(p, s)                   on a thread of its own without a current context
 //! props = {4:1, 4:0, 4:1, 4:dev}              fills a variable: width in bytes, value
@@ -55,7 +55,7 @@ impl Expected {
     }
 }
 
-/// A comparison.
+/// Comparison of two unsigned numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Equal,

@@ -1,4 +1,4 @@
-//! The table of facts, and where each is from.
+//! The table of facts with their sources.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const FACTS: &str = include_str!("../data/driver.tsv");
 const SOURCES: &str = include_str!("../data/sources.tsv");
 const MACROS: &str = include_str!("../data/macros.tsv");
 
-/// One row.
+/// One row of `data/driver.tsv`.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub(crate) id: &'static str,
@@ -113,19 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_leave_a_result_open_say_why() {
+    fn rows_with_open_results_have_a_note() {
         let open = |step: &Step| match step {
             Step::Call { expected: Expected::OneOf(results), .. } => results.len() > 1,
             Step::Call { expected, .. } => matches!(expected, Expected::AnyError | Expected::Anything),
             _ => false,
         };
         for fact in facts().unwrap_or_else(|bad| panic!("{bad}")) {
-            assert!(!fact.note.is_empty() || !fact.steps.iter().any(open), "{}: say what is open", fact.id);
+            assert!(!fact.note.is_empty() || !fact.steps.iter().any(open), "{}: note what is open", fact.id);
         }
     }
 
     #[test]
-    fn ranges_are_open_where_nothing_is_said() {
+    fn ranges_without_a_bound_are_open() {
         assert_eq!(range("-"), Some((0, i32::MAX)));
         assert_eq!(range("12080-"), Some((12080, i32::MAX)));
         assert_eq!(range("-12090"), Some((0, 12090)));
