@@ -22,7 +22,7 @@ use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 use tranche_rpc::v1::node_server::NodeServer;
 
-/// The daemon; its slices survive it, as the real one's do.
+/// A daemon whose slices survive its end, as those of the real one do.
 #[derive(Debug)]
 pub struct Daemon {
     socket: PathBuf,
@@ -37,23 +37,23 @@ struct State {
     temper: Temper,
 }
 
-/// What is wrong with the daemon.
+/// Faults of the daemon, as a test sets them.
 #[derive(Clone, Debug, Default)]
 pub struct Temper {
     /// Length of each creation.
     pub slowness: Duration,
-    /// After so many more creations, the next fail.
+    /// Number of further creations that succeed; all after them fail.
     pub creations_left: Option<u32>,
-    /// Why no slice may be put on the GPU of that index.
+    /// Index of a GPU that takes no slice, and the reason.
     pub obstacle: Option<(u32, String)>,
-    /// The GPU of that index is cordoned.
+    /// Index of a cordoned GPU.
     pub cordon: Option<u32>,
-    /// A fault of the GPU of that index.
+    /// Index of a GPU, and the Xid of its fault.
     pub fault: Option<(u32, u64)>,
 }
 
 impl Daemon {
-    /// Serves V100s.
+    /// Starts a daemon with that number of V100s.
     pub fn start(socket: &Path, gpus: u8) -> Self {
         let gpu = |index: u8| Gpu {
             index: index.into(),
@@ -73,14 +73,14 @@ impl Daemon {
         daemon
     }
 
-    /// Goes away, as by SIGKILL.
+    /// Ends as by SIGKILL.
     pub async fn kill(&mut self) {
         let server = self.server.take().expect("the daemon runs");
         server.abort();
         let _ = server.await;
     }
 
-    /// Comes back with the slices that it had.
+    /// Starts again with the slices that it had.
     pub fn resume(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         let calls = UnixListenerStream::new(UnixListener::bind(&self.socket).unwrap());
@@ -89,7 +89,7 @@ impl Daemon {
         self.server = Some(tokio::spawn(async move { server.await.unwrap() }));
     }
 
-    /// Changes what is wrong with it.
+    /// Replaces the faults, and notifies the followers of GPUs.
     pub fn set(&self, temper: Temper) {
         let mut state = self.shared.lock().unwrap();
         let uuids: Vec<_> = state.node.gpus().iter().map(|gpu| (gpu.index, gpu.uuid)).collect();
@@ -105,19 +105,19 @@ impl Daemon {
         self.turn.send_modify(|turn| *turn += 1);
     }
 
-    /// The names of its slices.
+    /// Names of its slices, sorted.
     pub fn slices(&self) -> Vec<String> {
         let state = self.shared.lock().unwrap();
         state.node.slices().keys().map(ToString::to_string).collect()
     }
 
-    /// Whom each of its slices is said to be for.
+    /// Pod of each slice in the order of names; none without a label.
     pub fn pods(&self) -> Vec<Option<String>> {
         let state = self.shared.lock().unwrap();
         state.node.slices().values().map(|slice| slice.pod.as_ref().map(ToString::to_string)).collect()
     }
 
-    /// Loses a slice, as with its state.
+    /// Deletes a slice, as if its state were lost.
     pub fn lose(&self, name: &str) {
         self.shared.lock().unwrap().node.delete(&name.parse().unwrap()).unwrap();
     }
@@ -170,7 +170,7 @@ impl v1::node_server::Node for Door {
     }
 
     async fn resize_slice(&self, _: Request<v1::ResizeSliceRequest>) -> Answer<v1::SliceView> {
-        Err(Status::unimplemented("nobody resizes here"))
+        Err(Status::unimplemented("resizing is not simulated"))
     }
 
     async fn label_slice(&self, request: Request<v1::LabelSliceRequest>) -> Answer<v1::SliceView> {
@@ -182,15 +182,15 @@ impl v1::node_server::Node for Door {
     }
 
     async fn enter_slice(&self, _: Request<v1::EnterSliceRequest>) -> Answer<v1::EnterSliceResponse> {
-        Err(Status::unimplemented("nobody enters here"))
+        Err(Status::unimplemented("entering is not simulated"))
     }
 
     async fn who_am_i(&self, _: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
-        Err(Status::unimplemented("nobody is here"))
+        Err(Status::unimplemented("identities are not simulated"))
     }
 
     async fn show_daemon(&self, _: Request<v1::ShowDaemonRequest>) -> Answer<v1::DaemonView> {
-        Err(Status::unimplemented("nobody looks at the daemon here"))
+        Err(Status::unimplemented("the daemon's view is not simulated"))
     }
 
     async fn reload_configuration(
@@ -218,7 +218,7 @@ impl v1::node_server::Node for Door {
     type DrainGpusStream = tokio_stream::Empty<Result<v1::DrainProgress, Status>>;
 
     async fn drain_gpus(&self, _: Request<v1::DrainGpusRequest>) -> Answer<Self::DrainGpusStream> {
-        Err(Status::unimplemented("nobody drains here"))
+        Err(Status::unimplemented("draining is not simulated"))
     }
 }
 
@@ -243,7 +243,7 @@ fn device(part: &Part) -> v1::SliceDeviceView {
     v1::SliceDeviceView { gpu_uuid: part.gpu.to_string(), cap_bytes: part.cap.get(), ..Default::default() }
 }
 
-/// As much of the picture as a plugin reads.
+/// The fields of the node's view that a plugin reads.
 fn picture(State { node, temper }: &State) -> v1::NodeView {
     let slices = node.slices().values().map(|slice| v1::SliceView {
         name: slice.name.to_string(),

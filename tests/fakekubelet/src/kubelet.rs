@@ -1,4 +1,4 @@
-//! The kubelet's side: its registration socket, and what it asks of plugins.
+//! The kubelet's side: its registration socket, and its requests to plugins.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use tranche_kubelet::deviceplugin::registration_server::{Registration, Registrat
 
 use crate::node::within;
 
-/// A kubelet.
+/// A kubelet: its directory, and a running registration service.
 #[derive(Debug)]
 pub struct Kubelet {
     directory: PathBuf,
@@ -44,12 +44,12 @@ impl Registration for Desk {
 }
 
 impl Kubelet {
-    /// Starts one as Kubernetes does: whatever lies in its directory goes, then its socket appears.
+    /// Starts as Kubernetes does: removes all files of its directory, then opens its socket.
     pub fn start(directory: &Path) -> Self {
         Self::with(directory, api::VERSION, Duration::ZERO)
     }
 
-    /// One that knows another version of the interface only, or takes its time to register.
+    /// Starts with another version of the interface, or with a delay of each registration.
     pub fn with(directory: &Path, version: &str, delay: Duration) -> Self {
         fs::create_dir_all(directory).unwrap();
         for file in fs::read_dir(directory).unwrap() {
@@ -64,28 +64,28 @@ impl Kubelet {
         Self { directory: directory.to_owned(), registrations, server }
     }
 
-    /// Ends it; its socket stays, as that of a kubelet that is killed.
+    /// Ends the kubelet; its socket stays, as after SIGKILL.
     pub fn kill(self) {
         self.server.abort();
     }
 
-    /// The next registration.
+    /// Waits for the next request of a plugin to be registered.
     pub async fn registration(&mut self) -> api::RegisterRequest {
         within("a plugin registers", self.registrations.recv()).await.expect("the kubelet runs")
     }
 
-    /// Tests if no plugin registers for a while.
-    pub async fn hears_nothing_for(&mut self, time: Duration) -> bool {
+    /// True if no plugin registers within that time.
+    pub async fn registers_nothing_for(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.registrations.recv()).await.is_err()
     }
 
-    /// The plugin that registers next, connected to.
+    /// Waits for the next registration, and connects to its plugin.
     pub async fn plugin(&mut self) -> Plugin {
         let registration = self.registration().await;
         self.connected(registration).await
     }
 
-    /// The next of a resource. Others, which may have gone meanwhile, are left alone.
+    /// Waits for the next plugin of a resource. Others, which may have ended meanwhile, are not connected to.
     pub async fn plugin_of(&mut self, resource: &str) -> Plugin {
         loop {
             let registration = self.registration().await;
@@ -112,33 +112,33 @@ async fn connect(path: PathBuf) -> DevicePluginClient<Channel> {
     DevicePluginClient::new(channel.unwrap())
 }
 
-/// A registered plugin, as its kubelet talks to it.
+/// A registered plugin, as its kubelet is connected to it.
 #[derive(Clone, Debug)]
 pub struct Plugin {
-    /// Its resource.
+    /// Name of the resource, as `tranche.dev/half`.
     pub resource: String,
-    /// Its socket.
+    /// Path of the plugin's socket.
     pub socket: PathBuf,
     client: DevicePluginClient<Channel>,
 }
 
-/// A list of devices that is kept up to date.
+/// Stream of the device list: a new list after each change.
 #[derive(Debug)]
 pub struct Devices(Streaming<api::ListAndWatchResponse>);
 
 impl Plugin {
-    /// Listens to the list of devices.
+    /// Opens the stream of the device list.
     pub async fn devices(&mut self) -> Devices {
         let stream = within("the list begins", self.client.list_and_watch(api::Empty {})).await;
         Devices(stream.unwrap().into_inner())
     }
 
-    /// Allocates for one container and returns what it is given.
+    /// Allocates for one container and returns the container's part of the response.
     pub async fn allocate(&mut self, ids: &[&str]) -> Result<api::ContainerAllocateResponse, Status> {
         Ok(self.allocate_all(&[ids]).await?.remove(0))
     }
 
-    /// Allocates for several containers at once and returns what each is given.
+    /// Allocates for several containers at once and returns the response for each.
     pub async fn allocate_all(
         &mut self,
         containers: &[&[&str]],
@@ -151,14 +151,14 @@ impl Plugin {
         Ok(answer.into_inner().container_responses)
     }
 
-    /// Asks before a container starts.
+    /// Sends the request that precedes the start of a container.
     pub async fn pre_start(&mut self, ids: &[&str]) -> Result<(), Status> {
         let devices_ids = ids.iter().map(ToString::to_string).collect();
         let request = api::PreStartContainerRequest { devices_ids };
         within("the plugin answers", self.client.pre_start_container(request)).await.map(drop)
     }
 
-    /// Asks which devices are best.
+    /// Requests the plugin's preferred devices.
     pub async fn prefer(&mut self, available: &[&str], count: i32) -> Vec<String> {
         let request = api::ContainerPreferredAllocationRequest {
             available_device_i_ds: available.iter().map(ToString::to_string).collect(),
@@ -173,13 +173,13 @@ impl Plugin {
 }
 
 impl Devices {
-    /// The next list: each device's id, and whether it is healthy. Nothing at the end of the stream.
+    /// The next list: each device's id, and true if it is healthy. `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<BTreeMap<String, bool>> {
         let devices = self.message().await?.into_iter();
         Some(devices.map(|device| (device.id, device.health == api::HEALTHY)).collect())
     }
 
-    /// The NUMA nodes that each device of the next list is near to. Nothing at the end of the stream.
+    /// NUMA nodes near each device of the next list. `None` at the end of the stream.
     pub async fn next_near(&mut self) -> Option<BTreeMap<String, Vec<i64>>> {
         let near = |topology: api::TopologyInfo| topology.nodes.iter().map(|node| node.id).collect();
         let devices = self.message().await?.into_iter();
@@ -191,10 +191,10 @@ impl Devices {
         Some(message.devices)
     }
 
-    /// The first list from now on of which this is true.
+    /// The first list from now on that fulfils the condition.
     pub async fn until(&mut self, what: impl Fn(&BTreeMap<String, bool>) -> bool) -> BTreeMap<String, bool> {
         loop {
-            let devices = self.next().await.expect("the list goes on");
+            let devices = self.next().await.expect("the list continues");
             if what(&devices) {
                 return devices;
             }

@@ -1,9 +1,11 @@
-//! The device plugin between a kubelet and a daemon that both do what a test tells them to, in one process.
+//! The device plugin between a simulated kubelet and a simulated daemon, in one process.
+//!
+//! A test sets the behaviour of both.
 //!
 //! Laws:
 //! - The plugin is the real one, over real sockets; the daemon decides with the real domain.
-//! - The kubelet keeps to what Kubernetes' does unless told otherwise: it removes all sockets when it starts.
-//! - Nothing waits for ever.
+//! - The kubelet does as Kubernetes' does, except where a test sets otherwise: it removes all sockets when it starts.
+//! - Each wait has a limit.
 #![forbid(unsafe_code)]
 // A harness fails a test by panicking, with a sentence.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! A node for one test: a folder, a daemon, and the plugin between it and whichever kubelet a test starts.
+//! A node for one test: a folder, a daemon, and the plugin between it and the test's kubelet.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::daemon::Daemon;
 /// Longest wait for any step.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Patience of the plugin here: some times less than where it is installed.
+/// Intervals of the plugin here, shorter than where it is installed.
 pub const PACE: Pace = Pace { look: Duration::from_millis(300), grace: Duration::from_secs(4) };
 
-/// Waits for something, not for ever.
+/// Waits for a result, and panics after [`PATIENCE`].
 pub async fn within<T>(what: &str, happens: impl Future<Output = T>) -> T {
     timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
 }
 
 type Running = JoinHandle<Result<(), ServeError>>;
 
-/// The node.
+/// Folder, daemon and plugin of one test.
 #[derive(Debug)]
 pub struct Node {
-    /// Its daemon.
+    /// Daemon that the plugin connects to.
     pub daemon: Daemon,
     plugin: Option<(oneshot::Sender<()>, Running)>,
     profiles: String,
@@ -36,14 +36,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// V100s, divided as the configuration says; the plugin is not started.
+    /// A node of V100s, divided by these profiles and layouts; the plugin is not started.
     pub fn new(gpus: u8, profiles: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("fakekubelet-").tempdir().unwrap();
         let daemon = Daemon::start(&folder.path().join("tranched.sock"), gpus);
         Self { daemon, plugin: None, profiles: profiles.into(), folder }
     }
 
-    /// The kubelet's directory. It is made by the kubelet.
+    /// The kubelet's directory, which the kubelet creates.
     pub fn kubelet_dir(&self) -> PathBuf {
         self.folder.path().join("device-plugins")
     }
@@ -53,7 +53,7 @@ impl Node {
         self.folder.path().join("pods.sock")
     }
 
-    /// Starts the plugin.
+    /// Starts the plugin with the profiles of this node.
     pub fn start_plugin(&mut self) {
         let folder = self.folder.path().display();
         let places = format!(
@@ -67,14 +67,14 @@ impl Node {
         self.plugin = Some((stop, running));
     }
 
-    /// Stops it as SIGTERM does.
+    /// Stops the plugin as SIGTERM does, and returns its result.
     pub async fn stop_plugin(&mut self) -> Result<(), ServeError> {
         let (stop, running) = self.plugin.take().expect("the plugin was started");
         let _ = stop.send(());
         within("the plugin stops", running).await.expect("the plugin does not panic")
     }
 
-    /// End of the process of its own accord.
+    /// Waits until the plugin ends by itself, and returns its result.
     pub async fn plugin_end(&mut self) -> Result<(), ServeError> {
         let (_stop, running) = self.plugin.take().expect("the plugin was started");
         within("the plugin ends", running).await.expect("the plugin does not panic")

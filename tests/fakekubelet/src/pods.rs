@@ -17,7 +17,7 @@ use tranche_kubelet::podresources::pod_resources_lister_server::{
 pub struct Pods(Arc<Mutex<Vec<api::PodResources>>>);
 
 impl Pods {
-    /// Answers at a socket, with no pod as yet.
+    /// Serves the list at a socket, empty at first.
     pub fn start(socket: &Path) -> Self {
         let pods = Self::default();
         let calls = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
@@ -26,12 +26,12 @@ impl Pods {
         pods
     }
 
-    /// Lists a pod from now on.
+    /// Adds a pod whose container has devices of one resource.
     pub fn list(&self, name: &str, resource: &str, ids: &[&str]) {
         self.list_mixture(name, &[(resource, ids)]);
     }
 
-    /// Lists a pod whose container has devices of several resources.
+    /// Adds a pod whose container has devices of several resources.
     pub fn list_mixture(&self, name: &str, resources: &[(&str, &[&str])]) {
         let of = |(resource, ids): &(&str, &[&str])| api::ContainerDevices {
             resource_name: (*resource).into(),
@@ -43,7 +43,7 @@ impl Pods {
         self.0.lock().unwrap().push(pod);
     }
 
-    /// Lists it no more.
+    /// Removes a pod from the list.
     pub fn unlist(&self, name: &str) {
         self.0.lock().unwrap().retain(|pod| pod.name != name);
     }

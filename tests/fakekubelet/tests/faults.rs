@@ -1,4 +1,4 @@
-//! What a kubelet that works never does, and one that fails may.
+//! The plugin under faults of its kubelet, its daemon and the GPUs.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn a_kubelet_that_starts_anew_is_registered_with_anew() {
     let mut kubelet = Kubelet::start(&node.kubelet_dir());
     let mut plugin = kubelet.plugin().await;
     assert_eq!(plugin.devices().await.next().await.unwrap().len(), 4);
-    assert_eq!(node.daemon.slices(), [slice(0, 0)], "whoever has a slice keeps it");
+    assert_eq!(node.daemon.slices(), [slice(0, 0)], "a slice stays with its container");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,14 +80,14 @@ async fn a_kubelet_that_stops_listening_is_registered_with_again() {
     let mut plugin = kubelet.plugin().await;
     let mut devices = plugin.devices().await;
     devices.next().await.unwrap();
-    assert!(kubelet.hears_nothing_for(Duration::from_secs(7)).await, "one that listens is left alone");
+    assert!(kubelet.registers_nothing_for(Duration::from_secs(7)).await, "while connected");
     drop(devices);
     drop(plugin);
     kubelet.registration().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_of_another_version_is_asked_until_it_is_replaced() {
+async fn registration_repeats_until_a_kubelet_accepts_the_version() {
     let mut node = Node::new(1, HALVES);
     let mut kubelet = Kubelet::with(&node.kubelet_dir(), "v2", Duration::ZERO);
     node.start_plugin();
@@ -139,7 +139,7 @@ async fn when_one_slice_cannot_be_made_none_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_is_removed_in_the_middle_costs_nobody_a_slice() {
+async fn removing_the_socket_during_allocation_loses_no_slice() {
     let (node, mut kubelet) = started();
     let plugin = kubelet.plugin().await;
     let socket = plugin.socket.clone();
@@ -164,7 +164,7 @@ async fn an_allocation_whose_caller_has_gone_comes_to_its_end() {
     let wanted = [a.as_str(), b.as_str()];
     let hasty = tokio::time::timeout(Duration::from_millis(200), plugin.allocate(&wanted)).await;
     assert!(hasty.is_err(), "the caller did not wait");
-    plugin.allocate(&[&id(0, 1)]).await.unwrap(); // goes after the one that was left
+    plugin.allocate(&[&id(0, 1)]).await.unwrap(); // is served after the abandoned one
     assert_eq!(node.daemon.slices(), [slice(0, 1).as_str(), BOTH]);
 }
 
@@ -184,13 +184,13 @@ async fn each_container_of_a_pod_has_its_slice_when_it_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whose_a_slice_is_is_known_when_its_container_starts_and_when_another_has_it() {
+async fn slice_label_names_its_pod_and_follows_a_change() {
     let (node, mut kubelet) = started();
     let pods = Pods::start(&node.pods_socket());
     let mut plugin = kubelet.plugin().await;
     let half = id(0, 0);
     plugin.allocate(&[&half]).await.unwrap();
-    assert_eq!(node.daemon.pods(), [None], "an allocation does not say it");
+    assert_eq!(node.daemon.pods(), [None], "an allocation does not name the pod");
     pods.list("first", "tranche.dev/half", &[&half]);
     plugin.pre_start(&[&half]).await.unwrap();
     assert_eq!(node.daemon.pods(), [Some("n/first/c".into())]);
@@ -286,7 +286,7 @@ async fn a_fault_that_a_program_brought_about_is_no_fault_of_its_gpu() {
     node.daemon.set(Temper { fault: Some((1, 48)), ..Temper::default() });
     let ill = devices.next().await.unwrap();
     let ill: Vec<_> = ill.into_iter().filter(|(_, healthy)| !healthy).map(|(id, _)| id).collect();
-    assert_eq!(ill, [id(1, 0), id(1, 1)], "the first change that is told is the second fault");
+    assert_eq!(ill, [id(1, 0), id(1, 1)], "the first reported change is the second fault");
     node.daemon.set(Temper::default());
     devices.until(|devices| devices.values().all(|healthy| *healthy)).await;
 }
@@ -311,7 +311,7 @@ async fn several_devices_are_preferred_apart() {
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     assert_eq!(plugin.prefer(&all, 2).await, [id(0, 0), id(1, 0)]);
     plugin.allocate(&[&id(1, 1)]).await.unwrap();
-    assert_eq!(plugin.prefer(&all[..3], 1).await, [id(1, 0)], "where somebody is already");
+    assert_eq!(plugin.prefer(&all[..3], 1).await, [id(1, 0)], "on the GPU that is in use");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -341,7 +341,7 @@ async fn a_slice_comes_back_when_its_pod_is_gone_also_while_the_plugin_was_down(
     let mut ended = None;
     while ended.is_none_or(|ended: std::time::Instant| ended.elapsed() < PACE.look * 4) {
         assert!(begun.elapsed() < PATIENCE, "the slice of a pod that is gone stays");
-        // A pod that comes in that moment would fail.
+        // A pod that is admitted in that moment would fail.
         if let Ok(Some(list)) = tokio::time::timeout(Duration::from_millis(200), devices.next()).await {
             assert!(list.values().all(|healthy| *healthy), "{list:?}");
         }

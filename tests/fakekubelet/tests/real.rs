@@ -47,7 +47,7 @@ fn kubelet_dir(node: &Node) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn each_device_says_which_numa_node_its_gpu_is_near_to() {
+async fn each_device_lists_the_numa_node_near_its_gpu() {
     let node = Node::simulated("v100x8");
     let mut kubelet = Kubelet::start(&kubelet_dir(&node));
     let _running = Process::start(&mut plugin(&node, PROFILES));
@@ -82,7 +82,7 @@ async fn a_device_is_a_slice_of_its_size_and_outlives_plugin_and_daemon() {
     let shown = node.tranche(&["smi", "--json"]).success();
     assert!(shown.contains("\"mode\":\"strict\"") || shown.contains("\"mode\": \"strict\""), "{shown}");
 
-    // Killed, it comes back and finds the slice as it was.
+    // After SIGKILL the plugin starts again and finds the slice unchanged.
     running.signal(Signal::SIGKILL);
     running.end();
     let running = Process::start(&mut plugin(&node, PROFILES));
@@ -103,7 +103,7 @@ async fn a_device_is_a_slice_of_its_size_and_outlives_plugin_and_daemon() {
     assert_eq!(fs::read_dir(kubelet_dir(&node)).unwrap().count(), 1, "only the kubelet's own socket is left");
 }
 
-/// A GPU for training and serving, one for three notebooks, and six for those who need them whole.
+/// A GPU for training and serving, one for three notebooks, and six undivided ones.
 const MIXTURE: &str = "
     [[profile]]
     name = 'gpu-60'
@@ -206,7 +206,7 @@ async fn a_gpu_fails_recovers_and_fails_otherwise() {
     let all_well =
         |devices: &std::collections::BTreeMap<String, bool>| devices.values().all(|healthy| *healthy);
 
-    node.set_gpu(3, &["--xid", "31"]); // a program's doing
+    node.set_gpu(3, &["--xid", "31"]); // a program's fault
     node.set_gpu(3, &["--xid", "48"]);
     assert!(
         only_it(&devices.next().await.unwrap()),
@@ -227,21 +227,18 @@ async fn a_gpu_fails_recovers_and_fails_otherwise() {
     assert!(shown.contains("the driver wants that it be reset"), "{shown}");
     node.set_gpu(3, &["--needs", "nothing"]);
     devices.until(all_well).await;
-    node.set_gpu(3, &["--xid", "119"]); // heard, though the GPU had been away
+    node.set_gpu(3, &["--xid", "119"]); // received, though the GPU was lost before
     devices.until(only_it).await;
 
     running.signal(Signal::SIGTERM);
-    let said = running.end().stderr;
-    assert!(
-        said.contains("broken: the driver reports Xid 48") && said.contains("can be had again"),
-        "{said}"
-    );
-    assert!(!said.contains("taken"), "{said}");
+    let log = running.end().stderr;
+    assert!(log.contains("broken: the driver reports Xid 48") && log.contains("can be had again"), "{log}");
+    assert!(!log.contains("taken"), "{log}");
     assert!(node.daemon_log().contains("a program brought about Xid 31"), "{}", node.daemon_log());
 }
 
 #[test]
-fn a_bad_configuration_is_said_in_one_line_and_ends_with_code_2() {
+fn bad_configuration_ends_with_one_line_and_code_2() {
     let node = Node::without_daemon("v100x8");
     let profile = |size: &str| format!("[[profile]]\nname = 'p'\n{size}\n[[layout]]\nprofiles = ['p', 'p']");
     for (text, why) in [
@@ -284,7 +281,7 @@ fn a_profile_larger_than_every_gpu_ends_with_code_2() {
 }
 
 #[test]
-fn without_a_gpu_that_is_ours_it_says_so_once_and_looks_again() {
+fn absence_of_own_gpus_is_reported_once() {
     let node = Node::simulated("v100x8");
     let running = Process::start(&mut plugin(&node, &format!("gpus = [99]\n{PROFILES}")));
     std::thread::sleep(Duration::from_secs(7));
@@ -303,8 +300,8 @@ fn what_is_not_there_yet_is_named_once_and_waited_for() {
     std::thread::sleep(Duration::from_secs(5));
     running.signal(Signal::SIGTERM);
     let outcome = running.end();
-    let said = |what: &str| outcome.stderr.matches(what).count();
+    let count = |what: &str| outcome.stderr.matches(what).count();
     assert_eq!(outcome.code, Some(0), "{outcome}");
-    assert_eq!(said("cannot connect to tranched"), 1, "{outcome}");
-    assert_eq!(said("there is no directory"), 2, "once for each profile: {outcome}");
+    assert_eq!(count("cannot connect to tranched"), 1, "{outcome}");
+    assert_eq!(count("there is no directory"), 2, "once for each profile: {outcome}");
 }
