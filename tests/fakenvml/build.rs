@@ -1,4 +1,4 @@
-//! The library stands where NVIDIA's is looked for, so it has that library's name inside.
+//! The library is loaded in the place of NVIDIA's, so it has the soname of that library.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");

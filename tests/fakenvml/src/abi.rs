@@ -29,7 +29,8 @@ impl MemoryV2 {
     pub(crate) const VERSION: u32 = 2 << 24 | size_of::<Self>() as u32;
 }
 
-/// `nvmlFieldValue_t`; callers write which field. The value is a union, of which whole numbers use the first half.
+/// `nvmlFieldValue_t`; callers write the field's number. The value is a union, of which whole numbers use the first
+/// half.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldValue {
@@ -132,7 +133,7 @@ pub(crate) struct ProcessSamples {
     pub(crate) rows: *mut ProcessSampleV2,
 }
 
-/// The version of both: 1 in the top byte, the size below.
+/// Version of both lists: 1 in the top byte, the size below.
 pub(crate) const LIST_VERSION: u32 = 1 << 24 | size_of::<ProcessDetails>() as u32;
 const _: () = assert!(size_of::<ProcessDetails>() == size_of::<ProcessSamples>());
 
@@ -149,7 +150,7 @@ pub(crate) struct Accounting {
     pub(crate) reserved: [u32; 5],
 }
 
-/// What both versions of `nvmlPciInfo_t` begin with.
+/// Fields with which both versions of `nvmlPciInfo_t` begin.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PciHead {

@@ -1,4 +1,4 @@
-//! What is asked of one device.
+//! Properties and state of one device, in the units and numbers of NVML.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::status::{Answer, Failure, SUCCESS, Status};
 
 const MIB: u64 = 1 << 20;
-/// Over how long encoders and decoders are watched, in microseconds.
+/// Period over which the use of encoders and decoders is averaged, in microseconds.
 const CODEC_PERIOD: u32 = 167_000;
 
 /// A device of the current session.
@@ -30,12 +30,12 @@ const RECOVERY_ACTION: u32 = 230;
 const UNSIGNED: u32 = 1;
 
 impl Device {
-    /// One of the many fields; all but what the device needs to work again are unknown here.
-    pub(crate) fn field(&self, asked: FieldValue) -> FieldValue {
+    /// Value of a field. The recovery action alone is supported here.
+    pub(crate) fn field(&self, value: FieldValue) -> FieldValue {
         let needs = self.session.node.settings(self.gpu).needs as u64;
-        match asked.field {
-            RECOVERY_ACTION => FieldValue { kind: UNSIGNED, status: SUCCESS, value: needs, ..asked },
-            _ => FieldValue { status: Failure::NotSupported as Status, ..asked },
+        match value.field {
+            RECOVERY_ACTION => FieldValue { kind: UNSIGNED, status: SUCCESS, value: needs, ..value },
+            _ => FieldValue { status: Failure::NotSupported as Status, ..value },
         }
     }
 
@@ -91,7 +91,7 @@ impl Device {
         MemoryV1 { total, free, used: used + reserved }
     }
 
-    /// What can be handed out is free or used; the driver keeps the rest.
+    /// Memory in bytes: allocatable memory is free or used, the driver reserves the rest.
     pub(crate) fn memory_v2(&self) -> MemoryV2 {
         let capacity = self.session.node.capacity(self.gpu).bytes();
         let used = self.session.node.used(self.gpu).bytes();
@@ -110,7 +110,7 @@ impl Device {
         Rates { gpu: busy.gpu, memory: busy.memory }
     }
 
-    /// Encoders and decoders do nothing here.
+    /// Use in percent with its period in microseconds; encoders and decoders are idle here.
     pub(crate) fn codec(&self) -> (u32, u32) {
         (0, CODEC_PERIOD)
     }
@@ -146,7 +146,7 @@ impl Device {
         samples.into_iter().map(sample).filter(|sample| sample.time > after).collect()
     }
 
-    /// What is remembered of a process, as long as it runs; when it began, the engine does not know.
+    /// Accounting of a running process. Its start and its lifetime are 0, as the engine does not record them.
     pub(crate) fn accounting(&self, pid: u32) -> Answer<Accounting> {
         let process =
             self.processes().into_iter().find(|process| process.pid == pid).ok_or(Failure::NotFound)?;
@@ -171,7 +171,7 @@ impl Device {
         }
     }
 
-    /// Current and pending.
+    /// Current and pending MIG mode, which are equal here.
     pub(crate) fn mig_mode(&self) -> Answer<(u32, u32)> {
         let mode = match self.session.node.settings(self.gpu).mig {
             _ if self.model().mig.instances == 0 => return Err(Failure::NotSupported),
@@ -223,12 +223,12 @@ impl Device {
         }
     }
 
-    /// In mW.
+    /// Power draw in milliwatts.
     pub(crate) fn power(&self) -> u32 {
         self.session.node.vitals(self.gpu).power_mw
     }
 
-    /// In mW.
+    /// Highest power draw in milliwatts.
     pub(crate) fn power_limit(&self) -> u32 {
         self.model().power.limit_watts * 1000
     }
@@ -259,7 +259,7 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// A process's name: what it was started as, else what the kernel calls it.
+/// Name of a process: its first argument, or else the name that the kernel has for it.
 pub(crate) fn process_name(pid: u32) -> Answer<String> {
     let read = |file| std::fs::read(format!("/proc/{pid}/{file}")).ok();
     let command = read("cmdline").unwrap_or_default();

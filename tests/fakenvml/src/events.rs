@@ -1,4 +1,4 @@
-//! Event sets: who waits for faults of which devices.
+//! Event sets: the devices for whose faults a caller waits.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -13,13 +13,13 @@ use crate::device::Device;
 use crate::session::{Session, handle};
 use crate::status::{Answer, Failure};
 
-/// The one kind of event that happens here: a critical Xid.
+/// The only kind of event here: a critical Xid.
 pub(crate) const XID_CRITICAL: u64 = 8;
 
 /// Event sets begin here, so that a null pointer is none.
 const FIRST_SET: usize = 0xe0_0000;
 
-/// The event sets of a session: for each, how many faults of each device were seen.
+/// Event sets of a session, each with the number of faults already reported of each device.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     sets: Mutex<HashMap<usize, HashMap<Gpu, u64>>>,
@@ -37,7 +37,7 @@ impl Listeners {
         self.sets().remove(&set).map(drop).ok_or(Failure::InvalidArgument)
     }
 
-    /// Listens to a device from now on.
+    /// Adds a device to a set, for faults from now on.
     pub(crate) fn register(&self, set: usize, device: &Device, kinds: u64) -> Answer<()> {
         if kinds & !XID_CRITICAL != 0 {
             return Err(Failure::NotSupported);
@@ -76,7 +76,7 @@ fn event(gpu: Gpu, code: u64) -> EventV2 {
     }
 }
 
-/// Waits for the next event of a set.
+/// Waits for the next event of a set; fails after `limit`.
 pub(crate) fn wait(session: &Session, set: usize, limit: Duration) -> Answer<EventV2> {
     let start = Instant::now();
     loop {

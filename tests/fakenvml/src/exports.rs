@@ -1,8 +1,8 @@
-//! The names that NVML's callers look for.
+//! The functions that NVML's callers link to or look up.
 //!
 //! # Safety
-//! Every function takes what `nvml.h` says it takes: places for results are null or writable, texts end in a zero
-//! byte, arrays have the room that is said. Nothing is asked of handles: they are numbers here, and checked.
+//! Callers pass what `nvml.h` requires: places for results are null or writable, texts end in a zero byte, arrays have
+//! the stated length. Handles carry no requirement: they are numbers here, and checked.
 #![allow(non_snake_case, reason = "they are another library's names")]
 
 use std::ffi::{c_char, c_int};
@@ -16,7 +16,7 @@ use crate::session::{device, handle, identity, init, session, shutdown};
 use crate::status::{self, Answer, Failure, Status};
 use crate::wall::{self, calls};
 
-/// Of how many processes the real driver keeps accounts.
+/// Number of processes of which the real driver keeps accounts.
 const ACCOUNTED: u32 = 4000;
 
 #[unsafe(no_mangle)]
@@ -29,7 +29,7 @@ extern "C" fn nvmlInit_v2() -> Status {
     wall::status(init)
 }
 
-/// Flags say whether no GPU, or not to attach any, is fine: it always is here.
+/// Flags permit a node without GPUs, and not to attach any; both are always permitted here.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInitWithFlags(_flags: u32) -> Status {
     wall::status(init)
@@ -54,7 +54,7 @@ calls! {
     nvmlDeviceGetHandleByIndex(index: u32) -> (device: Handle) { by_index(index) }
     nvmlDeviceGetHandleByIndex_v2(index: u32) -> (device: Handle) { by_index(index) }
     nvmlDeviceGetHandleByUUID(uuid: *const c_char) -> (device: Handle) {
-        // SAFETY: the caller's text, by this module's contract.
+        // SAFETY: NVML's callers pass null or a text that ends in a zero byte, by this module's contract.
         let wanted = unsafe { wall::text(uuid)? };
         let is_it = |node: &simgpu::Node, gpu| node.gpu_spec(gpu).uuid_text().eq_ignore_ascii_case(&wanted);
         session()?.find(Failure::NotFound, is_it).map(|handle| (handle,))
@@ -80,7 +80,7 @@ calls! {
     nvmlDeviceGetEncoderUtilization(of: Handle) -> (percent: u32, period: u32) { Ok(device(of)?.codec()) }
     nvmlDeviceGetDecoderUtilization(of: Handle) -> (percent: u32, period: u32) { Ok(device(of)?.codec()) }
 
-    // Nobody turns it off here.
+    // No call turns accounting off here.
     nvmlDeviceGetAccountingMode(of: Handle) -> (enabled: u32) { device(of).map(|_| (1,)) }
     nvmlDeviceGetAccountingBufferSize(of: Handle) -> (processes: u32) { device(of).map(|_| (ACCOUNTED,)) }
     nvmlDeviceGetAccountingStats(of: Handle, pid: u32) -> (statistics: Accounting) {
@@ -160,7 +160,7 @@ fn by_index(index: u32) -> Answer<(Handle,)> {
 }
 
 fn by_bus(bus_id: *const c_char) -> Answer<(Handle,)> {
-    // SAFETY: the caller's text, by this module's contract.
+    // SAFETY: NVML's callers pass null or a text that ends in a zero byte, by this module's contract.
     let wanted = unsafe { wall::text(bus_id)? };
     let is_it = |node: &simgpu::Node, gpu| names_bus(&wanted, node.gpu_spec(gpu).pci_bus);
     session()?.find(Failure::NotFound, is_it).map(|handle| (handle,))
@@ -173,7 +173,7 @@ macro_rules! texts {
         unsafe extern "C" fn $name($($input: $type,)* out: *mut c_char, room: u32) -> Status {
             wall::status(|| {
                 let text: String = $body?;
-                // SAFETY: the caller's buffer, by this module's contract.
+                // SAFETY: NVML's callers pass null or a buffer of `room` writable bytes, by this module's contract.
                 unsafe { wall::put_text(out, room, &text) }
             })
         }
@@ -189,7 +189,7 @@ texts! {
     nvmlDeviceGetSerial(of: Handle) device(of).map(|device| device.serial());
 }
 
-/// Answered without `nvmlInit`, too, and without a node.
+/// Version of the driver, also before `nvmlInit` and without a node.
 fn cuda_version() -> c_int {
     let driver = session().map(|session| session.node.spec().driver.clone());
     let of_the_node = || simgpu::Node::from_env().map(|node| node.spec().driver.clone());
@@ -200,14 +200,14 @@ fn nvml_version(driver: &simgpu::Personality) -> String {
     format!("{}.{}-simulated", driver.cuda / 1000, driver.version)
 }
 
-/// The caller says which version of the structure it has.
+/// The first field states the version of the caller's structure.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Handle, out: *mut MemoryV2) -> Status {
     wall::status(|| {
         let device = device(of)?;
         // SAFETY: the caller wrote the version, the first field, by this module's contract.
         match unsafe { wall::get(out.cast::<u32>())? } {
-            // SAFETY: the version says that this structure is behind the pointer.
+            // SAFETY: a caller that writes this version passes a pointer to this structure.
             MemoryV2::VERSION => unsafe { wall::put(out, device.memory_v2()) },
             _ => Err(Failure::ArgumentVersionMismatch),
         }
@@ -229,7 +229,7 @@ unsafe extern "C" fn nvmlEventSetWait_v2(set: usize, out: *mut EventV2, timeout_
     wall::status(|| {
         wall::check(out)?;
         let event = events::wait(&*session()?, set, Duration::from_millis(timeout_ms.into()))?;
-        // SAFETY: the caller's place, by this module's contract.
+        // SAFETY: `out` is not null by the check above, and then writable by this module's contract.
         unsafe { wall::put(out, event) }
     })
 }

@@ -1,10 +1,10 @@
-//! The simulated node as NVML shows it: a library that stands where `libnvidia-ml.so.1` is looked for.
+//! The simulated node as NVML shows it: a library in the place of `libnvidia-ml.so.1`.
 //!
 //! Laws:
-//! - What it says is what happened in the engine; it keeps no state but who called `nvmlInit` and who listens.
+//! - Answers are what happened in the engine; the only state here is the count of `nvmlInit` calls and the event sets.
 //! - A function is exported and answers as a data-centre GPU's driver would, or it is not exported.
 //! - It never prints and never unwinds into its caller.
-//! - Its NVML version ends in `-simulated`, so nobody need mistake it for a real one.
+//! - Its NVML version ends in `-simulated`, which distinguishes it from a real one.
 
 mod abi;
 mod device;

@@ -1,4 +1,4 @@
-//! Who is linked to whom.
+//! Links and distances between GPUs.
 #![forbid(unsafe_code)]
 
 use simgpu::{Gpu, Node};
@@ -28,7 +28,7 @@ pub(crate) fn common_ancestor(one: &Device, other: &Device) -> u32 {
     }
 }
 
-/// The other GPUs that are exactly so far away.
+/// Other GPUs at exactly this distance.
 pub(crate) fn nearest(device: &Device, level: u32) -> Vec<Gpu> {
     let other = |gpu: &Gpu| Device { session: device.session.clone(), gpu: *gpu };
     let near = |gpu: &Gpu| *gpu != device.gpu && common_ancestor(device, &other(gpu)) == level;
@@ -41,13 +41,13 @@ pub(crate) fn socket(device: &Device) -> u32 {
     (device.gpu.index() / half) as u32
 }
 
-/// The GPUs at a processor's socket: processors take turns.
+/// GPUs at a processor's socket: even processors are at the first, odd ones at the second.
 pub(crate) fn half(node: &Node, processor: u32) -> Vec<Gpu> {
     let half = node.spec().gpus.len().div_ceil(2);
     node.gpus().filter(|gpu| gpu.index() / half == processor as usize % 2).collect()
 }
 
-/// Whether two GPUs reach each other's memory: on the same island, by NVLink.
+/// `P2P_OK` if two GPUs reach each other's memory: on the same island, by NVLink.
 pub(crate) fn p2p_status(one: &Device, other: &Device, kind: u32) -> Answer<u32> {
     if kind >= P2P_KINDS {
         return Err(Failure::InvalidArgument);

@@ -1,4 +1,4 @@
-//! The names behind which there are lists: of processes, of what they do, of GPUs that are near.
+//! Calls that return lists: of processes, of their utilisation, of GPUs nearby.
 //!
 //! # Safety
 //! As in `exports`.
@@ -26,7 +26,8 @@ macro_rules! lists {
         unsafe extern "C" fn $name(of: Handle, count: *mut u32, out: *mut $type) -> Status {
             wall::status(|| {
                 let list: Vec<$type> = device(of).map($list)?;
-                // SAFETY: the caller's array and its length, by this module's contract.
+                // SAFETY: NVML's callers pass null or a number at `count`, and that many places at `out`, by this
+                // module's contract.
                 unsafe { wall::put_list(out, count, &list) }
             })
         }
@@ -55,14 +56,14 @@ unsafe extern "C" fn nvmlDeviceGetRunningProcessDetailList(of: Handle, list: *mu
         if unsafe { wall::get(list.cast::<u32>())? } != LIST_VERSION {
             return Err(Failure::ArgumentVersionMismatch);
         }
-        // SAFETY: the version says that this structure is behind the pointer.
+        // SAFETY: a caller that writes this version passes a pointer to this structure.
         let ProcessDetails { mode, rows, .. } = unsafe { wall::get(list)? };
         let found = match mode {
             0 | 3 => details(&device),
             1 | 2 => Vec::new(),
             _ => return Err(Failure::InvalidArgument),
         };
-        // SAFETY: as above; the array and its length are the caller's.
+        // SAFETY: `list` was read above; its rows are null or `count` writable places, by this module's contract.
         unsafe { wall::put_list(rows, &raw mut (*list).count, &found) }
     })
 }
@@ -78,7 +79,7 @@ fn details(device: &Device) -> Vec<ProcessDetail> {
     device.processes().into_iter().map(detail).collect()
 }
 
-/// Each value says itself whether it could be had.
+/// Each value has a status of its own.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetFieldValues(of: Handle, count: i32, values: *mut FieldValue) -> Status {
     wall::status(|| {
@@ -86,9 +87,9 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(of: Handle, count: i32, values: *m
         let count = usize::try_from(count).map_err(|_| Failure::InvalidArgument)?;
         wall::check(values)?;
         for place in (0..count).map(|at| values.wrapping_add(at)) {
-            // SAFETY: the caller's array has so many values, by this module's contract.
+            // SAFETY: the caller's array has `count` initialised values, by this module's contract.
             let asked = unsafe { wall::get(place)? };
-            // SAFETY: as above.
+            // SAFETY: the value was read above, and the caller's array is writable, by this module's contract.
             unsafe { wall::put(place, device.field(asked))? };
         }
         Ok(())
@@ -105,7 +106,8 @@ unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
     wall::status(|| {
         wall::check(count)?;
         let samples = device(of)?.process_samples(after);
-        // SAFETY: the caller's array and its length, by this module's contract.
+        // SAFETY: `count` is not null by the check above; `out` is null or has that many places, by this module's
+        // contract.
         unsafe { put_samples(out, count, &samples) }
     })
 }
@@ -118,28 +120,28 @@ unsafe extern "C" fn nvmlDeviceGetProcessesUtilizationInfo(of: Handle, list: *mu
         if unsafe { wall::get(list.cast::<u32>())? } != LIST_VERSION {
             return Err(Failure::ArgumentVersionMismatch);
         }
-        // SAFETY: the version says that this structure is behind the pointer.
+        // SAFETY: a caller that writes this version passes a pointer to this structure.
         let ProcessSamples { after, rows, .. } = unsafe { wall::get(list)? };
         let wider = |ProcessSample { pid, time, multiprocessors, memory, encoder, decoder }| {
             ProcessSampleV2 { time, pid, multiprocessors, memory, engines: [encoder, decoder, 0, 0] }
         };
         let samples: Vec<_> = device.process_samples(after).into_iter().map(wider).collect();
-        // SAFETY: as above; the array and its length are the caller's.
+        // SAFETY: `list` was read above; its rows are null or `count` writable places, by this module's contract.
         unsafe { put_samples(rows, &raw mut (*list).count, &samples) }
     })
 }
 
-/// With no array it says how many there are. No sample at all is "not found".
+/// Without an array, writes the number of samples and fails. No sample at all is "not found".
 ///
 /// # Safety
 /// As for [`wall::put_list`].
 unsafe fn put_samples<T: Copy>(out: *mut T, count: *mut u32, samples: &[T]) -> Answer<()> {
     if out.is_null() && !samples.is_empty() {
-        // SAFETY: the caller's number, by this function's contract.
+        // SAFETY: this function's callers pass null or a writable number at `count`.
         unsafe { wall::put(count, samples.len() as u32)? };
         return Err(Failure::InsufficientSize);
     }
-    // SAFETY: this function's contract.
+    // SAFETY: this function's callers guarantee for `count` and `out` what `put_list` requires.
     unsafe { wall::put_list(out, count, samples)? };
     if samples.is_empty() { Err(Failure::NotFound) } else { Ok(()) }
 }
@@ -155,7 +157,8 @@ unsafe extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     wall::status(|| {
         let near = link::nearest(&device(of)?, level);
         let near: Vec<Handle> = near.into_iter().map(handle).collect();
-        // SAFETY: the caller's array and its length, by this module's contract.
+        // SAFETY: NVML's callers pass null or a number at `count`, and that many places at `out`, by this module's
+        // contract.
         unsafe { put_near(out, count, &near) }
     })
 }
@@ -170,12 +173,13 @@ unsafe extern "C" fn nvmlSystemGetTopologyGpuSet(
     wall::status(|| {
         let half = link::half(&session()?.node, processor);
         let half: Vec<Handle> = half.into_iter().map(handle).collect();
-        // SAFETY: the caller's array and its length, by this module's contract.
+        // SAFETY: NVML's callers pass null or a number at `count`, and that many places at `out`, by this module's
+        // contract.
         unsafe { put_near(out, count, &half) }
     })
 }
 
-/// NUMA nodes as bits, as many words as the caller has room for. Whether as near as the node or as its socket is one here.
+/// NUMA nodes as bits, in as many words as the caller has. Both scopes, node and socket, have the same result here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryAffinity(
     of: Handle,
@@ -190,21 +194,21 @@ unsafe extern "C" fn nvmlDeviceGetMemoryAffinity(
         }
         let mut near = vec![0; words as usize];
         near[0] = 1 << socket;
-        // SAFETY: the caller's array has so many words, by this module's contract.
+        // SAFETY: the caller's array has `words` writable places, by this module's contract.
         unsafe { wall::put_list(out, &mut words.clone(), &near) }
     })
 }
 
-/// With no room it says how many there are, and that is no failure.
+/// Without room, writes the number of GPUs and succeeds.
 ///
 /// # Safety
 /// As for [`wall::put_list`].
 unsafe fn put_near(out: *mut Handle, count: *mut u32, near: &[Handle]) -> Answer<()> {
-    // SAFETY: this function's contract.
+    // SAFETY: this function's callers pass null or an initialised number at `count`.
     if unsafe { wall::get(count)? } == 0 {
-        // SAFETY: as above.
+        // SAFETY: `count` was read above, so it is not null, and callers pass a writable number.
         return unsafe { wall::put(count, near.len() as u32) };
     }
-    // SAFETY: this function's contract.
+    // SAFETY: this function's callers guarantee for `count` and `out` what `put_list` requires.
     unsafe { wall::put_list(out, count, near) }
 }

@@ -1,4 +1,4 @@
-//! Between `nvmlInit` and the last `nvmlShutdown`: the attached node, its handles, and who listens for events.
+//! State between `nvmlInit` and the last `nvmlShutdown`: the node, its handles and the event sets.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::events::Listeners;
 use crate::status::{Answer, Failure};
 
-/// An initialised library.
+/// Node and event sets of an initialised library.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) node: Node,
@@ -25,13 +25,13 @@ struct Library {
 
 static LIBRARY: RwLock<Library> = RwLock::new(Library { users: 0, session: None });
 
-/// Handles begin here, so that an index or a null pointer is none.
+/// First handle: indexes and null pointers are lower.
 const FIRST_HANDLE: Handle = 0x51_6d00;
 
 /// Interval at which a call to a GPU that hangs checks whether it still does.
 const HANGS_FOR: Duration = Duration::from_millis(20);
 
-/// Attaches to the node on the first call, counts the others.
+/// Attaches to the node at the first call; counts each.
 pub(crate) fn init() -> Answer<()> {
     let mut library = LIBRARY.write().unwrap_or_else(PoisonError::into_inner);
     if library.session.is_none() {
@@ -42,7 +42,7 @@ pub(crate) fn init() -> Answer<()> {
     Ok(())
 }
 
-/// Takes one `init` back; detaches with the last.
+/// Undoes one `init`; the last detaches.
 pub(crate) fn shutdown() -> Answer<()> {
     let mut library = LIBRARY.write().unwrap_or_else(PoisonError::into_inner);
     library.users = library.users.checked_sub(1).ok_or(Failure::Uninitialized)?;
@@ -57,7 +57,7 @@ pub(crate) fn session() -> Answer<Arc<Session>> {
     LIBRARY.read().unwrap_or_else(PoisonError::into_inner).session.clone().ok_or(Failure::Uninitialized)
 }
 
-/// The device behind a handle, if it is on the bus.
+/// Device of a handle, unless it is lost. Waits while the GPU hangs.
 pub(crate) fn device(handle: Handle) -> Answer<Device> {
     let device = identity(handle)?;
     while device.session.node.settings(device.gpu).hangs {
@@ -66,7 +66,7 @@ pub(crate) fn device(handle: Handle) -> Answer<Device> {
     device.present()
 }
 
-/// The device behind a handle, even if it is lost.
+/// Device of a handle, even if it is lost.
 pub(crate) fn identity(handle: Handle) -> Answer<Device> {
     let session = session()?;
     let index = handle.checked_sub(FIRST_HANDLE).ok_or(Failure::InvalidArgument)?;
@@ -80,7 +80,7 @@ pub(crate) const fn handle(gpu: Gpu) -> Handle {
 }
 
 impl Session {
-    /// The handle of the first GPU that is the wanted one; a lost one has none.
+    /// Handle of the first GPU that fulfils the condition; an error for a lost one.
     pub(crate) fn find(&self, otherwise: Failure, wanted: impl Fn(&Node, Gpu) -> bool) -> Answer<Handle> {
         let gpu = self.node.gpus().find(|gpu| wanted(&self.node, *gpu)).ok_or(otherwise)?;
         if self.node.is_lost(gpu) { Err(Failure::GpuIsLost) } else { Ok(handle(gpu)) }

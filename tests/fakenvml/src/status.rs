@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-/// What went wrong. The numbers are NVML's.
+/// Failures that this library returns, with NVML's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Uninitialized = 1,
@@ -23,10 +23,10 @@ pub(crate) type Status = u32;
 /// A call that succeeded.
 pub(crate) const SUCCESS: Status = 0;
 
-/// What a call gives back, before it becomes a number.
+/// Result of a call, before it becomes a number.
 pub(crate) type Answer<T> = Result<T, Failure>;
 
-/// The text of a return code; also of those that this library never gives.
+/// Text of a return code, also of those that this library never returns.
 pub(crate) const fn text(status: Status) -> &'static CStr {
     match status {
         0 => c"Success",

@@ -1,12 +1,11 @@
-//! The wall: pointers from callers become values here, and values become what they point to. The only unsafe code
-//! besides the exports that it makes.
+//! Reads and writes through the callers' pointers: the only unsafe code besides the exports.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::status::{Answer, Failure, SUCCESS, Status};
 
-/// Makes a call's answer a number; a panic becomes an unknown error.
+/// Return code of a call; a panic becomes an unknown error.
 pub(crate) fn status(call: impl FnOnce() -> Answer<()>) -> Status {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => SUCCESS,
@@ -15,24 +14,24 @@ pub(crate) fn status(call: impl FnOnce() -> Answer<()>) -> Status {
     }
 }
 
-/// Refuses a null pointer.
+/// Fails for a null pointer.
 pub(crate) fn check<T>(pointer: *const T) -> Answer<()> {
     if pointer.is_null() { Err(Failure::InvalidArgument) } else { Ok(()) }
 }
 
-/// Puts a value where a caller wants it.
+/// Writes a value to a caller's place.
 ///
 /// # Safety
 /// A pointer that is not null points to writable room for a `T`.
 pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Answer<()> {
     check(out)?;
-    // SAFETY: not null by the line above, and then writable by this function's contract; NVML asks no alignment beyond
-    // C's, but a write that needs none costs nothing.
+    // SAFETY: not null by the line above, and then writable by this function's contract; NVML requires no alignment
+    // beyond C's, but a write that needs none costs nothing.
     unsafe { out.write_unaligned(value) };
     Ok(())
 }
 
-/// Reads what a caller points to.
+/// Reads the value at a caller's pointer.
 ///
 /// # Safety
 /// A pointer that is not null points to an initialised `T`.
@@ -53,7 +52,7 @@ pub(crate) unsafe fn text(from: *const c_char) -> Answer<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Puts text with its zero byte into a caller's buffer, or says that it is too small.
+/// Writes text with its zero byte into a caller's buffer; fails if the buffer is too small.
 ///
 /// # Safety
 /// A pointer that is not null points to `room` writable bytes.
@@ -63,7 +62,7 @@ pub(crate) unsafe fn put_text(out: *mut c_char, room: u32, text: &str) -> Answer
         return Err(Failure::InsufficientSize);
     }
     // SAFETY: the buffer has room for the text and the zero byte, by the line above and this function's contract; a
-    // caller's buffer does not overlap our own string.
+    // caller's buffer does not overlap this library's string.
     unsafe {
         out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         out.add(text.len()).write(0);
@@ -71,14 +70,17 @@ pub(crate) unsafe fn put_text(out: *mut c_char, room: u32, text: &str) -> Answer
     Ok(())
 }
 
-/// Puts a list into a caller's array of `*count` places and its length into `*count`; also when it is too small.
+/// Writes a list into a caller's array of `*count` places, and its length into `*count`.
+///
+/// The length is written also if the array is too small.
 ///
 /// # Safety
-/// `count`, if not null, points to an initialised number, and `out`, if not null, to that many writable places.
+/// `count`, if not null, points to an initialised, writable number, and `out`, if not null, to that many writable
+/// places.
 pub(crate) unsafe fn put_list<T: Copy>(out: *mut T, count: *mut u32, list: &[T]) -> Answer<()> {
     // SAFETY: this function's contract for `count` is that of `get` and `put`.
     let room = unsafe { get(count)? };
-    // SAFETY: as above.
+    // SAFETY: `count` was read above, so it is not null, and then writable by this function's contract.
     unsafe { put(count, list.len() as u32)? };
     if list.is_empty() {
         return Ok(());
@@ -87,17 +89,18 @@ pub(crate) unsafe fn put_list<T: Copy>(out: *mut T, count: *mut u32, list: &[T])
         return Err(Failure::InsufficientSize);
     }
     check(out)?;
-    // SAFETY: there is room for the list, by the check above and this function's contract, and it is ours, so apart.
+    // SAFETY: the array has room for the list, by the check above and this function's contract; the list is a vector of
+    // this library, which does not overlap it.
     unsafe { out.copy_from_nonoverlapping(list.as_ptr(), list.len()) };
     Ok(())
 }
 
-/// One or two results with the places they go to.
+/// One or two results, each with the place that it is written to.
 pub(crate) trait Results {
     /// Place of the results.
     type Places;
 
-    /// Puts them there.
+    /// Writes each result to its place.
     ///
     /// # Safety
     /// As for [`put`], for each.
@@ -108,7 +111,7 @@ impl<A> Results for (A,) {
     type Places = (*mut A,);
 
     unsafe fn put(self, places: Self::Places) -> Answer<()> {
-        // SAFETY: the same contract.
+        // SAFETY: the caller guarantees for the place what the function `put` requires.
         unsafe { put(places.0, self.0) }
     }
 }
@@ -117,7 +120,7 @@ impl<A, B> Results for (A, B) {
     type Places = (*mut A, *mut B);
 
     unsafe fn put(self, places: Self::Places) -> Answer<()> {
-        // SAFETY: the same contract, twice.
+        // SAFETY: the caller guarantees for both places what the function `put` requires.
         unsafe { put(places.0, self.0).and_then(|()| put(places.1, self.1)) }
     }
 }
@@ -130,7 +133,7 @@ macro_rules! calls {
             $crate::wall::status(|| {
                 $($crate::wall::check($output)?;)+
                 let results: $crate::status::Answer<($($result,)+)> = $body;
-                // SAFETY: NVML's callers promise that every result's place is null or writable, which is what is asked.
+                // SAFETY: NVML's callers pass a null or writable place for each result, which is what `put` requires.
                 unsafe { $crate::wall::Results::put(results?, ($($output,)+)) }
             })
         }

@@ -22,8 +22,8 @@ impl Bench {
     }
 }
 
-/// Makes a test of a body that wants a preset's node. The library finds its node by the environment, which a process
-/// should not change once it runs; so each test starts itself again, with a node of its own.
+/// Makes a test of a body that needs a preset's node. The library finds its node by the environment, which a running
+/// process should not change; so each test starts itself again, with a node of its own.
 macro_rules! on_a_node {
     ($($preset:literal: fn $name:ident($bench:ident) $body:block)*) => {$(
         #[test]
@@ -37,7 +37,7 @@ macro_rules! on_a_node {
     )*};
 }
 
-/// Set where a test runs with its own node.
+/// Variable that is set where a test runs with its own node.
 const AGAIN: &str = "FAKENVML_TEST_AGAIN";
 
 fn again(test: &str, preset: &str) {
@@ -75,7 +75,7 @@ fn holding(node: &Node, gpu: usize, mib: u64) -> Process {
 }
 
 on_a_node! {
-    "v100x8": fn the_library_says_that_it_is_simulated_and_which_driver_it_plays(bench) {
+    "v100x8": fn versions_show_the_simulation_and_the_driver_personality(bench) {
         let nvml = bench.nvml();
         assert!(nvml.sys_nvml_version().unwrap().ends_with("-simulated"));
         assert!(nvml.sys_driver_version().unwrap().starts_with("550."));
@@ -118,7 +118,7 @@ on_a_node! {
         assert!(nvml.sys_process_name(std::process::id(), 4096).unwrap().contains("clients"));
     }
 
-    "v100x8": fn a_busy_gpu_is_warm_fast_and_utilised_and_says_by_whom(bench) {
+    "v100x8": fn busy_gpu_is_warm_fast_and_lists_its_process(bench) {
         let nvml = bench.nvml();
         let process = holding(&bench.node, 0, 2);
         let context = process.create_context(bench.node.gpu(0).unwrap()).unwrap();
@@ -169,7 +169,7 @@ on_a_node! {
         assert!(matches!(ancestor(15), Ok(TopologyLevel::System)));
     }
 
-    "v100x8": fn a_listener_hears_of_a_fault_and_a_lost_gpu_says_so(bench) {
+    "v100x8": fn event_set_receives_a_fault_and_lost_gpu_fails(bench) {
         let nvml = bench.nvml();
         let device = nvml.device_by_index(4).unwrap();
         let set = nvml.create_event_set().unwrap();
@@ -220,7 +220,7 @@ fn python(program: &str, libraries: &Path, node: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&command.output().ok()?.stdout).into_owned())
 }
 
-/// Says that a test did not run; where everything is required, that is a failure.
+/// Reports a test that did not run; a failure where `TRANCHE_REQUIRE` requires all.
 fn skip(reason: &str) {
     println!("SKIP: {reason}");
     assert_ne!(std::env::var("TRANCHE_REQUIRE").as_deref(), Ok("all"), "{reason}");
