@@ -1,23 +1,25 @@
-//! The node's description of its GPUs, from whoever wrote it, and what becomes of it in a slice's containers.
+//! A node's CDI description of its GPUs, of any content, and its effect in a slice's containers.
 
 use tranche_cdi::spec::{ContainerEdits, Spec};
 use tranche_cdi::{Facts, Governed, Gpu, Injection, NodeSpec, Shim};
 use tranche_domain::id::GpuUuid;
 
-/// The file as `tranched` reads it. What is refused is refused in one line that names the file; whatever is not, gives
-/// a valid document, in which the driver is nowhere but under its other names.
+/// The file as `tranched` reads it.
+///
+/// A refusal is one line that names the file. All else yields a valid document, in which the driver's libraries are
+/// mounted under their aliases alone.
 pub fn container(data: &[u8]) {
     let facts = NodeSpec::parse("fuzzed.yaml", data).and_then(|node| node.facts(&[gpu()], 1));
     match facts {
         Ok(facts) => [false, true].into_iter().for_each(|whole| document(&facts, whole)),
         Err(refused) => {
-            let said = refused.to_string();
-            assert!(said.starts_with("fuzzed.yaml: ") && !said.contains('\n'), "{said:?}");
+            let text = refused.to_string();
+            assert!(text.starts_with("fuzzed.yaml: ") && !text.contains('\n'), "{text:?}");
         }
     }
 }
 
-/// The one that the corpus has.
+/// The GPU that the corpus describes.
 fn gpu() -> Gpu {
     Gpu { uuid: GpuUuid::from_bytes([0x11; 16]), index: 0 }
 }

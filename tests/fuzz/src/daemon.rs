@@ -1,7 +1,7 @@
-//! A whole daemon, over a scripted driver, and somebody in one of its slices who says and writes anything.
+//! A whole daemon over a scripted driver, and a process of its slice that sends and writes anything.
 //!
-//! There is one for the whole run, as starting one takes longer than a thousand conversations. Each input begins anew as
-//! a program does after `exec`, so that what an earlier one held is gone.
+//! One daemon serves the whole run, as starting one takes longer than a thousand conversations. Each input begins anew
+//! as a program does after `exec`, so that nothing that an earlier one held is left.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -32,16 +32,17 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot};
 
 use crate::input::Input;
 
-/// Longest time of an answer that comes at once.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 const SLICE: &str = "fuzzed";
 const CAP: u64 = 64 << 20;
 
-/// Somebody who belongs to a slice: says frames and nonsense, writes into its usage region, calls the daemon. Whatever
-/// that is, the daemon answers in frames and statuses, believes no use beyond the cap, and serves whoever comes next.
+/// Sends frames and nonsense, writes into the usage region and calls the daemon, as one process.
+///
+/// For any input the daemon answers in frames and statuses, counts no use beyond the cap, and accepts the next process.
 pub fn conversation(data: &[u8]) {
     static DESK: Mutex<Option<Desk>> = Mutex::new(None);
-    SPEAKS.set(true);
+    IN_TARGET.set(true);
     let mut desk = DESK.lock().unwrap_or_else(PoisonError::into_inner);
     let desk = desk.get_or_insert_with(Desk::start);
     let mut guest = desk.join();
@@ -56,8 +57,8 @@ pub fn conversation(data: &[u8]) {
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Of the threads that converse: what they panic about they say themselves.
-    static SPEAKS: Cell<bool> = const { Cell::new(false) };
+    /// True in the threads that run this target, whose panics end it by themselves.
+    static IN_TARGET: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Desk {
@@ -68,19 +69,20 @@ struct Desk {
     _directory: TempDir,
 }
 
-/// A connection that was let in.
+/// A connection that the daemon accepted.
 struct Guest {
     stream: UnixStream,
     slot: Slot,
-    /// Whether the daemon still listens: it hangs up on nonsense in the midst of a frame at most.
-    said: usize,
+    /// Bytes sent without regard to frames. Requests follow only where a frame begins: within one, the daemon may end
+    /// the connection.
+    sent: usize,
 }
 
 impl Desk {
     fn start() -> Self {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            PANICKED.fetch_or(!SPEAKS.get(), SeqCst);
+            PANICKED.fetch_or(!IN_TARGET.get(), SeqCst);
             before(panic);
         }));
         let directory = tempfile::tempdir().expect("a folder can be made");
@@ -92,8 +94,8 @@ impl Desk {
             reach: Reach::of_this_process(),
         };
         let socket = layout.runtime.join("tranched.sock");
-        // For as long as the process lives.
-        std::mem::forget(layout.occupy().expect("nobody else is there"));
+        // Locked for as long as the process lives.
+        std::mem::forget(layout.occupy().expect("no other daemon is there"));
         let door = layout.open_door().expect("the folder is ours");
         let shim = directory.path().join("shim.so");
         std::fs::write(&shim, "").expect("the folder can be written");
@@ -128,26 +130,26 @@ impl Desk {
         answer.expect("every call is answered").map(Response::into_inner)
     }
 
-    /// Is let in as a program that holds nothing.
+    /// Attaches as a program that holds nothing.
     fn join(&self) -> Guest {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match greet(&self.socket) {
+            match attach(&self.socket) {
                 Some(guest) => return guest,
-                // Too many connections of ours, of which the daemon does not know yet that they are over.
-                None => assert!(Instant::now() < deadline, "whoever belongs here is not let in any more"),
+                // Too many connections of this process, whose ends the daemon has not noticed yet.
+                None => assert!(Instant::now() < deadline, "no process of the slice is accepted any longer"),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// What the daemon says of the slice.
+    /// Reads the daemon's view of the slice, and checks that its use is within the cap.
     fn look(&mut self) {
         let node = self.call(async |client| client.snapshot(v1::SnapshotRequest {}).await);
-        let node = node.expect("everybody may look");
+        let node = node.expect("every user may read it");
         let slice = node.slices.iter().find(|slice| slice.name == SLICE).expect("it stays");
         let used = slice.devices[0].used_bytes;
-        assert!(used <= CAP, "{used} bytes are believed to be in use of {CAP}");
+        assert!(used <= CAP, "{used} bytes are counted as used of {CAP}");
     }
 }
 
@@ -188,15 +190,15 @@ fn null() -> File {
     File::open("/dev/null").expect("every system has it")
 }
 
-/// Says hello; nothing if nobody answers.
-fn greet(socket: &Path) -> Option<Guest> {
+/// Attaches with a hello; `None` if the connection fails.
+fn attach(socket: &Path) -> Option<Guest> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).expect("that is a time");
     stream.write_all(&Request::hello(None).encode()).ok()?;
     let mut frame = [0; FRAME_BYTES];
     stream.read_exact(&mut frame).ok()?;
     match Reply::decode(&frame) {
-        Ok(Reply::Welcome { slot, .. }) => Some(Guest { stream, slot, said: 0 }),
+        Ok(Reply::Welcome { slot, .. }) => Some(Guest { stream, slot, sent: 0 }),
         other => panic!("a proper hello was answered by {other:?}"),
     }
 }
@@ -204,18 +206,18 @@ fn greet(socket: &Path) -> Option<Guest> {
 fn drive(desk: &mut Desk, guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
     for _ in 0..24 {
         match input.below(8)? {
-            0 | 1 => ask(guest, input)?,
-            2 => babble(guest, input)?,
-            3..=5 => scribble(desk, guest.slot, input)?,
-            6 => order(desk, input)?,
+            0 | 1 => send_request(guest, input)?,
+            2 => send_bytes(guest, input)?,
+            3..=5 => write_word(desk, guest.slot, input)?,
+            6 => call_daemon(desk, input)?,
             _ => desk.look(),
         }
     }
     Some(())
 }
 
-/// A request that makes sense as a frame, and the answer.
-fn ask(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
+/// Sends a well-formed request and reads the answer.
+fn send_request(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
     let device = DeviceSlot::new(usize::from(input.below(MAX_DEVICES as u8)?))?;
     let (kind, units) = (input.below(4)?, Units::new(input.number()? as u32));
     let key = ShareKey(input.number()?);
@@ -225,35 +227,35 @@ fn ask(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
         2 => Request::Import { key },
         _ => Request::Drop { key },
     };
-    if guest.said.is_multiple_of(FRAME_BYTES) && guest.stream.write_all(&request.encode()).is_ok() {
-        hear(guest);
+    if guest.sent.is_multiple_of(FRAME_BYTES) && guest.stream.write_all(&request.encode()).is_ok() {
+        read_reply(guest);
     }
     Some(())
 }
 
-/// Bytes that mean nothing, in pieces.
-fn babble(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
+/// Sends bytes of any content, in pieces of any length.
+fn send_bytes(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
     let length = usize::from(input.byte()?).min(input.0.len());
     let (bytes, rest) = input.0.split_at(length);
     input.0 = rest;
-    let whole = (guest.said + length) / FRAME_BYTES - guest.said / FRAME_BYTES;
+    let whole = (guest.sent + length) / FRAME_BYTES - guest.sent / FRAME_BYTES;
     if guest.stream.write_all(bytes).is_ok() {
-        guest.said += length;
-        (0..whole).for_each(|_| hear(guest));
+        guest.sent += length;
+        (0..whole).for_each(|_| read_reply(guest));
     }
     Some(())
 }
 
-/// To each frame there is an answer, whatever was in it.
-fn hear(guest: &mut Guest) {
+/// Reads the answer to a frame: a reply, whatever the frame contains, unless the connection has ended.
+fn read_reply(guest: &mut Guest) {
     let mut frame = [0; FRAME_BYTES];
     if guest.stream.read_exact(&mut frame).is_ok() {
-        assert!(Reply::decode(&frame).is_ok(), "the daemon said {frame:?}");
+        assert!(Reply::decode(&frame).is_ok(), "the daemon sent {frame:?}");
     }
 }
 
-/// A word into the usage region, mostly where something is.
-fn scribble(desk: &Desk, slot: Slot, input: &mut Input<'_>) -> Option<()> {
+/// Writes a word into the usage region, mostly where words are in use.
+fn write_word(desk: &Desk, slot: Slot, input: &mut Input<'_>) -> Option<()> {
     let (where_to, at) = (input.below(4)?, usize::try_from(input.number()?).ok()?);
     let first_record = compute::REGION_WORDS - MAX_SLOTS * RECORD_WORDS;
     let at = match where_to {
@@ -267,8 +269,8 @@ fn scribble(desk: &Desk, slot: Slot, input: &mut Input<'_>) -> Option<()> {
     Some(())
 }
 
-/// A call with whatever message the bytes are. What is made is ended again.
-fn order(desk: &mut Desk, input: &mut Input<'_>) -> Option<()> {
+/// Calls the daemon with the message that the bytes encode. A slice that is created is deleted again.
+fn call_daemon(desk: &mut Desk, input: &mut Input<'_>) -> Option<()> {
     let (kind, length) = (input.below(4)?, usize::from(input.byte()?).min(input.0.len()));
     let (bytes, rest) = input.0.split_at(length);
     input.0 = rest;
@@ -276,7 +278,7 @@ fn order(desk: &mut Desk, input: &mut Input<'_>) -> Option<()> {
         0 => create(desk, v1::CreateSliceRequest::decode(bytes).ok()?),
         1 => {
             let request = v1::ResizeSliceRequest::decode(bytes).ok()?;
-            let own = request.name == SLICE; // or it would be over its cap, for good
+            let own = request.name == SLICE; // else it would stay over its cap
             if own { None } else { desk.call(async |client| client.resize_slice(request).await).err() }
         }
         2 => {
@@ -284,7 +286,7 @@ fn order(desk: &mut Desk, input: &mut Input<'_>) -> Option<()> {
             desk.call(async |client| client.label_slice(request).await).err()
         }
         _ => {
-            // By force it would end us.
+            // With `force` it would end this process.
             let request =
                 v1::DeleteSliceRequest { force: false, ..v1::DeleteSliceRequest::decode(bytes).ok()? };
             desk.call(async |client| client.delete_slice(request).await).err()

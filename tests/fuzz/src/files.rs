@@ -1,4 +1,4 @@
-//! Files that an earlier daemon, a crash or a full disk left: what is shared in a slice, and the history.
+//! Files as an earlier daemon, a crash or a full disk left them: a slice's shares, and the history.
 
 use std::cell::RefCell;
 use std::fs;
@@ -10,7 +10,7 @@ use tranche_domain::sharing::Sharing;
 use crate::change::{Change, Legacy, replay, whole};
 use crate::event_file::Copy;
 
-/// The lines of what is shared, read as the daemon reads them: what is, written down anew, is the same again.
+/// Reads the journal of shares as the daemon does; written down anew, it is read as the same.
 pub fn shares(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n');
     let (sharing, legacy) = read(lines.filter_map(|line| serde_json::from_slice(line).ok()));
@@ -21,7 +21,7 @@ pub fn shares(data: &[u8]) {
     let (again, legacy_again) = read(written);
     assert!(again.iter().eq(sharing.iter()), "{sharing:?} was written down as {again:?}");
     assert_eq!(legacy_again.beyond, legacy.beyond);
-    assert_eq!(legacy_again.doubtful, None, "what is written anew is in no doubt");
+    assert_eq!(legacy_again.doubtful, None, "a new journal ends without doubt");
 }
 
 fn read(changes: impl Iterator<Item = Change>) -> (Sharing, Legacy) {
@@ -34,7 +34,7 @@ thread_local! {
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
-/// The history's file: whatever is in it, what can be read of it can be read again once more was written.
+/// Opens the history's file: events that can be read stay readable after one more was written.
 pub fn event_log(data: &[u8]) {
     FOLDER.with_borrow_mut(|folder| {
         let folder = folder.get_or_insert_with(|| tempfile::tempdir().expect("a folder can be made")).path();

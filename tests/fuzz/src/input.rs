@@ -1,17 +1,17 @@
 //! Bytes as a source of decisions.
 
-/// What is left of them.
+/// The bytes that are left.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {
-    /// The next decision; nothing at the end.
+    /// The next decision; `None` at the end.
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    /// The next decision, among so many.
+    /// The next decision, a number below `count`.
     pub(crate) fn below(&mut self, count: u8) -> Option<u8> {
         self.byte().map(|byte| byte % count)
     }

@@ -1,4 +1,4 @@
-//! The ledger of grants, driven by processes that ask, free, lie and die, and by a daemon that restarts.
+//! The memory ledger under processes that request, free, claim too much and die, and under restarts.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use tranche_domain::units::Bytes;
 
 use crate::input::Input;
 
-/// A process's word: what it was granted and what it uses.
+/// Credit words by seat: bytes granted to a process, and bytes that it uses.
 type Words = BTreeMap<Seat, (Bytes, Bytes)>;
 
 fn unused(words: &Words, seat: Seat) -> Bytes {
     words.get(&seat).map_or(Bytes::ZERO, |(granted, used)| granted.saturating_sub(*used))
 }
 
-/// Any order of charges, frees, deaths, resizes, restarts, and words that claim what was never granted.
+/// Any order of charges, frees, deaths, resizes, restarts, and words that claim more than was granted.
 pub fn ledger(data: &[u8]) {
     let mut input = Input(data);
     drive(&mut input);
@@ -48,7 +48,7 @@ fn drive(input: &mut Input<'_>) -> Option<()> {
             5 => {
                 let (claims, had) = (Bytes::new(input.number()?), ledger.granted(seat));
                 let beyond = ledger.observe(seat, claims);
-                assert_eq!(ledger.granted(seat), had.min(claims), "a claim is believed downwards only");
+                assert_eq!(ledger.granted(seat), had.min(claims), "a claim lowers the grant only");
                 assert_eq!(beyond, claims.saturating_sub(had));
                 if let Some(word) = words.get_mut(&seat) {
                     *word = (word.0.min(claims), word.1.min(claims));
@@ -64,9 +64,9 @@ fn charge(ledger: &mut Ledger, words: &mut Words, seat: Seat, want: Bytes) {
     let was_over = ledger.standing() != Standing::Within;
     let held: Bytes = words.values().map(|(_, used)| *used).sum();
     let before = ledger.clone();
-    // A recall that takes what it planned is answered the next time: more turns than that are a livelock.
+    // A recall of all that was planned is followed by an answer: more turns than that are a livelock.
     for turn in 0.. {
-        assert!(turn < 3, "asked for ever");
+        assert!(turn < 3, "the recalls do not end");
         match ledger.ask(seat, want, |seat| unused(words, seat)) {
             Answer::Enough => break,
             Answer::Grant(more) => {
@@ -86,19 +86,19 @@ fn charge(ledger: &mut Ledger, words: &mut Words, seat: Seat, want: Bytes) {
     }
     let word = words.entry(seat).or_default();
     word.1 = word.1.saturating_add(want);
-    assert!(word.1 <= word.0, "the answer covers what was asked for");
+    assert!(word.1 <= word.0, "the answer covers the request");
 }
 
 fn recall(ledger: &mut Ledger, words: &mut Words, plan: Vec<(Seat, Bytes)>) {
     for (seat, most) in plan {
-        assert!(most > Bytes::ZERO && most <= unused(words, seat), "nobody is asked for what he uses");
+        assert!(most > Bytes::ZERO && most <= unused(words, seat), "a recall takes unused credit only");
         let word = words.entry(seat).or_default();
         word.0 = word.0.saturating_sub(most);
         ledger.give_back(seat, most);
     }
 }
 
-/// Another daemon takes over from the words, in either order, and comes to the same.
+/// Restores a successor's ledger from the words, in either order with the same result.
 fn restart(ledger: &mut Ledger, words: &Words) {
     let within = ledger.standing() == Standing::Within;
     let take_over = |seats: &mut dyn Iterator<Item = (&Seat, &(Bytes, Bytes))>| {

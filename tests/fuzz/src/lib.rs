@@ -1,10 +1,10 @@
-//! What strangers may send us, as functions of bytes, each with what must hold whatever the bytes are.
+//! Targets for untrusted input: functions of bytes, each with the laws that hold for all bytes.
 //!
-//! Laws: a target panics if and only if a promise is broken; the same bytes always do the same; none takes longer
-//! for its bytes than reading them does. `cargo test` runs every target over a small corpus and what comes of it by
-//! small changes; `make fuzz` hands them to libFuzzer.
+//! Laws: a target panics if and only if a promise is broken; the same bytes always have the same result; none takes
+//! longer than in proportion to its bytes. `cargo test` runs every target over a small corpus and over small changes of
+//! it; `make fuzz` passes them to libFuzzer.
 #![forbid(unsafe_code)]
-// The unit tests of the files it borrows stay where they belong.
+// The unit tests of the borrowed files run in the crates that own them.
 #![cfg(not(test))]
 
 mod container;
@@ -41,10 +41,10 @@ pub use regions::regions;
 pub use text::{configuration, names, plugin_configuration, state_file};
 pub use wire::{jobs, messages, rpc};
 
-/// A target: its name, which is that of its corpus, and itself.
+/// A target: its name, which is that of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// Targets, sorted by name.
 pub const TARGETS: &[Target] = &[
     ("configuration", configuration),
     ("container", container),

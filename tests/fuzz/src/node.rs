@@ -1,4 +1,4 @@
-//! The node: slices made, resized, found again and deleted in any order never promise more than there is.
+//! Slices of a node, created, resized, adopted and deleted in any order, within its GPUs' capacity.
 
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuSelector, GpuUuid};
@@ -8,7 +8,7 @@ use tranche_domain::units::{Bytes, Permille};
 
 use crate::input::Input;
 
-/// Any order of requests.
+/// Any order of requests, to a node of up to three GPUs.
 pub fn node(data: &[u8]) {
     let mut input = Input(data);
     drive(&mut input);
@@ -105,7 +105,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
     })
 }
 
-/// Some of the first eight, by their bits.
+/// Those of GPUs 0 to 7 whose bit is set.
 fn gpus(bits: u8) -> Vec<GpuSelector> {
     (0..8).filter(|index| bits >> index & 1 > 0).map(GpuSelector::Index).collect()
 }

@@ -1,4 +1,4 @@
-//! What the shim charges, against a driver that remembers what it gave: never less, never beyond the cap.
+//! The shim's charges, against a driver that records what it gave: never less, never beyond the cap.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,9 @@ use crate::input::Input;
 const CAP: u64 = 64 << 20;
 const CONTEXT: u64 = 6 << 20;
 
-/// Any order of allocations of every kind, frees of what is and is not there, mappings, pools and contexts, with a
-/// driver that fails now and then.
+/// Allocates, frees, maps, trims and closes in any order, with a driver that fails at times.
+///
+/// Allocations are of every kind, and what is freed may not exist.
 pub fn policy(data: &[u8]) {
     WORDS.with_borrow(|words| {
         let slice = Slice::new(words);
@@ -34,7 +35,7 @@ struct Words {
 }
 
 thread_local! {
-    /// Made once: they are long. A run leaves them as it found them.
+    /// Allocated once, as they are long. A run clears the ledger; the next one initialises the regions.
     static WORDS: RefCell<Words> = RefCell::new(Words {
         control: zeroed(control::WORDS),
         usage: zeroed(usage::WORDS),
@@ -46,7 +47,7 @@ fn zeroed(words: usize) -> Vec<AtomicU64> {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// One process alone in its slice, and a daemon that grants it the cap and no more.
+/// The only process of a slice, and a daemon that grants it credit up to the cap.
 struct Slice<'a>(&'a Words);
 
 impl<'a> Slice<'a> {
@@ -96,8 +97,10 @@ impl Daemon for Slice<'_> {
     fn pause(&self) {}
 }
 
-/// What the driver has given: packed allocations by address, whole ones, physical memory with its references and
-/// mappings, and what is in its pool.
+/// Memory that the driver has given and not taken back.
+///
+/// Packed allocations by address, whole ones, physical memory with its references and mappings, and the content of its
+/// pool.
 #[derive(Default)]
 struct Driver {
     next: Cell<u64>,
@@ -125,7 +128,7 @@ impl Driver {
         pointer
     }
 
-    /// What it cost the GPU.
+    /// Bytes in use on the GPU, without contexts.
     fn cost(&self) -> u64 {
         let plain = self.plain.borrow();
         let small: BTreeSet<u64> = plain
@@ -153,13 +156,13 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
     loop {
         let step = input.below(10)?;
         let fails = input.below(16)? == 0;
-        let said = if fails { Err(()) } else { Ok(()) };
+        let result = if fails { Err(()) } else { Ok(()) };
         let ledger = slice.ledger();
         match step {
             0 | 1 => allocate(slice, driver, size(input)?, input.byte()?, fails),
             2 | 3 => {
                 let pointer = pick(&driver.plain.borrow(), input.byte()?);
-                let freed = ledger.free(Kind::Memory, pointer, || said);
+                let freed = ledger.free(Kind::Memory, pointer, || result);
                 if freed.is_ok() {
                     driver.plain.borrow_mut().remove(&pointer);
                 }
@@ -184,7 +187,7 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
                 if held && input.byte()? % 4 == 0 {
                     ledger.retained(handle, 0);
                     change(driver, handle, |physical| physical.references += 1);
-                } else if ledger.release(handle, || if held { said } else { Err(()) }).is_ok() {
+                } else if ledger.release(handle, || if held { result } else { Err(()) }).is_ok() {
                     change(driver, handle, |physical| physical.references -= 1);
                 }
             }
@@ -194,7 +197,7 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
                 let Some(physical) = found.filter(|physical| physical.references > 0) else { continue };
                 let bytes = physical.bytes.next_multiple_of(BLOCK_BYTES);
                 let address = (1 << 50) + driver.place(bytes, 0);
-                if ledger.map(handle, bytes, slice, || said.map(|()| address)).is_ok() {
+                if ledger.map(handle, bytes, slice, || result.map(|()| address)).is_ok() {
                     driver.mapped.insert(address, (bytes, handle));
                     change(driver, handle, |physical| physical.mappings += 1);
                 }
@@ -202,7 +205,7 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
             7 => {
                 let address = pick(&driver.mapped, input.byte()?);
                 let Some((bytes, handle)) = driver.mapped.get(&address).copied() else { continue };
-                if ledger.unmap(address, bytes, || said).is_ok() {
+                if ledger.unmap(address, bytes, || result).is_ok() {
                     driver.mapped.remove(&address);
                     change(driver, handle, |physical| physical.mappings -= 1);
                 }
@@ -228,7 +231,7 @@ fn allocate(slice: &Slice<'_>, driver: &Driver, bytes: u64, gap: u8, fails: bool
     let _ = slice.ledger().allocate(Kind::Memory, claim(extent), slice, give, undo);
 }
 
-/// One pool that grows by 8 MiB at a time and lets go when it is told, or when nothing is left in it.
+/// A pool that grows by 8 MiB at a time, and keeps its memory until it is trimmed.
 fn pool(slice: &Slice<'_>, driver: &Driver, input: &mut Input<'_>, fails: bool) -> Option<()> {
     const POOL: u64 = 5;
     const STEP: u64 = 8 << 20;
@@ -290,7 +293,7 @@ fn check(slice: &Slice<'_>, driver: &Driver) {
     assert!(used <= CAP, "charged {used} of {CAP}");
 }
 
-/// Law: with everything given back, nothing is charged.
+/// Law: when everything is freed, nothing is charged.
 fn finish(slice: &Slice<'_>, driver: &mut Driver) {
     let ledger = slice.ledger();
     let ok = || Ok::<_, ()>(());
@@ -322,12 +325,12 @@ fn change(driver: &Driver, handle: u64, how: impl FnOnce(&mut Physical)) {
     driver.drop_physical();
 }
 
-/// One of those that are there; 0 where none is.
+/// Key of one of the things; 0 if there are none.
 fn pick<T>(things: &BTreeMap<u64, T>, which: u8) -> u64 {
     things.keys().nth(usize::from(which) % things.len().max(1)).copied().unwrap_or(0)
 }
 
-/// Around the sizes where something changes, or anything at all.
+/// A size in bytes near those at which the rounding changes, or any other.
 fn size(input: &mut Input<'_>) -> Option<u64> {
     match input.below(4)? {
         0 => Some(u64::from(input.byte()?) * 97),

@@ -23,7 +23,7 @@ struct Words {
 }
 
 thread_local! {
-    /// Made once: they are long. Whatever a run wrote, the next undoes.
+    /// Allocated once, as they are long. Each run clears the words that it wrote.
     static WORDS: RefCell<Words> = RefCell::new(Words { control: zeroed(control::WORDS), usage: zeroed(compute::REGION_WORDS) });
 }
 
@@ -31,8 +31,9 @@ fn zeroed(words: usize) -> Vec<AtomicU64> {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Regions of any content: no reader panics, none reads beyond, and a daemon that is lied to grants no more than
-/// the cap.
+/// Regions of any content: no reader panics or reads beyond them.
+///
+/// A daemon whose words are forged grants no more than the cap.
 pub fn regions(data: &[u8]) {
     WORDS.with_borrow(|words| {
         let mut touched = Vec::new();
@@ -47,7 +48,7 @@ pub fn regions(data: &[u8]) {
     });
 }
 
-/// Whole regions, then words of anybody's choice in them.
+/// Initialises the regions, then writes any words anywhere in them.
 fn spoil<'a>(words: &'a Words, input: &mut Input<'_>, touched: &mut Vec<&'a AtomicU64>) -> Option<()> {
     let writer = ControlWriter::init(&words.control, 1, 1).expect("long enough");
     writer.set_limits(device(), DeviceLimits { cap_bytes: 64 << 20, ..DeviceLimits::default() });
@@ -56,7 +57,7 @@ fn spoil<'a>(words: &'a Words, input: &mut Input<'_>, touched: &mut Vec<&'a Atom
     for _ in 0..64 {
         let region = if input.below(2)? == 0 { &words.control } else { &words.usage };
         let at = usize::try_from(input.number()?).ok()? % region.len();
-        // Mostly where something is.
+        // Mostly where words are in use.
         let first_record = region.len().saturating_sub(MAX_SLOTS * compute::RECORD_WORDS);
         let word = &region[match input.below(4)? {
             0 => at,
@@ -69,7 +70,7 @@ fn spoil<'a>(words: &'a Words, input: &mut Input<'_>, touched: &mut Vec<&'a Atom
     Some(())
 }
 
-/// Everything that a tenant reads, with the slots' high-water mark believed as far as it can be.
+/// Reads all that a tenant reads, up to the slots' high-water mark as far as it is valid.
 fn as_tenant(words: &Words) {
     let _ = Control::attach(&words.control[..7]).expect_err("too short");
     let (Ok(control), Ok(usage)) = (Control::attach(&words.control), Usage::attach(&words.usage)) else {
@@ -97,7 +98,7 @@ fn as_tenant(words: &Words) {
     }
 }
 
-/// A daemon over words that say anything, and change while it looks.
+/// Runs a daemon's accounting over words of any content, which change between its reads.
 fn as_daemon(words: &Words, input: &mut Input<'_>) {
     let Ok(usage) = Usage::attach(&words.usage).or_else(|_| Usage::init(&words.usage, 1)) else { return };
     let cap = Bytes::mib(64);
@@ -132,7 +133,7 @@ fn as_daemon(words: &Words, input: &mut Input<'_>) {
                     assert!(
                         in_word.granted.bytes() <= account.ledger.granted(seat).get()
                             || in_word.unused() == Units::ZERO,
-                        "{in_word:?}: credit that nobody granted, and not taken back"
+                        "{in_word:?}: credit that was not granted, and not recalled"
                     );
                 });
             }
@@ -142,11 +143,14 @@ fn as_daemon(words: &Words, input: &mut Input<'_>) {
     for seat in seats() {
         Account { ledger: &mut successor, words: word }.take_over(seat, None);
         let used = word(seat).load();
-        assert!(successor.granted(seat).get() >= used.used.min(used.granted).bytes(), "in use, and nobody's");
+        assert!(
+            successor.granted(seat).get() >= used.used.min(used.granted).bytes(),
+            "in use, and not granted"
+        );
     }
 }
 
-/// Who asks what a process has outstanding, whatever its record says.
+/// Reads the outstanding work of a process, from a record of any content.
 fn as_judge(words: &Words) {
     let record = records(words).record(slot(0));
     for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
@@ -165,7 +169,7 @@ fn records(words: &Words) -> Compute<'_> {
     Compute::known(&words.usage).expect("long enough")
 }
 
-/// A daemon that wants nobody.
+/// A daemon that refuses each request.
 struct Deaf;
 
 impl Daemon for Deaf {

@@ -1,4 +1,4 @@
-//! What people and files say: names, shares, the configuration, the state file.
+//! Text of users and files: names, shares, the configuration, the state file.
 
 use std::fmt::{Debug, Display};
 use std::path::Path;
@@ -10,7 +10,7 @@ use tranche_domain::request::Share;
 
 use crate::state::State;
 
-/// What is read prints, and what was printed reads back as the same; what is refused is refused in words.
+/// Checks that a value is the same after printing and parsing, and that a refusal has a message.
 fn reads_back<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
     match text.parse::<T>() {
         Ok(read) => assert_eq!(read.to_string().parse::<T>().ok(), Some(read)),
@@ -18,7 +18,7 @@ fn reads_back<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str
     }
 }
 
-/// Names, UUIDs and shares. A slice's name is one file name, whatever it is.
+/// Names, UUIDs and shares. A slice's name is always a single file name.
 pub fn names(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     reads_back::<SliceName>(text);
@@ -30,7 +30,7 @@ pub fn names(data: &[u8]) {
         assert!(name.as_str().len() <= 63 && !name.as_str().starts_with('.'));
     }
     match text.parse::<Share>() {
-        // Sizes are printed for people and read by the command line alone.
+        // Sizes are printed for users, and parsed by the command line alone.
         Ok(share @ (Share::Fraction(_) | Share::Whole(_))) => {
             assert_eq!(share.to_string().parse(), Ok(share));
         }
@@ -39,7 +39,7 @@ pub fn names(data: &[u8]) {
     }
 }
 
-/// The configuration file.
+/// The daemon's configuration file, of which a refusal names the path.
 pub fn configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Config::parse(text, Path::new("fuzzed.toml")) {
@@ -48,7 +48,7 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
-/// The device plugin's.
+/// The device plugin's configuration file, of which a refusal names the path.
 pub fn plugin_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Err(refused) = tranche_deviceplugin::config::Config::parse(text, Path::new("fuzzed.toml")) {
@@ -56,7 +56,7 @@ pub fn plugin_configuration(data: &[u8]) {
     }
 }
 
-/// The state file: what is understood is written again as the same, the rest is refused in words.
+/// The state file: a parsed state is the same after writing and parsing, a refusal has a message.
 pub fn state_file(data: &[u8]) {
     match State::parse(data) {
         Ok(state) => {

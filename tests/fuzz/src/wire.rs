@@ -1,4 +1,4 @@
-//! What clients and tenants send: gRPC messages, those of jobs apart, and frames on a slice's socket.
+//! Messages of clients and tenants: gRPC, with jobs apart, and frames on a slice's socket.
 
 use std::fmt::{Debug, Display};
 
@@ -14,7 +14,7 @@ use tranche_domain::view::{NodeView, RemainingView};
 use tranche_rpc::{JobListing, ProjectWish, v1};
 use tranche_shm::message::{FRAME_BYTES, Reply, Request};
 
-/// Frames: what is understood is sent again as the same bytes, so no two frames mean the same.
+/// Frames: each that is decoded is encoded as the same bytes, so that no two mean the same.
 pub fn messages(data: &[u8]) {
     for chunk in data.chunks(FRAME_BYTES) {
         let mut frame = [0; FRAME_BYTES];
@@ -28,8 +28,9 @@ pub fn messages(data: &[u8]) {
     }
 }
 
-/// gRPC messages, as each of those that somebody sends: what becomes a value of the domain survives the way back and
-/// here again, and what does not is refused in words.
+/// gRPC messages about the node and its slices, each decoded from the same bytes.
+///
+/// A value of the domain is the same after the way to the wire and back; a refusal has a message.
 pub fn rpc(data: &[u8]) {
     survives::<v1::CreateSliceRequest, SliceRequest>(data);
     survives::<v1::Share, Share>(data);
@@ -52,7 +53,7 @@ pub fn rpc(data: &[u8]) {
     named::<v1::FollowEventsRequest>(data, |wire| wire.slice.unwrap_or_default());
 }
 
-/// Those of projects and jobs, likewise.
+/// gRPC messages about projects and jobs, likewise.
 pub fn jobs(data: &[u8]) {
     survives::<v1::CreateProjectRequest, ProjectWish>(data);
     survives::<v1::UpdateProjectRequest, ProjectWish>(data);
@@ -63,7 +64,7 @@ pub fn jobs(data: &[u8]) {
     survives::<v1::ListJobsRequest, JobListing>(data);
 }
 
-/// From the wire to the domain, and there and back.
+/// Converts from the wire to the domain, and from there to the wire and back.
 fn survives<W, D>(data: &[u8])
 where
     W: Message + Default + From<D>,
@@ -79,7 +80,7 @@ where
     }
 }
 
-/// Of a request that names a slice, the name is one or is refused in words.
+/// Checks that the name of a slice in a request is valid, or its refusal has a message.
 fn named<W: Message + Default>(data: &[u8], name: impl FnOnce(W) -> String) {
     let Ok(name) = W::decode(data).map(name) else { return };
     match name.parse::<SliceName>() {

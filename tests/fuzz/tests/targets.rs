@@ -1,7 +1,7 @@
-//! Every target over its corpus, and over what comes of that by small changes.
+//! Runs every target over its corpus, and over small changes of it.
 //!
-//! Here the same inputs each time, and a bounded number of them; `make fuzz` looks further.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+//! The inputs are the same each time, and bounded in number; `make fuzz` tries more.
+#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Bytes of the corpus with some of them replaced, or others put in their midst; now and then nothing of it.
+/// Bytes of the corpus, or random ones, with some of them replaced, inserted or cut off.
 fn nearby(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let edits = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..8), 0..12);
     let seed = prop_oneof![
@@ -55,7 +55,7 @@ fn every_target_keeps_its_promises_over_its_corpus() {
 fn every_target_keeps_its_promises_near_its_corpus() {
     for (name, target) in TARGETS {
         let seeds: Vec<Vec<u8>> = corpus(name).into_iter().map(|(_, bytes)| bytes).collect();
-        // A conversation takes a daemon's time, a thousand times that of any other.
+        // A conversation takes a thousand times as long as any other target, for the daemon's answers.
         let cases = if *name == "conversation" { 256 } else { 4096 };
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
