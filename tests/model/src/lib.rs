@@ -1,16 +1,16 @@
-//! The credit protocol, run as it is under loom: each order in which the processes of a slice and its daemon can
-//! take their steps, with the memory of a weak machine, and with any one step the last of whoever takes it.
+//! The credit protocol under loom, in each order in which a slice's processes and their daemon can act.
 //!
-//! Law: nothing here imitates the protocol. The files of both halves are compiled a second time, over words of
-//! this crate's own; only what surrounds them (a driver, a reaper, a socket) is made up, in [`world`].
+//! Memory is that of a weak machine, and any one step may be the last of the process or the daemon that takes it.
 //!
-//! Why loom and not the real thing under stress: a race between two instructions shows itself to a stress test
-//! once in a week, and here in seconds, each time. Why a crate of its own and not `--cfg loom`: it is an ordinary
-//! test, needs no second build of the tree, and nothing of loom can get into what is shipped. What it leaves out:
-//! words that carry no part of the protocol (headers, counters, identities) are plain; the number of times that
-//! somebody is interrupted is bounded, see the tests.
+//! Law: nothing here imitates the protocol. The files of both halves are compiled a second time, over words of this
+//! crate's own; only what surrounds them (a driver, a reaper, a socket) is simulated, in [`world`].
+//!
+//! Loom finds a race between two instructions in seconds, each time, which a stress test meets once in a week. A crate
+//! of its own, unlike `--cfg loom`, is an ordinary test, needs no second build of the tree, and keeps loom out of what
+//! is shipped. Two things are left out: words that carry no part of the protocol (headers, counters, identities) are
+//! plain, and the number of preemptions is bounded, see the tests.
 #![forbid(unsafe_code)]
-// The unit tests of the files it borrows stay where they belong.
+// The unit tests of the borrowed files run in the crates that own them.
 #![cfg(not(test))]
 
 extern crate self as tranche_shm;
@@ -23,9 +23,9 @@ pub mod world;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
 #[path = "../../../proto/shm/src/control.rs"]
 pub mod control;
-/// The model dies where it likes, and needs nobody to name the place.
+/// Crash points without effect: the model ends a process at any step.
 pub mod crash {
-    /// Nothing happens here.
+    /// Does nothing, under the signature of the real function.
     pub const fn point(_name: &'static str) {}
 }
 #[allow(dead_code, reason = "the model uses the protocol, not all of the words")]
@@ -54,71 +54,71 @@ mod common;
 #[path = "../../../daemon/agent/src/shares/change.rs"]
 mod shares;
 
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/binding.rs"]
 pub mod binding;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/calls.rs"]
 pub mod calls;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/charge.rs"]
 pub mod charge;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/context.rs"]
 pub mod context;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/extent.rs"]
 pub mod extent;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/graph.rs"]
 pub mod graph;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/image.rs"]
 pub mod image;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/ledger.rs"]
 pub mod ledger;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/lend.rs"]
 pub mod lend;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/library.rs"]
 pub mod library;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/limit.rs"]
 pub mod limit;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/lock.rs"]
 pub mod lock;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/mark.rs"]
 pub mod mark;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/memory.rs"]
 pub mod memory;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/module.rs"]
 pub mod module;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/physical.rs"]
 pub mod physical;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/pool/mod.rs"]
 pub mod pool;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/ptx.rs"]
 pub mod ptx;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/share.rs"]
 pub mod share;
-#[allow(dead_code, reason = "the model charges and shares, and no more")]
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/table.rs"]
 pub mod table;
 
 pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
 
-/// As in the real regions.
+/// Version of the regions, as in the real ones.
 pub const ABI: u64 = 4;
 /// One device is enough: devices share nothing.
 pub const MAX_DEVICES: usize = 1;

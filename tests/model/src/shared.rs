@@ -1,4 +1,4 @@
-//! Memory that both processes may hold: the driver's truth about it, and the two halves of its protocol.
+//! Memory that both processes may hold: the driver's record of it, and both halves of its protocol.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -19,19 +19,19 @@ use crate::table::Kind;
 use crate::word::step;
 use crate::world::{self, PROCESSES, Socket, Variant, World, device, seat};
 
-/// What the piece is known by.
+/// Share key of the piece.
 const KEY: ShareKey = ShareKey(7);
 
-/// The only piece that is ever exported, as the driver has it: counted once, for as long as anybody holds it.
+/// The only piece that is exported, as the driver has it: counted once while a process holds it.
 ///
-/// Its holders are in a modelled word, or loom would not know that it matters who comes first to the driver. It is
-/// always read by a change, which sees what is there now and nothing older.
+/// Its holders are in a modelled word, or loom would not know that the order of the driver's calls matters. The word is
+/// always read by a change, which sees the newest value.
 pub struct Piece {
     units: AtomicU32,
     holders: Modelled,
 }
 
-/// Set beside the holders when the other process was given its name, as the exporter's call has returned.
+/// Bit beside the holders: the exporter's call has returned, and the other process may know the key.
 const PASSED_ON: u32 = 1 << 31;
 
 impl Default for Piece {
@@ -57,21 +57,21 @@ impl Piece {
         self.holders() & PASSED_ON != 0
     }
 
-    /// Nobody can open what nobody holds.
+    /// Adds a holder; fails if there is none, as the driver then has no such memory.
     fn join(&self, process: usize) -> Result<(), Gone> {
         let more = |holders: u32| (holders & !PASSED_ON != 0).then_some(holders | 1 << process);
         self.holders.fetch_update(AcqRel, Acquire, more).map(drop).map_err(|_| Gone)
     }
 }
 
-/// The driver knows of no such memory.
+/// Error of the driver: it has no such memory.
 #[derive(Debug)]
 struct Gone;
 
 // The processes: the shim's ledger as it is, and a driver.
 
 impl World {
-    /// A world whose processes share memory, which takes a table of what they hold.
+    /// A world whose processes share memory, each with a table for its allocation ledger.
     pub fn sharing(blocks: u32, variant: Variant) -> Self {
         let table = || (0..Ledger::LEAST_WORDS).map(|_| AtomicU64::new(0)).collect();
         let mut world = Self::new(blocks * BLOCK.get(), variant);
@@ -88,8 +88,7 @@ impl World {
         Socket { world: self, process }
     }
 
-    /// Charges, then takes blocks from the driver, at an address of their own. `false` if the slice cannot have
-    /// them.
+    /// Charges, then takes blocks from the driver, at this address; `false` if the slice has no room.
     pub fn create(&self, process: usize, address: u64, blocks: u32) -> bool {
         let extent = Extent::blocks(u64::from(blocks) * BLOCK_BYTES).expect("it is little");
         let claim = Claim { device: device(), extent, owner: Owner::NOBODY };
@@ -102,7 +101,7 @@ impl World {
         self.ledger(process).allocate(Kind::Memory, claim, &self.socket(process), driver, undo).is_ok()
     }
 
-    /// Frees what was created and not exported.
+    /// Frees blocks that were created and not exported.
     pub fn destroy(&self, process: usize, address: u64, blocks: u32) {
         let driver = || {
             step();
@@ -113,7 +112,7 @@ impl World {
         self.flush(process);
     }
 
-    /// Lets the other process open what was created.
+    /// Exports created blocks, so that the other process can open them.
     pub fn export(&self, process: usize, address: u64, blocks: u32) {
         step();
         self.held[process].fetch_sub(blocks * BLOCK.get(), Relaxed);
@@ -124,19 +123,19 @@ impl World {
         self.piece.holders.fetch_or(PASSED_ON, AcqRel);
     }
 
-    /// The exporter frees it.
+    /// Frees the blocks that this process exported.
     pub fn free_exported(&self, process: usize, address: u64) {
         let driver = || self.let_go(process);
         self.ledger(process).free(Kind::Memory, address, driver).expect("it is there");
         self.flush(process);
     }
 
-    /// Tells the daemon what it did not hear, as the shim does after each free.
+    /// Sends again what the daemon did not answer, as the shim does after each free.
     pub fn flush(&self, process: usize) {
         self.ledger(process).flush_shares(&self.socket(process));
     }
 
-    /// Opens what the other exported, if it did.
+    /// Opens the other's export; `false` if there is none, or no room for it.
     pub fn open(&self, process: usize, address: u64) -> bool {
         if !self.piece.is_passed_on() {
             return false;
@@ -149,7 +148,7 @@ impl World {
         self.ledger(process).import(Kind::Opened, device(), KEY, &self.socket(process), driver, undo).is_ok()
     }
 
-    /// Closes what was opened.
+    /// Closes the opened piece.
     pub fn close(&self, process: usize, address: u64) {
         let closed =
             self.ledger(process).drop_import(address, &self.socket(process), || self.let_go(process));
@@ -162,8 +161,9 @@ impl World {
         Ok(())
     }
 
-    /// Everybody lives and has been answered, so nothing is charged but what is held: to each what he holds alone, and
-    /// to all what they hold together, once.
+    /// Checks that charges are exactly what is held, when all processes live and have been answered.
+    ///
+    /// Each is charged for what it holds alone, and all together for what they share, once.
     pub fn check_exact(&self) {
         for process in PROCESSES {
             let held = self.held[process].load(Relaxed);
@@ -172,7 +172,7 @@ impl World {
         assert_eq!(self.charged(), self.held(), "all together are charged for what they hold");
     }
 
-    /// What all are charged for nothing, when nobody holds anything.
+    /// Units charged to the slice, zero when nothing is held.
     pub fn charged(&self) -> u32 {
         self.words().used(self.reader(), device()).get()
     }
@@ -181,9 +181,9 @@ impl World {
 // The daemon: its account as it is, and a disk.
 
 impl World {
-    /// Answers what a process says about the piece.
-    pub(crate) fn hear(&self, books: &mut world::Books, process: usize, say: Share) -> bool {
-        let mut ledger = books.ledger.take().expect("serve sees to it");
+    /// Carries out a process's message about the piece; true if the daemon has recorded it.
+    pub(crate) fn carry_out(&self, books: &mut world::Books, process: usize, message: Share) -> bool {
+        let mut ledger = books.ledger.take().expect("serve restores it");
         self.observe(&mut ledger, books.seated);
         let word = self.tenant(process).usage.credit(world::slot(process), device());
         let (who, seats, mut late) = (seat(process), World::members(books), Vec::new());
@@ -199,7 +199,7 @@ impl World {
             },
             publish: |ledgers: &[Books]| self.publish_unless_late(ledgers),
         };
-        let done = match say {
+        let done = match message {
             Share::Export(_, key, units) if self.variant == Variant::HandsOverInTwoSteps => {
                 word.release(units);
                 loom::thread::yield_now();
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// A process that has ended holds nothing any more.
+    /// Removes an ended process from the holders of shared memory.
     pub(crate) fn leave_shares(&self, ledger: &mut Books, books: &mut world::Books, process: usize) {
         let everybody = self.variant == Variant::BuriesShares;
         let leavers = PROCESSES.into_iter().filter(|other| everybody || *other == process);
@@ -246,7 +246,7 @@ impl World {
         leavers.for_each(|process| common.leave(seat(process)));
     }
 
-    /// What a daemon that finds the slice does about what is shared in it.
+    /// Restores the record of shared memory, as a successor does that finds the slice.
     pub(crate) fn recover_shares(&self, ledger: &mut Books, books: &mut world::Books) {
         let (members, mut legacy) = (World::members(books), Legacy::default());
         books.sharing = Default::default();
@@ -268,7 +268,7 @@ impl World {
     }
 }
 
-/// The daemon may die before it is on disk, and after.
+/// Records a change; the daemon may die before and after.
 fn write_down(notes: &mut Vec<Change>, change: Change) -> bool {
     step();
     notes.push(change);

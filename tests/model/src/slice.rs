@@ -6,14 +6,14 @@ use crate::usage::{self, Usage};
 use crate::word::AtomicU64;
 use crate::{DeviceSlot, Slot};
 
-/// A slice whose processes change what they use, and look.
+/// A slice whose processes change what they use, and read the total.
 pub struct Slice {
     control: Vec<AtomicU64>,
     usage: Vec<AtomicU64>,
 }
 
 impl Slice {
-    /// Two processes with some credit each; the total was asked for before.
+    /// Two processes with some credit each; the total was read once before.
     pub fn with_credit() -> Self {
         let modelled = [usage::total(device()), usage::record(slot(0)), usage::record(slot(1))];
         let word = |at| if modelled.contains(&at) { AtomicU64::modelled() } else { AtomicU64::plain() };
@@ -34,18 +34,18 @@ impl Slice {
         Usage::attach(&self.usage).expect("made whole")
     }
 
-    /// What all of them use, in units.
+    /// Units that both processes use together.
     pub fn used(&self) -> u32 {
         self.usage().used(Control::attach(&self.control).expect("made whole"), device()).get()
     }
 
-    /// A process uses more.
+    /// Charges units to a process.
     pub fn charge(&self, process: usize, units: u32) {
         let credit = self.usage().credit(slot(process), device());
         credit.charge(Units::new(units)).expect("it was granted more");
     }
 
-    /// A process uses less.
+    /// Releases units of a process.
     pub fn release(&self, process: usize, units: u32) {
         self.usage().credit(slot(process), device()).release(Units::new(units));
     }

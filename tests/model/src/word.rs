@@ -1,4 +1,4 @@
-//! Words whose every access loom may delay or reorder, and which notice when somebody's last step is taken.
+//! Words whose every access loom may delay or reorder, and is a step that may be its thread's last.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicI64, AtomicU64 as Plain, Ordering};
 
 use loom::sync::atomic::AtomicU64 as Modelled;
 
-/// Who takes a step.
+/// Role in which a thread takes steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// Whoever looks on: never dies.
+    /// An observer of the others: never dies.
     Observer,
     /// The process that may have to die.
     Mortal,
-    /// The daemon, whose code runs in the thread of whoever asked it, as a call of a socket waits for its answer.
+    /// The daemon. Its code runs in the thread of the caller, as a call of a socket waits for its answer.
     Daemon,
 }
 
 static DEATHS: Plain = Plain::new(0);
 
-/// Steps left to each thread that may die; below zero, all there are.
+/// Steps left to the process and to the daemon that may die; no limit below zero.
 static STEPS_LEFT: [AtomicI64; 2] = [AtomicI64::new(-1), AtomicI64::new(-1)];
 
 loom::thread_local! {
@@ -27,10 +27,10 @@ loom::thread_local! {
     static DEAD: Cell<bool> = Cell::new(false);
 }
 
-/// Somebody's end, which unwinds to where somebody was born.
+/// Panic payload of a death, which unwinds to [`live`].
 struct End;
 
-/// Lets the mortal process, or the daemon, take so many steps on words and no more.
+/// Limits the further steps of the mortal process or of the daemon; `None` removes the limit.
 pub fn let_live(actor: Actor, steps: Option<u32>) {
     if let Some(left) = left(actor) {
         left.store(steps.map_or(-1, i64::from), Ordering::Relaxed);
@@ -42,8 +42,8 @@ pub fn deaths() -> u64 {
     DEATHS.swap(0, Ordering::Relaxed)
 }
 
-/// Takes steps as `actor`; nothing if it died of it. What would run while it unwinds touches no word any more:
-/// the dead do not clean up.
+/// Takes steps as `actor`; `None` if it died. Code that runs while it unwinds touches no word: a killed process does
+/// not clean up.
 pub fn live<T>(actor: Actor, life: impl FnOnce() -> T) -> Option<T> {
     let before = ACTING.with(|acting| acting.replace(actor));
     let lived = catch_unwind(AssertUnwindSafe(life));
@@ -69,7 +69,7 @@ fn left(actor: Actor) -> Option<&'static AtomicI64> {
     }
 }
 
-/// Tests if the step happens; the last one is a thread's end.
+/// True if the step happens; ends the thread if none is left.
 fn alive() -> bool {
     if DEAD.with(Cell::get) {
         return false;
@@ -101,7 +101,7 @@ enum Store {
 }
 
 impl AtomicU64 {
-    /// A word over which nobody races.
+    /// A word that has no part in any race.
     pub fn plain() -> Self {
         Self(Store::Plain(Plain::new(0)))
     }

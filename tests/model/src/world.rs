@@ -1,4 +1,4 @@
-//! What surrounds the protocol: a driver that remembers who holds what, a daemon behind a socket, a reaper.
+//! Surroundings of the protocol: a driver that records holders, a daemon behind a socket, a reaper.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -18,23 +18,23 @@ use crate::usage::{self, Usage};
 use crate::word::{Actor, AtomicU64, live, step};
 use crate::{DeviceSlot, Slot};
 
-/// The two processes.
+/// Numbers of the two processes.
 pub const PROCESSES: [usize; 2] = [0, 1];
 
-/// A slice on one GPU.
+/// A slice on one GPU, with the driver and the daemon around it.
 pub struct World {
     control: Vec<AtomicU64>,
     usage: Vec<AtomicU64>,
     books: Mutex<Books>,
-    /// What the driver has given to each process: the truth that the words are about.
+    /// Units that the driver has given to each process alone: the truth to which the words refer.
     pub(crate) held: [AtomicU32; 2],
-    /// And to several, once.
+    /// Memory that the driver has given to both, counted once.
     pub(crate) piece: Piece,
     pub(crate) tables: [Vec<std::sync::atomic::AtomicU64>; 2],
     pub(crate) variant: Variant,
 }
 
-/// The daemon's memory. A daemon that died has left nothing but the words and its notes.
+/// State of the daemon. One that died leaves only the words, its notes, and what is on disk.
 pub(crate) struct Books {
     cap: Bytes,
     pub(crate) ledger: Option<Ledger>,
@@ -46,42 +46,42 @@ pub(crate) struct Books {
 /// The protocol as it is, or with a mistake that the model must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// As it is.
+    /// The protocol without a mistake.
     Right,
-    /// Credit is taken back by storing what was computed from an earlier look.
+    /// Credit is recalled by storing what was computed from an earlier read.
     RecallsWithoutComparing,
-    /// A process gives back its charge before the driver has let go.
+    /// A process releases its charge before the driver has freed the memory.
     ReleasesBeforeFreeing,
     /// The daemon frees a dead process's grant while the driver still holds its memory.
     ReapsBeforeTheDriver,
-    /// A shrink sets the new cap and takes nothing back.
+    /// A shrink sets the new cap and recalls nothing.
     ShrinksWithoutTrimming,
-    /// A daemon's successor believes that nobody holds anything.
+    /// A daemon's successor assumes that nothing is granted.
     ForgetsGrants,
-    /// An exporter's charge is given back before the slice is charged.
+    /// An exporter's charge is released before the slice is charged.
     HandsOverInTwoSteps,
-    /// An export is written down when it has taken effect.
+    /// An export is recorded after it has taken effect.
     NotesExportsLast,
-    /// A daemon's successor takes what was written down for what was done.
+    /// A daemon's successor assumes that all recorded changes were carried out.
     BelievesEveryNote,
-    /// What is shared no more is written down before it is said to all.
+    /// The end of a share is recorded before it is published to all processes.
     SaysReleasesLast,
-    /// A daemon's successor believes that nothing is shared.
+    /// A daemon's successor assumes that nothing is shared.
     ForgetsShares,
-    /// The first holder who lets go ends the charge for all.
+    /// The first holder that closes a share ends the charge for all.
     DropsForAll,
-    /// What the dead exported goes with them, whoever holds it.
+    /// Shares of a dead process end with it, whichever process holds them.
     BuriesShares,
 }
 
 impl World {
-    /// Both processes seated, nothing granted.
+    /// Both processes attached, nothing granted.
     pub fn new(cap: u32, variant: Variant) -> Self {
-        // Of the usage region, the credit words and what is remembered of their sum.
+        // Modelled in the usage region: the credit words, and their sum as it is remembered.
         let mut racing = PROCESSES.map(|process| usage::record(slot(process))).to_vec();
         racing.push(usage::total(device()));
         let word = |races: bool| if races { AtomicU64::modelled() } else { AtomicU64::plain() };
-        // Of the control region, the device's cap, whether it is exceeded, and what is charged to all.
+        // Modelled in the control region: the device's cap, the word that it is exceeded, and the common charge.
         let control: Vec<_> = (0..control::WORDS).map(|at| word([18, 20, 23].contains(&at))).collect();
         let usage: Vec<_> = (0..usage::WORDS).map(|at| word(racing.contains(&at))).collect();
         let writer = ControlWriter::init(&control, 1, 1).expect("as long as the region");
@@ -123,19 +123,19 @@ impl World {
         Usage::attach(&self.usage).expect("made whole")
     }
 
-    /// What is in a process's credit word.
+    /// Content of a process's credit word.
     pub fn credit(&self, process: usize) -> Credit {
         self.words().credit(slot(process), device()).load()
     }
 
-    /// What the driver has given to all processes, in units.
+    /// Units that the driver has given to all processes.
     pub fn held(&self) -> u32 {
         self.held.iter().map(|held| held.load(Relaxed)).sum::<u32>() + self.piece.held()
     }
 
     // A process
 
-    /// Charges, then takes memory from the driver. `false` if the slice cannot have it.
+    /// Charges, then takes memory from the driver; `false` if the slice has no room.
     pub fn allocate(&self, process: usize, units: u32) -> bool {
         let tenant = self.tenant(process);
         let socket = Socket { world: self, process };
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Gives memory back to the driver, then the charge to the slice.
+    /// Frees memory with the driver, then releases the charge.
     pub fn free(&self, process: usize, units: u32) {
         let release = || self.tenant(process).release(device(), Units::new(units));
         let free = || {
@@ -169,7 +169,7 @@ impl World {
 
     // The daemon
 
-    /// Takes a step of the daemon's; a daemon that is gone has a successor first. Nothing if it died of it.
+    /// Takes a step of the daemon, after a successor's recovery if it has died; `None` if it dies of it.
     pub(crate) fn serve<T>(&self, serve: impl FnOnce(&mut Books) -> T) -> Option<T> {
         let mut books = self.books.lock().expect("loom poisons nothing");
         let served = live(Actor::Daemon, || {
@@ -190,7 +190,7 @@ impl World {
         Account { ledger, words: move |seat: Seat| self.words().credit(slot(seat.0.into()), device()) }
     }
 
-    /// What a daemon that finds the slice does before it answers anybody.
+    /// Recovers as a successor does that finds the slice, before any answer.
     fn recover(&self, books: &mut Books) {
         let mut ledger = Ledger::new(books.cap);
         if self.variant != Variant::ForgetsShares {
@@ -206,7 +206,7 @@ impl World {
         books.ledger = Some(ledger);
     }
 
-    /// Says to all what is charged to all.
+    /// Publishes the common charge to all processes.
     pub(crate) fn publish(&self, ledgers: &[Ledger]) {
         let common: Bytes = ledgers.iter().map(Ledger::common).sum();
         let common = Units::within(common.get());
@@ -220,7 +220,7 @@ impl World {
         PROCESSES.into_iter().filter(|process| books.seated[*process]).map(seat).collect()
     }
 
-    /// As the daemon settles: what was given back is noted, what is over is taken back, and all is said.
+    /// Settles as the daemon does: observes releases, recalls what is over the cap, publishes the excess.
     fn settle(&self, ledger: &mut Ledger, seated: [bool; 2]) {
         self.observe(ledger, seated);
         let mut account = self.account(ledger);
@@ -245,7 +245,7 @@ impl World {
             books.cap = Bytes::new(bytes);
             let writer = ControlWriter::attach(&self.control).expect("made whole");
             writer.set_limits(device(), DeviceLimits { cap_bytes: bytes, ..DeviceLimits::default() });
-            let mut ledger = books.ledger.take().expect("serve sees to it");
+            let mut ledger = books.ledger.take().expect("serve restores it");
             ledger.set_cap(books.cap);
             self.settle(&mut ledger, books.seated);
             books.ledger = Some(ledger);
@@ -253,14 +253,14 @@ impl World {
         while self.serve(resize).is_none() {}
     }
 
-    /// What becomes of a process that has ended: the driver lets go of its memory, then the daemon of its grant.
+    /// Reaps an ended process: the driver frees its memory, then the daemon its grant.
     pub fn reap(&self, process: usize) {
         let let_go = || {
             self.held[process].store(0, Relaxed);
             self.piece.leave(process);
         };
         let vacate = |books: &mut Books| {
-            let mut ledger = books.ledger.take().expect("serve sees to it");
+            let mut ledger = books.ledger.take().expect("serve restores it");
             self.words().clear(slot(process));
             books.seated[process] = false;
             self.leave_shares(&mut ledger, books, process);
@@ -280,16 +280,17 @@ impl World {
 
     // What must hold
 
-    /// Holds at every instant, whoever is in the middle of what.
+    /// Checks what holds at every instant, within any call: all memory held is within the cap.
     pub fn check(&self, cap: u32) {
         assert!(self.held() <= cap, "the processes hold {} of {cap} units", self.held());
     }
 
-    /// Holds when nobody is in the middle of anything: the books and the words say the same, nothing is granted
-    /// twice, and nothing that is granted to nobody is lost.
+    /// Checks what holds while no call is in progress.
+    ///
+    /// Ledger and words are equal, nothing is granted twice, and no free credit is lost.
     pub fn check_at_rest(&self) {
         let settled = self.serve(|books| {
-            let mut ledger = books.ledger.take().expect("serve sees to it");
+            let mut ledger = books.ledger.take().expect("serve restores it");
             self.settle(&mut ledger, books.seated);
             for process in PROCESSES {
                 let word = self.credit(process);
@@ -310,7 +311,7 @@ impl World {
     }
 }
 
-/// The line from a process to the daemon.
+/// Connection of a process to the daemon.
 pub(crate) struct Socket<'a> {
     pub(crate) world: &'a World,
     pub(crate) process: usize,
@@ -320,7 +321,7 @@ impl Daemon for Socket<'_> {
     fn ask(&self, _: DeviceSlot, want: Units, _: u64) -> Answer {
         let world = self.world;
         let answered = world.serve(|books| {
-            let mut ledger = books.ledger.take().expect("serve sees to it");
+            let mut ledger = books.ledger.take().expect("serve restores it");
             world.observe(&mut ledger, books.seated);
             if world.variant == Variant::RecallsWithoutComparing {
                 world.steal(&mut ledger, self.process);
@@ -336,8 +337,8 @@ impl Daemon for Socket<'_> {
         }
     }
 
-    fn share(&self, say: Share, _: u64) -> Shared {
-        match self.world.serve(|books| self.world.hear(books, self.process, say)) {
+    fn share(&self, message: Share, _: u64) -> Shared {
+        match self.world.serve(|books| self.world.carry_out(books, self.process, message)) {
             Some(true) => Shared::Noted,
             Some(false) => Shared::Unknown,
             None => Shared::Away,

@@ -11,7 +11,7 @@ use model::world::{Variant, World};
 
 const CAP: u32 = 4;
 
-/// Both processes want more than half, so that credit has to move; the first may die at any step.
+/// Both processes allocate more than half, so that credit has to move; the first may die at any step.
 fn race(variant: Variant) {
     let world = Arc::new(World::new(CAP, variant));
     let second = {
@@ -39,14 +39,14 @@ fn race(variant: Variant) {
     world.check(CAP);
     let_live(Actor::Daemon, None);
     world.check_at_rest();
-    // Nothing is lost: what the first does not hold, the second can have.
+    // Nothing is lost: what the first does not hold, the second can allocate.
     let rest = CAP - world.credit(0).used.get();
-    assert!(world.allocate(1, rest), "{rest} units are nobody's, and refused");
+    assert!(world.allocate(1, rest), "{rest} units are free, and refused");
     world.check(CAP);
     world.check_at_rest();
 }
 
-/// The slice shrinks below what one process has while the other wants more.
+/// The slice shrinks while a process requests more than the new cap allows.
 fn shrink(variant: Variant) {
     const SHRUNK: u32 = 2;
     let world = Arc::new(World::new(CAP, variant));
@@ -76,7 +76,7 @@ fn shrink(variant: Variant) {
     world.check(SHRUNK);
     world.check_at_rest();
     let rest = SHRUNK - world.credit(0).used.get();
-    assert!(world.allocate(1, rest), "{rest} units are nobody's, and refused");
+    assert!(world.allocate(1, rest), "{rest} units are free, and refused");
     world.check(SHRUNK);
 }
 

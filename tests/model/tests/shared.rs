@@ -1,4 +1,4 @@
-//! Memory that both processes may hold: each order of the steps of exporting, opening and letting go, each death.
+//! Memory that both processes may hold: each order of exporting, opening and freeing, each death.
 
 mod common;
 
@@ -14,14 +14,16 @@ const CAP: u32 = 4;
 /// Its units: a block is 512 of 4 KiB.
 const CAP_UNITS: u32 = CAP * 512;
 
-/// Number of meetings of one thread with the export of the other: without that nothing is shown.
+/// Number of times that a thread opened the other's export: at zero, the tests show nothing.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 const HERE: u64 = 1 << 40;
 const THERE: u64 = 1 << 41;
 const ELSEWHERE: u64 = 1 << 42;
 
-/// One exports, frees, and wants more; the other opens it, wants more, and closes it. The first may die at any step.
+/// One exports, frees and allocates; the other opens it, allocates and closes it.
+///
+/// The first may die at any step.
 fn share(variant: Variant) {
     let world = Arc::new(World::sharing(CAP, variant));
     let second = {
@@ -58,7 +60,7 @@ fn share(variant: Variant) {
     if opened {
         world.close(1, THERE);
     }
-    // What a daemon did not hear because it died, its successor is told with the next free.
+    // Messages that a daemon did not receive because it died are sent to its successor with the next free.
     world.flush(1);
     if lived.is_some() {
         world.flush(0);
@@ -67,18 +69,20 @@ fn share(variant: Variant) {
     world.reap(0);
     world.check_at_rest();
     let words = [world.credit(0), world.credit(1)];
-    assert_eq!(world.charged(), 0, "nobody holds anything; opened: {opened}, words {words:?}");
-    assert!(world.create(1, ELSEWHERE, CAP), "what was shared is nobody's, and refused");
+    assert_eq!(world.charged(), 0, "nothing is held; opened: {opened}, words {words:?}");
+    assert!(world.create(1, ELSEWHERE, CAP), "what was shared is free, and refused");
     world.check(CAP_UNITS);
 }
 
-/// The other way round: the one that may die at any step opens what the other exports and frees, and closes it or not.
+/// The reverse: one that may die at any step opens what the other exports and frees.
+///
+/// It closes it, or not.
 fn inherit(variant: Variant) {
     let world = Arc::new(World::sharing(CAP, variant));
     let second = {
         let world = Arc::clone(&world);
         loom::thread::spawn(move || {
-            assert!(world.create(1, HERE, 2), "nobody else wants that much");
+            assert!(world.create(1, HERE, 2), "the other process allocates nothing");
             world.export(1, HERE, 2);
             world.free_exported(1, HERE);
             world.check(CAP_UNITS);
@@ -107,7 +111,7 @@ fn inherit(variant: Variant) {
     assert_eq!(world.charged(), 0, "the last holder is gone");
 }
 
-/// A process exports while another thread of it takes whatever credit it can have.
+/// A process exports while another thread of it takes all credit that it can get.
 fn export_beside(variant: Variant) {
     let world = Arc::new(World::sharing(CAP, variant));
     assert!(world.create(0, HERE, 2));
@@ -132,7 +136,7 @@ fn export_beside(variant: Variant) {
     world.check_at_rest();
 }
 
-/// One exports, lets the other open it or not, and ends; the daemon that empties its seat may end, too.
+/// One exports, lets the other open it or not, and ends; the daemon that vacates its slot may end, too.
 fn bequeath(variant: Variant) {
     for opened in [false, true] {
         let world = World::sharing(CAP, variant);

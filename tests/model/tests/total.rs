@@ -1,5 +1,6 @@
-//! The total of a slice, which is remembered while nothing changes: two processes that change what they use, while
-//! one of them, or both, look.
+//! The total of a slice, which is remembered while nothing changes.
+//!
+//! Two processes change what they use, while one of them, or both, read the total.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ fn explore(scenario: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn whoever_has_changed_something_sees_it_and_so_does_everybody_after() {
+fn changes_are_in_each_total_that_is_read_after() {
     explore(|| {
         let slice = Arc::new(Slice::with_credit());
         let other = Arc::clone(&slice);
@@ -30,7 +31,7 @@ fn whoever_has_changed_something_sees_it_and_so_does_everybody_after() {
 }
 
 #[test]
-fn a_sum_that_is_overtaken_while_it_is_made_is_not_remembered() {
+fn sum_overtaken_while_made_is_not_remembered() {
     explore(|| {
         let slice = Arc::new(Slice::with_credit());
         slice.charge(0, 1);

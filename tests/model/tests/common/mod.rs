@@ -1,4 +1,4 @@
-//! Exploring a scenario: each order of its steps, each death, and whether a mistake would be found.
+//! Exploration of a scenario: each order of its steps, each death, and the search for a mistake.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use model::word::{Actor, deaths, let_live};
 use model::world::Variant;
 
-/// The deaths are counted in words of the process's, so the models take turns.
+/// Serialises the models, as steps and deaths are counted in statics of the process.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Explores every order in which nobody is interrupted more often than that; gives their number.
+/// Explores every order with at most that many preemptions; returns the number of orders.
 pub(crate) fn explore(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) -> u64 {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
@@ -24,7 +24,7 @@ pub(crate) fn explore(interruptions: usize, scenario: impl Fn() + Send + Sync + 
     orders.load(Relaxed)
 }
 
-/// Tests if the model finds that something is wrong.
+/// Tests if the model finds a fault in the scenario.
 pub(crate) fn finds_fault(scenario: impl FnOnce() -> u64) -> bool {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -33,7 +33,7 @@ pub(crate) fn finds_fault(scenario: impl FnOnce() -> u64) -> bool {
     outcome.is_err()
 }
 
-/// Explores a scenario with the death of `actor` at its first step, its second, and so on until it outlives them.
+/// Explores a scenario with `actor` dying at its first step, its second, and so on until none dies.
 pub(crate) fn explore_deaths(actor: Actor, interruptions: usize, scenario: fn(Variant)) {
     let (mut all, mut orders) = (0, 0);
     for steps in 0.. {
@@ -56,7 +56,7 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Tests if the mistake is found when a thread dies at one of the first steps.
+/// Tests if the mistake is found when a thread dies at one of its first 60 steps.
 pub(crate) fn with_death(actor: Actor, scenario: fn(Variant), variant: Variant) -> bool {
     (0..60).any(|steps| {
         let found = finds_fault(|| {
