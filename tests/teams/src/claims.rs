@@ -1,4 +1,4 @@
-//! What is promised of the four teams, and what came of it.
+//! Claims about the four teams, and their results.
 
 use stress::report::Claim;
 use tranche_domain::jobs::Kind::{Interactive, Training};
@@ -7,7 +7,7 @@ use crate::scenario::{GPUS, PREEMPTED, Stage, Step, TEAMS, TOGETHER, lasting, su
 use crate::seen::Seen;
 use crate::world::World;
 
-/// Claims so far.
+/// Claims so far, and the counts from which the last of them are made.
 #[derive(Debug, Default)]
 pub struct Promises {
     claims: Vec<Claim>,
@@ -19,7 +19,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// Something was done, and this is what it led to.
+    /// Counts a step, and checks the totals that follow from it.
     pub fn step(&mut self, step: &Step, seen: &Seen) {
         self.steps += 1;
         let is_so = step.then.contains(&seen.totals());
@@ -28,7 +28,7 @@ impl Promises {
         self.laws(seen);
     }
 
-    /// Another round of the scheduler should have changed nothing.
+    /// Counts a further round of the scheduler, which has to change nothing.
     pub fn round(&mut self, stage: &Stage, seen: &Seen) {
         self.rounds += 1;
         let stays = seen.is_settled() && seen.totals() == stage.totals();
@@ -43,7 +43,7 @@ impl Promises {
         complain_unless(wrongs.is_empty(), || wrongs.join(", "));
     }
 
-    /// State after a stage.
+    /// Adds claims about the state after a stage.
     pub fn after(&mut self, stage: &Stage, world: &World) {
         let seen = world.look();
         self.teams(stage, &seen);
@@ -83,13 +83,13 @@ impl Promises {
         }
     }
 
-    /// Who had to leave goes on from where they were.
+    /// Adds the claim that preempted jobs continue from their checkpoints.
     pub fn resumed(&mut self, world: &World) {
         let resumed = PREEMPTED.iter().filter(|job| world.runs(job).resumed_from() > Some(0)).count();
         self.exactly("resumed_from_checkpoint", resumed as u64, "jobs", PREEMPTED.len() as u64);
     }
 
-    /// Every job has come to its end.
+    /// Adds claims about the end: every job has succeeded, none ran twice at once, no slice is left.
     pub fn ended(&mut self, world: &World, seen: &Seen) {
         let succeeded = |name: &&str| seen.find(name).is_some_and(|job| job.state == "succeeded");
         self.exactly("jobs_lost", lasting().filter(|name| !succeeded(name)).count() as u64, "jobs", 0);
@@ -103,7 +103,7 @@ impl Promises {
         self.claims.push(Claim::exactly(name, value, unit, goal));
     }
 
-    /// All of them.
+    /// All claims, with those about steps and rounds.
     pub fn into_claims(mut self) -> Vec<Claim> {
         self.claims.push(Claim::at_least("steps", self.steps, "steps", 20));
         self.exactly("steps_with_other_totals", self.steps_wrong, "steps", 0);

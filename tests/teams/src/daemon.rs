@@ -1,4 +1,4 @@
-//! `tranched`, with its points: it dies at the one that it is told to.
+//! `tranched` with its crash points: it dies at the one that its environment names.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,4 +1,4 @@
-//! `teams`: the four teams, live, with what was promised of them and what came of it.
+//! `teams`: the four teams, live, with the promises to them and the results.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use teams::world::World;
 /// Four teams share sixteen GPUs: they borrow what is idle, give it back, and divide what is left over
 #[derive(Debug, Parser)]
 struct Command {
-    /// Where the report goes
+    /// File for the report
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Where a drawing of who had how much goes
+    /// File for a drawing of each team's GPUs over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -85,7 +85,7 @@ impl Demo {
     }
 
     fn resumed(&mut self) {
-        self.say("Who had to leave goes on from their own checkpoint");
+        self.say("Preempted jobs continue from their own checkpoints");
         for job in PREEMPTED {
             let runs = self.world.runs(job).all;
             if let [.., before, now] = runs.as_slice() {
@@ -109,7 +109,7 @@ impl Demo {
         let drawing = self.world.node.tranche(&["history", "--by", "project", "--svg"]).success();
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, drawing)?;
-        self.say(&format!("Who had how much when: {}", path.display()));
+        self.say(&format!("GPUs of each team over time: {}", path.display()));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What a job has written down of its own processes: when each began and saved, and how far it was.
+//! A job's own record of its processes: begin, progress and end of each.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ pub struct Run {
 /// The processes of a job, in the order in which they began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// Each.
+    /// Each process that began, in order.
     pub all: Vec<Run>,
-    /// What is not as it must be: two at once, or one that does not go on from where the one before it was.
+    /// Violations in words: two processes at once, or one that does not begin where the last saved.
     pub wrongs: Vec<String>,
     now: Option<u32>,
 }
 
 impl Runs {
-    /// Of a job that writes there.
+    /// Reads the record that a job writes; empty if there is none.
     pub fn read(path: &Path) -> Self {
         Self::of(&std::fs::read_to_string(path).unwrap_or_default())
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_goes_on_from_where_the_other_was_is_fine() {
+    fn run_from_the_saved_progress_is_no_violation() {
         let runs = Runs::of("began 7 0\nsaved 7 12\nbegan 9 12\n");
         assert_eq!(runs.wrongs, Vec::<String>::new());
         assert_eq!(runs.resumed_from(), Some(12));

@@ -1,8 +1,10 @@
-//! The scenario as data: four teams on sixteen GPUs, as NetApp published them (TR-4858, sections 4.8 to 4.10).
+//! The scenario as data: four teams on sixteen GPUs.
+//!
+//! It is the one that NetApp published (TR-4858, sections 4.8 to 4.10).
 
 use tranche_domain::jobs::Kind::{self, Interactive, Training};
 
-/// The machine.
+/// Preset of the simulated node.
 pub const PRESET: &str = "v100x16";
 /// Number of its GPUs that are linked to each other.
 pub const ISLAND: u32 = 8;
@@ -12,50 +14,50 @@ pub const GPUS: u32 = 16;
 /// The teams, in order of their names, and their quotas in GPUs.
 pub const TEAMS: [(&str, u32); 4] = [("team-a", 4), ("team-b", 2), ("team-c", 2), ("team-d", 8)];
 
-/// What each team has, in thousandths of a GPU, and how many jobs of it wait.
+/// GPUs of each team in thousandths, and the number of its jobs that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// By team.
+    /// Thousandths of a GPU in running jobs, by team.
     pub milligpus: [u32; 4],
-    /// By team.
+    /// Number of jobs that wait, by team.
     pub queued: [u32; 4],
 }
 
-/// A job.
+/// A job as it is submitted.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Its name, of which the first letter is its team's.
+    /// Name, of which the first letter is the team's.
     pub name: &'static str,
-    /// As `-g` takes it.
+    /// Argument of `-g`.
     pub gpus: &'static str,
-    /// What it is for.
+    /// Training, or interactive work.
     pub kind: Kind,
 }
 
 impl Job {
-    /// Whose it is.
+    /// Team to which the job belongs.
     pub fn team(&self) -> &'static str {
         team(self.name)
     }
 }
 
-/// Whose a job of that name is.
+/// Team of a job with that name.
 pub fn team(job: &str) -> &'static str {
     let mut teams = TEAMS.iter().map(|(team, _)| *team);
     teams.find(|team| team.ends_with(&job[..1])).expect("a job's name begins with its team's letter")
 }
 
-/// What somebody does.
+/// Request of a user.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
-    /// Hands a job in.
+    /// Submits a job for its team.
     Submit(Job),
-    /// Ends a job.
+    /// Deletes the job of this name.
     Delete(&'static str),
 }
 
 impl Act {
-    /// The job that it is about.
+    /// Name of the job that is submitted or deleted.
     pub const fn job(&self) -> &'static str {
         match self {
             Self::Submit(job) => job.name,
@@ -64,25 +66,25 @@ impl Act {
     }
 }
 
-/// Something that is done, and what follows.
+/// A request, and the totals that follow from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// What is done.
+    /// Request with which the step begins.
     pub act: Act,
-    /// The totals once everybody is where they are to be: one of these. None: the next step does not wait for that.
+    /// One of these totals is reached once all jobs are settled. Empty: the next step does not wait for that.
     pub then: &'static [Totals],
 }
 
 /// Steps that belong together.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage {
-    /// In one word.
+    /// Name in one word, the first part of its claims' names.
     pub name: &'static str,
-    /// In a sentence.
+    /// Description in a sentence, which is printed.
     pub title: &'static str,
-    /// In order.
+    /// Steps in order of execution.
     pub steps: &'static [Step],
-    /// Who has been stopped for others by its end, in order of their names.
+    /// Names of the jobs preempted by its end, sorted.
     pub preempted: &'static [&'static str],
     /// Number of training and interactive jobs that run then, where given.
     pub kinds: Option<(usize, usize)>,
@@ -110,7 +112,7 @@ const fn delete(name: &'static str, then: &'static [Totals]) -> Step {
 const NONE: [u32; 4] = [0; 4];
 const QUOTAS: [u32; 4] = [4000, 2000, 2000, 8000];
 
-/// All of it.
+/// Stages of the scenario, in order.
 pub const STAGES: [Stage; 4] = [
     Stage {
         name: "borrowed",
@@ -153,7 +155,7 @@ pub const STAGES: [Stage; 4] = [
     },
     Stage {
         name: "queued",
-        title: "Everybody has their quota: whoever wants more waits",
+        title: "Each team has its quota: jobs beyond it wait",
         steps: &[
             submit("a-3-gg", "2", Training, &[totals(QUOTAS, [1, 1, 1, 0])]),
             submit("a-4-gg", "2", Training, &[totals(QUOTAS, [2, 1, 1, 0])]),
@@ -176,29 +178,29 @@ pub const STAGES: [Stage; 4] = [
     },
 ];
 
-/// Those who are stopped for others, each once.
+/// Names of the jobs that are preempted, each once.
 pub const PREEMPTED: [&str; 2] = ["b-4-gg", "c-4-gg"];
 
 /// Jobs that fit on one GPU together, and are on one.
 pub const TOGETHER: [(&str, &[&str]); 2] =
     [("b", &["b-1-g06", "b-2-g04"]), ("c", &["c-1-g05", "c-2-g03", "c-3-g02"])];
 
-/// All jobs that are not deleted: they come to their end.
+/// Names of the jobs that are not deleted, and so come to their end.
 pub fn lasting() -> impl Iterator<Item = &'static str> {
     submitted().filter(|name| !deleted().any(|gone| gone == *name))
 }
 
-/// All jobs.
+/// Names of all jobs, in order of submission.
 pub fn submitted() -> impl Iterator<Item = &'static str> {
     steps().filter(|step| matches!(step.act, Act::Submit(_))).map(|step| step.act.job())
 }
 
-/// Jobs that are deleted while they run.
+/// Names of the jobs that are deleted while they run.
 pub fn deleted() -> impl Iterator<Item = &'static str> {
     steps().filter(|step| matches!(step.act, Act::Delete(_))).map(|step| step.act.job())
 }
 
-/// All that is done, in order.
+/// Steps of all stages, in order.
 pub fn steps() -> impl Iterator<Item = &'static Step> {
     STAGES.iter().flat_map(|stage| stage.steps)
 }

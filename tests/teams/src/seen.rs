@@ -1,4 +1,4 @@
-//! What `tranche list --json` shows, and what must be so of it at any time.
+//! Content of `tranche list --json`, and the laws that hold for it at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +7,20 @@ use tranche_domain::jobs::Kind;
 
 use crate::scenario::{ISLAND, TEAMS, Totals};
 
-/// A job.
+/// A job as `tranche list` shows it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Job {
-    /// Whose it is.
+    /// Project of the job's team.
     pub project: String,
-    /// Its name.
+    /// Name, of which the first letter is the team's.
     pub name: String,
-    /// Progress of the work.
+    /// State, such as `pending` or `running`.
     pub state: String,
-    /// Why it is not further.
+    /// Reason for its state, in words.
     pub reason: String,
-    /// What it is for.
+    /// Training, or interactive work.
     pub kind: Kind,
-    /// What its member takes, in thousandths of a GPU.
+    /// Thousandths of a GPU that its member takes.
     pub gpus_of_member: u32,
     /// Its member, once it was started.
     pub members: Vec<Member>,
@@ -29,16 +29,16 @@ pub struct Job {
 /// A member of a job.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Member {
-    /// Progress of the job.
+    /// State of the member, such as `running`.
     pub state: String,
-    /// Its GPUs, while it has some.
+    /// Indexes of its GPUs, while it has some.
     pub gpus: BTreeSet<u32>,
-    /// The process that looks after it, while there is one.
+    /// Process id of its job runner, while there is one.
     pub pid: Option<u32>,
 }
 
 impl Job {
-    /// The GPUs that it has.
+    /// Indexes of the GPUs of all its members.
     pub fn gpus(&self) -> BTreeSet<u32> {
         self.members.iter().flat_map(|member| member.gpus.iter().copied()).collect()
     }
@@ -53,17 +53,17 @@ impl Job {
 pub struct Seen(pub Vec<Job>);
 
 impl Seen {
-    /// Tests if no job is starting or leaving.
+    /// Tests if no job is starting or stopping.
     pub fn is_settled(&self) -> bool {
         self.0.iter().all(|job| !["creating", "stopping"].contains(&job.state.as_str()))
     }
 
-    /// The job of that name.
+    /// The job of that name, if it is listed.
     pub fn find(&self, name: &str) -> Option<&Job> {
         self.0.iter().find(|job| job.name == name)
     }
 
-    /// Those who run.
+    /// Jobs in the state `running`.
     pub fn running(&self) -> impl Iterator<Item = &Job> {
         self.0.iter().filter(|job| job.state == "running")
     }
@@ -73,7 +73,7 @@ impl Seen {
         self.running().filter(|job| job.kind == kind).count()
     }
 
-    /// What each team has, and how many of its jobs wait.
+    /// GPUs of each team in thousandths, and the number of its jobs that wait.
     pub fn totals(&self) -> Totals {
         let of = |team: &str, state: &str| {
             let job = |job: &&Job| job.project == team && job.state == state;
@@ -85,25 +85,27 @@ impl Seen {
         }
     }
 
-    /// On how many GPUs some jobs are together.
+    /// Number of GPUs on which these jobs are.
     pub fn gpus_of(&self, names: &[&str]) -> usize {
         let jobs = names.iter().filter_map(|name| self.find(name));
         jobs.flat_map(Job::gpus).collect::<BTreeSet<_>>().len()
     }
 
-    /// GPUs that somebody has.
+    /// Number of GPUs with a running job.
     pub fn gpus_in_use(&self) -> usize {
         self.running().flat_map(Job::gpus).collect::<BTreeSet<_>>().len()
     }
 
-    /// Jobs on GPUs of several islands.
+    /// Names of jobs on GPUs of several islands.
     pub fn straddling(&self) -> Vec<String> {
         let islands = |job: &Job| job.gpus().iter().map(|gpu| gpu / ISLAND).collect::<BTreeSet<_>>().len();
         self.0.iter().filter(|job| islands(job) > 1).map(|job| job.name.clone()).collect()
     }
 
-    /// What must not be, in words: a GPU of which more is given than there is, a job on as many GPUs as it did not ask for,
-    /// or on two islands.
+    /// Violations in words.
+    ///
+    /// These are a GPU of which more is given than there is, a job on another number of GPUs than it requested, and one
+    /// on two islands.
     pub fn wrongs(&self) -> Vec<String> {
         let mut given: BTreeMap<u32, u32> = BTreeMap::new();
         for job in &self.0 {
@@ -111,8 +113,8 @@ impl Seen {
         }
         let too_much = given.iter().filter(|(_, milli)| **milli > 1000);
         let too_much = too_much.map(|(gpu, milli)| format!("{milli}/1000 of GPU {gpu} are given"));
-        let asked = |job: &Job| job.gpus_of_member.div_ceil(1000) as usize;
-        let other = self.running().filter(|job| job.gpus().len() != asked(job));
+        let requested = |job: &Job| job.gpus_of_member.div_ceil(1000) as usize;
+        let other = self.running().filter(|job| job.gpus().len() != requested(job));
         let other = other.map(|job| format!("{} is on GPUs {:?}", job.name, job.gpus()));
         let straddling = self.straddling().into_iter().map(|name| format!("{name} is on two islands"));
         too_much.chain(other).chain(straddling).collect()
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(Seen(fine.to_vec()).wrongs(), Vec::<String>::new());
         let [x, y] = fine;
         let third = job("z", "stopping", 100, &[3]);
-        assert_eq!(Seen(vec![x, y, third]).wrongs().len(), 1, "who is about to leave has it still");
+        assert_eq!(Seen(vec![x, y, third]).wrongs().len(), 1, "a stopping job still has it");
     }
 
     #[test]

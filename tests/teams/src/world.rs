@@ -12,7 +12,7 @@ use crate::runs::Runs;
 use crate::scenario::{Act, Job, PRESET, TEAMS, Totals, team};
 use crate::seen::Seen;
 
-/// Between two looks.
+/// Pause between two queries of the job list.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longest round of the scheduler on request: it takes a few milliseconds.
 const ROUND: Duration = Duration::from_millis(100);
@@ -21,15 +21,17 @@ const GRACE: &str = "30s";
 /// Length of each kernel in nanoseconds.
 const KERNEL_NS: &str = "20000000";
 
-/// The node.
+/// A node on which each team has a project.
 #[derive(Debug)]
 pub struct World {
-    /// With its daemon.
+    /// Simulated node with its daemon.
     pub node: Node,
 }
 
 impl World {
-    /// The daemon runs, and each team has its quota. Another daemon finds there what lies beside the usual one.
+    /// Starts the daemon, and creates each team with its quota.
+    ///
+    /// Documents and shim are configured, so that another build of the daemon finds those of the usual one.
     pub fn begin() -> Self {
         let node = Node::without_daemon(PRESET);
         let (documents, shim) = (node.dir().join("cdi"), node.stage().shim());
@@ -52,12 +54,12 @@ impl World {
         self.node.dir().join("work")
     }
 
-    /// As long as it is there, there is work to do.
+    /// File that exists as long as there is work to do.
     fn work(&self) -> PathBuf {
         self.folder().join("goes-on")
     }
 
-    /// Does it, as a user does.
+    /// Sends the request with `tranche`, as a user does.
     pub fn act(&self, act: &Act) -> Outcome {
         match act {
             Act::Submit(job) => self.submit(job),
@@ -92,19 +94,20 @@ impl World {
         self.node.run(&mut command)
     }
 
-    /// Tests if it was done already: a client whose daemon dies is not told.
+    /// True if the request was carried out: a client whose daemon dies receives no answer.
     pub fn is_done(&self, act: &Act) -> bool {
         self.look().find(act.job()).is_some() == matches!(act, Act::Submit(_))
     }
 
-    /// What there is to see now.
+    /// Reads the job list.
     pub fn look(&self) -> Seen {
         let listed = self.node.tranche(&["list", "-A", "--json"]).success();
         Seen(serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {listed}")))
     }
 
-    /// What there is to see once everybody is where they are to be, with one of these totals if there are any; or when
-    /// patience ends.
+    /// Waits until no job starts or stops, with one of these totals if there are any.
+    ///
+    /// Returns the last list, also when patience ends.
     pub fn settle(&self, then: &[Totals]) -> Seen {
         let began = Instant::now();
         loop {
@@ -117,8 +120,9 @@ impl World {
         }
     }
 
-    /// What there is to see after each of ten rounds of the scheduler. A change that changes nothing asks for one; by itself the
-    /// daemon has one each second.
+    /// Job lists after each of ten rounds of the scheduler.
+    ///
+    /// An update that changes nothing requests a round; by itself the daemon has one each second.
     pub fn ten_rounds(&self) -> impl Iterator<Item = Seen> + '_ {
         let (team, quota) = TEAMS[0];
         (0..10).map(move |_| {
@@ -128,7 +132,7 @@ impl World {
         })
     }
 
-    /// Who has been stopped for others, as often as that was, in order of their names.
+    /// Names of the jobs preempted so far, as often as they were, sorted.
     pub fn preempted(&self) -> Vec<String> {
         let events = self.node.events().into_iter().filter(|event| event.kind == "job-preempted");
         // A member's slice is PROJECT.JOB.INDEX.
@@ -138,12 +142,14 @@ impl World {
         jobs
     }
 
-    /// The processes of a job.
+    /// Reads the job's own record of its processes.
     pub fn runs(&self, job: &str) -> Runs {
         Runs::read(&self.folder().join(job))
     }
 
-    /// There is no more work to do: returns what there is to see when all jobs have come to an end, or patience does.
+    /// Ends the work, and waits until all jobs have ended.
+    ///
+    /// Returns the last list, also when patience ends.
     pub fn finish(&self) -> Seen {
         let _ = fs::remove_file(self.work());
         let began = Instant::now();

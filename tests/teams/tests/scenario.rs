@@ -11,7 +11,7 @@ use teams::seen::Seen;
 use teams::world::World;
 use tranche_domain::jobs::Kind::{Interactive, Training};
 
-/// Settled, with totals that are allowed, and everybody where they may be.
+/// Checks that all jobs are settled, with allowed totals, on GPUs where they may be.
 #[track_caller]
 fn holds(seen: &Seen, then: &[teams::scenario::Totals], after: &str) {
     assert!(seen.is_settled(), "after {after}: {seen:#?}");
@@ -23,7 +23,7 @@ fn holds(seen: &Seen, then: &[teams::scenario::Totals], after: &str) {
     assert_eq!(seen.wrongs(), Vec::<String>::new(), "after {after}");
 }
 
-/// Every job came to its end, and none of them was ever run twice at once, or more often than it had to be.
+/// Checks that every job succeeded, and ran as often as it had to and never twice at once.
 #[track_caller]
 fn nothing_is_lost(world: &World, seen: &Seen) {
     for name in lasting() {
@@ -53,7 +53,7 @@ fn four_teams_borrow_what_is_idle_give_it_back_and_divide_what_is_left() {
         is_stable(&world, stage);
     }
     let [b, c] = PREEMPTED.map(|job| world.runs(job).resumed_from());
-    assert!(b > Some(0) && c > Some(0), "they went on from {b:?} and {c:?}");
+    assert!(b > Some(0) && c > Some(0), "they continued from {b:?} and {c:?}");
     nothing_is_lost(&world, &world.finish());
     was_never_too_much(&world.node);
 }
@@ -77,7 +77,7 @@ fn is_stable(world: &World, stage: &Stage) {
     assert_eq!(world.preempted(), stage.preempted, "{}", stage.name);
 }
 
-/// Each team is in the drawing, and all of them together never had more than there is.
+/// Checks that each team is in the drawing, and that all together never had more than the GPUs.
 fn was_never_too_much(node: &Node) {
     let svg = node.tranche(&["history", "--by", "project", "--svg"]).success();
     TEAMS.iter().for_each(|(team, _)| assert!(svg.contains(&format!("<title>{team} ")), "{team}"));

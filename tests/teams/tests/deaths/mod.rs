@@ -1,4 +1,4 @@
-//! The daemon is killed before, in the midst of and after everything that is done.
+//! The daemon is killed before, during and after each step.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,8 +18,9 @@ use super::{holds, nothing_is_lost};
 
 const DAEMON: &str = env!("CARGO_BIN_EXE_tranched-with-job-points");
 
-/// Where the daemons die that see to a step, one after the other: at a point, when they come to it so often. Where there is
-/// none, it is as soon as the step was answered.
+/// Crash points at which the daemons of a step die, one after the other, and at which passing.
+///
+/// At a step without an entry, the daemon is killed as soon as it has answered.
 const DEATHS: &[(&str, &[(&str, u64)])] = &[
     ("a-1-1-jupyter", &[("jobs: keeping", 1)]),
     ("a-1-g", &[("jobs: kept", 1)]),
@@ -37,7 +38,7 @@ const DEATHS: &[(&str, &[(&str, u64)])] = &[
     ("a-3-gg", &[("jobs: keeping", 1)]),
     ("b-5-gg", &[("jobs: kept", 1)]),
 ];
-/// The same where jobs are deleted.
+/// The same for steps that delete jobs.
 const DELETIONS: &[(&str, &[(&str, u64)])] = &[
     ("d-1-gggg", &[("jobs: keeping", 1), ("jobs: ended", 1)]),
     ("d-2-gg", &[("jobs: kept", 1), ("jobs: closed", 1)]),
@@ -93,7 +94,7 @@ impl Killing {
         self.finish(step);
     }
 
-    /// Whatever became of it: it is done now, and the daemon dies once more before anything comes of that.
+    /// Kills the daemon, repeats the step with another kill if it was not carried out, and checks it.
     fn finish(&mut self, step: &Step) {
         self.restart(None).unwrap();
         if !self.world.is_done(&step.act) {
@@ -105,14 +106,14 @@ impl Killing {
 
     fn end(self) {
         nothing_is_lost(&self.world, &self.world.finish());
-        let said = self.world.node.daemon_log();
-        assert!(!said.contains("panicked"), "{said}");
+        let log = self.world.node.daemon_log();
+        assert!(!log.contains("panicked"), "{log}");
     }
 
     fn die_at(&mut self, act: &Act, point: &str, passing: u64) {
-        // One that dies while it starts has come to its point as well.
+        // A daemon that dies while it starts has come to its point as well.
         if self.restart(Some(Aim { point: point.into(), passing })).is_ok() {
-            // Or it is done already, and refused.
+            // Refused if it was carried out before.
             self.world.act(act);
         }
         let began = Instant::now();
@@ -120,21 +121,21 @@ impl Killing {
             sleep(Duration::from_millis(5));
         }
         self.died += 1;
-        let died: u64 = Said::read(&self.says()).died.values().sum();
-        assert_eq!(died, self.died, "nobody died at {point:?}, {} was on its way", act.job());
+        let died: u64 = Said::read(&self.record()).died.values().sum();
+        assert_eq!(died, self.died, "no daemon died at {point:?} during {}", act.job());
     }
 
-    fn says(&self) -> PathBuf {
+    fn record(&self) -> PathBuf {
         self.world.node.dir().join("said")
     }
 
-    /// The daemon is killed, and the next one started.
+    /// Kills the daemon, and starts the next one.
     fn restart(&mut self, aim: Option<Aim>) -> Result<(), String> {
-        let says = self.says().into_os_string();
+        let record = self.record().into_os_string();
         let node = &mut self.world.node;
         node.kill_daemon();
         let aim = aim.map(|aim| (AIM, OsString::from(aim.text())));
-        node.set_daemon(DAEMON.into(), [(SAYS, says)].into_iter().chain(aim).collect());
+        node.set_daemon(DAEMON.into(), [(SAYS, record)].into_iter().chain(aim).collect());
         node.try_start_daemon()
     }
 }
