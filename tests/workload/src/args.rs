@@ -1,4 +1,4 @@
-//! What the program may be told.
+//! Command line of the program.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -20,41 +20,41 @@ pub(crate) struct Args {
     /// Allocate until nothing is left, in ever smaller pieces
     #[arg(long)]
     pub(crate) fill: bool,
-    /// After that, ask for this much more and report the answer; may be repeated
+    /// After that, request this much more and report the answer; may be repeated
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) beyond: Vec<Bytes>,
-    /// How long each kernel takes, in nanoseconds
+    /// Length of each kernel in nanoseconds
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     pub(crate) kernel_ns: u64,
-    /// How many kernels each thread launches
+    /// Number of kernels that each thread launches
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     pub(crate) launches: Option<u64>,
-    /// For how long each thread launches kernels
+    /// Seconds for which each thread launches kernels
     #[arg(long, value_name = "S")]
     pub(crate) seconds: Option<f64>,
     /// Launch kernels for as long as this file exists
     #[arg(long, value_name = "FILE", conflicts_with_all = ["launches", "seconds"])]
     pub(crate) while_exists: Option<PathBuf>,
-    /// Write down in this file how far it is, at the end and when SIGUSR1 ends it before; begin from there. What is launched
-    /// before counts for --launches
+    /// Record the progress in this file, at the end and when SIGUSR1 ends it before; begin from there. Earlier launches
+    /// count for --launches
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interactive", "nvml"])]
     pub(crate) checkpoint: Option<PathBuf>,
-    /// When to wait for the GPU: after each launch, after every N, or at the end
+    /// Wait for the GPU after each launch, after every N, or at the end
     #[arg(long, default_value = "each", value_name = "each|end|N")]
     pub(crate) sync: Sync,
-    /// How many threads launch, each on a stream of its own
+    /// Number of threads that launch, each on a stream of its own
     #[arg(long, default_value_t = 1, value_name = "T")]
     pub(crate) threads: usize,
     /// Stay for this long before the end, holding the memory
     #[arg(long, value_name = "SECONDS")]
     pub(crate) hold: Option<f64>,
-    /// Where the report goes: a file, or - for standard output
+    /// File for the report, or - for standard output
     #[arg(long, default_value = "-", value_name = "FILE")]
     pub(crate) report: PathBuf,
     /// Obey lines on standard input: alloc SIZE, fill, free, start, stop, info, rate, nvml, quit
     #[arg(long)]
     pub(crate) interactive: bool,
-    /// Report what NVML says and touch no GPU
+    /// Report NVML's view and touch no GPU
     #[arg(long)]
     pub(crate) nvml: bool,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Args {
 /// Moment at which a thread waits for the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
-    /// After every so many launches.
+    /// After each group of this many launches.
     Every(u64),
     /// After the last launch.
     End,

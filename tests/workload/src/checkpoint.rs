@@ -1,7 +1,7 @@
 //! Progress of the work, in a file from which the next process of the same work continues.
 //!
-//! A line says that a process began and from where, another one that it saved and how far it had come: so it is also seen
-//! whether two of them ever worked at once.
+//! A line states that a process began and from where, another one that it saved and its progress: so the file also
+//! shows if two of them ever worked at once.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use crate::Failure;
 use crate::pace::Tally;
 
-/// The file, and what it said when this process began.
+/// The file, and the progress that it had when this process began.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Takes note that this process begins; from now on SIGUSR1 stops its launches.
+    /// Records the begin of this process; from now on SIGUSR1 stops its launches.
     pub(crate) fn begin(path: &Path, tally: &Arc<Tally>) -> Result<Self, Failure> {
         heed(tally).map_err(|cause| Failure::Io { what: "waiting for SIGUSR1".into(), cause })?;
         let checkpoint =
@@ -36,12 +36,12 @@ impl Checkpoint {
         self.done
     }
 
-    /// Saves that so many more are done.
+    /// Records the sum of earlier launches and this process's.
     pub(crate) fn save(&self, launches: u64) -> Result<(), Failure> {
         self.note("saved", self.done + launches)
     }
 
-    /// A line in one write, so that none is ever seen in part.
+    /// Appends a line in one write, so that none is ever read in part.
     fn note(&self, what: &str, done: u64) -> Result<(), Failure> {
         let line = format!("{what} {} {done}\n", process::id());
         let written = OpenOptions::new()
@@ -53,7 +53,7 @@ impl Checkpoint {
     }
 }
 
-/// What was saved last.
+/// Progress that was saved last; 0 if there is none.
 fn saved(text: &str) -> u64 {
     let saves = text.lines().filter_map(|line| line.strip_prefix("saved "));
     saves.filter_map(|rest| rest.split_once(' ')?.1.parse().ok()).next_back().unwrap_or(0)
@@ -84,7 +84,7 @@ mod tests {
             || Checkpoint { done: saved(&fs::read_to_string(&path).unwrap_or_default()), path: path.clone() };
         begin().save(7).unwrap();
         begin().note("began", 7).unwrap();
-        assert_eq!(begin().done(), 7, "who began and never saved has done nothing");
+        assert_eq!(begin().done(), 7, "a process that never saved has done nothing");
         begin().save(5).unwrap();
         assert_eq!(begin().done(), 12);
     }

@@ -7,21 +7,21 @@ use cudarc::driver::{DriverError, result, sys};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Bytes;
 
-/// The kernel, and the NUL that the driver wants at the end of a text.
+/// PTX of the kernel, with the NUL that the driver requires at the end of a text.
 const PTX: &str = concat!(include_str!("../spin_ns.ptx"), "\0");
 
-/// Why a call failed.
+/// Failure of a call of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CudaError {
-    /// No library to call.
+    /// The driver's library is missing.
     #[error("libcuda.so.1 is not where the loader looks: is the NVIDIA driver installed?")]
     NoLibrary,
-    /// The driver said no.
+    /// The driver refused the call.
     #[error("{call}: {name}")]
     Refused {
         /// Name of the call.
         call: &'static str,
-        /// The name of its result.
+        /// Name of the result code.
         name: String,
     },
 }
@@ -58,44 +58,44 @@ unsafe impl Sync for Gpu {}
 impl Gpu {
     /// Starts CUDA, makes the device's primary context current and loads the kernel.
     pub(crate) fn open(ordinal: i32) -> Result<Self, CudaError> {
-        // SAFETY: loading a library runs its initialisers, and libcuda's have no precondition. Asked first
-        // because the bindings panic where it is missing.
+        // SAFETY: loading a library runs its initialisers, and libcuda's have no precondition. Tested first because the
+        // bindings panic where it is missing.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoLibrary);
         }
         result::init().map_err(from("cuInit"))?;
         let count = result::device::get_count().map_err(from("cuDeviceGetCount"))?;
         let device = result::device::get(ordinal).map_err(from("cuDeviceGet"))?;
-        // SAFETY: `device` came from cuDeviceGet.
+        // SAFETY: `device` is what cuDeviceGet returned above, and that is all that the call requires.
         let context =
             unsafe { result::primary_ctx::retain(device) }.map_err(from("cuDevicePrimaryCtxRetain"))?;
         enter(context)?;
         Ok(Self { device, context, spin: load()?, count })
     }
 
-    /// Makes the context current on the calling thread, which every thread must do before it calls the rest.
+    /// Makes the context current on the calling thread, as each thread must before it calls the rest.
     pub(crate) fn enter(&self) -> Result<(), CudaError> {
         enter(self.context)
     }
 
-    /// Product name.
+    /// Product name that CUDA reports.
     pub(crate) fn name(&self) -> Result<String, CudaError> {
         result::device::get_name(self.device).map_err(from("cuDeviceGetName"))
     }
 
-    /// UUID.
+    /// UUID that CUDA reports.
     pub(crate) fn uuid(&self) -> Result<GpuUuid, CudaError> {
         let uuid = result::device::get_uuid(self.device).map_err(from("cuDeviceGetUuid"))?;
         Ok(GpuUuid::from_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 
-    /// What `cuDeviceTotalMem` says.
+    /// Total memory by `cuDeviceTotalMem`.
     pub(crate) fn device_total(&self) -> Result<Bytes, CudaError> {
-        // SAFETY: `device` came from cuDeviceGet.
+        // SAFETY: `self.device` is what cuDeviceGet returned in `open`, and that is all that the call requires.
         unsafe { result::device::total_mem(self.device) }.map(bytes).map_err(from("cuDeviceTotalMem"))
     }
 
-    /// Free and total memory as `cuMemGetInfo` says.
+    /// Free and total memory by `cuMemGetInfo`.
     pub(crate) fn memory(&self) -> Result<(Bytes, Bytes), CudaError> {
         let (free, total) = result::mem_get_info().map_err(from("cuMemGetInfo"))?;
         Ok((bytes(free), bytes(total)))
@@ -126,11 +126,11 @@ fn load() -> Result<sys::CUfunction, CudaError> {
     unsafe { result::module::get_function(module, c"spin_ns".into()) }.map_err(from("cuModuleGetFunction"))
 }
 
-/// A piece of device memory, given back when dropped.
+/// A piece of device memory, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Piece {
     address: sys::CUdeviceptr,
-    /// What was asked for.
+    /// Size as it was requested.
     pub(crate) size: Bytes,
 }
 
@@ -138,7 +138,7 @@ impl Piece {
     /// Takes device memory from the current context.
     pub(crate) fn take(size: Bytes) -> Result<Self, CudaError> {
         let length = usize::try_from(size.get()).unwrap_or(usize::MAX);
-        // SAFETY: nothing reads the memory; the address is only ever given back.
+        // SAFETY: nothing reads the memory; the address is only ever freed.
         let address = unsafe { result::malloc_sync(length) }.map_err(from("cuMemAlloc"))?;
         Ok(Self { address, size })
     }
@@ -159,7 +159,7 @@ pub(crate) struct Stream<'gpu> {
 }
 
 impl Stream<'_> {
-    /// Launches a kernel that takes so many nanoseconds.
+    /// Launches a kernel that takes this many nanoseconds.
     pub(crate) fn spin(&self, mut nanoseconds: u64) -> Result<(), CudaError> {
         let mut parameters = [(&raw mut nanoseconds).cast::<c_void>()];
         // SAFETY: `spin_ns` has one parameter of 64 bits, which the driver copies before the call returns;
@@ -168,7 +168,7 @@ impl Stream<'_> {
             .map_err(from("cuLaunchKernel"))
     }
 
-    /// Waits until all is done.
+    /// Waits until all launches on it are done.
     pub(crate) fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream came from cuStreamCreate and is destroyed only when dropped.
         unsafe { result::stream::synchronize(self.stream) }.map_err(from("cuStreamSynchronize"))
@@ -177,8 +177,8 @@ impl Stream<'_> {
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
-        // SAFETY: the stream came from cuStreamCreate and nobody else has it. A failure leaks it until the
-        // process ends, which is soon.
+        // SAFETY: the stream came from cuStreamCreate and this is its only owner. A failure leaks it until the process
+        // ends, which is soon.
         let _ = unsafe { result::stream::destroy(self.stream) };
     }
 }

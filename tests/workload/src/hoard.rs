@@ -1,17 +1,17 @@
-//! The memory the program holds.
+//! Memory that the program holds.
 
 use serde::Serialize;
 use tranche_domain::units::Bytes;
 
 use crate::cuda::{CudaError, Piece};
 
-/// The smallest piece that filling tries: what the driver itself rounds to.
+/// The smallest piece that filling tries: the grain of the driver.
 const CRUMB: Bytes = Bytes::new(512);
 
-/// What the driver rounds larger pieces to; filling in other sizes would leave the rounding unused.
+/// Grain of the driver for larger pieces; filling in other sizes would leave the rounding unused.
 const BLOCK: Bytes = Bytes::mib(2);
 
-/// Memory that was asked for and refused.
+/// Memory that was requested and refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Refusal {
     /// Amount in bytes.
@@ -26,7 +26,7 @@ impl Refusal {
     }
 }
 
-/// What is held, and what was refused.
+/// Pieces that are held, and the largest refusal.
 #[derive(Debug, Default)]
 pub(crate) struct Hoard {
     pieces: Vec<Piece>,
@@ -34,7 +34,7 @@ pub(crate) struct Hoard {
 }
 
 impl Hoard {
-    /// Sum of what is held.
+    /// Sum of the pieces that are held.
     pub(crate) fn held(&self) -> Bytes {
         self.pieces.iter().map(|piece| piece.size).sum()
     }
@@ -44,7 +44,7 @@ impl Hoard {
         self.largest_refused.clone()
     }
 
-    /// Takes one piece.
+    /// Takes one piece, and records a refusal.
     pub(crate) fn take(&mut self, size: Bytes) -> Result<(), Refusal> {
         match Piece::take(size) {
             Ok(piece) => {
@@ -59,9 +59,9 @@ impl Hoard {
         }
     }
 
-    /// Takes pieces until the smallest is refused, beginning with `free` and halving at each refusal, so that
-    /// nothing usable is left.
-    /// Returns what was gained, and the last refusal.
+    /// Takes pieces until the smallest is refused, so that nothing usable is left.
+    ///
+    /// The first has the size `free`, and each refusal halves it. Returns the bytes gained, and the last refusal.
     pub(crate) fn fill(&mut self, free: Bytes) -> (Bytes, Option<Refusal>) {
         let before = self.held();
         let mut size = whole(free);
@@ -75,7 +75,7 @@ impl Hoard {
         (self.held().saturating_sub(before), last)
     }
 
-    /// Gives everything back. Returns how much that was.
+    /// Frees all pieces and returns their sum.
     pub(crate) fn release(&mut self) -> Bytes {
         let held = self.held();
         self.pieces.clear();
@@ -89,7 +89,7 @@ impl Hoard {
     }
 }
 
-/// The size in whole blocks, or crumbs where it is less than a block.
+/// The size in whole blocks, or in crumbs below a block, rounded down.
 fn whole(size: Bytes) -> Bytes {
     let grain = if size >= BLOCK { BLOCK } else { CRUMB };
     Bytes::new(size.get() - size.get() % grain.get())

@@ -1,7 +1,7 @@
-//! A small CUDA program that takes memory, keeps a GPU busy and says as JSON what it got.
+//! A small CUDA program that takes memory, keeps a GPU busy and reports its results as JSON.
 //!
-//! Law: it knows nothing of slices. It sees the GPU as any program would, through `libcuda` and NVML, and
-//! reports that faithfully; whoever runs it judges.
+//! Law: it knows nothing of slices. It sees the GPU as any program would, through `libcuda` and NVML, and reports that
+//! faithfully; judging is left to the caller.
 #![deny(unsafe_code)]
 
 mod args;
@@ -25,21 +25,21 @@ use pace::Tally;
 use report::Report;
 use session::Session;
 
-/// Why the program could not do its work. A refusal of memory is no such thing: that is an answer.
+/// Failure of the program's work. Refused memory is none: it is part of the report.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// CUDA said no.
+    /// A call of CUDA failed.
     #[error(transparent)]
     Cuda(#[from] cuda::CudaError),
-    /// NVML said no.
+    /// A call of NVML failed.
     #[error(transparent)]
     Nvml(#[from] nvml::NvmlFailure),
-    /// Input or output.
+    /// Input or output failed.
     #[error("{what}: {cause}")]
     Io {
-        /// What was attempted.
+        /// Action that was attempted.
         what: String,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         cause: io::Error,
     },
 }
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(code) => code,
         Err(failure) => {
-            // Whoever reads JSON gets JSON; a person gets the sentence.
+            // Programs receive JSON from the report; users receive the sentence.
             let _ = report::write(&args.report, &report::Failed::new(&failure));
             eprintln!("workload: {failure}");
             ExitCode::FAILURE
@@ -61,7 +61,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.nvml {
         return observe(args);
     }
-    // Before there are other threads: none of them is to take the signal.
+    // Before there are other threads, of which none may take the signal.
     let tally = Arc::<Tally>::default();
     let checkpoint = args.checkpoint.as_deref().map(|path| Checkpoint::begin(path, &tally)).transpose()?;
     let mut session = Session::begin(args, tally)?;
@@ -77,7 +77,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(exit_code(&outcome))
 }
 
-/// Looks at NVML and never touches CUDA.
+/// Reads NVML and never calls CUDA.
 fn observe(args: &Args) -> Result<ExitCode, Failure> {
     let observer = nvml::Observer::open()?;
     if args.interactive {
@@ -88,7 +88,7 @@ fn observe(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Kernels that failed are a failure; refused memory was asked for.
+/// Failed kernels are a failure; refused memory is a result.
 fn exit_code(outcome: &Report) -> ExitCode {
     if outcome.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,4 +1,4 @@
-//! What NVML says, to a program that asks.
+//! NVML's view of the GPUs, as any program can read it.
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -7,7 +7,7 @@ use nvml_wrapper::{Device, Nvml};
 use serde::Serialize;
 use tranche_domain::units::Bytes;
 
-/// Why NVML did not answer.
+/// Failure of a query of NVML.
 #[derive(Debug, thiserror::Error)]
 #[error("NVML could not tell {what}: {cause}")]
 pub(crate) struct NvmlFailure {
@@ -19,40 +19,40 @@ fn failed(what: &'static str) -> impl Fn(NvmlError) -> NvmlFailure {
     move |cause| NvmlFailure { what, cause }
 }
 
-/// NVML, opened.
+/// NVML, loaded and initialised.
 pub(crate) struct Observer {
     nvml: Nvml,
 }
 
-/// What NVML says at one instant.
+/// NVML's view at one instant.
 #[derive(Debug, Serialize)]
 pub(crate) struct NvmlView {
-    /// Nothing failed.
+    /// True, unlike in the report of a failure.
     pub(crate) ok: bool,
     /// Version of NVML; ends in `-simulated` where it is.
     pub(crate) nvml_version: String,
-    /// The GPUs it shows.
+    /// GPUs that NVML shows.
     pub(crate) gpus: Vec<NvmlGpu>,
 }
 
-/// One GPU.
+/// One GPU as NVML shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct NvmlGpu {
-    /// Index.
+    /// Index in NVML's order.
     pub(crate) index: u32,
-    /// UUID.
+    /// UUID, with the prefix `GPU-`.
     pub(crate) uuid: String,
-    /// Product name.
+    /// Product name that NVML reports.
     pub(crate) name: String,
-    /// Total memory.
+    /// Total memory in bytes.
     pub(crate) total_bytes: Bytes,
-    /// What the driver keeps from everybody.
+    /// Bytes that the driver reserves for itself.
     pub(crate) reserved_bytes: Bytes,
-    /// In use.
+    /// Bytes in use by processes.
     pub(crate) used_bytes: Bytes,
-    /// Free.
+    /// Bytes that can be allocated.
     pub(crate) free_bytes: Bytes,
-    /// Utilisation in percent, where it tells.
+    /// Utilisation in percent, if NVML reports it.
     pub(crate) utilization_percent: Option<u32>,
     /// True if it is divided by MIG.
     pub(crate) mig: bool,
@@ -60,22 +60,22 @@ pub(crate) struct NvmlGpu {
     pub(crate) processes: Vec<NvmlProcess>,
 }
 
-/// One process.
+/// One process on a GPU.
 #[derive(Debug, Serialize)]
 pub(crate) struct NvmlProcess {
-    /// Its pid.
+    /// Process id that NVML reports.
     pub(crate) pid: u32,
-    /// What it holds, where NVML tells.
+    /// Bytes that it holds, if NVML reports them.
     pub(crate) used_bytes: Option<Bytes>,
 }
 
 impl Observer {
-    /// Loads and starts NVML.
+    /// Loads and initialises NVML.
     pub(crate) fn open() -> Result<Self, NvmlFailure> {
         Ok(Self { nvml: Nvml::init().map_err(failed("anything at all"))? })
     }
 
-    /// Looks at every GPU.
+    /// Reads the state of every GPU.
     pub(crate) fn look(&self) -> Result<NvmlView, NvmlFailure> {
         let count = self.nvml.device_count().map_err(failed("the number of GPUs"))?;
         let device = |index| self.nvml.device_by_index(index).and_then(|device| read(index, &device));

@@ -1,4 +1,4 @@
-//! Launching kernels, and how fast that goes.
+//! Launches of kernels, and their rate.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::args::{Args, Sync};
 use crate::cuda::{CudaError, Gpu};
 
-/// More errors than this are only counted by their absence: the first ones tell the story.
+/// Number of errors kept; the first ones explain those that follow.
 const ERRORS_KEPT: usize = 8;
 
-/// What each launching thread is to do.
+/// Work of each launching thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Duration of a kernel in nanoseconds.
@@ -21,16 +21,16 @@ pub(crate) struct Plan {
     pub(crate) sync: Sync,
     /// Condition of the end.
     pub(crate) until: Until,
-    /// Number of threads.
+    /// Number of launching threads, each with a stream.
     pub(crate) threads: usize,
 }
 
 /// Condition at which a launching thread ends, unless it is stopped before.
 #[derive(Clone, Debug)]
 pub(crate) enum Until {
-    /// After so many launches.
+    /// After this number of launches.
     Launches(u64),
-    /// At an instant.
+    /// At this instant or later.
     Time(Instant),
     /// At the removal of a file.
     Gone(PathBuf),
@@ -39,7 +39,7 @@ pub(crate) enum Until {
 }
 
 impl Plan {
-    /// What the arguments ask for, if they ask for launches at all, where so many are done already.
+    /// Launches that the arguments request, less those done before; `None` if they request none.
     pub(crate) fn asked(args: &Args, done: u64) -> Option<Self> {
         let until = match (args.launches, args.seconds, &args.while_exists) {
             (Some(launches), _, _) => Until::Launches(launches.saturating_sub(done)),
@@ -50,18 +50,18 @@ impl Plan {
         Some(Self { until, ..Self::endless(args) })
     }
 
-    /// Launching until stopped.
+    /// A plan of launches without an end of its own.
     pub(crate) fn endless(args: &Args) -> Self {
         Self { kernel_ns: args.kernel_ns, sync: args.sync, until: Until::Stopped, threads: args.threads }
     }
 }
 
-/// Seconds as a duration; nonsense is none.
+/// Seconds as a duration; zero for an invalid number.
 pub(crate) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// What launching threads write and others read.
+/// Counts and errors of the launching threads, and the order to stop.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     done: AtomicU64,
@@ -75,12 +75,12 @@ impl Tally {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// The first errors.
+    /// The first errors, in words.
     pub(crate) fn errors(&self) -> Vec<String> {
         self.errors.lock().expect("nothing panics while it notes an error").clone()
     }
 
-    /// Launching ends after the kernels that are on their way.
+    /// Makes the threads launch nothing further and wait for what they launched.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -93,14 +93,14 @@ impl Tally {
     }
 }
 
-/// Threads that launch.
+/// Running threads that launch kernels.
 pub(crate) struct Launchers {
     tally: Arc<Tally>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Launchers {
-    /// Starts them.
+    /// Starts the threads of a plan.
     pub(crate) fn start(gpu: &Arc<Gpu>, tally: &Arc<Tally>, plan: Plan) -> Self {
         let launch = || {
             let (gpu, tally, plan) = (Arc::clone(gpu), Arc::clone(tally), plan.clone());
@@ -109,7 +109,7 @@ impl Launchers {
         Self { tally: Arc::clone(tally), threads: (0..plan.threads).map(|_| launch()).collect() }
     }
 
-    /// Waits for their own end, and counts the launches of each second meanwhile.
+    /// Waits until the threads end by themselves; returns the kernels done in each second.
     pub(crate) fn watch(self) -> Vec<u64> {
         let mut windows = Vec::new();
         let (mut seen, mut next) = (self.tally.done(), Instant::now() + Duration::from_secs(1));
@@ -124,7 +124,7 @@ impl Launchers {
         windows
     }
 
-    /// Stops them and waits until they have.
+    /// Stops the threads and waits until they have ended.
     pub(crate) fn stop(self) {
         self.tally.stop();
         for thread in self.threads {
@@ -135,7 +135,7 @@ impl Launchers {
     }
 }
 
-/// One thread's work.
+/// Work of one launching thread, until the plan's end.
 fn launch(gpu: &Gpu, tally: &Tally, plan: &Plan) -> Result<(), CudaError> {
     gpu.enter()?;
     let stream = gpu.stream()?;

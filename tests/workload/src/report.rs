@@ -1,4 +1,4 @@
-//! What the program says at its end.
+//! Report that the program writes at its end.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,9 +15,9 @@ use crate::hoard::Refusal;
 /// The GPU as CUDA shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeviceReport {
-    /// Product name.
+    /// Product name that CUDA reports.
     pub(crate) name: String,
-    /// UUID.
+    /// UUID that CUDA reports.
     pub(crate) uuid: GpuUuid,
     /// `cuDeviceTotalMem`.
     pub(crate) device_total_bytes: Bytes,
@@ -35,18 +35,18 @@ impl DeviceReport {
     }
 }
 
-/// The whole story.
+/// Report of a run that came to its end.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// The program ran to its end.
     pub(crate) ok: bool,
-    /// This process.
+    /// Process id of this process.
     pub(crate) pid: u32,
     /// Number of its GPUs.
     pub(crate) devices: i32,
-    /// The one it used, as it was before anything was allocated.
+    /// The GPU in use, as it was before anything was allocated.
     pub(crate) device: DeviceReport,
-    /// Memory it held.
+    /// Bytes held at the end.
     pub(crate) allocated_bytes: Bytes,
     /// The largest request that was refused.
     pub(crate) largest_refused: Option<Refusal>,
@@ -60,11 +60,11 @@ pub(crate) struct Report {
     pub(crate) per_second: f64,
     /// Launches in each whole second.
     pub(crate) windows: Vec<u64>,
-    /// Kernels that failed.
+    /// First errors of the launching threads, in words.
     pub(crate) errors: Vec<String>,
 }
 
-/// That there is no story.
+/// Report of a run that failed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failed {
     ok: bool,

@@ -1,4 +1,4 @@
-//! Work from beginning to end, or line by line.
+//! A session: the work of the arguments at once, or commands line by line.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::nvml::Observer;
 use crate::pace::{Launchers, Plan, Tally, duration};
 use crate::report::{DeviceReport, Report, line};
 
-/// What can be said to the program, for its answer to anything else.
+/// Commands, as they are listed in the answer to any other line.
 const COMMANDS: &str = "alloc SIZE, fill, free, start [KERNEL_NS], stop, info, rate, nvml, quit";
 
 /// A program at work on a GPU.
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     asked: (Instant, u64),
 }
 
-/// One line's answer. What does not apply is left out.
+/// Answer to one line. Fields that do not apply are left out.
 #[derive(Debug, Default, Serialize)]
 struct Answer {
     ok: bool,
@@ -55,7 +55,7 @@ struct Answer {
 }
 
 impl Session {
-    /// Starts CUDA.
+    /// Opens the GPU, without any work.
     pub(crate) fn begin(args: &Args, tally: Arc<Tally>) -> Result<Self, Failure> {
         Ok(Self {
             gpu: Arc::new(Gpu::open(args.device)?),
@@ -67,10 +67,10 @@ impl Session {
         })
     }
 
-    /// Does what the arguments say, once, where so many launches are done already.
+    /// Does the work of the arguments once, less the launches done before.
     pub(crate) fn work(&mut self, args: &Args, done: u64) -> Result<Report, Failure> {
         let device = DeviceReport::of(&self.gpu)?;
-        self.take_what_is_asked(args, device.free_bytes);
+        self.take_requested(args, device.free_bytes);
         let beyond = args.beyond.iter().map(|&size| self.hoard.take(size).err()).collect();
         let begun = Instant::now();
         let windows = match Plan::asked(args, done) {
@@ -96,26 +96,26 @@ impl Session {
         })
     }
 
-    fn take_what_is_asked(&mut self, args: &Args, free: Bytes) {
+    fn take_requested(&mut self, args: &Args, free: Bytes) {
         if args.fill {
             self.hoard.fill(free);
         }
         if let Some(size) = args.memory {
-            // A refusal is noted, and part of the report.
+            // A refusal is recorded, and part of the report.
             let _ = self.hoard.take(size);
         }
     }
 
-    /// Greets with `info`, then answers each line with one line of JSON, until `quit` or the end of input.
+    /// Writes `info`, then answers each line with one line of JSON, until `quit` or the end of input.
     pub(crate) fn converse(&mut self, input: impl BufRead, mut output: impl Write) -> Result<(), Failure> {
-        say(&mut output, &self.info()?)?;
+        send(&mut output, &self.info()?)?;
         for request in input.lines() {
             let request = request.map_err(|cause| Failure::Io { what: "reading a command".into(), cause })?;
             match request.split_whitespace().collect::<Vec<_>>().as_slice() {
                 [] => {}
                 ["quit"] => break,
-                ["nvml"] => say(&mut output, &Observer::open()?.look()?)?,
-                words => say(&mut output, &self.obey(words)?)?,
+                ["nvml"] => send(&mut output, &Observer::open()?.look()?)?,
+                words => send(&mut output, &self.obey(words)?)?,
             }
         }
         self.stop();
@@ -174,7 +174,7 @@ impl Session {
         Ok(Answer { bytes: None, pid, devices, device, ..self.answer(Bytes::ZERO) })
     }
 
-    /// Launches since the rate was last asked for.
+    /// Launches since the last query of the rate.
     fn rate(&mut self) -> Answer {
         let (now, done) = (Instant::now(), self.tally.done());
         let seconds = (now - self.asked.0).as_secs_f64();
@@ -198,29 +198,29 @@ impl Session {
     }
 }
 
-/// Answers `nvml` and `quit` for a program that only looks. Greets with a look.
+/// Answers `nvml` and `quit` alone, without CUDA, after a first answer to `nvml`.
 pub(crate) fn observe(
     observer: &Observer,
     input: impl BufRead,
     mut output: impl Write,
 ) -> Result<(), Failure> {
-    say(&mut output, &observer.look()?)?;
+    send(&mut output, &observer.look()?)?;
     for request in input.lines() {
         let request = request.map_err(|cause| Failure::Io { what: "reading a command".into(), cause })?;
         match request.trim() {
             "" => {}
             "quit" => break,
-            "nvml" => say(&mut output, &observer.look()?)?,
+            "nvml" => send(&mut output, &observer.look()?)?,
             other => {
                 let error = Some(format!("{other:?} is not one of: nvml, quit"));
-                say(&mut output, &Answer { error, ..Answer::default() })?;
+                send(&mut output, &Answer { error, ..Answer::default() })?;
             }
         }
     }
     Ok(())
 }
 
-fn say(output: &mut impl Write, what: &impl Serialize) -> Result<(), Failure> {
+fn send(output: &mut impl Write, what: &impl Serialize) -> Result<(), Failure> {
     let written = output.write_all(line(what).as_bytes()).and_then(|()| output.flush());
     written.map_err(|cause| Failure::Io { what: "writing an answer".into(), cause })
 }
