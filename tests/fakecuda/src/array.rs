@@ -25,11 +25,11 @@ pub(crate) struct Array {
     memory: u64,
     offset: u64,
     role: Role,
-    /// What is mapped into it where, if it has no memory of its own.
+    /// Memory mapped into it, by region, if it has none of its own.
     tiles: BTreeMap<Region, u64>,
 }
 
-/// Where in an array: what stands between the array and the operation in [`MapInfo`].
+/// Place in an array: the fields of [`MapInfo`] between the array and the operation.
 type Region = [u64; 5];
 
 /// `CUarrayMapInfo`.
@@ -228,14 +228,14 @@ pub(crate) fn create_mipmapped(out: Out<u64>, shape: In<Shape>, levels: u32) -> 
     out.put(levels.insert(&mut table, context, memory))
 }
 
-/// The levels of a mipmapped array, largest first, with what they take.
+/// The levels of a mipmapped array, largest first, with the bytes of each.
 pub(crate) struct Levels {
     shape: Shape,
     each: Vec<(Shape, u64)>,
 }
 
 impl Levels {
-    /// As many as asked for and as there can be.
+    /// As many levels as requested, limited to those that the shape has.
     pub(crate) fn of(shape: Shape, levels: u32) -> Outcome<Self> {
         let longest = shape.width.max(shape.height).max(shape.depth).max(1);
         let each = std::iter::successors(Some(shape), |shape| Some(shape.halved()))
@@ -245,7 +245,7 @@ impl Levels {
         Ok(Self { shape, each })
     }
 
-    /// What they take together.
+    /// Bytes of all levels together.
     pub(crate) fn bytes(&self) -> u64 {
         self.each.iter().map(|(_, bytes)| bytes).sum()
     }
@@ -266,7 +266,7 @@ impl Levels {
     }
 }
 
-/// Maps memory into arrays that have none of their own, or takes it out, in the order of a stream.
+/// Maps memory into arrays that have none of their own, or unmaps it, in the order of a stream.
 pub(crate) fn map(default: DefaultStream, list: In<MapInfo>, count: u32, stream: u64) -> Outcome {
     let driver = driver()?;
     let stream = select(driver, default, stream)?;

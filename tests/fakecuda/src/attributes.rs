@@ -2,7 +2,7 @@
 
 use simgpu::GpuSpec;
 
-/// What every device of compute capability 7 and later answers alike: `(attribute, value)`.
+/// Values that every device of compute capability 7 and later shares: `(attribute, value)`.
 const COMMON: &[(i32, i32)] = &[
     (1, 1024), // threads per block
     (2, 1024), // block sides
@@ -121,7 +121,7 @@ const COMMON: &[(i32, i32)] = &[
     (135, 0),
 ];
 
-/// An attribute's value; nothing where there is no such attribute.
+/// Value of an attribute; `None` for an unknown one.
 pub(crate) fn of(spec: &GpuSpec, attribute: i32) -> Option<i32> {
     let model = &spec.model;
     let compute = &model.compute;

@@ -37,7 +37,7 @@ const RELAXED: i32 = 2;
 const ACTIVE: i32 = 1;
 /// `CU_STREAM_CAPTURE_STATUS_INVALIDATED`.
 const INVALIDATED: i32 = 2;
-/// Global, thread-local, relaxed.
+/// Numbers of global, thread-local and relaxed mode.
 const MODES: std::ops::RangeInclusive<i32> = 0..=2;
 
 thread_local! {
@@ -45,7 +45,7 @@ thread_local! {
     static MODE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Takes an operation into the capture its stream is in; says whether there is one.
+/// Takes an operation into the capture of its stream; false if there is none.
 pub(crate) fn takes(driver: &Driver, stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
     let mut capture = stream.capture();
     if let Op::WaitEvent(event) = op
@@ -110,7 +110,7 @@ impl Strictness {
         Self { mode: RELAXED, thread: std::thread::current().id() }
     }
 
-    /// Tests if it forbids the calling thread, whose mode is given, what could disturb a capture.
+    /// Tests if it forbids the calling thread, whose mode is given, calls that could disturb a capture.
     fn forbids(self, mode: i32) -> bool {
         let mine = self.thread == std::thread::current().id();
         let between_threads = mode == GLOBAL && self.mode == GLOBAL;
@@ -118,8 +118,9 @@ impl Strictness {
     }
 }
 
-/// A call that could disturb captures, such as a plain allocation: refused while one is on that forbids it, which is
-/// then of no use any more.
+/// Refuses a call that could disturb captures, such as a plain allocation, while one forbids it.
+///
+/// That capture is invalid from then on.
 pub(crate) fn unsafe_call(driver: &Driver) -> Outcome {
     let mode = MODE.get();
     let streams: Vec<Arc<Stream>> = {
@@ -138,7 +139,7 @@ pub(crate) fn unsafe_call(driver: &Driver) -> Outcome {
     if refused { Err(Status::CaptureUnsupported) } else { Ok(()) }
 }
 
-/// Makes a capture useless: it has still to be ended, and yields no graph.
+/// Invalidates a capture: it has still to be ended, and yields no graph.
 pub(crate) fn invalidate(driver: &Driver, capture: &Capture) {
     driver.table().graphs.remove(&capture.graph);
 }

@@ -1,4 +1,4 @@
-//! Contexts: what a process has on a device, and which one each thread uses.
+//! Contexts: what a process has on a device, and the current one of each thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,20 +13,24 @@ use crate::status::{Outcome, Status};
 use crate::stream::{GREATEST_PRIORITY, Stream};
 use crate::wall::{In, Out};
 
-/// The version contexts say they have.
+/// API version that contexts report.
 const API_VERSION: u32 = 3020;
-/// Creation flags the driver knows: scheduling, host mapping, local memory, sync memops, user coredumps.
+/// Creation flags that the driver knows.
+///
+/// They are for scheduling, host mapping, local memory, sync memops and user coredumps.
 const KNOWN_FLAGS: u32 = 0x1ff;
-/// Defaults of `cuCtxGetLimit`: stack, printf, heap, sync depth, pending launches, fetch granularity, L2.
+/// Defaults of `cuCtxGetLimit`, by limit.
+///
+/// They are stack, printf, heap, sync depth, pending launches, fetch granularity and L2.
 const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 
-/// A context.
+/// A context: a program's own, primary or green.
 pub(crate) struct Context {
-    /// The engine's name of it.
+    /// The context in the engine.
     pub(crate) engine: simgpu::Context,
-    /// The device's ordinal.
+    /// Ordinal of its device.
     pub(crate) device: usize,
-    /// Creation flags.
+    /// Flags with which it was created.
     pub(crate) flags: u32,
     /// True if it is its device's primary one.
     pub(crate) primary: bool,
@@ -35,7 +39,7 @@ pub(crate) struct Context {
     /// Contexts whose memory it may use.
     pub(crate) peers: BTreeSet<u64>,
     limits: BTreeMap<i32, usize>,
-    /// What its limits cost beyond what every context costs, by limit.
+    /// Bytes charged for its limits beyond the defaults, by limit.
     extra: BTreeMap<i32, u64>,
     /// True if it is a green one, which uses another's place on the device.
     green: bool,
@@ -133,7 +137,7 @@ pub(crate) fn create_v3(out: Out<u64>, affinities: In<u64>, count: i32, flags: u
     create(out, flags, device)
 }
 
-/// `CUctxCreateParams`: multiprocessors that it is limited to, how many such lists, sharing with graphics.
+/// `CUctxCreateParams`: lists of multiprocessors, the number of lists, sharing with graphics.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Creation {
@@ -236,7 +240,9 @@ pub(crate) fn get_limit(out: Out<usize>, limit: i32) -> Outcome {
     out.put(context.limits.get(&limit).copied().unwrap_or(*default))
 }
 
-/// What a limit takes of the device: stacks for every thread that can be resident, the printf buffer, the heap.
+/// Bytes of the device that a limit takes.
+///
+/// They are for the stacks of every thread that can be resident, the printf buffer or the heap.
 fn cost_of(limit: i32, value: usize, threads: u64) -> Outcome<u64> {
     let bytes = match limit {
         0 => (value as u64).checked_mul(threads),
@@ -246,7 +252,9 @@ fn cost_of(limit: i32, value: usize, threads: u64) -> Outcome<u64> {
     bytes.and_then(whole_blocks).ok_or(Status::OutOfMemory)
 }
 
-/// Growth beyond the default, which is part of what every context costs, is paid for at once, and shrinking gives back.
+/// Sets a limit, and charges or refunds the difference at once.
+///
+/// The default is part of what every context costs.
 pub(crate) fn set_limit(limit: i32, value: usize) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
@@ -373,7 +381,7 @@ pub(crate) fn primary_release(device: i32) -> Outcome {
     end_primary(driver, &mut table, device)
 }
 
-/// Ends the context with all that is in it but pools and their memory; each retain still needs its release.
+/// Ends the context with all but pools and their memory; each retain still needs its release.
 ///
 /// Both as documented for `cuDevicePrimaryCtxReset`; that a pool, its allocations and its reserve survive was seen on a
 /// real driver (FathomDB's probe `pool_reset.c`). Calls in flight in other threads come before or after it as a whole.

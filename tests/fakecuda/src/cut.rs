@@ -1,7 +1,8 @@
 //! The library as one driver version has it: exports that came later are taken out of the file.
 //!
-//! An ELF file's exports can't depend on who loads it, so each personality gets a copy of its own. A symbol that is taken
-//! out loses its name, value and section: the loader, `nm` and whatever reads symbol tables find nothing of it.
+//! An ELF file's exports can't depend on the process that loads it, so each personality gets a copy of its own. A
+//! symbol that is taken out loses its name, value and section: the loader, `nm` and other readers of symbol tables find
+//! nothing of it.
 
 use simgpu::Personality;
 use thiserror::Error;
@@ -9,7 +10,7 @@ use thiserror::Error;
 use crate::personality::{KEY, MAGIC};
 use crate::symbols;
 
-/// Why a library can't be cut.
+/// Reason why a library can't be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadLibrary {
     /// Not ELF, or not for 64 bits, little endian.
@@ -18,7 +19,7 @@ pub enum BadLibrary {
     /// A table that the header names is not in the file.
     #[error("it is cut off, or a table of it lies outside")]
     Truncated,
-    /// Not this library.
+    /// The file is not this library.
     #[error("it has no place for a driver's key, or several")]
     Mark,
     /// The key is too long.
@@ -50,7 +51,7 @@ fn section(file: &[u8], table: usize, index: usize) -> Result<(u32, usize, usize
     Ok((kind, offset(file, at + 24)?, offset(file, at + 32)?, link))
 }
 
-/// Turns the library into that of one driver; the names that were taken out.
+/// Turns the library into that of one driver; returns the names that were taken out.
 pub fn cut(file: &mut [u8], driver: &Personality) -> Result<Vec<String>, BadLibrary> {
     if field::<6>(file, 0)? != *b"\x7fELF\x02\x01" {
         return Err(BadLibrary::Format);
@@ -66,7 +67,8 @@ pub fn cut(file: &mut [u8], driver: &Personality) -> Result<Vec<String>, BadLibr
                 let name = u32::from_le_bytes(field(file, symbol)?) as usize;
                 let name = text(file, names.checked_add(name).ok_or(BadLibrary::Truncated)?)?;
                 if symbols::since(&name).is_some_and(|since| !driver.has(since)) {
-                    // A weak symbol of no type, no name and no section: undefined, and needed by no relocation and no linker.
+                    // A weak symbol of no type, no name and no section: undefined, and needed by no relocation and
+                    // no linker.
                     file[symbol..symbol + SYMBOL].fill(0);
                     file[symbol + 4] = 2 << 4;
                     gone.push(name);

@@ -1,4 +1,4 @@
-//! Devices: what the model says, in the driver's words.
+//! Devices: properties of the model, in the driver's terms.
 
 use std::ffi::c_char;
 
@@ -8,9 +8,9 @@ use crate::driver::{Driver, driver, spec, start};
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
 
-/// The one attribute that can change: who may make contexts.
+/// The only attribute that can change: the mode that permits contexts.
 const COMPUTE_MODE: i32 = 20;
-/// Whether there are stream memory operations, in their forms.
+/// Attributes of stream memory operations, one for each form.
 const STREAM_MEMORY: [i32; 4] = [92, 93, 94, 122];
 /// Threads in a block, on every model.
 const MOST_THREADS: i32 = 1024;
@@ -227,15 +227,15 @@ fn described(status: i32, out: Out<Host>, which: fn(Described) -> &'static std::
     out.put(Host(which(words).as_ptr().cast_mut().cast()))
 }
 
-/// Private tables of the driver: there are none, whoever asks.
+/// Answers a request for a private table of the driver: there are none.
 ///
 /// The CUDA runtime (and so PyTorch and CuPy) finds its way into a driver through such tables, one of which proves that
 /// the driver is NVIDIA's. This project does not imitate those, so CUDA-runtime programs cannot run on a simulated GPU;
-/// whoever tries is told so once.
+/// the first attempt of a process is reported on standard error.
 pub(crate) fn export_table(out: Out<u64>, id: In<[u8; 16]>) -> Outcome {
     if id.get()? == RUNTIME_TABLE {
-        static TOLD: std::sync::Once = std::sync::Once::new();
-        TOLD.call_once(|| {
+        static REPORTED: std::sync::Once = std::sync::Once::new();
+        REPORTED.call_once(|| {
             eprintln!(
                 "simulated GPU: programs that use the CUDA runtime (PyTorch, CuPy, libcudart) can't run here, \
                  because it needs private tables of NVIDIA's driver; use a real GPU, or a driver-API program"
@@ -246,7 +246,7 @@ pub(crate) fn export_table(out: Out<u64>, id: In<[u8; 16]>) -> Outcome {
     Err(Status::NotFound)
 }
 
-/// The first table that the runtime asks for: 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9.
+/// The first table that the runtime requests: 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9.
 const RUNTIME_TABLE: [u8; 16] =
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
 

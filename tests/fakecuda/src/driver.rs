@@ -43,7 +43,7 @@ const LOW_ADDRESSES: (u64, u64) = (0x1000_0000, 0x0e00_0000);
 pub(crate) struct Driver {
     /// The record on the node.
     pub(crate) process: Process,
-    /// Runs host functions.
+    /// Thread that runs host functions.
     pub(crate) worker: Worker,
     /// Streams can wait for values in memory, and write some.
     pub(crate) stream_memory: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Table {
     pub(crate) pools: BTreeMap<u64, Pool>,
     /// Default and current pools of locations other than plain memory of a device.
     pub(crate) location_pools: BTreeMap<Location, LocationPools>,
-    /// Pools of other processes, and whose they are.
+    /// Process id of the owner of each imported pool.
     pub(crate) imported_pools: BTreeMap<u64, u64>,
     pub(crate) physical: BTreeMap<u64, Physical>,
     pub(crate) pieces: Pieces,
@@ -81,15 +81,15 @@ pub(crate) struct Table {
     pub(crate) ranges: Ranges,
 }
 
-/// One visible device.
+/// A device that this process sees.
 pub(crate) struct Device {
     /// Index of the GPU on the node.
     pub(crate) gpu: Gpu,
-    /// `cuMemAlloc`'s memory.
+    /// Heap behind `cuMemAlloc`.
     pub(crate) heap: Heap,
     /// The same at 32-bit addresses.
     pub(crate) low: Heap,
-    /// The primary context.
+    /// Its primary context, active or not.
     pub(crate) primary: Primary,
     /// The pool that came with the device.
     pub(crate) default_pool: u64,
@@ -106,7 +106,7 @@ pub(crate) struct Primary {
     pub(crate) context: Option<u64>,
     /// The handle it had, and gets again.
     pub(crate) former: Option<u64>,
-    /// Number of retains.
+    /// Retains without a release so far.
     pub(crate) retained: u32,
     /// The flags set for it.
     pub(crate) flags: u32,
@@ -154,7 +154,7 @@ pub(crate) fn start() -> Outcome {
     Ok(())
 }
 
-/// What a refusal of the engine is in the driver's words.
+/// The driver's status for a refusal of the engine.
 pub(crate) fn status(refusal: Refusal) -> Status {
     match refusal {
         Refusal::OutOfMemory { .. } | Refusal::Contexts(_) | Refusal::Processes | Refusal::Shared(_) => {
@@ -168,22 +168,22 @@ pub(crate) fn status(refusal: Refusal) -> Status {
 }
 
 impl Driver {
-    /// The node.
+    /// Node on which this process is registered.
     pub(crate) fn node(&self) -> &Node {
         self.process.node()
     }
 
-    /// Everything handed out.
+    /// Locks the table of everything handed out.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes device memory.
+    /// Takes blocks of device memory that hold these bytes.
     pub(crate) fn charge(&self, gpu: Gpu, bytes: u64) -> Outcome {
         self.process.take_blocks(gpu, Blocks::holding(bytes)).map_err(status)
     }
 
-    /// Gives device memory back.
+    /// Returns blocks of device memory that held these bytes.
     pub(crate) fn refund(&self, gpu: Gpu, bytes: u64) {
         if bytes > 0 {
             self.process.give_blocks(gpu, Blocks::holding(bytes));
@@ -220,7 +220,7 @@ impl Table {
         handle
     }
 
-    /// A handle nobody had before.
+    /// A handle that was never used before.
     pub(crate) fn handle(&mut self) -> u64 {
         self.last_handle += 16;
         0x0100_0000 + self.last_handle
@@ -256,7 +256,7 @@ impl Table {
     }
 }
 
-/// What a visible device is made of.
+/// Specification of a visible device.
 pub(crate) fn spec(driver: &Driver, ordinal: i32) -> Outcome<GpuSpec> {
     let gpu = driver.table().device(ordinal)?.gpu;
     Ok(driver.node().gpu_spec(gpu).clone())
@@ -267,8 +267,8 @@ pub(crate) fn top() -> Option<u64> {
     with_stack(|stack| stack.last().copied()).filter(|handle| *handle != 0)
 }
 
-/// Changes the calling thread's stack of contexts. A thread that is ending, as when a program frees things in
-/// destructors, has none any more.
+/// Changes the calling thread's stack of contexts. For a thread that is ending, as when a program frees things in
+/// destructors, it is an empty one.
 pub(crate) fn with_stack<T>(change: impl FnOnce(&mut Vec<u64>) -> T) -> T {
     let mut change = Some(change);
     let mut once = |stack: &mut Vec<u64>| change.take().map(|change| change(stack));

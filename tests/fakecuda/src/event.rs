@@ -1,4 +1,4 @@
-//! Events: a mark in a stream, its moment, and who waits for it.
+//! Events: a mark in a stream, its time, and waits for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const INTERPROCESS: u32 = 4;
 /// `CU_EVENT_WAIT_EXTERNAL` and `CU_EVENT_RECORD_EXTERNAL`.
 const EXTERNAL: u32 = 1;
 
-/// An event.
+/// An event, made in a context.
 pub(crate) struct Event {
     flags: u32,
     context: u64,
@@ -48,12 +48,12 @@ impl Event {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// A stream passed its mark.
+    /// Sets it to a mark of a stream.
     pub(crate) fn recorded(&self, mark: Ticket, stream: Arc<Stream>) {
         self.set(State::Recorded(mark, stream));
     }
 
-    /// A captured stream passed it.
+    /// Sets it to nodes of a captured graph.
     pub(crate) fn captured(&self, graph: u64, nodes: Vec<usize>) {
         self.set(State::Captured(graph, nodes));
     }
@@ -74,7 +74,7 @@ impl Event {
         }
     }
 
-    /// Time at which it was reached: nothing if it was never recorded, not ready if it is not yet.
+    /// Time at which it was reached: `None` if it was never recorded, not ready if it is not yet.
     fn reached(&self, driver: &Driver) -> Outcome<Option<Time>> {
         match self.state() {
             State::Fresh => Ok(None),
@@ -99,7 +99,7 @@ impl Event {
         let State::Recorded(mark, stream) = self.state() else { return self.reached(driver).map(|_| ()) };
         driver.node().wait(mark).map_err(crate::driver::status)?;
         stream.wait_until_acted(driver, mark);
-        // Not asked again: what came behind it may be due by now and not have acted yet.
+        // Not tested again: work behind it may be due by now and not have acted yet.
         self.done(driver, mark).map(|_| ())
     }
 }

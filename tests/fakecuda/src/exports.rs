@@ -17,7 +17,7 @@ use crate::{
     transfer, value,
 };
 
-/// The instruction that goes on elsewhere with the arguments where they are.
+/// The instruction that continues elsewhere with the arguments where they are.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {
@@ -39,20 +39,21 @@ macro_rules! exports {
         }
     ) => {
         $(
-            // SAFETY: the names are those of the CUDA driver API, which this library stands in for whole.
+            // SAFETY: the names are those of the CUDA driver API, which this library defines in the place of the
+            // driver's.
             #[unsafe(no_mangle)]
             extern "C" fn $symbol($($name: $type),*) -> i32 {
                 guarded(|| $body)
             }
         )*
         $(
-            // SAFETY: as above.
+            // SAFETY: the name is one of the CUDA driver API, which this library defines in the place of the driver's.
             #[unsafe(no_mangle)]
             extern "C" fn $legacy($($given: $kind),*) -> i32 {
                 let $default = DefaultStream::Legacy;
                 guarded(|| $does)
             }
-            // SAFETY: as above.
+            // SAFETY: the name is one of the CUDA driver API, which this library defines in the place of the driver's.
             #[unsafe(no_mangle)]
             extern "C" fn $per_thread($($given: $kind),*) -> i32 {
                 let $default = DefaultStream::PerThread;

@@ -34,7 +34,7 @@ fn fill(
     put(default, stream, Op::Fill(Fill { place, pitch, width, height, pattern: pattern.to_vec() }), wait)
 }
 
-/// What a memory-set node does.
+/// Operation of a memory-set node.
 pub(crate) fn fill_node(
     to: u64,
     pitch: usize,

@@ -1,6 +1,6 @@
 //! A forked child has no usable CUDA: like the real driver, every call there answers "not initialised".
 //!
-//! The parent's locks may be held by threads that the child does not have, so the mark is looked at first.
+//! The parent's locks may be held by threads that the child does not have, so the mark is tested first.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ pub(crate) fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
 }
 
-/// Starts to notice forks.
+/// Registers the handler that marks a forked child.
 pub(crate) fn watch() {
     WATCH.call_once(|| {
         // SAFETY: `mark` lives as long as the library, which is never unloaded (see `build.rs`), and does

@@ -20,22 +20,22 @@ struct Node {
     handle: u64,
     op: Op,
     after: Vec<usize>,
-    /// The graph in it, once somebody has asked for that.
+    /// The graph in it, once it was requested.
     inside: Option<u64>,
-    /// Nodes keep their index for ever; a destroyed one stays as a gap.
+    /// Nodes keep their index; a destroyed one stays as a gap.
     gone: bool,
 }
 
 /// A graph ready to launch.
 pub(crate) struct Executable {
-    /// What it was made of.
+    /// The graph that it was made of.
     graph: u64,
     ops: Arc<Vec<Op>>,
     flags: u64,
 }
 
 impl Graph {
-    /// Adds a node after others of this graph; says its index.
+    /// Adds a node after others of this graph; returns its index.
     pub(crate) fn add(&mut self, handle: u64, op: Op, after: Vec<usize>) -> usize {
         self.nodes.push(Node { handle, op, after, inside: None, gone: false });
         self.nodes.len() - 1
@@ -190,7 +190,9 @@ pub(crate) fn node_type(node: u64, out: Out<i32>) -> Outcome {
     })
 }
 
-/// Answers a list as this API does: its length where no place is given, else as many as there is room for.
+/// Answers a list as this API does.
+///
+/// Without a place, that is its length, else as many handles as there is room for.
 fn listed(list: &[u64], out: Out<u64>, count: Out<usize>) -> Outcome {
     if out.check().is_err() {
         return count.put(list.len());

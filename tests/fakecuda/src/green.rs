@@ -1,5 +1,6 @@
-//! Green contexts: a part of a device's multiprocessors under a context of its own, which uses the memory of the
-//! primary context and keeps that alive.
+//! Green contexts: a part of a device's multiprocessors under a context of its own.
+//!
+//! It uses the memory of the primary context and keeps that alive.
 
 use crate::context;
 use crate::driver::driver;
@@ -23,13 +24,13 @@ pub(crate) struct Resource {
     rest: [u32; 11],
 }
 
-/// What a green context is to be made of.
+/// Multiprocessors that a green context can be made of.
 pub(crate) struct Description {
     device: i32,
     multiprocessors: u32,
 }
 
-/// A green context.
+/// A green context with its multiprocessors.
 pub(crate) struct Green {
     device: i32,
     multiprocessors: u32,
@@ -73,7 +74,9 @@ pub(crate) fn of_green(green: u64, out: Out<Resource>, kind: i32) -> Outcome {
     of_context(context, out, kind)
 }
 
-/// Groups of at least `least` multiprocessors each, and what is left over. Without a place it says how many it would be.
+/// Groups of at least `least` multiprocessors each, and the rest.
+///
+/// Without a place for groups, writes their possible number.
 pub(crate) fn split(
     out: Out<Resource>,
     groups: Out<u32>,

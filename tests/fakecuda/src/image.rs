@@ -1,5 +1,6 @@
-//! Images of device code, read as far as a driver that runs none needs: names of kernels, kinds of their
-//! parameters, names and sizes of global variables.
+//! Images of device code, read as far as a driver that runs none needs.
+//!
+//! Read are names of kernels, sizes of their parameters, names and sizes of global variables.
 //!
 //! PTX text, ELF files (cubins) and fat binaries whose members are not compressed are understood.
 
@@ -12,29 +13,31 @@ const FAT_WRAPPER: u32 = 0x4662_43b1;
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 const ELF_HEADER: usize = 64;
 
-/// What is in an image.
+/// Content of an image.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Image {
-    /// Kernels.
+    /// Kernels in the image.
     pub(crate) entries: Vec<Entry>,
     /// Global variables: name and bytes.
     pub(crate) globals: Vec<(String, u64)>,
-    /// Bytes of it: what of it goes to the device is no more, and its exact measure is the real driver's affair.
+    /// Bytes of the image.
+    ///
+    /// At most these go to the device; the exact measure is known to the real driver alone.
     pub(crate) bytes: u64,
 }
 
-/// A kernel.
+/// A kernel of an image.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Entry {
-    /// Its name.
+    /// Name as in the image.
     pub(crate) name: String,
-    /// Bytes of each parameter; nothing known from a binary.
+    /// Bytes of each parameter; empty for a binary, which is not read that far.
     pub(crate) parameters: Vec<u64>,
-    /// Most threads in a block, if it says.
+    /// Most threads in a block, if the image states it.
     pub(crate) max_threads: Option<u32>,
 }
 
-/// Reads the image a caller points to; how long it is stands in the image.
+/// Reads the image at a caller's address; its length is stated in it.
 pub(crate) fn read(at: Host) -> Outcome<Image> {
     match at.read::<u32>()? {
         ELF => elf(&bytes(at, elf_length(&at.bytes(ELF_HEADER)?)?)?),
@@ -49,7 +52,7 @@ fn bytes(at: Host, length: u64) -> Outcome<Vec<u8>> {
     if length > 1 << 32 { Err(Status::InvalidImage) } else { at.bytes(length as usize) }
 }
 
-/// The bytes of an image as they were read, for the linker, which passes them through.
+/// Reads an image from bytes, as of a file or for the linker.
 pub(crate) fn copy_of(bytes: &[u8]) -> Outcome<Image> {
     let first = bytes.get(..4).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes);
     match first.ok_or(Status::InvalidImage)? {
@@ -156,7 +159,7 @@ fn fat(file: &[u8]) -> Outcome<Image> {
     Err(Status::InvalidImage)
 }
 
-/// Reads PTX text.
+/// Reads an image from PTX text.
 fn ptx(text: &[u8]) -> Outcome<Image> {
     let text = without_comments(&String::from_utf8_lossy(text));
     // What does not begin like PTX is no image at all.
@@ -239,7 +242,9 @@ fn size_of_declared(declaration: &str) -> Outcome<u64> {
     Ok(all)
 }
 
-/// An integer constant as the PTX documents have it: hexadecimal, octal, binary or decimal, perhaps with a `U` behind it.
+/// An integer constant of PTX, perhaps with a `U` behind it.
+///
+/// It is hexadecimal, octal, binary or decimal, as the PTX documents have it.
 fn literal(text: &str) -> Option<u64> {
     let text = text.strip_suffix('U').unwrap_or(text);
     let radix = |prefixes: [&str; 2], radix| {

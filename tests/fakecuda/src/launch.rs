@@ -1,4 +1,4 @@
-//! Launching kernels, and asking how many would fit.
+//! Launches of kernels, and queries of how many fit.
 
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ pub(crate) fn configured(
     kernel(default, function, config.shape, config.stream, parameters)
 }
 
-/// Blocks of so many threads that reside on a multiprocessor at once, and multiprocessors.
+/// Blocks of this many threads that reside on a multiprocessor at once, and multiprocessors.
 fn resident(driver: &Driver, threads: u32, shared: usize) -> Outcome<(u32, u32)> {
     if threads == 0 {
         return Err(Status::InvalidValue);
@@ -199,7 +199,7 @@ pub(crate) fn active_blocks_with_flags(
     active_blocks(out, function, threads, shared)
 }
 
-/// `CUoccupancyB2DSize`: shared memory that a block of so many threads needs.
+/// `CUoccupancyB2DSize`: shared memory that a block of this many threads needs.
 pub(crate) type SharedBySize = Option<unsafe extern "C" fn(i32) -> usize>;
 
 pub(crate) fn best_block(
@@ -243,7 +243,7 @@ pub(crate) fn best_block_with_flags(
     best_block(grid, block, function, by_size, shared, limit)
 }
 
-/// Shared memory a block can have when so many of them are to reside on a multiprocessor.
+/// Shared memory that a block can have when this many of them reside on a multiprocessor.
 pub(crate) fn available_shared(out: Out<usize>, function: u64, blocks: i32, threads: i32) -> Outcome {
     out.check()?;
     let driver = driver()?;

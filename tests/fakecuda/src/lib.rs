@@ -1,5 +1,7 @@
-//! A `libcuda.so.1` whose GPUs exist only as bookkeeping: unmodified driver-API programs run on it, their memory
-//! and copies are real bytes in the host, their kernels take time and compute nothing.
+//! A `libcuda.so.1` whose GPUs exist only as bookkeeping.
+//!
+//! Unmodified driver-API programs run on it: their memory and copies are real bytes in the host, their kernels take
+//! time and compute nothing.
 //!
 //! Laws:
 //! - Nothing is exported that can only fail: a function works or is not there.

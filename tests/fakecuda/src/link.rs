@@ -14,7 +14,7 @@ pub(crate) struct Link {
     output: Option<Arc<Vec<u8>>>,
 }
 
-/// What the linker is given: PTX and cubins; `CU_JIT_INPUT_PTX` is 1.
+/// `CU_JIT_INPUT_PTX`; inputs of other types are read as binaries.
 const PTX: i32 = 1;
 /// The first number that is no input type.
 const INPUTS: i32 = 6;

@@ -1,8 +1,8 @@
 //! Work at the moment when the library is loaded.
 //!
-//! A real driver lets go of what a process held the moment it becomes another program. Here the same pid and start time
-//! live on, and only a process with rights over it can tell the two images apart: a daemon without privileges cannot. So
-//! the new image, which can, takes away what its former self held as soon as it has the library.
+//! A real driver releases what a process held at the moment when it becomes another program. Here the same pid and
+//! start time live on, and only a process with rights over it can distinguish the two images: a daemon without
+//! privileges cannot. So the new image, which can, releases what its former self held as soon as it has the library.
 
 use simgpu::Node;
 

@@ -1,9 +1,10 @@
 //! Modules, libraries and the kernels in them.
 //!
-//! A library belongs to no context. As `cuLibraryLoadData` documents, it is loaded eagerly into all contexts, those made
-//! later included, or lazily into each one that needs something of it. Each load takes its code and variables of the
-//! context's device. Lazily, kernels are loaded when `cuModuleGetFunction` asks for one (CUDA programming guide, "Lazy
-//! Loading"), when a kernel becomes a context's function, or when one is launched: here all of the image with the first.
+//! A library belongs to no context. As `cuLibraryLoadData` documents, it is loaded eagerly into all contexts, those
+//! made later included, or lazily into each one that needs something of it. Each load takes its code and variables of
+//! the context's device. Lazily, kernels are loaded when `cuModuleGetFunction` requests one (CUDA programming guide,
+//! "Lazy Loading"), when a kernel becomes a context's function, or when one is launched: here all of the image with the
+//! first.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,10 @@ use crate::memory::ranges::Kind;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
 
-/// A loaded image.
+/// A loaded image: a module or a library.
 pub(crate) struct Module {
     image: Image,
-    /// What it is in each context where it is loaded; one that is not a library is so in one.
+    /// Memory in each context where it is loaded; one that is not a library is loaded in one.
     loads: BTreeMap<u64, Load>,
     /// A library outlives contexts.
     library: bool,
@@ -39,11 +40,11 @@ struct Load {
 /// A kernel, as `CUfunction` or `CUkernel`.
 #[derive(Clone)]
 pub(crate) struct Function {
-    /// Its module.
+    /// Handle of its module.
     pub(crate) module: u64,
-    /// What the image says of it.
+    /// Description of the kernel in the image.
     pub(crate) entry: Entry,
-    /// What was set for it: attribute and value.
+    /// Attributes set for it, with their values.
     pub(crate) set: Vec<(i32, i32)>,
 }
 
@@ -93,8 +94,9 @@ fn unload_from(driver: &Driver, table: &mut Table, load: &Load) {
     driver.refund(table.gpu(load.device), load.code);
 }
 
-/// Loads the kernels of a module, where they are not loaded: those of a library in this context, those of any other in
-/// its own.
+/// Loads the kernels of a module, where they are not loaded.
+///
+/// Those of a library are loaded in this context, those of any other module in its own.
 pub(crate) fn need_code(driver: &Driver, table: &mut Table, module: u64, context: u64) -> Outcome {
     need(driver, table, module, context)?;
     let known = find(&table.modules, module)?;
@@ -134,12 +136,12 @@ pub(crate) fn load_libraries(driver: &Driver, table: &mut Table, context: u64) -
     libraries.into_iter().try_for_each(|library| need(driver, table, library, context))
 }
 
-/// What the code takes of the device: by its size, in whole blocks, and at least what the model says.
+/// Bytes of the device that the code takes: its size in whole blocks, and at least the model's.
 fn cost(driver: &Driver, table: &Table, device: usize, image: &Image) -> u64 {
     least(driver, table, device).max(image.bytes.next_multiple_of(BLOCK))
 }
 
-/// What a module takes of which no kernel is loaded.
+/// Bytes that a module takes of which no kernel is loaded.
 fn least(driver: &Driver, table: &Table, device: usize) -> u64 {
     driver.node().gpu_spec(table.gpu(device)).model.module().bytes()
 }
@@ -355,7 +357,7 @@ pub(crate) fn library_module(out: Out<u64>, library: u64) -> Outcome {
     out.put(library)
 }
 
-/// The function of a kernel in the current context, which needs it from now on: here one handle for all.
+/// The function of a kernel in the current context, which needs it from now on: one handle for all.
 pub(crate) fn kernel_function(out: Out<u64>, kernel: u64) -> Outcome {
     out.check()?;
     let driver = driver()?;

@@ -1,4 +1,4 @@
-//! Names handed out as C strings that stay valid for ever: each is kept once.
+//! Names handed out as C strings, each kept once and until the process ends.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;

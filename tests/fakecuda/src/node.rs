@@ -1,4 +1,4 @@
-//! Nodes: what the program hands over for each kind, and the operation it becomes.
+//! Nodes: the parameters of each kind, and the operation that it becomes.
 
 use crate::driver::{Driver, driver};
 use crate::launch::{KernelShape, Parameters};
@@ -148,7 +148,7 @@ pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
         let site = asked.properties.location().of_pool(&driver.table())?;
         let device = match site {
             Site::Device(device) | Site::Managed(Some(device)) => device,
-            // No document says what a graph keeps of the host's, or of memory without a place.
+            // No document states what a graph keeps of the host's, or of memory without a place.
             Site::Host | Site::Managed(None) => return Err(Status::NotSupported),
         };
         let reserved = reserve_graph_memory(driver, asked.size as u64, device)?;
@@ -202,7 +202,7 @@ struct FillNode2 {
     context: u64,
 }
 
-/// `cuGraphAddNode`: the kind is among the parameters, and so is the address that a memory node answers.
+/// `cuGraphAddNode`: the kind is among the parameters, and so is the address of a memory node.
 pub(crate) fn add_any(node: NewNode, parameters: Out<AnyNode>) -> Outcome {
     let any = parameters.get()?;
     if any.reserved != [0; 3] || any.reserved_too != 0 {

@@ -1,4 +1,4 @@
-//! What can stand in a stream: how long it takes, and what it does to memory or the program.
+//! Operations of streams: their length, and their effect on memory or the program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) enum Op {
     Kernel(Duration),
     /// Moves bytes.
     Copy(Copy),
-    /// Writes a pattern.
+    /// Writes a pattern to memory.
     Fill(Fill),
     /// Calls the program back.
     Host(Callee),
@@ -27,7 +27,7 @@ pub(crate) enum Op {
     WriteValue(ValueWrite),
     /// Nothing, as a node that only joins others.
     Empty,
-    /// Remembers when this point was reached.
+    /// Records the time at which this point is reached.
     Record(Arc<Event>),
     /// Waits for what an event recorded.
     WaitEvent(Arc<Event>),
@@ -37,7 +37,7 @@ pub(crate) enum Op {
     Free(u64),
     /// Plain memory at this address, with this number, goes.
     Leave(u64, u64),
-    /// Physical memory is in an array no more.
+    /// Physical memory is no longer in an array.
     Unpin(u64),
     /// Another graph's operations, in order.
     Child(Vec<Op>),
@@ -50,7 +50,7 @@ pub(crate) struct GraphMemory {
     pub(crate) base: u64,
     /// Bytes.
     pub(crate) size: u64,
-    /// The device.
+    /// Ordinal of the device.
     pub(crate) device: usize,
 }
 
@@ -68,9 +68,9 @@ pub(crate) struct Side {
 /// A copy of a box of bytes.
 #[derive(Clone)]
 pub(crate) struct Copy {
-    /// From here.
+    /// Side that is read.
     pub(crate) from: Side,
-    /// To here.
+    /// Side that is written.
     pub(crate) to: Side,
     /// Bytes in a row, rows in a slice, slices.
     pub(crate) extent: [u64; 3],
@@ -88,7 +88,7 @@ impl Copy {
         self.extent.iter().product()
     }
 
-    /// Tests if one side is in host memory.
+    /// Tests if one side is in host memory, or the two are on different devices.
     pub(crate) fn crosses_the_bus(&self) -> bool {
         self.from.place.on.is_none() || self.to.place.on.is_none() || self.from.place.on != self.to.place.on
     }
@@ -134,9 +134,9 @@ pub(crate) struct Fill {
     pub(crate) pitch: u64,
     /// Bytes in a row.
     pub(crate) width: u64,
-    /// Rows.
+    /// Number of rows of that width.
     pub(crate) height: u64,
-    /// What is written over and over: 1, 2 or 4 bytes.
+    /// Bytes that are written repeatedly: 1, 2 or 4.
     pub(crate) pattern: Vec<u8>,
 }
 
@@ -150,7 +150,9 @@ impl Fill {
 }
 
 impl Op {
-    /// Tests if calls without a stream return when it is done: not where bytes of devices alone are moved or filled
+    /// Tests if calls without a stream return when it is done.
+    ///
+    /// They do not where bytes of devices alone are moved or filled
     /// (<https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html>).
     pub(crate) const fn is_waited_for(&self) -> bool {
         match self {
@@ -170,7 +172,7 @@ pub(crate) enum Width {
     Double,
 }
 
-/// A wait for a value.
+/// A wait for a value in memory.
 #[derive(Clone)]
 pub(crate) struct ValueWait {
     pub(crate) place: Place,
@@ -182,9 +184,9 @@ pub(crate) struct ValueWait {
 /// Comparison of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Compare {
-    /// Cyclically at least.
+    /// At least the value, cyclically.
     AtLeast,
-    /// The same.
+    /// Equal to the value.
     Equal,
     /// Some bit in common.
     And,
@@ -208,7 +210,7 @@ impl ValueWait {
     }
 }
 
-/// A value to write.
+/// A value to write to memory.
 #[derive(Clone)]
 pub(crate) struct ValueWrite {
     pub(crate) place: Place,
@@ -228,7 +230,7 @@ impl ValueWrite {
 
 /// State of an operation.
 pub(crate) enum Progress {
-    /// It is done.
+    /// The operation has acted.
     Done,
     /// Its condition does not hold yet.
     NotYet,
@@ -240,12 +242,12 @@ impl Op {
         matches!(self, Self::Host(_) | Self::WaitValue(_))
     }
 
-    /// Tests if any thread may do it once its turn has come, so that a wait for the stream needs no worker then.
+    /// Tests if any thread may carry it out in its turn, so that a wait for the stream needs no worker.
     pub(crate) const fn is_quiet(&self) -> bool {
         matches!(self, Self::WriteValue(_))
     }
 
-    /// What kind of work it is for the engine.
+    /// Kind of work for the engine.
     pub(crate) fn kind(&self) -> WorkKind {
         match self {
             Self::Kernel(_) => WorkKind::Kernel,
@@ -255,7 +257,7 @@ impl Op {
         }
     }
 
-    /// Does what it does to memory or the program. Where the program gave a bad address this was found before.
+    /// Acts on memory or the program. A bad address of the program's was found before.
     pub(crate) fn act(&self) -> Progress {
         match self {
             Self::Copy(copy) => drop(copy.run()),

@@ -1,6 +1,6 @@
 //! The personality of this library: the driver version that it was staged as.
 //!
-//! It is the library's own, so that `dlsym`, `cuGetProcAddress` and `cuDriverGetVersion` agree before any node is there.
+//! It is the library's own, so that `dlsym`, `cuGetProcAddress` and `cuDriverGetVersion` agree before a node is there.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use simgpu::Personality;
 
-/// What [`MARK`] begins with.
+/// First bytes of [`MARK`].
 pub(crate) const MAGIC: [u8; 16] = *b"\x7fsimgpu-driver:\0";
 /// Bytes of a key, filled up with zeros.
 pub(crate) const KEY: usize = 8;

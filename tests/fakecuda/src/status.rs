@@ -1,15 +1,15 @@
-//! The driver's answers, each with the name and sentence that `cuGetErrorName` and `cuGetErrorString` give.
+//! The driver's results, with the names and texts of `cuGetErrorName` and `cuGetErrorString`.
 
 use std::ffi::CStr;
 
-/// What an entry point answers: nothing, or the reason why not.
+/// Result of an entry point: nothing, or the reason of a failure.
 pub(crate) type Outcome<T = ()> = Result<T, Status>;
 
 macro_rules! statuses {
     ($($number:literal $variant:ident $name:literal $sentence:literal)*) => {
         /// A non-zero `CUresult`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(dead_code, reason = "some answers are only named: a program may ask what any number means")]
+        #[allow(dead_code, reason = "some results are only named: a program may look up any number")]
         #[repr(i32)]
         pub(crate) enum Status {
             $($variant = $number,)*
@@ -64,12 +64,12 @@ statuses! {
     999 Unknown c"CUDA_ERROR_UNKNOWN" c"unknown error"
 }
 
-/// Name and sentence of an answer, if it is one of ours.
+/// Name and sentence of a result, if this library has it.
 pub(crate) fn described(number: i32) -> Option<(&'static CStr, &'static CStr)> {
     NAMED.iter().find(|(known, _, _)| *known == number).map(|(_, name, sentence)| (*name, *sentence))
 }
 
-/// The number that goes back over the wall.
+/// The number that is returned to the caller.
 pub(crate) fn number(outcome: Outcome) -> i32 {
     match outcome {
         Ok(()) => 0,

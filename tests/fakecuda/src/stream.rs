@@ -1,7 +1,7 @@
-//! Streams: a lane of the engine for when things happen, and a list of what is still to be done to memory.
+//! Streams: a lane of the engine for time, and a list of operations that still have to act.
 //!
-//! Law: bytes move at once when the stream has nothing left to do, for nobody may look at them earlier than at
-//! the operation's end; behind a host function or value wait they move in their turn, by the worker.
+//! Law: bytes move at once when the stream has nothing left to do, for no program may read them earlier than at the
+//! operation's end; behind a host function or value wait they move in their turn, by the worker.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ const NON_BLOCKING: u32 = 1;
 /// The greatest priority a stream can have; the least is 0.
 pub(crate) const GREATEST_PRIORITY: i32 = -5;
 
-/// What stream 0 means: it depends on which of two entry points was called.
+/// Meaning of stream 0, which depends on the entry point that was called.
 #[derive(Clone, Copy)]
 pub(crate) enum DefaultStream {
     /// The plain entry points.
@@ -34,13 +34,13 @@ pub(crate) enum DefaultStream {
     PerThread,
 }
 
-/// A stream.
+/// A stream of a context.
 pub(crate) struct Stream {
-    /// Its handle.
+    /// Handle that programs have of it.
     pub(crate) handle: u64,
     /// The handle of its context.
     pub(crate) context: u64,
-    /// Creation flags.
+    /// Flags with which it was created.
     pub(crate) flags: u32,
     /// Priority, 0 the least.
     pub(crate) priority: i32,
@@ -49,12 +49,12 @@ pub(crate) struct Stream {
     /// The last thing submitted; held while submitting, so that lane and list have one order.
     last: Mutex<Option<Ticket>>,
     deferred: Mutex<VecDeque<Deferred>>,
-    /// Held by whoever does what is deferred, so that each is done once and in order.
+    /// Held while deferred operations act, so that each acts once and in order.
     acting: Mutex<()>,
     capture: Mutex<Option<Capture>>,
 }
 
-/// Something to do when its turn comes.
+/// An operation that acts in its turn.
 struct Deferred {
     op: Op,
     /// Done means that its turn has come.
@@ -85,12 +85,12 @@ impl Stream {
         }
     }
 
-    /// The capture this stream is in, to look at or change.
+    /// The capture that this stream is in, to read or change.
     pub(crate) fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
         lock(&self.capture)
     }
 
-    /// Refuses what may not happen in a stream that is being captured, and makes the capture useless.
+    /// Refuses a call that is not allowed in a stream that is being captured, and invalidates the capture.
     pub(crate) fn must_not_capture(&self, driver: &Driver) -> Outcome {
         let capture = self.capture().clone();
         let Some(capture) = capture else { return Ok(()) };
@@ -131,7 +131,7 @@ impl Stream {
         if matches!(op, Op::Kernel(_) | Op::Empty) {
             return Ok(());
         }
-        // Others may look at what memory is free, or at a value, before this stream's turn comes.
+        // Free memory, or a value, may be read by others before this stream's turn comes.
         let waits = matches!(op, Op::Leave(..) | Op::Unpin(_) | Op::WriteValue(_));
         let in_turn = waits && !driver.node().is_done(ticket);
         if in_turn || self.is_behind(driver) {
@@ -216,12 +216,12 @@ impl Stream {
         !lock(&self.deferred).is_empty()
     }
 
-    /// Does everything whose turn has come. Called by the worker alone.
+    /// Acts on everything whose turn has come. Called by the worker alone.
     pub(crate) fn act(&self, driver: &Driver) {
         self.act_on(driver, |_| true);
     }
 
-    /// Does what any thread may do of that.
+    /// Acts on what any thread may carry out of that.
     fn act_quietly(&self, driver: &Driver) {
         self.act_on(driver, Op::is_quiet);
     }
@@ -246,9 +246,9 @@ impl Stream {
         }
     }
 
-    /// Time of the worker's next check; nothing if there is nothing to check.
+    /// Time of the worker's next check; `None` if there is nothing to check.
     pub(crate) fn look_again(&self, driver: &Driver) -> Option<Duration> {
-        /// Interval of comparisons of a value in memory, which rings no bell.
+        /// Interval of comparisons of a value in memory, of which no wakeup informs.
         const TICK: Duration = Duration::from_micros(50);
         /// Interval of checks of ends that are not foreseen, because they are far away or depend on others.
         const GLANCE: Duration = Duration::from_millis(1);
@@ -341,7 +341,7 @@ pub(crate) fn create_with_priority(out: Out<u64>, flags: u32, priority: i32) -> 
     out.put(handle)
 }
 
-/// Work in it goes on; the handle ends.
+/// Ends the handle; work in the stream continues.
 pub(crate) fn destroy(handle: u64) -> Outcome {
     driver()?.table().streams.remove(&handle).map(|_| ()).ok_or(Status::InvalidHandle)
 }

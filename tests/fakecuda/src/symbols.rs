@@ -1,9 +1,9 @@
-//! `cuGetProcAddress`: which symbol a base name means for a version and a default-stream flag.
+//! `cuGetProcAddress`: the symbol of a base name, by version and default-stream flag.
 //!
-//! The rows are facts read off driver 550.163.01's `cuGetProcAddress_v2` (see `data/procaddress.tsv`), for the
-//! base names that this library has, and beyond that driver, facts of the public headers. Rows newer than the
-//! library's own [personality] count as if they were not there. A row whose symbol is not here answers "not found", never an older form,
-//! whose arguments would be other ones.
+//! The rows are facts read off driver 550.163.01's `cuGetProcAddress_v2` (see `data/procaddress.tsv`), for the base
+//! names that this library has, and beyond that driver, facts of the public headers. Rows newer than the library's own
+//! [personality] count as if they were not there. A row whose symbol is not here answers "not found", never an older
+//! form, whose arguments would be other ones.
 
 use simgpu::Personality;
 
@@ -70,7 +70,7 @@ fn at(symbol: &str) -> Host {
     exports::address(symbol, personality::own().look_up).unwrap_or(Host::NULL)
 }
 
-/// The second form: always succeeds for a good request, and says in `status` what was found.
+/// The second form: succeeds for each valid request; the result of the look-up is in `status`.
 pub(crate) fn get_v2(name: Text, out: Out<Host>, version: i32, flags: u64, status: Out<i32>) -> Outcome {
     out.check()?;
     let (pointer, number) = match lookup(name, version, flags)? {

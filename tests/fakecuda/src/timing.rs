@@ -7,9 +7,9 @@ use simgpu::Gpu;
 use crate::driver::Driver;
 use crate::op::Op;
 
-/// A kernel whose name says nothing.
+/// Length of a kernel whose name states none.
 const KERNEL: Duration = Duration::from_micros(5);
-/// What any copy or fill takes besides its bytes.
+/// Time of any copy or fill besides that of its bytes.
 const TRANSFER: Duration = Duration::from_micros(2);
 
 /// The time an operation has the GPU.
@@ -33,8 +33,10 @@ fn at_rate(bytes: u64, gigabytes_per_second: u64) -> Duration {
     Duration::from_nanos(bytes / gigabytes_per_second.max(1))
 }
 
-/// How long a kernel runs: `spin_ns` as its first argument says, `..._spin_us_250` (or `_ns_`, `_ms_`) as the
-/// name says, others a little while.
+/// Length of a kernel, by its name.
+///
+/// `spin_ns` takes its first argument, `..._spin_us_250` (or `_ns_`, `_ms_`) the time in the name, and any other
+/// [`KERNEL`].
 pub(crate) fn kernel(name: &str, first_argument: Option<u64>) -> Duration {
     if name == "spin_ns" {
         return first_argument.map_or(KERNEL, Duration::from_nanos);
@@ -55,7 +57,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_kernel_runs_as_long_as_its_argument_or_name_says() {
+    fn argument_or_name_decides_the_length_of_a_kernel() {
         assert_eq!(kernel("spin_ns", Some(1234)), Duration::from_nanos(1234));
         assert_eq!(kernel("my_spin_us_250", None), Duration::from_micros(250));
         assert_eq!(kernel("spin_ms_3_more", None), Duration::from_millis(3));

@@ -1,4 +1,4 @@
-//! Copies: what the many entry points have in common is a box of bytes from one place to another.
+//! Copies: each entry point moves a box of bytes from one place to another.
 
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
@@ -8,12 +8,12 @@ use crate::status::{Outcome, Status};
 use crate::stream::{DefaultStream, select};
 use crate::wall::{Host, In};
 
-/// Whether the caller waits.
+/// Wait of the caller for the operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Wait {
     /// Until the bytes have arrived, where the host could see that they have not.
     Yes,
-    /// Not at all.
+    /// The call returns at once.
     No,
 }
 
@@ -36,12 +36,12 @@ fn place(of: impl FnOnce(&Table) -> Outcome<Place>) -> Outcome<Place> {
     of(&driver()?.table())
 }
 
-/// Device memory of whatever context.
+/// Device memory of any context.
 pub(crate) fn on_device(address: u64, bytes: usize) -> Outcome<Place> {
     place(|table| table.ranges.device_place(address, bytes as u64))
 }
 
-/// A caller's buffer, or any memory of ours: the two share one address space.
+/// A caller's buffer, or any memory of this driver: the two share one address space.
 fn anywhere(address: u64, bytes: usize) -> Outcome<Place> {
     place(|table| table.ranges.place(address, bytes as u64))
 }
@@ -83,25 +83,25 @@ macro_rules! copies {
 }
 
 copies! {
-    /// Host to device.
+    /// Copies from host to device.
     to_device, to_device_async (to: u64, from: Host)
         |bytes| anywhere(from.address(), bytes) => |bytes| on_device(to, bytes);
-    /// Device to host.
+    /// Copies from device to host.
     to_host, to_host_async (to: Host, from: u64)
         |bytes| on_device(from, bytes) => |bytes| anywhere(to.address(), bytes);
-    /// Device to device.
+    /// Copies from device to device.
     on_devices, on_devices_async (to: u64, from: u64)
         |bytes| on_device(from, bytes) => |bytes| on_device(to, bytes);
-    /// Anywhere to anywhere.
+    /// Copies from anywhere to anywhere.
     unified, unified_async (to: u64, from: u64)
         |bytes| anywhere(from, bytes) => |bytes| anywhere(to, bytes);
     /// Between two contexts, which share one address space.
     peer, peer_async (to: u64, to_context: u64, from: u64, from_context: u64)
         |bytes| in_context(from_context, from, bytes) => |bytes| in_context(to_context, to, bytes);
-    /// Array to host.
+    /// Copies from array to host.
     array_to_host, array_to_host_async (to: Host, from: u64, offset: usize)
         |bytes| in_array(from, offset, bytes) => |bytes| anywhere(to.address(), bytes);
-    /// Host to array.
+    /// Copies from host to array.
     host_to_array, host_to_array_async (to: u64, offset: usize, from: Host)
         |bytes| anywhere(from.address(), bytes) => |bytes| in_array(to, offset, bytes);
 }

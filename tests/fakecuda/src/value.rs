@@ -30,7 +30,7 @@ fn place(driver: &Driver, context: u64, address: u64, width: Width) -> Outcome<P
         return Err(Status::InvalidValue);
     }
     let table = driver.table();
-    // Registered memory belongs to its context, unless CU_MEMHOSTREGISTER_PORTABLE says otherwise.
+    // Registered memory belongs to its context, unless CU_MEMHOSTREGISTER_PORTABLE is set.
     let foreign = table.ranges.around(address).is_some_and(
         |range| matches!(range.kind, Kind::Registered(flags) if flags & PORTABLE == 0 && range.context != context),
     );

@@ -1,7 +1,7 @@
-//! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`: which GPUs of the node this process sees, and in what order.
+//! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`: the node's GPUs for this process, and their order.
 //!
-//! As NVIDIA documents them, and where that says nothing, as programs that read the first one for themselves found it:
-//! a number ends where its digits do, indices and UUIDs do not mix, and a GPU that is named twice hides all.
+//! As NVIDIA documents them, and where the documents are silent, as programs that read the first one found it: a number
+//! ends where its digits do, indices and UUIDs do not mix, and a GPU that is named twice hides all.
 
 use std::cmp::Reverse;
 

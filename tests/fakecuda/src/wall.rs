@@ -1,9 +1,8 @@
-//! The wall between C callers and the safe rooms behind it.
+//! The boundary between C callers and the safe code behind it.
 //!
-//! Every pointer a caller hands over arrives as one of these types, which are as large as the pointer they
-//! hold. Nothing but an exported function receives them from outside, and the CUDA driver API obliges its
-//! caller to pass null or a pointer good for the documented type and length; that obligation is what each
-//! argument below stands on.
+//! Every pointer that a caller passes arrives as one of these types, which are as large as the pointer they hold.
+//! Nothing but an exported function receives them from outside, and the CUDA driver API obliges its caller to pass null
+//! or a pointer good for the documented type and length; that obligation is what each argument below rests on.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -15,7 +14,7 @@ use crate::status::{Outcome, Status};
 pub(crate) struct Out<T>(*mut T);
 
 impl<T: Copy> Out<T> {
-    /// A place of our own. The borrow must outlive the call it is made for, which its callers do by using it
+    /// A place of this library. The borrow must outlive the call it is made for, which its callers ensure by using it
     /// as an argument only.
     pub(crate) fn to(place: &mut T) -> Self {
         Self(place)
@@ -24,7 +23,7 @@ impl<T: Copy> Out<T> {
     /// Writes the answer; a null place is an invalid value.
     pub(crate) fn put(self, value: T) -> Outcome {
         self.check()?;
-        // SAFETY: not null (checked), and the caller owes a place good for one T; `write_unaligned` asks for no alignment.
+        // SAFETY: not null (checked), and the caller owes a place good for one T; `write_unaligned` needs no alignment.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
@@ -34,12 +33,12 @@ impl<T: Copy> Out<T> {
         Self(address.0.cast())
     }
 
-    /// The address itself.
+    /// The address as a number.
     pub(crate) fn address(self) -> u64 {
         self.0 as u64
     }
 
-    /// Writes the answer if the caller wants it.
+    /// Writes the answer unless the place is null.
     pub(crate) fn offer(self, value: T) {
         let _ = self.put(value);
     }
@@ -59,7 +58,7 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    /// What stands there now, for arguments that go both ways.
+    /// The value at the place, for arguments that go both ways.
     pub(crate) fn get(self) -> Outcome<T> {
         In(self.0.cast_const()).get()
     }
@@ -74,22 +73,22 @@ impl Out<c_char> {
     }
 }
 
-/// Something a caller hands in by address.
+/// A value that a caller passes by address.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
-    /// Nothing handed in.
+    /// No value: a null address.
     pub(crate) const NULL: Self = Self(std::ptr::null());
 
-    /// Something of our own. The borrow must outlive the call it is made for, which its callers do by using it
+    /// A value of this library. The borrow must outlive the call it is made for, which its callers ensure by using it
     /// as an argument only.
     pub(crate) fn of(value: &T) -> Self {
         Self(value)
     }
 
-    /// What a caller has at an address.
+    /// A value of the caller's at an address.
     pub(crate) fn at(address: Host) -> Self {
         Self(address.0.cast_const().cast())
     }
@@ -99,11 +98,11 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: not null, and the caller owes one readable T; `read_unaligned` asks for no alignment.
+        // SAFETY: not null, and the caller owes one readable T; `read_unaligned` needs no alignment.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// Copies of `count` of them in a row; null is fine for none.
+    /// Copies of `count` of them in a row; null is valid for none.
     pub(crate) fn list(self, count: usize) -> Outcome<Vec<T>> {
         if count == 0 {
             return Ok(Vec::new());
@@ -113,7 +112,7 @@ impl<T: Copy> In<T> {
         Ok((0..count).map(|index| unsafe { self.0.add(index).read_unaligned() }).collect())
     }
 
-    /// The address itself.
+    /// The address as a number.
     pub(crate) fn address(self) -> u64 {
         self.0 as u64
     }
@@ -140,13 +139,13 @@ impl Text {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Host(pub(crate) *mut c_void);
 
-// SAFETY: it is an address and no more; what is done with it is argued where it is done.
+// SAFETY: it is an address alone; what is done with it is argued where it is done.
 unsafe impl Send for Host {}
-// SAFETY: as above.
+// SAFETY: a shared address gives no access by itself; what is done with it is argued where it is done.
 unsafe impl Sync for Host {}
 
 impl Host {
-    /// No address.
+    /// Address 0.
     pub(crate) const NULL: Self = Self(std::ptr::null_mut());
 
     /// The address as a number.
@@ -164,7 +163,9 @@ impl Host {
         In(self.0.cast_const().cast::<T>()).get()
     }
 
-    /// The bytes of a caller's image: ends where its own header or closing zero says, see [`crate::image`].
+    /// `count` bytes of a caller's image.
+    ///
+    /// The image ends where its own header or closing zero states, see [`crate::image`].
     pub(crate) fn bytes(self, count: usize) -> Outcome<Vec<u8>> {
         In(self.0.cast_const().cast::<u8>()).list(count)
     }
@@ -174,13 +175,13 @@ impl Host {
         if self.0.is_null() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: not null, and called only for images whose first bytes say that they are text, which the
-        // caller owes a closing zero.
+        // SAFETY: not null, and called only for images whose first bytes mark them as text, which the caller owes a
+        // closing zero.
         Ok(unsafe { CStr::from_ptr(self.0.cast_const().cast::<c_char>()) }.to_bytes().to_vec())
     }
 }
 
-/// Copies bytes between two addresses that the caller vouches for, or that one of our mappings covers.
+/// Copies bytes between buffers of the caller's and mappings of this library.
 pub(crate) fn copy(from: Host, to: Host, bytes: usize) {
     // SAFETY: each side is either a caller's buffer, which the caller owes for `bytes`, or lies in a mapping
     // whose bounds `backing` has checked; `memmove` semantics allow overlap.
@@ -192,7 +193,7 @@ pub(crate) type HostFunction = Option<unsafe extern "C" fn(Host)>;
 /// A stream callback of the caller's, `CUstreamCallback`.
 pub(crate) type StreamCallback = Option<unsafe extern "C" fn(u64, i32, Host)>;
 
-/// Something of the caller's to call when its turn in a stream comes.
+/// A function of the caller's to call in its turn in a stream.
 #[derive(Clone, Copy)]
 pub(crate) enum Callee {
     /// From `cuLaunchHostFunc` or a host node.
@@ -202,20 +203,21 @@ pub(crate) enum Callee {
 }
 
 impl Callee {
-    /// Calls it.
+    /// Calls the function with its arguments.
     pub(crate) fn call(self) {
         match self {
             // SAFETY: the caller gave this function with this argument for exactly this call.
             Self::Function(function, data) => unsafe { function(data) },
-            // SAFETY: as above; zero is CUDA_SUCCESS.
+            // SAFETY: the caller gave this callback with this stream and argument for exactly this call; zero is
+            // CUDA_SUCCESS.
             Self::Callback(function, stream, data) => unsafe { function(stream, 0, data) },
         }
     }
 }
 
-/// Shared memory that a block of so many threads needs, if the caller gave a function to say so.
+/// Shared memory that a block of this many threads needs, if the caller gave a function for it.
 pub(crate) fn shared_by_size(function: crate::launch::SharedBySize, threads: i32) -> Option<usize> {
-    // SAFETY: the caller gave this function for exactly this question.
+    // SAFETY: the caller gave this function for exactly this call.
     function.map(|function| unsafe { function(threads) })
 }
 

@@ -1,7 +1,7 @@
 //! The thread that runs host functions, value waits and what follows them, when their turn comes.
 //!
-//! It starts with the first such thing and sleeps until the next is foreseen; only a value in memory, which rings no
-//! bell, is looked at again and again.
+//! It starts with the first such operation and sleeps until the next is foreseen; only a value in memory, of which no
+//! wakeup informs, is read again and again.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::stream::Stream;
 pub(crate) struct Worker {
     inner: Mutex<Inner>,
     wanted: Condvar,
-    /// Rung after every round, for those who wait for an action.
+    /// Notified after every round, for threads that wait for an action.
     acted: Condvar,
 }
 
@@ -29,7 +29,7 @@ impl Worker {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks after a stream from now on, until it has nothing left to do.
+    /// Serves a stream from now on, until it has nothing left to do.
     pub(crate) fn look_after(&self, stream: Arc<Stream>) {
         let mut inner = self.inner();
         if inner.streams.iter().any(|known| Arc::ptr_eq(known, &stream)) {
@@ -46,7 +46,7 @@ impl Worker {
         self.wanted.notify_one();
     }
 
-    /// The streams it looks after.
+    /// The streams that it serves.
     pub(crate) fn busy_streams(&self) -> Vec<Arc<Stream>> {
         self.inner().streams.clone()
     }
@@ -70,10 +70,10 @@ impl Worker {
         }
         let length = streams.iter().filter_map(|stream| stream.look_again(driver)).min();
         let mut inner = self.inner();
-        let nobody_came = inner.streams.len() == streams.len();
+        let none_came = inner.streams.len() == streams.len();
         inner.streams.retain(|stream| stream.has_deferred());
         self.acted.notify_all();
-        if let Some(length) = length.filter(|_| nobody_came) {
+        if let Some(length) = length.filter(|_| none_came) {
             drop(self.wanted.wait_timeout(inner, length));
         }
     }

@@ -1,4 +1,4 @@
-//! Programs that know nothing of us run on the simulated driver.
+//! Unmodified programs on the simulated driver.
 #![allow(clippy::unwrap_used, reason = "a test may end where something is not as it must be")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ struct Bench {
     folder: tempfile::TempDir,
 }
 
-/// Says that a test can't run here, or fails where none may be left out.
+/// Reports that a test can't run here; fails where none may be left out.
 fn skip(reason: &str) {
     assert_ne!(std::env::var("TRANCHE_REQUIRE").as_deref(), Ok("all"), "SKIP is not allowed: {reason}");
     println!("SKIP: {reason}");
@@ -31,7 +31,7 @@ fn library() -> PathBuf {
 }
 
 impl Bench {
-    /// None without a C compiler.
+    /// A bench with the default driver; `None` without a C compiler.
     fn set_up(preset: &str) -> Option<Self> {
         Self::with_driver(preset, DEFAULT_PERSONALITY)
     }
@@ -56,8 +56,8 @@ impl Bench {
                 skip("there is no C compiler (cc)");
                 None
             }
-            Ok(said) => {
-                assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+            Ok(printed) => {
+                assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
                 Some(bench)
             }
         }
@@ -105,8 +105,8 @@ fn a_linked_c_program_runs_on_every_driver() {
         if driver.look_up == LookUp::Foreign {
             client.env("FOREIGN", "1");
         }
-        let said = text(&client.output().unwrap());
-        assert!(said.ends_with("all is well\n"), "{}: {said}", driver.key);
+        let printed = text(&client.output().unwrap());
+        assert!(printed.ends_with("all is well\n"), "{}: {printed}", driver.key);
     }
 }
 
@@ -116,13 +116,13 @@ fn exports_look_ups_and_version_of_each_driver_agree() {
     for driver in personalities() {
         let Some(bench) = Bench::with_driver("h200x1", &driver.key) else { return };
         let mut client = bench.client();
-        let said = text(&client.arg("names").args(names.map(|(name, _)| name)).output().unwrap());
+        let printed = text(&client.arg("names").args(names.map(|(name, _)| name)).output().unwrap());
         let place = if driver.look_up == LookUp::Foreign { "elsewhere" } else { "there" };
         let lines = names.map(|(name, since)| match driver.has(since) {
             true => format!("{name} exported 0 {place}\n"),
             false => format!("{name} absent 1 nowhere\n"),
         });
-        assert_eq!(said, format!("version {}\n{}", driver.cuda, lines.concat()), "{}", driver.key);
+        assert_eq!(printed, format!("version {}\n{}", driver.cuda, lines.concat()), "{}", driver.key);
     }
 }
 
@@ -131,8 +131,8 @@ fn a_library_of_another_driver_than_the_nodes_is_refused() {
     let Some(bench) = Bench::with_driver("h200x1", "610") else { return };
     let mut client = bench.client();
     client.env("SIMGPU_NODE", bench.path("node")).env("LD_LIBRARY_PATH", bench.path("sim"));
-    let said = text(&client.output().unwrap());
-    assert!(said.contains("550.163.01, and the node has 610.43.02; use the one in sim/610"), "{said}");
+    let printed = text(&client.output().unwrap());
+    assert!(printed.contains("550.163.01, and the node has 610.43.02; use the one in sim/610"), "{printed}");
 }
 
 #[test]
@@ -142,13 +142,13 @@ fn without_a_node_there_is_no_device() {
     assert_eq!(text(&output), "without a node there is no device\n");
 }
 
-/// What a client sees on the mixed node with these settings: how many devices, and the first one's name.
+/// Number of devices and name of the first one, as a client prints them with these settings.
 #[track_caller]
 fn seen(bench: &Bench, settings: &[(&str, &str)]) -> String {
     let mut client = bench.client();
     client.env("SIMGPU_NODE", bench.path("node")).envs(settings.iter().copied());
-    let said = text(&client.output().unwrap());
-    let devices = said.lines().find(|line| line.contains("devices, the first")).unwrap_or(&said);
+    let printed = text(&client.output().unwrap());
+    let devices = printed.lines().find(|line| line.contains("devices, the first")).unwrap_or(&printed);
     devices.split(" with ").next().unwrap_or(devices).to_string()
 }
 
@@ -181,11 +181,11 @@ fn a_lost_gpu_fails_everything_on_it() {
     let mut client = bench.client();
     client.arg("lost").env("SIMGPU_NODE", bench.path("node")).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut client = client.spawn().unwrap();
-    let mut said = BufReader::new(client.stdout.take().unwrap()).lines();
-    assert_eq!(said.next().unwrap().unwrap(), "ready");
+    let mut printed = BufReader::new(client.stdout.take().unwrap()).lines();
+    assert_eq!(printed.next().unwrap().unwrap(), "ready");
     node.set(node.gpu(0).unwrap(), Setting::Presence(Presence::Lost));
     client.stdin.take().unwrap().write_all(b"\n").unwrap();
-    assert_eq!(said.next().unwrap().unwrap(), "everything says so");
+    assert_eq!(printed.next().unwrap().unwrap(), "everything says so");
     assert!(client.wait().unwrap().success());
 }
 

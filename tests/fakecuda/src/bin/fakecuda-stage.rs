@@ -1,4 +1,6 @@
-//! `fakecuda-stage LIBRARY FOLDER`: puts the simulated driver into FOLDER, that of each personality into FOLDER/KEY.
+//! `fakecuda-stage LIBRARY FOLDER`: stages the simulated driver.
+//!
+//! That of the default personality lies in FOLDER, that of each personality in FOLDER/KEY.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::symlink;

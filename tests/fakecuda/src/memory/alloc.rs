@@ -18,7 +18,7 @@ pub(crate) fn allocate(driver: &Driver, table: &mut Table, size: u64, kind: Kind
     allocate_on(driver, table, size, kind, context, device)
 }
 
-/// The same on a device of one's choice. Unused memory of pools is given up before it is refused.
+/// The same on any device. Unused memory of pools is given up before it is refused.
 pub(crate) fn allocate_on(
     driver: &Driver,
     table: &mut Table,
@@ -102,7 +102,7 @@ pub(crate) fn drop_range(driver: &Driver, table: &mut Table, base: u64) {
     crate::memory::shared::refund(driver, table, gpu, base - base % BLOCK, freed);
 }
 
-/// Ends what was freed in a stream that has come to it now, unless its context ended before.
+/// Ends memory that was freed in a stream, in its turn, unless its context ended before.
 pub(crate) fn leave(base: u64, id: u64) {
     if let Ok(driver) = driver() {
         let mut table = driver.table();
@@ -177,8 +177,9 @@ pub(crate) fn alloc_managed(out: Out<u64>, size: usize, flags: u32) -> Outcome {
     out.put(get(size, Kind::Managed)?)
 }
 
-/// Waits for the work of the context that the memory is of, as the real one does, then frees it, whichever context is
-/// current, or none. Address 0 is nothing to free.
+/// Waits for the work of the context that the memory is of, as the real one does, then frees it.
+///
+/// Any context may be current, or none. Address 0 is nothing to free.
 pub(crate) fn free(address: u64) -> Outcome {
     let driver = driver()?;
     let current = driver.table().current().ok().map(|(current, _)| current);
@@ -224,10 +225,10 @@ pub(crate) fn free_low(address: u32) -> Outcome {
     free(u64::from(address))
 }
 
-/// Free and total memory of the current device: what anybody uses is not free.
+/// Free and total memory of the current device: what any process uses is not free.
 ///
 /// Either place may be null, as programs have it that run on real drivers (HAMi-core issues 321, 322 and 333, llama.cpp
-/// 20499). Of both no source says anything: it is taken for a question without an answer.
+/// 20499). For both no source states anything: that is taken as a query without an answer.
 pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Outcome {
     let driver = driver()?;
     let table = driver.table();

@@ -1,4 +1,6 @@
-//! The bytes of device memory: host mappings made when first written, so that a large allocation costs nothing.
+//! The bytes of device memory, as host mappings.
+//!
+//! They are made when first written, so that a large allocation costs nothing.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -20,7 +22,7 @@ pub(crate) struct Backing {
 enum Storage {
     /// Nothing written yet: all zero.
     Untouched,
-    /// Mapped here by us.
+    /// Mapped by this library.
     Mapped { at: Host, file: Option<File> },
     /// The caller's own memory, registered with the driver.
     Borrowed(Host),
@@ -119,11 +121,12 @@ impl Backing {
         offset.checked_add(bytes).filter(|end| *end <= self.size).map(|_| ()).ok_or(Status::InvalidValue)
     }
 
-    /// Makes private bytes all zero again by dropping them, if nobody knows their address.
+    /// Makes private bytes all zero again by dropping them; false for bytes of a file or of the caller.
     fn forget(&self) -> bool {
         match *self.storage() {
             Storage::Untouched => true,
-            // SAFETY: an anonymous private mapping of ours of exactly this size; dropping its pages makes it zero.
+            // SAFETY: an anonymous private mapping of this library of exactly this size; dropping its pages makes it
+            // zero.
             Storage::Mapped { at, file: None } => unsafe {
                 libc::madvise(at.0, self.size as usize, libc::MADV_DONTNEED) == 0
             },
@@ -151,7 +154,7 @@ fn map(size: u64, file: Option<&File>) -> Outcome<Host> {
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
     };
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: no address is asked for, so no existing mapping can be touched; `fd` is open or -1 as the flags say.
+    // SAFETY: no address is given, so no existing mapping can be touched; `fd` is open or -1 as the flags require.
     let at = unsafe { libc::mmap(null_mut(), length, protection, flags | libc::MAP_NORESERVE, fd, 0) };
     if at == libc::MAP_FAILED { Err(Status::OutOfMemory) } else { Ok(Host(at)) }
 }
@@ -167,7 +170,7 @@ fn memory_file(size: u64) -> Outcome<File> {
     if fd < 0 {
         return Err(Status::OperatingSystem);
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor, of which this is the only owner.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(size).map_err(|_| Status::OutOfMemory)?;
     Ok(file)

@@ -9,7 +9,7 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// One free stretch.
+    /// One free stretch of this start and length.
     pub(crate) fn new(start: u64, length: u64) -> Self {
         Self { free: BTreeMap::from([(start, length)]) }
     }

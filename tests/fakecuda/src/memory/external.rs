@@ -16,7 +16,7 @@ use crate::wall::{In, Out};
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 const OPAQUE_FILE: i32 = 1;
 
-/// An imported object.
+/// An object imported from another API.
 pub(crate) struct External {
     memory: u64,
     size: u64,

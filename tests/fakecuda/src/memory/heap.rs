@@ -10,7 +10,7 @@ use crate::memory::backing::Backing;
 use crate::memory::extents::Extents;
 use crate::status::{Outcome, Status};
 
-/// The driver's granularity.
+/// Granularity of the driver: 2 MiB.
 pub(crate) const BLOCK: u64 = 2 << 20;
 /// Allocations of this size and more get blocks of their own.
 const LARGE: u64 = 1 << 20;
@@ -20,9 +20,9 @@ const SMALL_ALIGN: u64 = 512;
 /// A place in device memory.
 #[derive(Clone)]
 pub(crate) struct Placement {
-    /// First address.
+    /// First address of the place.
     pub(crate) base: u64,
-    /// What holds its bytes.
+    /// Holder of its bytes.
     pub(crate) backing: Arc<Backing>,
     /// Offset of its begin in `backing`.
     pub(crate) offset: u64,
@@ -41,7 +41,7 @@ struct Shared {
     backing: Arc<Backing>,
 }
 
-/// The blocks that an allocation of `size` bytes of its own needs, in bytes; nothing on overflow.
+/// The blocks that an allocation of `size` bytes of its own needs, in bytes; `None` on overflow.
 pub(crate) fn whole_blocks(size: u64) -> Option<u64> {
     size.checked_next_multiple_of(BLOCK)
 }
@@ -103,7 +103,7 @@ impl Heap {
         Ok(base)
     }
 
-    /// Ends the allocation at `base` and says how many bytes of blocks that gave back.
+    /// Ends the allocation at `base`, and returns the bytes of blocks that this set free.
     pub(crate) fn vacate(&mut self, base: u64, size: u64) -> u64 {
         self.used -= size;
         if size >= LARGE {

@@ -1,4 +1,4 @@
-//! Host memory that the device can use: pinned by us, or the caller's and registered.
+//! Host memory that the device can use: pinned by this library, or the caller's and registered.
 
 use std::sync::Arc;
 

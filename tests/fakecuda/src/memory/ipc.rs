@@ -1,7 +1,9 @@
-//! Device memory of one process used by another, plain or of a pool: the handle names a process and a file of its that holds the bytes.
+//! Device memory of one process used by another, plain or of a pool.
 //!
-//! It is counted once, and is there until the last process that has it has freed or closed it. A handle can be opened
-//! while its maker lives and the opener may look into it (the same user, or more).
+//! A handle names a process, and its file that holds the bytes.
+//!
+//! The memory is counted once, and is there until the last process that has it has freed or closed it. A handle can be
+//! opened while its maker lives and the opener has access to it (the same user, or more).
 
 use std::fs::OpenOptions;
 use std::os::fd::IntoRawFd;
@@ -21,10 +23,10 @@ use crate::memory::virt;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, copy};
 
-/// Tells a handle from noise: `SIMGPUIP`.
+/// Mark that distinguishes a handle from noise: `SIMGPUIP`.
 const MAGIC: u64 = u64::from_ne_bytes(*b"SIMGPUIP");
 
-/// The same for what comes of pools: `SIMGPUPL`.
+/// The same for handles of pools: `SIMGPUPL`.
 const POOL_MAGIC: u64 = u64::from_ne_bytes(*b"SIMGPUPL");
 
 /// `CUipcMemHandle` and `CUmemPoolPtrExportData`.

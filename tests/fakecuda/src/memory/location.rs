@@ -1,7 +1,7 @@
 //! Locations of memory: allocation types and location types, each from the CUDA version on that has it.
 //!
-//! Sources: the driver API's pages of `cuMemCreate`, `cuMemPoolCreate` and `cuMemGetDefaultMemPool` as of CUDA 12.2, 13.0
-//! and 13.4. A combination that they do not name is an invalid value.
+//! Sources: the driver API's pages of `cuMemCreate`, `cuMemPoolCreate` and `cuMemGetDefaultMemPool` as of CUDA 12.2,
+//! 13.0 and 13.4. A combination that they do not name is an invalid value.
 
 use crate::driver::Table;
 use crate::personality;
@@ -36,14 +36,14 @@ pub(crate) struct Location {
     pub(crate) number: i32,
 }
 
-/// What has to hold the bytes.
+/// Memory that has to hold the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
-    /// This device.
+    /// Memory of this device.
     Device(usize),
-    /// Host memory.
+    /// Memory of the host.
     Host,
-    /// Whatever touches it. Counted in full on this device, or on that of each allocation's stream.
+    /// Managed memory, counted in full on this device, or on that of each allocation's stream.
     Managed(Option<usize>),
 }
 
@@ -61,7 +61,7 @@ impl Location {
         }
     }
 
-    /// What a pool of it needs.
+    /// Site of a pool of this location.
     pub(crate) fn of_pool(self, table: &Table) -> Outcome<Site> {
         let has = |since| personality::own().has(since);
         match (self.allocation, self.kind) {
@@ -74,7 +74,7 @@ impl Location {
         }
     }
 
-    /// What memory of `cuMemCreate` needs.
+    /// Site of memory of `cuMemCreate` at this location.
     pub(crate) fn of_physical(self, table: &Table) -> Outcome<Site> {
         match (self.allocation, self.kind) {
             (PINNED, HOST | HOST_NUMA) if personality::own().has(HOST_MEMORY) => Ok(Site::Host),
@@ -83,7 +83,7 @@ impl Location {
         }
     }
 
-    /// Whether access to memory can be described by it.
+    /// Fails if access to memory cannot be described by it.
     pub(crate) fn check_access(self, table: &Table) -> Outcome {
         match self.kind {
             DEVICE => self.device(table).map(|_| ()),

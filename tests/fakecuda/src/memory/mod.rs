@@ -1,4 +1,4 @@
-//! Device memory: how it is cut, where its bytes are, and which address is what.
+//! Device memory: its blocks, its bytes and its addresses.
 
 pub(crate) mod alloc;
 pub(crate) mod backing;

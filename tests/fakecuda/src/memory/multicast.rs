@@ -1,5 +1,5 @@
 //! Multicast objects, on GPUs that have them: one address for the memory of several devices. An object costs nothing
-//! itself; memory bound to it stays until it is unbound, whoever has released it.
+//! itself; memory bound to it stays until it is unbound, even if its handles are released.
 
 use crate::driver::{Driver, Table, driver};
 use crate::memory::heap::BLOCK;
@@ -11,7 +11,7 @@ use crate::wall::{In, Out};
 /// The first compute capability with multicast.
 const FIRST: u32 = 9;
 
-/// An object.
+/// A multicast object and the memory bound to it.
 #[derive(Default)]
 pub(crate) struct Multicast {
     size: u64,
@@ -136,7 +136,7 @@ pub(crate) fn unbind(object: u64, device: i32, offset: usize, size: usize) -> Ou
     Ok(())
 }
 
-/// Ends an object with all that is bound to it; says whether the handle was one.
+/// Ends an object with all that is bound to it; false if the handle is not one.
 pub(crate) fn release(driver: &Driver, table: &mut Table, object: u64) -> bool {
     let Some(object) = table.multicasts.remove(&object) else { return false };
     for bound in object.bound {

@@ -1,4 +1,4 @@
-//! What an address is: `cuPointerGetAttribute` and `cuMemGetAddressRange`.
+//! Attributes of addresses: `cuPointerGetAttribute` and `cuMemGetAddressRange`.
 
 use crate::driver::{Driver, driver};
 use crate::memory::ranges::{Kind, Range};
@@ -48,8 +48,8 @@ fn write(out: Host, bytes: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// The bytes of an attribute. Nothing for an address that the driver doesn't know; an invalid value for an
-/// attribute that it doesn't know.
+/// The bytes of an attribute. `None` for an address that the driver doesn't know; an invalid value for an attribute
+/// that it doesn't know.
 fn answer(driver: &Driver, attribute: i32, address: u64) -> Outcome<Option<Vec<u8>>> {
     if !(1..=17).contains(&attribute) || attribute == 5 {
         return Err(Status::InvalidValue);

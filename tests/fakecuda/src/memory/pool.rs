@@ -29,14 +29,14 @@ const USED_HIGH: i32 = 8;
 /// Addresses of one explicit pool.
 const POOL_ADDRESSES: u64 = 1 << 38;
 
-/// A pool.
+/// A pool of stream-ordered memory.
 pub(crate) struct Pool {
     location: Location,
     site: Site,
     heap: Heap,
     /// Begin of its addresses, if it took them from the reservation line.
     reserved_at: Option<u64>,
-    /// What it has of each device.
+    /// Blocks that it has of each device.
     accounts: BTreeMap<usize, Account>,
     /// Bytes in live allocations that have addresses of the host.
     mapped_used: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Pool {
     step: u64,
     reserved_high: u64,
     used_high: u64,
-    /// Used by graphs, whose addresses are not the heap's business at run time.
+    /// Bytes used by graphs, whose addresses the heap does not manage at run time.
     graph_used: u64,
     threshold: u64,
     reuse: [i32; 3],
@@ -54,18 +54,19 @@ pub(crate) struct Pool {
     shareable: bool,
 }
 
-/// What a pool has of one device.
+/// Blocks that a pool has of one device, in bytes.
 #[derive(Clone, Copy, Default)]
 struct Account {
-    /// Blocks paid for and unused.
+    /// Bytes of blocks paid for and unused.
     resting: u64,
-    /// Blocks paid for.
+    /// Bytes of all blocks paid for.
     reserved: u64,
 }
 
 impl Account {
-    /// Pays for blocks, from what rests first, and grows by whole steps, or by no more than is needed where there is no
-    /// room for that.
+    /// Pays for blocks, from what rests first, and grows by whole steps.
+    ///
+    /// Where there is no room for a step, it grows by what is needed.
     fn pay(&mut self, bytes: u64, step: u64, charge: impl Fn(u64) -> Outcome) -> Outcome {
         let new = bytes - bytes.min(self.resting);
         let mut grown = new.checked_next_multiple_of(step).ok_or(Status::OutOfMemory)?;
@@ -122,7 +123,7 @@ impl Pool {
         }
     }
 
-    /// What an allocation of so many bytes takes of the heap.
+    /// Bytes of the heap that an allocation of this size takes.
     fn size_of(&self, size: u64) -> Option<u64> {
         if self.shareable { whole_blocks(size) } else { Some(size) }
     }
@@ -169,7 +170,7 @@ impl Pool {
         Ok(placement)
     }
 
-    /// Ends an allocation; how many bytes of blocks that set free.
+    /// Ends an allocation; returns the bytes of blocks that this set free.
     fn vacate(&mut self, base: u64, size: u64) -> u64 {
         match self.site {
             Site::Device(_) => self.heap.vacate(base, self.size_of(size).unwrap_or(size)),
@@ -180,7 +181,9 @@ impl Pool {
         }
     }
 
-    /// Gives up resting blocks, by whole steps, until at most `keep` bytes are reserved; how many of which device.
+    /// Gives up resting blocks, by whole steps, until at most `keep` bytes are reserved.
+    ///
+    /// Returns the bytes given up of each device.
     fn trim(&mut self, keep: u64) -> Vec<(usize, u64)> {
         let mut excess = self.reserved().saturating_sub(keep).next_multiple_of(BLOCK);
         let mut all = Vec::new();
@@ -218,7 +221,7 @@ fn trim_pool(driver: &Driver, table: &mut Table, handle: u64, keep: impl Fn(&Poo
     any
 }
 
-/// Gives up everything that rests on a device; says whether that was anything.
+/// Gives up everything that rests on a device; true if that was anything.
 pub(crate) fn trim_all(driver: &Driver, table: &mut Table, device: usize) -> bool {
     let of_device = |pool: &Pool| pool.accounts.contains_key(&device);
     let handles: Vec<u64> = table.pools.iter().filter(|(_, pool)| of_device(pool)).map(|(h, _)| *h).collect();
@@ -245,7 +248,7 @@ pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, device: us
     if let Some(pool) = table.pools.get_mut(&handle) {
         let freed = pool.vacate(base, size);
         let account = pool.accounts.entry(device).or_default();
-        // What others may hold the pool does not keep.
+        // The pool does not keep what other processes may hold.
         match exported {
             true => account.reserved -= freed,
             false => account.resting += freed,
@@ -313,7 +316,7 @@ fn from_pool(driver: &Driver, stream: &Arc<Stream>, out: Out<u64>, size: usize, 
         (pool.site, pool.device_for(find(&table.contexts, stream.context)?.device))
     };
     if stream.capture().is_some() {
-        // No document says what a graph keeps of a host pool.
+        // No document states what a graph keeps of a host pool.
         if site == Site::Host {
             return Err(Status::NotSupported);
         }
@@ -381,7 +384,7 @@ pub(crate) fn reserve_graph_memory(driver: &Driver, size: u64, device: usize) ->
     Ok(GraphMemory { base, size, device })
 }
 
-/// A graph's memory node runs: its address becomes memory, paid for from what the graph pool has at rest.
+/// Runs a graph's memory node: its address becomes memory, paid for from the graph pool's rest.
 pub(crate) fn graph_alloc(driver: &Driver, memory: GraphMemory, context: u64) -> Outcome {
     let GraphMemory { base, size, device } = memory;
     let mut table = driver.table();
@@ -399,7 +402,7 @@ pub(crate) fn graph_alloc(driver: &Driver, memory: GraphMemory, context: u64) ->
     Ok(())
 }
 
-/// A graph's free node runs.
+/// Runs a graph's free node.
 pub(crate) fn graph_free(driver: &Driver, address: u64) -> Outcome {
     let mut table = driver.table();
     let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
@@ -507,7 +510,7 @@ fn location_of(location: AnyLocation, allocation: i32) -> Outcome<Location> {
     Ok(Location { allocation, kind, number }.normal())
 }
 
-/// The pools of a location, made at the first question.
+/// The pools of a location, made at the first query.
 fn pools_of(table: &mut Table, location: Location) -> Outcome<LocationPools> {
     let site = location.of_pool(table)?;
     if location.kind == DEVICE
@@ -653,7 +656,7 @@ pub(crate) fn set_attribute(handle: u64, attribute: i32, value: Host) -> Outcome
     Ok(())
 }
 
-/// Who may use a pool's memory. Checked for form; the simulated devices trust each other.
+/// Checks the form of an access list; every simulated device has access to every pool.
 pub(crate) fn set_access(handle: u64, list: In<Access>, count: usize) -> Outcome {
     let driver = driver()?;
     let table = driver.table();

@@ -7,7 +7,7 @@ use crate::memory::backing::Backing;
 use crate::status::{Outcome, Status};
 use crate::wall::Host;
 
-/// What a range is, which is how it goes back.
+/// Kind of a range, which decides how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `cuMemAlloc` and its like.
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Low,
     /// `cuMemAllocManaged`: counted in full from the start.
     Managed,
-    /// From this pool.
+    /// From the pool with this handle.
     Pool(u64),
     /// A graph's memory node that has run.
     Graph,
@@ -28,9 +28,9 @@ pub(crate) enum Kind {
     Owned,
     /// A mapping of this physical handle.
     Virtual(u64),
-    /// Another process's memory.
+    /// Memory of another process, opened by its handle.
     Ipc(simgpu::Shared),
-    /// Of another process's pool.
+    /// Memory of another process's pool.
     Lent(simgpu::Shared),
     /// The same, freed in a stream that has not come to it.
     LentLeaving(simgpu::Shared),
@@ -42,14 +42,14 @@ pub(crate) enum Kind {
     Registered(u32),
 }
 
-/// One range.
+/// One range of addresses and its memory.
 #[derive(Clone)]
 pub(crate) struct Range {
-    /// First address.
+    /// First address of the range.
     pub(crate) base: u64,
-    /// Bytes, as asked for.
+    /// Bytes, as requested.
     pub(crate) size: u64,
-    /// What it is.
+    /// Kind, which decides how it is freed.
     pub(crate) kind: Kind,
     /// The device it belongs to.
     pub(crate) device: usize,
@@ -91,7 +91,7 @@ impl Ranges {
         self.0.get_mut(&base)
     }
 
-    /// Adds a range.
+    /// Adds a range by its first address.
     pub(crate) fn insert(&mut self, range: Range) {
         self.0.insert(range.base, range);
     }
@@ -101,7 +101,7 @@ impl Ranges {
         self.0.remove(&base)
     }
 
-    /// All of them.
+    /// All ranges by first address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Range> {
         self.0.values()
     }
@@ -134,7 +134,7 @@ impl Ranges {
 /// Place of bytes.
 #[derive(Clone)]
 pub(crate) struct Place {
-    /// What holds them; nothing for plain host memory.
+    /// Holder of the bytes; `None` for plain host memory.
     backing: Option<Arc<Backing>>,
     /// Offset in `backing`, or the host address.
     at: u64,
@@ -154,7 +154,7 @@ impl Place {
         self.on.is_none() || self.is_managed
     }
 
-    /// The place so many bytes further on.
+    /// The place this many bytes further on.
     pub(crate) fn after(self, bytes: u64) -> Self {
         Self { at: self.at + bytes, ..self }
     }

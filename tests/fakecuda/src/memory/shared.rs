@@ -1,4 +1,6 @@
-//! Memory that other processes may hold too: how often this process does, and which of its blocks are such.
+//! Memory that other processes may hold too.
+//!
+//! Recorded is how often this process holds each piece, and which of its blocks are exported.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +18,21 @@ pub(crate) struct Pieces {
     exported: BTreeMap<u64, Shared>,
 }
 
-/// Makes memory that this process has paid for one that others can hold, too; this process holds it once.
+/// Makes memory of this process a piece that others can hold, too; this process holds it once.
 pub(crate) fn share(driver: &Driver, table: &mut Table, gpu: Gpu, bytes: u64) -> Outcome<Shared> {
     let piece = driver.process.share(gpu, Blocks::holding(bytes)).map_err(status)?;
     table.pieces.holds.insert(piece, 1);
     Ok(piece)
 }
 
-/// Holds a piece once more.
+/// Adds one hold of a piece.
 pub(crate) fn join(driver: &Driver, table: &mut Table, piece: Shared) -> Outcome {
     driver.process.join(piece).map_err(status)?;
     *table.pieces.holds.entry(piece).or_default() += 1;
     Ok(())
 }
 
-/// Lets go of it once.
+/// Releases one hold of a piece.
 pub(crate) fn leave(driver: &Driver, table: &mut Table, piece: Shared) {
     let Some(holds) = table.pieces.holds.get_mut(&piece) else { return };
     *holds -= 1;
@@ -56,7 +58,7 @@ pub(crate) fn export(
     Ok(piece)
 }
 
-/// Gives blocks back, or lets go of them where others may hold them, too.
+/// Returns blocks, or releases them where others may hold them, too.
 pub(crate) fn refund(driver: &Driver, table: &mut Table, gpu: Gpu, block: u64, bytes: u64) {
     if bytes == 0 {
         return;
@@ -67,7 +69,7 @@ pub(crate) fn refund(driver: &Driver, table: &mut Table, gpu: Gpu, block: u64, b
     }
 }
 
-/// Lets go of an exported block, if it is one.
+/// Releases an exported block, if it is one.
 pub(crate) fn part(driver: &Driver, table: &mut Table, block: u64) -> bool {
     let exported = table.pieces.exported.remove(&block);
     exported.into_iter().for_each(|piece| leave(driver, table, piece));

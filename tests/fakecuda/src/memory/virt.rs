@@ -18,7 +18,9 @@ use crate::wall::{Host, In, Out, copy};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX_FILE: i32 = 1;
-/// What follows the bytes in an exported file: the GPU's index on the node, and which of its shared pieces this is.
+/// Bytes behind the content of an exported file.
+///
+/// They begin with the GPU's index on the node and the number of the shared piece.
 const TRAILER: u64 = 4096;
 
 /// Memory without an address, from `cuMemCreate` or another process.
@@ -33,11 +35,11 @@ pub(crate) struct Physical {
     held: u32,
     /// Ranges that map it.
     mapped: u32,
-    /// What it is to the engine.
+    /// Payment for its blocks in the engine.
     payment: Payment,
 }
 
-/// Payment for memory.
+/// Payment for memory in the engine.
 #[derive(Clone, Copy)]
 enum Payment {
     /// By this process alone.
@@ -251,7 +253,7 @@ pub(crate) fn unmap(base: u64, size: usize) -> Outcome {
     Ok(())
 }
 
-/// Who may use a mapping. Checked for form; the simulated devices trust each other.
+/// Checks the form of an access list for mappings; every simulated device has access.
 pub(crate) fn set_access(base: u64, size: usize, descriptions: In<Access>, count: usize) -> Outcome {
     let driver = driver()?;
     let table = driver.table();
@@ -384,6 +386,6 @@ pub(crate) fn duplicate(fd: i32) -> Outcome<File> {
     if own < 0 {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor, of which this is the only owner.
     Ok(unsafe { File::from_raw_fd(own) })
 }
