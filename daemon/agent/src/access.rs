@@ -1,4 +1,4 @@
-//! Authorization: identity of clients from the kernel, their permissions, and their quotas of the daemon's resources.
+//! Authorization: identity of clients from the kernel, their permissions, and their resource quotas.
 
 mod budgets;
 mod caller;
@@ -39,9 +39,9 @@ pub struct Access {
 /// A group of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Name, for messages.
+    /// Name in the group database, for messages.
     pub name: String,
-    /// Group id.
+    /// Number by which the kernel lists it among a client's groups.
     pub gid: u32,
 }
 

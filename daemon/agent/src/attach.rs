@@ -31,11 +31,12 @@ use tranche_telemetry::Telemetry;
 
 /// Longest wait for the hello of a process that belongs to the slice.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for the hello of a rejected process, so that it receives the reply, and the number of such waits.
+/// Longest wait for the hello of a rejected process, so that it receives the reply.
 const REJECTED_HELLO_TIMEOUT: Duration = Duration::from_millis(100);
+/// Largest number of such waits at a time on one socket.
 const MOST_STRANGERS: usize = 64;
-/// Time for which a request waits for memory of an exiting process before the client is told to retry. Other threads
-/// of the client wait for the reply.
+/// Time for which a request waits for memory of an exiting process. Then the client receives `Reply::Later` and
+/// retries; its other threads wait for the reply.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// Serves one of a slice's sockets until the slice ends.
@@ -90,8 +91,8 @@ struct Candidate {
     _permit: Permit,
 }
 
-/// Authenticates the peer through the kernel and checks that it belongs to the slice, before reading anything from
-/// it, so that rejected processes stay cheap.
+/// Authenticates the peer through the kernel and checks that it belongs to the slice.
+/// Nothing is read from the peer before that, so that rejected processes stay cheap.
 fn authenticate(
     runtime: &SliceRuntime,
     way: Way,
@@ -102,7 +103,7 @@ fn authenticate(
     Ok((who, pass))
 }
 
-/// Replies to a rejected process, whose hello has arrived or is about to.
+/// Replies to a rejected process, whose hello may still be on its way.
 async fn reject(refusal: Refusal, stream: UnixStream) {
     let Ok(connection) = Connection::to(stream) else { return };
     if timeout(REJECTED_HELLO_TIMEOUT, connection.receive(Writers::Any, |_| {}))

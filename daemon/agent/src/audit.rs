@@ -1,4 +1,4 @@
-//! Audit: gathers the observation that the domain compares with what slices report, and carries out its outcome.
+//! Audit: gathers what the domain compares with the reports of slices, and carries out the outcome.
 //!
 //! Nothing is decided here. Every answer may be outdated an instant later, so processes are identified by pid and
 //! start time throughout, and are killed through a pidfd, which cannot refer to another process.
@@ -27,11 +27,11 @@ pub(crate) use findings::Audit;
 
 /// Passes over the process list when all processes of a slice are killed.
 const KILL_PASSES: usize = 8;
-/// Time for which a slice that holds more than it reports is resampled more often, and the longest wait for the
-/// driver then. After that the regular audit covers it.
+/// Time for which a slice that holds more than it reports is resampled more often.
+/// It also bounds the wait for the driver. After that the regular audit covers the slice.
 const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
 
-/// Resamples the slices that began to hold more than they report a moment ago, and returns those that still do.
+/// Resamples the slices that recently began to hold more than they report; returns those that still do.
 /// Memory that a shrunken slice freed becomes available to others as soon as the driver shows it.
 pub(crate) async fn resample(agent: &Arc<Agent>, runtimes: &[Arc<SliceRuntime>]) -> Vec<Arc<SliceRuntime>> {
     let is_new = |runtime: &&Arc<SliceRuntime>| {
@@ -64,7 +64,8 @@ pub(crate) async fn run(agent: Arc<Agent>) {
     }
 }
 
-/// Shortens a period by up to a quarter at random, so that a process cannot time its life between two audits.
+/// Shortens a period by up to a quarter at random.
+/// A process therefore cannot time its life to fall between two audits.
 fn jittered(time: Duration) -> Duration {
     let chance = RandomState::new().hash_one(Instant::now()) % 256;
     time.saturating_sub(time / 1024 * u32::try_from(chance).unwrap_or_default())
@@ -93,7 +94,8 @@ fn audit_once(agent: &Agent, mut since: Since) -> (Since, Duration) {
     (since, outcome.again)
 }
 
-/// Charges a slice for what one of its processes was seen to hold beyond its charge, even if it never pauses.
+/// Charges a slice for memory that one of its processes holds beyond its charge.
+/// The charge is also made while the process never pauses.
 fn charge(agent: &Agent, finding: &Finding) {
     let (Some(slice), Some(gpu), Some(who)) = (&finding.subject.slice, finding.subject.gpu, finding.who)
     else {

@@ -35,10 +35,10 @@ pub struct Options {
     /// Directory of what survives a restart
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Configuration file (TOML)
+    /// Configuration file, in TOML (default: /etc/tranche/tranched.toml)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the configuration, say everything that is wrong with it or what would be used, and exit
+    /// Check the configuration, print every error or the values that would be used, and exit
     #[arg(long, visible_alias = "show-config")]
     pub check: bool,
     /// Print a configuration file with every key, its help and its default, and exit
@@ -167,6 +167,7 @@ impl Chosen {
     }
 }
 
+/// Starts the daemon and serves; returns once it has been signalled to stop.
 /// Order: first everything that needs root's privileges or may block, then the privileges are dropped, and only then
 /// other threads are started, which would have kept them.
 fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Failed> {
@@ -196,7 +197,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     }
     layout.furnish()?;
     let metrics = open_metrics(config, &layout)?;
-    // Measures in threads and child processes, which have no more privileges than this one.
+    // Measures in threads and child processes, whose privileges are at most those of this one.
     let (contexts, outstanding) = Contexts::measure(&driver, &layout.state, config.context_reserve());
     let lacks_user = account.is_none() && config.user.is_none() && is_usual(&layout);
     let settings = Settings {
@@ -342,7 +343,7 @@ mod tests {
 
     const CHILD: &str = "TRANCHE_TEST_PANICS";
 
-    /// Runs this test in a child process, where a task of a runtime panics as one of the daemon's loops might.
+    /// Runs this test in a child process, where a task panics as one of the daemon's loops might.
     #[test]
     fn panic_in_a_task_ends_the_daemon() {
         if std::env::var_os(CHILD).is_some() {

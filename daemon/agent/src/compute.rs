@@ -107,7 +107,7 @@ impl Governor {
         self.state.lock().expect("nothing panics while it holds the state")
     }
 
-    /// Starts the thread.
+    /// Starts the thread that decides about leases.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<Running> {
         let governor = Arc::clone(self);
         let thread = thread::Builder::new().name("compute".into()).spawn(move || governor.run())?;

@@ -1,4 +1,4 @@
-//! The configuration in force: each key with its value and source, and the reload of keys that need no restart.
+//! The configuration in force: value and source of each key, and the reload of live keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ pub struct Source {
 /// A configuration, with the source of each value that is not a default.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// The values.
+    /// Value of each key, defaults included.
     pub config: Config,
     origins: BTreeMap<String, String>,
 }

@@ -65,8 +65,8 @@ impl Documents {
         }
     }
 
-    /// Discovers what containers need, and installs the shim's libraries for them, with the privileges of this
-    /// process.
+    /// Discovers what containers need, and installs the shim's libraries for them.
+    /// Both need the privileges that this process still has.
     pub(crate) fn describe(
         self,
         driver: &dyn Driver,

@@ -1,5 +1,5 @@
-//! Faults of GPUs: received from the driver on a thread of their own, part of every snapshot, and over once the GPU
-//! has been healthy for a while.
+//! Faults of GPUs: received from the driver on a thread of their own, and part of every snapshot.
+//! A fault is over once its GPU has been healthy for a while.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -24,8 +24,8 @@ pub(crate) struct OtherAbi {
 }
 
 impl OtherAbi {
-    /// Processes attached to the regions in a slice's directory, or `None` if they have this ABI version or no
-    /// process is alive.
+    /// Processes attached to the regions in a slice's directory.
+    /// `None` if the regions have this ABI version or no process is alive.
     pub(crate) fn in_directory(directory: &Path) -> Option<Self> {
         let (abi, attached) = attached(directory).filter(|(abi, _)| *abi != ABI)?;
         let alive = alive(attached);

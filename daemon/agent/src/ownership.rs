@@ -20,7 +20,7 @@ use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 /// The system user if none is configured.
 pub(crate) const USUAL: &str = "tranched";
-/// File that records the user to whom files of an earlier release were handed over.
+/// File that records the user that received the files of an earlier release.
 const MARKER: &str = "handed-over";
 /// Entries of the directories that stay root's.
 const ROOTS: [&str; 9] =
@@ -156,8 +156,8 @@ fn is_alone(file: &Metadata) -> bool {
     file.is_dir() || file.nlink() == 1
 }
 
-/// Takes the directory that container runtimes read back from the user of an earlier release, who could write there.
-/// The user's files are removed, as its documents were; slices get new ones.
+/// Takes the directory that container runtimes read back from the user of an earlier release.
+/// The user could write there. The user's files are removed, as its documents were; slices get new ones.
 ///
 /// # Errors
 /// The file system's.
@@ -177,8 +177,9 @@ pub(crate) fn take_back_documents(directory: &Path, account: &Account) -> io::Re
     Ok(())
 }
 
-/// Creates the directory of the folders that containers mount, or takes it back from the user of an earlier release.
-/// The folders keep their inodes, since running containers have them mounted and find the next socket there.
+/// Creates the directory of the folders that containers mount, or takes it back.
+/// Its owner may be the user of an earlier release. The folders keep their inodes, since running containers have
+/// them mounted and find the next socket there.
 ///
 /// # Errors
 /// The file system's.

@@ -10,7 +10,7 @@ use tranche_domain::node::Node;
 use tranche_domain::request::SliceRequest;
 use tranche_domain::view::WaitingView;
 
-/// The waiting requests.
+/// Requests that wait for capacity, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     next: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Waiter {
 }
 
 impl Queue {
-    /// Appends a request.
+    /// Appends a request; the ticket identifies it until it leaves.
     pub(crate) fn join(&mut self, request: SliceRequest, caller: Waiter, now_unix_ms: u64) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;

@@ -106,8 +106,9 @@ impl Reaper {
         self.telemetry.conditions.clear(Condition::StillListed, subject);
     }
 
-    /// Empties the account of a process that reports having executed another program, if the driver no longer lists it.
-    /// While the driver lists it or fails to answer, it may still hold what it was charged for.
+    /// Empties the account of a process after its `exec`, if the driver no longer lists it.
+    /// The process reports the `exec`. While the driver lists it or fails to answer, it may still hold what it was
+    /// charged for.
     pub(crate) async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
         if self.wait_until_unlisted(runtime, pid).await == Listed::No {
             let freed = runtime.reset_account(seat);

@@ -55,7 +55,8 @@ pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     Ok(())
 }
 
-/// Rewrites every slice's document for containers, because facts of the node may have changed, and removes others.
+/// Rewrites every slice's document for containers, and removes documents of other slices.
+/// Facts of the node may have changed since the last daemon wrote them.
 fn write_documents(agent: &Agent) {
     let core = agent.core();
     let slices: Vec<Slice> = core.node.slices().values().filter(|slice| !slice.ephemeral).cloned().collect();
@@ -211,13 +212,13 @@ impl Listed {
         Self(gpus.iter().filter_map(of_gpu).collect())
     }
 
-    /// Memory of a GPU that the driver lists for a process; zero where it does not tell.
+    /// Memory of a GPU that the driver lists for a process; zero where it does not report it.
     fn holds(&self, gpu: GpuUuid, pid: HostPid) -> Bytes {
         let held = self.0.get(&gpu).and_then(|(held, _)| held.get(&pid).copied().flatten());
         held.unwrap_or_default()
     }
 
-    /// Upper bound of a process's use of a GPU; `None` if the driver does not tell.
+    /// Upper bound of a process's use of a GPU; `None` if the driver does not report it.
     fn most(&self, runtime: &SliceRuntime, gpu: GpuUuid, pid: HostPid) -> Option<Bytes> {
         let (held, measured) = self.0.get(&gpu)?;
         let holds = held.get(&pid).copied().unwrap_or(Some(Bytes::ZERO))?;

@@ -19,7 +19,7 @@ use crate::slice_runtime::SliceRuntime;
 use crate::usage_guard;
 use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
-/// Period of samples.
+/// Period at which GPUs and slices are sampled.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 /// Period at which slices over their caps are checked.
 const CAP_PERIOD: Duration = Duration::from_millis(20);

@@ -79,7 +79,7 @@ pub struct Settings {
 
 /// Failure to start or run the daemon.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum StartError {
     #[error("cannot take over what an earlier daemon left: {0}")]
     Recovery(io::Error),
@@ -103,8 +103,8 @@ pub enum StartError {
     Server(#[from] tonic::transport::Error),
 }
 
-/// Takes over existing slices, serves at `door` until `stop` resolves, and leaves slices and regions for the next
-/// daemon.
+/// Takes over existing slices, and serves at `door` until `stop` resolves.
+/// Slices and regions are left for the next daemon.
 ///
 /// # Errors
 /// See [`StartError`]. Slices that cannot be taken over become conditions and do not prevent the start.

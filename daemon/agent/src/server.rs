@@ -34,7 +34,7 @@ pub(crate) fn server() -> Server {
         .http2_keepalive_timeout(Some(PONG_WITHIN))
 }
 
-/// All gRPC services.
+/// The gRPC services of node and jobs, each with its largest message.
 pub(crate) fn routes(agent: &Arc<Agent>, jobs: JobsService) -> Routes {
     let node = NodeServer::new(NodeService(Arc::clone(agent))).max_decoding_message_size(LONGEST_MESSAGE);
     Routes::new(JobsServer::new(jobs).max_decoding_message_size(LONGEST_JOB)).add_service(node)

@@ -98,7 +98,7 @@ struct Accounting {
     handles: BTreeMap<ProcessId, Arc<Process>>,
     /// Container that uses the slice, or did last.
     binding: Binding,
-    /// Attached processes that have ended, with the time until which their memory may become free at any moment.
+    /// Attached processes that have ended, with the time until which their memory may become free.
     exiting: BTreeMap<ProcessId, u64>,
 }
 
@@ -242,7 +242,7 @@ impl SliceRuntime {
         members.into_iter().map(|(seat, id)| (id, of(seat))).collect()
     }
 
-    /// Stops listening.
+    /// Aborts the listening tasks, and with them the connections that they serve.
     pub(crate) fn close(&self) {
         for task in self.listeners().drain(..) {
             task.abort();

@@ -132,8 +132,8 @@ impl Layout {
     }
 }
 
-/// Creates a directory that others use as well, such as the one for CDI documents, unless it exists, and locks this
-/// daemon's part of it.
+/// Creates a directory that other programs use too, if it is missing; locks this daemon's part of it.
+/// An example is the directory for CDI documents.
 pub(crate) fn share(directory: &Path) -> Result<Locks, FilesError> {
     let failed = |cause| FilesError::Io { doing: "make directory", path: directory.to_owned(), cause };
     fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;

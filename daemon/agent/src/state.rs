@@ -10,7 +10,7 @@ use tranche_domain::slice::{ProcessId, Slice};
 /// Version of the format that this daemon writes and reads.
 const VERSION: u32 = 1;
 
-/// The persistent state.
+/// Content of the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     version: u32,
@@ -23,7 +23,7 @@ pub(crate) struct State {
     pub(crate) cordons: BTreeMap<GpuUuid, Cordon>,
 }
 
-/// A persistent slice.
+/// A slice as the state file records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedSlice {
     /// Terms of the slice.

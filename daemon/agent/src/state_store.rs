@@ -1,4 +1,4 @@
-//! State store: one file that is replaced atomically, and a copy for the case that the disk returns something else.
+//! State store: one file that is replaced atomically, and a copy in case it is damaged or gone.
 
 use std::fs;
 use std::io;

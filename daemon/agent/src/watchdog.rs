@@ -1,8 +1,8 @@
-//! Watchdog: reports to the supervisor that the daemon is alive while its loops make progress, so that a stuck daemon
-//! is restarted.
+//! Watchdog: reports to the supervisor that the daemon is alive while its loops make progress.
+//! The supervisor restarts a daemon that does not report.
 //!
 //! Checked are the loop that serves calls, including the core's lock, the threads that admit tenants, and the
-//! scheduling loop. Each is asked to run a trivial task; if one has not done so, no further report is sent.
+//! scheduling loop. Each receives a trivial task; until all have run theirs, no further report is sent.
 //!
 //! The driver is not checked. A daemon restarted because of a hanging driver would hang in the same call, while this
 //! one still schedules.
@@ -45,7 +45,7 @@ fn watch(agent: &Weak<Agent>, calls: Handle, patience: Duration) {
     }
 }
 
-/// The checked loops.
+/// Outstanding check of each loop, and the runtime that serves calls.
 struct Checks {
     calls: Check,
     tenants: Check,

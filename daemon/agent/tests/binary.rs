@@ -1,6 +1,6 @@
 //! The program `tranched`, on a node without a driver.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+#![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! The daemon through its sockets: real processes, scripted driver.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+#![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 mod common;
 #[path = "node/isolation.rs"]
@@ -29,7 +29,7 @@ use tranche_shm::control::DEPARTURE_PATIENCE_NS;
 
 /// Not a test: the child process of tests that need a tenant.
 #[test]
-fn plays_the_tenant_when_told() {
+fn child_process_plays_the_tenant() {
     common::play_tenant();
 }
 
@@ -252,13 +252,13 @@ fn forced_deletion_reports_killed_processes() {
 /// A root process of slice `a` other than this test, which can be killed.
 fn enters(place: &Place) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "enters_when_told", "--nocapture"]).stdout(Stdio::null());
+    command.args(["--exact", "child_process_enters_a_slice", "--nocapture"]).stdout(Stdio::null());
     command.env("TRANCHE_TEST_ENTER", place.runtime().join("tranched.sock")).spawn().unwrap()
 }
 
 /// Not a test: a client that enters slice `a` and stays until it is killed.
 #[test]
-fn enters_when_told() {
+fn child_process_enters_a_slice() {
     let Some(socket) = std::env::var_os("TRANCHE_TEST_ENTER") else { return };
     let mut calls = Calls::connect(socket.as_ref());
     calls.enter("a").unwrap();
@@ -436,7 +436,7 @@ fn fault_is_shown_until_its_gpu_stays_healthy() {
     let calls = &mut place.start(&driver).calls;
     let fault = GpuFault { gpu: Some(v100(1).uuid), xid: Xid::new(48) };
     let view = calls.wait_until("the fault is heard", |view| {
-        driver.raise(fault); // again, until somebody listens
+        driver.raise(fault); // repeated until the daemon receives it
         !view.gpus[1].faults.is_empty()
     });
     assert_eq!((view.gpus[1].faults[0].xid, view.gpus[0].faults.len()), (48, 0));

@@ -1,6 +1,6 @@
 //! The configuration file in packages.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+#![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 use std::path::Path;
 use std::process::Command;

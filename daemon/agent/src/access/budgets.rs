@@ -129,7 +129,8 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// Acquires a unit for a call, and waits until it may run; `waiting` more calls of a member may wait for capacity.
+    /// Acquires a unit for a call, and waits until it may run.
+    /// A member's limit is raised by `waiting`, the requests that may wait for capacity.
     pub(super) async fn begin(&self, caller: &Caller, waiting: usize) -> Result<Call, Failure> {
         let (uid, standing) = (caller.uid, caller.standing);
         let held = self.calls.take(uid, standing, waiting)?;

@@ -37,7 +37,8 @@ impl Caller {
         actor.by(pid, if same { &command } else { "" })
     }
 
-    /// Process that connected, by pid and start time; fails if the kernel did not tell it or it had ended.
+    /// Process that connected, by pid and start time.
+    /// Fails if the kernel did not report the process or the process had ended.
     pub(crate) fn process(&self) -> Result<ProcessId, Failure> {
         self.process.ok_or(Failure::CallerGone(self.pid.ok_or(Failure::CallerUnknown)?))
     }

@@ -70,7 +70,7 @@ impl Drop for Busy {
     }
 }
 
-/// All admitted connections.
+/// Admitted connections of all users, and the pace of new ones.
 #[derive(Debug)]
 pub(super) struct Connections {
     since: Instant,
@@ -124,7 +124,7 @@ pub(crate) struct Place {
     id: u64,
 }
 
-/// An admitted connection.
+/// An admitted connection: its permit, its activity and the notice of its eviction.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) place: Place,

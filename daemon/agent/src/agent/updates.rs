@@ -82,8 +82,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Keeps memory committed that a shrunk slice still holds, by its own report or by the driver's last figures.
-    /// Returns true if it is over its cap by its own report.
+    /// Keeps memory committed that a shrunk slice still holds. The amount is its own report, or the driver's last
+    /// figures. Returns true if it is over its cap by its own report.
     pub(crate) fn note_excess(&self, runtime: &SliceRuntime) -> bool {
         let over = runtime.trim();
         let mut core = self.core();
@@ -107,8 +107,8 @@ impl Agent {
         self.publish_contexts(&core);
     }
 
-    /// Publishes each slice's context reserves, which depend on samples of its own processes, and sets a condition for
-    /// each reserve above the measured cost.
+    /// Publishes each slice's context reserves, and sets a condition for each one above the measured cost.
+    /// Reserves depend on samples of the slice's own processes.
     pub(crate) fn review_reserves(&self) {
         let core = self.core();
         let conditions = &self.telemetry.conditions;
@@ -127,7 +127,7 @@ impl Agent {
         }
     }
 
-    /// Discards the context costs that samples showed, and the measured ones, which stay in force until the next
+    /// Discards the context costs that samples showed, and the measured ones. The latter stay in force until the next
     /// start repeats the measurement. Returns the slices and the models concerned.
     pub(crate) fn forget_reserves(&self, actor: Actor) -> Result<(Vec<SliceName>, Vec<String>), Failure> {
         let path = &self.layout.state;

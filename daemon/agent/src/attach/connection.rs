@@ -23,11 +23,11 @@ use tranche_linux::sys;
 /// Senders whose frames are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writers {
-    /// All senders.
+    /// All senders, unknown ones too.
     Any,
     /// This process, and senders of parts that were written before SO_PASSCRED was set, which are unknown.
     Unnamed(HostPid),
-    /// This process.
+    /// This process alone; unknown senders are excluded.
     Only(HostPid),
 }
 

@@ -18,11 +18,11 @@ pub(super) struct Attribution {
 
 /// Owner of a process that has not attached to a slice.
 pub(super) enum Owner {
-    /// A slice.
+    /// The slice of its ancestors or its container.
     Slice(Arc<SliceRuntime>),
     /// The daemon: it measures the cost of contexts in a child process.
     Daemon,
-    /// No slice.
+    /// No slice and not the daemon: a foreign process.
     None,
 }
 

@@ -107,8 +107,9 @@ fn users(
     Some(users)
 }
 
-/// Number of resamples of a process that seems to hold more than it reports, and the pause between them.
+/// Number of resamples of processes that seem to hold more than they report.
 const RESAMPLES: usize = 24;
+/// Pause between two of them.
 const RESAMPLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Resamples the reported use of processes that seem to hold more than they report. A process that allocates and
@@ -156,7 +157,7 @@ pub(super) fn resample(agent: &Agent, runtime: &SliceRuntime) {
     }
 }
 
-/// Attached processes of all slices on a GPU, with the use that each reported before the driver was queried.
+/// Attached processes of all slices on a GPU, with the use reported before the driver was queried.
 struct Members<'a>(BTreeMap<HostPid, Member<'a>>);
 
 struct Member<'a> {
@@ -230,7 +231,8 @@ fn unattached(runtime: &SliceRuntime, slice_devices: &[SliceDevice]) -> Option<W
     Some(Whose::Relative { slice: runtime.name.clone() })
 }
 
-/// A persistent slice of a whole GPU may be used without the shim by a container that is not known here.
+/// Classification of a process of no known slice; `None` if it may be in a container with a whole GPU.
+/// A container that is not known here may use a persistent slice of a whole GPU without the shim.
 fn foreign(slice_devices: &[SliceDevice]) -> Option<Whose> {
     let may_be_container =
         slice_devices.iter().any(|slice_device| slice_device.whole && slice_device.persistent);

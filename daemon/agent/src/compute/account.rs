@@ -2,9 +2,9 @@
 //! harm no other slice.
 //!
 //! A process reports for how long it has had work outstanding, and since when. It notices completion late, because it
-//! must not wait for it; its completion markers are sooner. A look therefore counts what the process claims since the
-//! last look, at most the time that has passed. An *unaware* process still claims to be busy though its markers show
-//! nothing outstanding; of its claim at most what was outstanding at the last look counts.
+//! must not wait for it; its completion markers are sooner. A read therefore counts what the process claims since the
+//! last read, at most the time that has passed. An *unaware* process still claims to be busy though its markers show
+//! nothing outstanding; of its claim at most what was outstanding at the last read counts.
 //!
 //! The longest launch that a process reports may have been another delay. A launch that long would also have kept the
 //! process from progress, so the report is cut to the longest time without progress.

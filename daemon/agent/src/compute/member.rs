@@ -14,10 +14,10 @@ const PER_RING: Nanos = Nanos::micros(100);
 /// Time for which a slice that exceeds its rate is muted; its records are read meanwhile all the same.
 const MUTE_TIME: Nanos = Nanos::millis(1);
 
-/// Longest time between two reads of a slice whose open lease asks for no wakeups.
+/// Longest time between two reads of a slice whose open lease requests no wakeups.
 const SILENT_PERIOD: Nanos = Nanos::millis(1);
 
-/// A scheduled slice.
+/// A scheduled slice: its records, its last decision and its rate of wakeups.
 #[derive(Debug)]
 pub(super) struct Member<S> {
     site: S,

@@ -17,7 +17,7 @@ pub(super) const HEARTBEAT: Nanos = Nanos::millis(200);
 /// Least time between two decisions without a wakeup.
 const LEAST_PAUSE: Nanos = Nanos::micros(50);
 
-/// The scheduled slices.
+/// Scheduled slices with the scheduler that decides about their leases.
 #[derive(Debug)]
 pub struct Rounds<S> {
     arbiter: Arbiter,
@@ -26,7 +26,7 @@ pub struct Rounds<S> {
 }
 
 impl<S: Site> Rounds<S> {
-    /// None yet.
+    /// A scheduler with these rules, and no slice.
     pub const fn new(rules: Rules) -> Self {
         Self { arbiter: Arbiter::new(rules), members: BTreeMap::new(), next_beat: Instant::from_nanos(0) }
     }
@@ -61,8 +61,8 @@ impl<S: Site> Rounds<S> {
         }
     }
 
-    /// Takes in the share of time in which the driver saw a slice's processes compute. `None` if the driver cannot
-    /// tell.
+    /// Takes in the share of time in which the driver saw a slice's processes compute. `None` if the driver does not
+    /// report it.
     pub fn confirm(&mut self, now: Instant, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.look_at_all(now);
         self.arbiter.confirm(now, name, gpu, busy);
@@ -90,17 +90,17 @@ impl<S: Site> Rounds<S> {
         Some(member.into_site())
     }
 
-    /// The scheduler.
+    /// State of the scheduler, for reading.
     pub const fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// A slice's site.
+    /// Access to a scheduled slice's records and control region; `None` if there is no slice of that name.
     pub fn site(&self, name: &SliceName) -> Option<&S> {
         self.members.get(name).map(Member::site)
     }
 
-    /// Launches of a slice admitted because no outstanding work made progress, and because there was no daemon.
+    /// Bypasses of a slice: launches admitted without progress of its work, and in the daemon's absence.
     pub fn let_through(&self, name: &SliceName) -> Option<(u64, u64)> {
         self.members.get(name).map(Member::let_through)
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuSelector;
 
-/// GPUs to divide.
+/// GPUs that the daemon divides into slices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum Gpus {

@@ -18,9 +18,9 @@ pub enum OverCapPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ViolationsPolicy {
-    /// Show them.
+    /// Show these processes as events and in views.
     Report,
-    /// Also kill them.
+    /// Also kill these processes.
     Kill,
 }
 
@@ -28,7 +28,7 @@ pub enum ViolationsPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Foreigners {
-    /// Show them.
+    /// Show these processes as events and in views.
     Report,
     /// Also keep slices off the GPU.
     Refuse,

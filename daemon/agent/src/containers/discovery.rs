@@ -18,12 +18,12 @@ const COMMON_NODES: [&str; 4] =
     ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
 /// Programs that are expected beside the libraries.
 const PROGRAMS: [&str; 2] = ["/usr/bin/nvidia-smi", "/usr/bin/nvidia-debugdump"];
-/// Path of the machine's `/proc` in containers on a simulated node, so that the simulated driver can see through pid
-/// namespaces as a real one does.
+/// Path of the machine's `/proc` in containers on a simulated node.
+/// Through it the simulated driver sees processes of other pid namespaces, as a real one does.
 const SIMULATED_PROC: &str = "/run/simgpu/proc";
 
-/// Selects the source of the description. The configured file if there is one, else the first usable file of NVIDIA's tools, else
-/// inspection. Unusable files are noted.
+/// Selects the source of the description. The configured file if there is one, else the first usable file of NVIDIA's
+/// tools, else inspection. Unusable files are noted.
 pub(crate) fn discover(
     named: Option<&Path>,
     node: &NodeFacts,

@@ -1,4 +1,4 @@
-//! Copies of the shim's libraries for containers, under names derived from their content, and never modified.
+//! Copies of the shim's libraries for containers, named after their content and never modified.
 //!
 //! A program maps the library that it was started with. An installer may overwrite its own file in place and so
 //! change code that runs; containers therefore receive separate copies. A newer version is another file, put in place
@@ -42,7 +42,7 @@ pub(crate) struct NotInstalled {
 }
 
 impl Libraries {
-    /// Copies the libraries installed beside `shim`, which is the one to preload, unless they exist already.
+    /// Copies `shim`, which is preloaded, and the libraries installed beside it, unless they exist already.
     pub(crate) fn install(shim: &Path, folder: &Path) -> Result<Self, NotInstalled> {
         ownership::take_back(folder, 0o755).map_err(|cause| NotInstalled {
             origin: shim.to_owned(),

@@ -241,7 +241,7 @@ impl JobsService {
             }
             part = match self.part(wanted, LogFrom::Byte(next)).await {
                 Ok(part) => part,
-                // The job was deleted and prints no more.
+                // The job was deleted, so its output has ended.
                 Err(Failure::Jobs(JobsError::Job(_))) => return,
                 Err(failure) => return drop(tell.send(Err(failure.into())).await),
             };

@@ -14,7 +14,7 @@ use crate::agent::Agent;
 /// Events that may be buffered for a follower; a slower one delays only its own stream.
 const ON_THEIR_WAY: usize = 64;
 
-/// Selection of events.
+/// Selection of events by number and slice.
 pub(super) struct Wanted {
     /// Events with greater numbers.
     pub(super) since: u64,

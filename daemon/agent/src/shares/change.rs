@@ -5,7 +5,7 @@ use tranche_domain::sharing::{DeviceIndex, Sharing};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 
-/// One change.
+/// One entry of the journal of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Change {
     /// Written before the charge is handed over. `turn` is the exporter's turn bit afterwards; `None` if the charge
@@ -46,7 +46,7 @@ impl Change {
     }
 }
 
-/// What the driver took beyond the charge of each slot and device, last value.
+/// Driver overhead beyond the charge of each slot and device, as last recorded.
 pub(crate) type Beyond = Vec<(Seat, DeviceIndex, Bytes)>;
 
 /// An export that may not have taken effect.

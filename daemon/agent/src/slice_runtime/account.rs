@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 64;
 
 /// Ledger of one device and access to the words of its slots.
 pub(crate) struct Account<'a, W> {
-    /// The authoritative grants.
+    /// Grants of each slot, which the words cannot change.
     pub(crate) ledger: &'a mut Ledger,
     /// Credit word of each slot, shared with its process.
     pub(crate) words: W,
@@ -44,8 +44,8 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
         false
     }
 
-    /// Enters credit that a process returned by itself, and recalls the unused part of what its word claims beyond
-    /// the ledger. Returns the claimed excess.
+    /// Enters credit that a process returned by itself; returns what its word claims beyond the ledger.
+    /// The unused part of that excess is recalled.
     pub(crate) fn observe(&mut self, seat: Seat) -> Bytes {
         let word = (self.words)(seat);
         let claimed = self.ledger.observe(seat, bytes(word.load().granted));

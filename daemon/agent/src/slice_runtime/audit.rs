@@ -11,7 +11,7 @@ use tranche_shm::credit::Units;
 use super::{Accounting, SliceRuntime, slot};
 use tranche_linux::clock::monotonic_ns;
 
-/// Tolerated clock skew.
+/// Nanoseconds by which a time that a process reports may be ahead of its clock.
 const CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
 impl SliceRuntime {

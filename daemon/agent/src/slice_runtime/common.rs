@@ -21,7 +21,7 @@ const MOST_HOLDERS: usize = 1 << 18;
 
 /// Charges of a slice as a whole.
 pub(crate) struct Common<'a, N, P> {
-    /// Ledgers by device.
+    /// Memory ledger of each device, in the order of devices.
     pub(crate) ledgers: &'a mut [Ledger],
     /// Holders of each share.
     pub(crate) sharing: &'a mut Sharing,

@@ -31,8 +31,8 @@ impl SliceRuntime {
         }
     }
 
-    /// Grants a newly attached process the credit for a context and its first allocations, where available, on the
-    /// first device, which most programs use first. It would request that next.
+    /// Grants a newly attached process credit for a context and its first allocations, where available.
+    /// It would request that next. The credit is on the first device, which most programs use first.
     pub(crate) fn advance(&self, member: Member) {
         let Some(device) = DeviceSlot::new(0) else { return };
         let context = self.regions.control().reader().limits(device).context;
@@ -51,8 +51,8 @@ impl SliceRuntime {
         }
     }
 
-    /// Enters credit that processes returned by themselves, and recalls the unused part of what they claim beyond the
-    /// ledger.
+    /// Enters credit that processes returned, and records claims beyond the ledger as violations.
+    /// The unused part of such a claim is recalled.
     pub(super) fn observe(&self, accounting: &mut Accounting, device: DeviceSlot) {
         let members: Vec<Seat> =
             accounting.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();

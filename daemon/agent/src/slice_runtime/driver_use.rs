@@ -18,7 +18,7 @@ pub(crate) struct DriverUse {
 }
 
 impl DriverUse {
-    /// Without any figures.
+    /// Figures of zero for that number of devices.
     pub(super) fn of(devices: usize) -> Self {
         Self { held: (0..devices).map(|_| AtomicU64::new(0)).collect(), doubtful_since: Mutex::default() }
     }

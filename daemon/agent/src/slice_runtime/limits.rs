@@ -19,8 +19,8 @@ impl SliceRuntime {
         self.regions.control().beat(now_ns);
     }
 
-    /// Publishes caps and context reserves, whose measured values are in `parts`, then recalls unused grants beyond
-    /// them.
+    /// Publishes caps and context reserves, then recalls unused grants beyond them.
+    /// The measured values of the reserves are in `parts`.
     pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
         let mut accounting = self.accounting();
         self.publish_limits(&mut accounting, parts);

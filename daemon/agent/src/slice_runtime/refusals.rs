@@ -18,7 +18,7 @@ impl SliceRuntime {
         seats.map(|seat| self.refusals_of(seat)).fold(kept, u64::saturating_add)
     }
 
-    /// Retains the count of a process whose page is about to be cleared.
+    /// Retains the count of a process before its page is cleared.
     pub(super) fn keep_refusals(&self, seat: Seat) {
         let counted = self.refusals_of(seat);
         let sum = self.refusals.load(Ordering::Relaxed).saturating_add(counted);

@@ -21,8 +21,8 @@ impl SliceRuntime {
         self.reserve(device, measured).max(earlier.min(most(measured)))
     }
 
-    /// Takes in a sample of a process that is charged `charged` for its contexts and holds `beyond` more than its
-    /// charge. From now on this slice alone is charged what each of its contexts took.
+    /// Takes in a sample of a process: its charge for contexts, and what it holds beyond its charge.
+    /// From now on this slice alone is charged what each of its contexts took.
     pub(crate) fn saw_contexts(&self, device: DeviceSlot, charged: Bytes, beyond: Bytes) {
         let reserved = Bytes::new(self.regions.control().reader().limits(device).context.bytes());
         if charged == Bytes::ZERO {

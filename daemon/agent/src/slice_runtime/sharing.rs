@@ -18,9 +18,9 @@ use crate::shares::{Beyond, Change, Shares};
 /// Charges of a slice on a device beyond what its processes report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommonCharges {
-    /// Shared memory.
+    /// Memory that processes of the slice share, charged once.
     pub(crate) shared: Bytes,
-    /// All common charges.
+    /// Charges that are in no process's credit word: shared memory, and driver overhead.
     pub(crate) common: Bytes,
     /// Excess of all charges over the cap.
     pub(crate) over: Bytes,

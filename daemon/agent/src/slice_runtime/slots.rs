@@ -26,11 +26,11 @@ pub(crate) enum Way {
     Container,
 }
 
-/// Proof that a process belongs to the slice, with its container if it came through the container's socket.
+/// Proof that a process belongs to the slice; with its container if it used the container's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pass(Option<Container>);
 
-/// Result of attaching.
+/// Slot of a process that attaches, and if it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// First attachment: the caller has to watch for the end of the process.

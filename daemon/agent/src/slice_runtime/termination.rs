@@ -8,8 +8,8 @@ use tranche_shm::DeviceSlot;
 use super::SliceRuntime;
 
 impl SliceRuntime {
-    /// Kills the process that holds most on a device where the slice is over its cap, unless one is exiting already;
-    /// returns its pid.
+    /// Kills the process that holds most on a device where the slice is over its cap; returns its pid.
+    /// Does nothing while another process of the slice is exiting.
     pub(crate) fn kill_largest(&self) -> Option<HostPid> {
         let mut killed_last = self.killed_last.lock().expect("nothing panics while it holds the condemned");
         let still_here = |id: ProcessId| self.occupants().members.values().any(|member| *member == id);

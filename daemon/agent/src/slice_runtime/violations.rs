@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::Deceit;
 
-/// Violations found since the last call, the last of each kind and process, so that tenants cannot fill the map.
+/// Violations found since the last call: the last of each kind and process.
+/// Tenants therefore cannot fill the map.
 #[derive(Debug, Default)]
 pub(super) struct Violations(Mutex<BTreeMap<(Option<ProcessId>, u8), Deceit>>);
 

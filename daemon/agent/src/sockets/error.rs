@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Failure to create or lock the daemon's files.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum FilesError {
     #[error("cannot {doing} {}: {cause}", .path.display())]
     Io { doing: &'static str, path: PathBuf, cause: io::Error },

@@ -12,8 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::error::FilesError;
 
-/// Longest time for which the lock of a daemon that has ended may still be held, by a child that it had forked and
-/// that has not yet executed its program.
+/// Longest time for which the lock of a daemon that has ended may still be held.
+/// The holder is a child that it had forked and that has not yet executed its program.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Pause between attempts in that time.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -1,6 +1,6 @@
 //! Scope of the daemon, and the modes of its sockets and directories that follow from it.
 
-/// Scope of the daemon, which decides who may reach its sockets and how limits are protected from tenants.
+/// Scope of the daemon, which determines access to its sockets and the protection of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The whole node: the daemon runs as root, tenants as any user.

@@ -56,8 +56,8 @@ impl Place {
         self.directory.path().join("state")
     }
 
-    /// The usage region of a slice: a file, or the memory whose inode number its link holds, which the daemon in this
-    /// process has open.
+    /// Path of a slice's usage region: a file, or memory that the daemon in this process has open.
+    /// A link in the slice's directory then holds the memory's inode number.
     pub(crate) fn usage(&self, slice: &str) -> PathBuf {
         let path = self.runtime().join("slices").join(slice).join("usage");
         let Ok(link) = std::fs::read_link(&path) else { return path };
@@ -255,7 +255,7 @@ impl Tenant {
     /// Starts a child process, which attaches when ordered to.
     pub(crate) fn spawn(socket: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "plays_the_tenant_when_told", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "child_process_plays_the_tenant", "--nocapture", "--test-threads=1"]);
         command.env(SOCKET, socket).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

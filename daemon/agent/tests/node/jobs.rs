@@ -47,7 +47,7 @@ impl Jobs {
     }
 
     /// Waits until the only job states why it does not start.
-    fn says(&mut self, what: &str) -> String {
+    fn wait_for_reason(&mut self, what: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let list = self.client.list_jobs(v1::ListJobsRequest::default());
@@ -55,7 +55,7 @@ impl Jobs {
             if reason.contains(what) {
                 return reason;
             }
-            assert!(Instant::now() < deadline, "it does not say {what:?}, but {reason:?}");
+            assert!(Instant::now() < deadline, "the reason is {reason:?}, without {what:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -80,12 +80,12 @@ fn user_slice_with_a_job_name_is_kept() {
     daemon.calls.create(fraction(SLICE, 500)).unwrap();
     let mut jobs = Jobs::of(&place);
     jobs.submit("eval");
-    let reason = jobs.says("2 times so far");
+    let reason = jobs.wait_for_reason("2 times so far");
     assert!(reason.contains("not made for this job"), "{reason}");
     assert!(reason.contains("`tranche slice delete a.eval.0`"), "{reason}");
     assert_eq!(daemon.calls.snapshot().slices[0].name, SLICE);
     daemon.calls.delete(SLICE, false).unwrap();
-    jobs.says("tranche-shepherd");
+    jobs.wait_for_reason("tranche-shepherd");
     drop(jobs);
 }
 
@@ -102,7 +102,7 @@ fn stranded_job_slice_does_not_block_its_job() {
     assert!(is_told(&daemon.calls.snapshot()));
     let mut jobs = Jobs::of(&place);
     jobs.submit("eval");
-    jobs.says("tranche-shepherd");
+    jobs.wait_for_reason("tranche-shepherd");
     daemon.calls.wait_until("it is told no more", |view| !is_told(view));
     drop(jobs);
 }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_read_it() {
+    fn file_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), 0..1);

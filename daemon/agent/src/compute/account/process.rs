@@ -7,8 +7,8 @@ use tranche_shm::control::Identity;
 
 use super::reading::{Reading, There};
 
-/// Margin beyond twice the estimate from which a running launch counts as long, rather than as waiting for another's
-/// end.
+/// Margin beyond twice the estimate from which a running launch counts as long.
+/// Within it, the launch may have waited for the end of another one.
 const LONG_RUN: Nanos = Nanos::millis(2);
 
 /// Longest time for which a running launch raises the estimate. It may never end, and the wait of other slices must
