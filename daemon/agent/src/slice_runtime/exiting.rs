@@ -9,7 +9,7 @@ use tranche_linux::clock::monotonic_ns;
 
 use super::{Accounting, SliceRuntime};
 
-/// Longest time for which the driver usually lists a process that has ended or executed another program.
+/// Longest time for which the driver usually lists a process after its end or an `execve`.
 pub(crate) const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
 
 impl SliceRuntime {
