@@ -27,7 +27,6 @@ use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, Caller, Gate};
 use crate::audit::Audit;
-use crate::compute::Governor;
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, Reloaded};
 use crate::containers::{Containers, Described};
@@ -36,15 +35,16 @@ use crate::failure::Failure;
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
 use crate::queue::Queue;
-use crate::reaper::{Reaper, Slices};
-use crate::slice_runtime::SliceRuntime;
 use crate::sockets::{Layout, Reach};
 use crate::state::{SavedSlice, State};
 use crate::state_store;
-use crate::usage_guard::UsageGuard;
-use crate::worker::Workers;
+use tranche_slices::reaper::{Reaper, Slices};
+use tranche_slices::slice_runtime::SliceRuntime;
+use tranche_slices::usage_guard::UsageGuard;
+use tranche_slices::worker::Workers;
 use tranche_telemetry::Telemetry;
 use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
+use tranche_timeshare::Governor;
 
 pub(crate) use drain::{Drain, Progress};
 
@@ -142,12 +142,7 @@ impl Agent {
             facts,
             over_cap: Mutex::new(parts.over_cap),
             configured: parts.configured,
-            reaper: Arc::new(Reaper::new(
-                Arc::clone(&telemetry),
-                Arc::clone(&driver),
-                Arc::clone(&governor),
-                own.clone(),
-            )),
+            reaper: Arc::new(Reaper::new(Arc::clone(&telemetry), Arc::clone(&driver), own.clone())),
             faults: Arc::new(FaultMonitor::new(
                 parts.fault_quiet,
                 Arc::clone(&driver),
@@ -236,6 +231,10 @@ impl Agent {
 }
 
 impl Slices for Agent {
+    fn process_ended(&self) {
+        self.governor.wake();
+    }
+
     fn note_excess(&self, runtime: &SliceRuntime) {
         self.note_excess(runtime);
     }

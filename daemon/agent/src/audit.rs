@@ -18,10 +18,10 @@ use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::{CALM, Finding};
 
 use crate::agent::Agent;
-use crate::slice_runtime::SliceRuntime;
 use attribution::Attribution;
 use observation::Since;
 use tranche_linux::process::Process;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 pub(crate) use findings::Audit;
 

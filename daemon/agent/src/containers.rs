@@ -7,7 +7,6 @@
 //! the privileged helper where there is one.
 
 mod discovery;
-pub(crate) mod identity;
 mod libraries;
 
 use std::fs::File;

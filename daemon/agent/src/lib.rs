@@ -9,11 +9,8 @@
 
 mod access;
 mod agent;
-mod attach;
 mod audit;
-mod check;
 pub mod cli;
-mod compute;
 mod config;
 mod configuration;
 mod containers;
@@ -29,25 +26,18 @@ mod other_abi;
 mod overhead;
 mod ownership;
 mod queue;
-mod reaper;
 mod recovery;
-mod regions;
 mod sampler;
 mod serve;
 mod server;
 mod service;
-mod shares;
-mod slice_runtime;
 mod snapshot;
 mod sockets;
 mod state;
 mod state_store;
-mod usage_guard;
 mod watchdog;
-mod worker;
 
 pub use access::{Access, Group, Limits};
-pub use compute::{Account, Rounds, Site};
 pub use config::{
     Config, ConfigError, Foreigners, Gpus, OnlySlices, OverCap, OverCapPolicy, RelativeDirectory, Retention,
     Transfers, ViolationsPolicy,

@@ -14,7 +14,7 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 
 use crate::agent::Agent;
-use crate::slice_runtime::{ChargeSample, SliceRuntime};
+use tranche_slices::slice_runtime::{ChargeSample, SliceRuntime};
 
 /// A process of a slice on one GPU, with its charges before the driver was queried.
 struct Unchanged {

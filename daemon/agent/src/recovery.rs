@@ -21,12 +21,12 @@ use tranche_shm::crash::point;
 use crate::agent::{Agent, Core};
 use crate::failure::Failure;
 use crate::other_abi::OtherAbi;
-use crate::regions::Regions;
-use crate::slice_runtime::SliceRuntime;
 use crate::state::{SavedSlice, State};
 use crate::state_store::{self, Found};
 use tranche_linux::clock::now_unix_ms;
 use tranche_linux::process::{self, Process};
+use tranche_slices::regions::Regions;
+use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Takes over all slices. Those that cannot be taken over become conditions, and do not stop the daemon.

@@ -15,8 +15,8 @@ use crate::audit;
 use crate::config::OverCap;
 use crate::obstacles;
 use crate::overhead::{self, LastCharges};
-use crate::slice_runtime::SliceRuntime;
-use crate::usage_guard;
+use tranche_slices::slice_runtime::SliceRuntime;
+use tranche_slices::usage_guard;
 use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Period at which GPUs and slices are sampled.

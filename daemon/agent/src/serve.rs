@@ -19,7 +19,6 @@ use tranche_inventory::Driver;
 use crate::access::{self, Access, Budgeted};
 use crate::agent::{self, Agent};
 use crate::audit::{self, Audit};
-use crate::compute::Governor;
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;
@@ -29,11 +28,12 @@ use crate::metrics::Published;
 use crate::operators::Operators;
 use crate::server::{GRACE, routes, server};
 use crate::sockets::{Layout, Reach};
-use crate::worker::Worker;
 use crate::{ownership, recovery, sampler, watchdog};
 use tranche_linux::{privileges, sealed, supervisor};
+use tranche_slices::worker::Worker;
 use tranche_telemetry::Telemetry;
 use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
+use tranche_timeshare::Governor;
 
 /// Descriptors for a thousand processes; with a lower limit a condition is set.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
@@ -179,7 +179,8 @@ struct Parts {
 }
 
 fn build(settings: Settings) -> Result<Parts, StartError> {
-    let governor = Arc::new(Governor::new(settings.transfers).map_err(StartError::Compute)?);
+    let governor =
+        Arc::new(Governor::new(settings.transfers == Transfers::Counted).map_err(StartError::Compute)?);
     let worker = Worker::start("worker").map_err(StartError::Worker)?;
     let Settings { layout, ended_jobs, metrics, outstanding, .. } = settings;
     let telemetry = Arc::new(Telemetry::open(&layout.state));

@@ -134,7 +134,7 @@ impl Node for NodeService {
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Answer<v1::WhoAmIResponse> {
         let line = process::ancestry(caller(&request)?.process()?.pid).collect::<Vec<_>>();
-        let holds = |runtime: &&Arc<crate::slice_runtime::SliceRuntime>| {
+        let holds = |runtime: &&Arc<tranche_slices::slice_runtime::SliceRuntime>| {
             let here = runtime.occupants();
             line.iter().any(|id| here.roots.contains(id) || here.members.values().any(|member| member == id))
         };

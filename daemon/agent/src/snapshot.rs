@@ -12,10 +12,9 @@ use tranche_inventory::GpuFacts;
 use tranche_shm::DeviceSlot;
 
 use crate::agent::{Agent, Core};
-use crate::compute;
-use crate::regions::Protection;
-use crate::slice_runtime::SliceRuntime;
 use tranche_linux::process;
+use tranche_slices::regions::Protection;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// The node as it is now. Queries the driver, and so may block.
 pub(crate) fn node(agent: &Agent) -> NodeView {
@@ -38,7 +37,7 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         cuda_version: facts.map(|facts| facts.cuda_version).unwrap_or_default(),
         simulated: facts.is_some_and(|facts| facts.simulated),
         privileged: agent.is_privileged(),
-        compute_enforcement: compute::TECHNIQUE.into(),
+        compute_enforcement: tranche_timeshare::TECHNIQUE.into(),
         gpus,
         slices: core.node.slices().values().filter_map(|slice| view_of(agent, &core, slice)).collect(),
         waiting: core.waiting.view(&core.node),

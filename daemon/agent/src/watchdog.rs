@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::agent::Agent;
-use crate::check::Check;
 use tranche_linux::supervisor;
+use tranche_timeshare::check::Check;
 
 /// Reports in each watchdog timeout: one may be lost or late.
 const WORDS: u32 = 3;

@@ -22,6 +22,21 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-linux", &["tranche-domain", "tranche-privileged", "tranche-shm"]),
     ("tranche-telemetry", &["tranche-domain", "tranche-linux", "tranche-shm"]), // the last for its crash points alone
     (
+        "tranche-slices",
+        &[
+            "tranche-domain",
+            "tranche-inventory",
+            "tranche-linux",
+            "tranche-privileged",
+            "tranche-shm",
+            "tranche-telemetry",
+        ],
+    ),
+    (
+        "tranche-timeshare",
+        &["tranche-domain", "tranche-linux", "tranche-shm", "tranche-slices", "tranche-telemetry"],
+    ),
+    (
         "tranche-agent",
         &[
             "tranche-cdi",
@@ -34,7 +49,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",
+            "tranche-slices",
             "tranche-telemetry",
+            "tranche-timeshare",
         ],
     ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
@@ -92,7 +109,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Compiles the protocol's files again, over words of its own.
     ("model", &["tranche-domain"]),
     // Both sides of compute in virtual time.
-    ("arena", &["simgpu", "tranche-agent", "tranche-domain", "tranche-policy", "tranche-shm"]),
+    ("arena", &["simgpu", "tranche-domain", "tranche-policy", "tranche-shm", "tranche-timeshare"]),
     // Feeds hostile input to every parser.
     (
         "fuzz",

@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Release;
 
 use corosensei::CoroutineResult;
-use tranche_agent::{Account, Rounds, Site};
 use tranche_domain::compute::{Instant, Observed};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Permille;
 use tranche_shm::lease::Lease;
+use tranche_timeshare::{Account, Rounds, Site};
 
 use crate::S;
 use crate::program::{self, CHECK, Life};

@@ -30,8 +30,8 @@ fn points(folder: &Path) -> BTreeSet<String> {
 
 #[test]
 fn each_point_of_the_daemon_is_one_where_daemons_die() {
-    let crates =
-        ["agent", "linux", "telemetry"].map(|name| workspace().join("daemon").join(name).join("src"));
+    let crates = ["agent", "linux", "slices", "telemetry", "timeshare"]
+        .map(|name| workspace().join("daemon").join(name).join("src"));
     let named: BTreeSet<String> = crates.iter().flat_map(|folder| points(folder)).collect();
     let known: BTreeSet<String> = DAEMON.iter().chain(DAEMON_ALONE).map(|name| name.to_string()).collect();
     assert_eq!(named, known);

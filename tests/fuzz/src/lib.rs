@@ -19,10 +19,10 @@ mod text;
 mod wire;
 
 #[allow(unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
-#[path = "../../../daemon/agent/src/slice_runtime/account.rs"]
+#[path = "../../../daemon/slices/src/slice_runtime/account.rs"]
 mod account;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
-#[path = "../../../daemon/agent/src/shares/change.rs"]
+#[path = "../../../daemon/slices/src/shares/change.rs"]
 mod change;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
 #[path = "../../../daemon/telemetry/src/events/file.rs"]

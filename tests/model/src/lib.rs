@@ -46,12 +46,12 @@ pub mod total;
 #[path = "../../../proto/shm/src/usage.rs"]
 pub mod usage;
 
-#[path = "../../../daemon/agent/src/slice_runtime/account.rs"]
+#[path = "../../../daemon/slices/src/slice_runtime/account.rs"]
 mod account;
-#[path = "../../../daemon/agent/src/slice_runtime/common.rs"]
+#[path = "../../../daemon/slices/src/slice_runtime/common.rs"]
 mod common;
 #[allow(dead_code, reason = "the model's disk forgets nothing and needs no tidying")]
-#[path = "../../../daemon/agent/src/shares/change.rs"]
+#[path = "../../../daemon/slices/src/shares/change.rs"]
 mod shares;
 
 #[allow(dead_code, reason = "the model only charges and shares")]

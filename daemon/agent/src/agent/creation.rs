@@ -16,12 +16,12 @@ use tranche_shm::crash::point;
 use super::notices::created;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
-use crate::attach;
 use crate::failure::Failure;
-use crate::regions::{self, Regions};
-use crate::slice_runtime::{SliceRuntime, Way};
 use tranche_linux::clock::{monotonic_ms, now_unix_ms};
 use tranche_linux::privileges;
+use tranche_slices::attach;
+use tranche_slices::regions::{self, Regions};
+use tranche_slices::slice_runtime::{SliceRuntime, Way};
 use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 /// Time within which the creator of an ephemeral slice has to enter it.

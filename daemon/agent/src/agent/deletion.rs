@@ -12,8 +12,8 @@ use tranche_shm::crash::point;
 use super::Agent;
 use crate::access::Caller;
 use crate::failure::Failure;
-use crate::slice_runtime::SliceRuntime;
 use tranche_linux::clock::monotonic_ms;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Longest wait for killed processes in a forced deletion.
 const DEATH_PATIENCE: Duration = Duration::from_secs(10);

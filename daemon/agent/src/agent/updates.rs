@@ -19,9 +19,9 @@ use super::{Agent, Core};
 use crate::access::Caller;
 use crate::context::{self, Measurement};
 use crate::failure::Failure;
-use crate::slice_runtime::SliceRuntime;
 use crate::sockets::FilesError;
 use tranche_linux::process::Process;
+use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_telemetry::conditions::{Kind as Condition, Subject};
 
 impl Agent {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::ProcessId;
 
-use crate::containers::identity::Container;
-use crate::slice_runtime::SliceRuntime;
 use tranche_linux::process;
+use tranche_slices::container::Container;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Processes and containers known to belong to slices.
 pub(super) struct Attribution {

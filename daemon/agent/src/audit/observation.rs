@@ -15,8 +15,8 @@ use tranche_shm::DeviceSlot;
 
 use super::attribution::{Attribution, Owner};
 use crate::agent::Agent;
-use crate::slice_runtime::SliceRuntime;
 use tranche_linux::process;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
 pub(super) type Since = BTreeMap<GpuUuid, u64>;

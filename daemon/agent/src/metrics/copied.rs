@@ -9,7 +9,7 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::{Bytes, Permille};
 
 use crate::agent::{Agent, Core};
-use crate::slice_runtime::SliceRuntime;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Copy of the core's state at one instant.
 pub(super) struct Copied {

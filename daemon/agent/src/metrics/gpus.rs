@@ -36,7 +36,8 @@ fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<Seen<'a>> {
 }
 
 fn members(core: &Copied) -> BTreeSet<HostPid> {
-    let of = |runtime: &crate::slice_runtime::SliceRuntime| runtime.occupants().members.into_values();
+    let of =
+        |runtime: &tranche_slices::slice_runtime::SliceRuntime| runtime.occupants().members.into_values();
     core.slices.iter().flat_map(|(_, runtime)| of(runtime)).map(|member| member.pid).collect()
 }
 

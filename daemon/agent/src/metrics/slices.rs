@@ -13,9 +13,9 @@ use tranche_exposition::{Labels, Page};
 use super::copied::Copied;
 use super::labels::{and, label, share};
 use crate::agent::Agent;
-use crate::compute::Shown;
-use crate::slice_runtime::SliceRuntime;
 use crate::snapshot;
+use tranche_slices::slice_runtime::SliceRuntime;
+use tranche_timeshare::Shown;
 
 /// A slice at the time of the scrape.
 struct Seen<'a> {

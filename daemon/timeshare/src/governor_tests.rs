@@ -12,10 +12,10 @@ use tranche_shm::control::Identity;
 use tranche_shm::lease::Lease;
 use tranche_shm::{DeviceSlot, Slot};
 
-use crate::regions::Regions;
-use crate::worker::Workers;
-use member::Member;
-use rounds::HEARTBEAT;
+use crate::member::Member;
+use crate::rounds::HEARTBEAT;
+use tranche_slices::regions::Regions;
+use tranche_slices::worker::Workers;
 
 const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { directory, governor: Arc::new(Governor::new(Transfers::Uncounted).unwrap()) }
+        Self { directory, governor: Arc::new(Governor::new(false).unwrap()) }
     }
 
     /// A slice with one process in it.
@@ -108,7 +108,7 @@ fn transfers_mode_is_published_by_each_daemon() {
     let place = Place::new();
     let (slice, runtime) = place.slice("a", 500);
     let word = runtime.regions.control().reader().transfers_word();
-    for (transfers, said) in [(Transfers::Counted, 1), (Transfers::Uncounted, 0)] {
+    for (transfers, said) in [(true, 1), (false, 0)] {
         Governor::new(transfers).unwrap().admit(&slice, &runtime).unwrap();
         assert_eq!(word.load(Relaxed), said);
     }

@@ -32,20 +32,24 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// inotify watches of the usage files, by slice.
 #[derive(Debug)]
-pub(crate) struct UsageGuard {
+pub struct UsageGuard {
     telemetry: Arc<Telemetry>,
     reports: Inotify,
     watched: Mutex<HashMap<WatchDescriptor, Weak<SliceRuntime>>>,
 }
 
 impl UsageGuard {
-    pub(crate) fn new(telemetry: Arc<Telemetry>) -> io::Result<Self> {
+    /// A guard that watches no file yet.
+    ///
+    /// # Errors
+    /// inotify is not available.
+    pub fn new(telemetry: Arc<Telemetry>) -> io::Result<Self> {
         let reports = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         Ok(Self { telemetry, reports, watched: Mutex::default() })
     }
 
     /// Watches a slice's usage file. The kernel drops the watch when the file is removed.
-    pub(crate) fn watch(&self, runtime: &Arc<SliceRuntime>, usage: &Path) -> io::Result<()> {
+    pub fn watch(&self, runtime: &Arc<SliceRuntime>, usage: &Path) -> io::Result<()> {
         let watch = self.reports.add_watch(usage, AddWatchFlags::IN_MODIFY)?;
         let mut watched = self.watched();
         watched.retain(|_, runtime| runtime.strong_count() > 0);
@@ -66,7 +70,7 @@ impl UsageGuard {
     }
 
     /// Starts the task that checks reported files until this is dropped.
-    pub(crate) fn start(self: &Arc<Self>, worker: &Handle) -> io::Result<()> {
+    pub fn start(self: &Arc<Self>, worker: &Handle) -> io::Result<()> {
         let reports: Arc<OwnedFd> = Arc::new(self.reports.as_fd().try_clone_to_owned()?);
         let here = worker.enter();
         let reports = sys::watch(reports)?;
@@ -95,7 +99,7 @@ impl UsageGuard {
 }
 
 /// Restores the length of a slice's usage file and records an event and a condition.
-pub(crate) fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
+pub fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
     let name = &runtime.name;
     match runtime.regions.restore_length() {
         Ok(None) => {}
@@ -111,7 +115,7 @@ pub(crate) fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
 }
 
 /// Records that a slice's usage region was truncated, so what it holds is unknown.
-pub(crate) fn report_truncated(telemetry: &Telemetry, slice: &SliceName) {
+pub fn report_truncated(telemetry: &Telemetry, slice: &SliceName) {
     let detail = "a process of the slice truncated the usage region";
     telemetry.events.record(Happening::new(Kind::UsageTampered, detail).of(slice));
     let message = format!(

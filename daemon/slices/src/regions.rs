@@ -21,7 +21,7 @@ use tranche_shm::crash::point;
 use tranche_shm::usage::{self, Usage};
 use tranche_shm::{MAX_SLOTS, Slot};
 
-use crate::containers::identity;
+use crate::container;
 use crate::shares;
 use tranche_linux::privileges;
 use tranche_linux::sealed;
@@ -30,7 +30,7 @@ use tranche_linux::sys::Mapping;
 /// File name of the control region.
 const CONTROL: &str = "control";
 /// File name of the usage region, or of the link that identifies it where it is sealed memory.
-pub(crate) const USAGE: &str = "usage";
+pub const USAGE: &str = "usage";
 
 /// Unit in bytes in which the kernel counts the blocks of a file.
 const BLOCK: u64 = 512;
@@ -42,7 +42,7 @@ const SEATS: usize = 64;
 
 /// Both regions, mapped, with the descriptors that tenants receive.
 #[derive(Debug)]
-pub(crate) struct Regions {
+pub struct Regions {
     control: Mapping,
     usage: Mapping,
     control_for_tenants: File,
@@ -69,7 +69,7 @@ impl Drop for Regions {
 
 /// Change that a tenant made to the length of its usage file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tampering {
+pub enum Tampering {
     /// The file was extended.
     Grown,
     /// The file was truncated, and its content is lost.
@@ -78,7 +78,7 @@ pub(crate) enum Tampering {
 
 /// Protection of the control region against writes by tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Protection {
+pub enum Protection {
     /// Passed through a read-only mount of its own: even root in a container cannot write it.
     ReadOnlyMount,
     /// Passed read-only; file permissions keep other users, if there are any, from opening it for writing. With the
@@ -88,13 +88,8 @@ pub(crate) enum Protection {
 
 impl Regions {
     /// Creates empty regions in a slice's directory, the usage region as sealed memory or as a file.
-    pub(crate) fn create(
-        directory: &Path,
-        generation: u64,
-        devices: usize,
-        sealed: bool,
-    ) -> io::Result<Self> {
-        for name in [CONTROL, USAGE, shares::FILE, identity::FILE] {
+    pub fn create(directory: &Path, generation: u64, devices: usize, sealed: bool) -> io::Result<Self> {
+        for name in [CONTROL, USAGE, shares::FILE, container::FILE] {
             remove(&directory.join(name))?;
         }
         point("regions: begun");
@@ -113,7 +108,7 @@ impl Regions {
     /// Maps the regions that an earlier daemon left, if the control region is valid. The usage region is not
     /// validated: tenants write it, and a slice whose tenant damages it while no daemon runs must not be forgotten
     /// along with the memory that it holds. A sealed region that no process of the slice maps is created anew.
-    pub(crate) fn open(directory: &Path, sealed: bool) -> io::Result<Self> {
+    pub fn open(directory: &Path, sealed: bool) -> io::Result<Self> {
         let path = directory.join(USAGE);
         let (usage, lost) = match path.is_symlink() {
             true => {
@@ -152,7 +147,7 @@ impl Regions {
     ///
     /// # Errors
     /// The file system is full.
-    pub(crate) fn make_room(&self, seat: usize) -> io::Result<()> {
+    pub fn make_room(&self, seat: usize) -> io::Result<()> {
         let has = self.seats.load(Relaxed);
         if seat < has {
             return Ok(());
@@ -182,22 +177,22 @@ impl Regions {
     }
 
     /// Attached processes by slot, from the control region.
-    pub(crate) fn seated(&self) -> Vec<(Seat, ProcessId)> {
+    pub fn seated(&self) -> Vec<(Seat, ProcessId)> {
         occupants(self.control().reader())
     }
 
     /// Returns true if the usage region of an earlier daemon was lost along with its content.
-    pub(crate) const fn were_lost(&self) -> bool {
+    pub const fn were_lost(&self) -> bool {
         self.lost
     }
 
     /// Writer of the control region.
-    pub(crate) fn control(&self) -> ControlWriter<'_> {
+    pub fn control(&self) -> ControlWriter<'_> {
         ControlWriter::attach(self.control.words()).expect("only the daemon writes it, and it made it whole")
     }
 
     /// The usage region. Rewrites the header if a tenant has damaged it.
-    pub(crate) fn usage(&self) -> Usage<'_> {
+    pub fn usage(&self) -> Usage<'_> {
         Usage::attach(self.usage.words()).unwrap_or_else(|_| {
             self.header_damaged.store(true, Relaxed);
             let generation = self.control().reader().generation();
@@ -206,18 +201,18 @@ impl Regions {
     }
 
     /// Compute records of all slots. They have no header that a tenant could damage.
-    pub(crate) fn compute(&self) -> Compute<'_> {
+    pub fn compute(&self) -> Compute<'_> {
         Compute::known(self.usage.words()).expect("the mapping is as long as the region")
     }
 
     /// Readable once a process of the slice has signalled. It waits at a closed gate, or starts or finishes having
     /// work outstanding.
-    pub(crate) const fn bell(&self) -> &EventFd {
+    pub const fn bell(&self) -> &EventFd {
         &self.bell
     }
 
     /// Restores the length of the usage file; returns the change that was found, if any.
-    pub(crate) fn restore_length(&self) -> io::Result<Option<Tampering>> {
+    pub fn restore_length(&self) -> io::Result<Option<Tampering>> {
         let usage = self.usage_for_tenants.metadata()?;
         let takes = usage.blocks().saturating_mul(BLOCK);
         let tampering = match usage.len().cmp(&(compute::REGION_BYTES as u64)) {
@@ -233,7 +228,7 @@ impl Regions {
 
     /// Releases the memory of a deleted slice's regions, even if a tenant keeps their descriptors. The usage region
     /// at once, the control region when the daemon no longer reads it.
-    pub(crate) fn clear(&self, directory: &Path) {
+    pub fn clear(&self, directory: &Path) {
         if let Ok(control) = File::options().write(true).open(directory.join(CONTROL)) {
             let _ = self.deleted.set(control);
         }
@@ -248,23 +243,23 @@ impl Regions {
     }
 
     /// Returns true if a tenant overwrote the header of the usage region since the last call.
-    pub(crate) fn was_header_damaged(&self) -> bool {
+    pub fn was_header_damaged(&self) -> bool {
         let _ = self.usage(); // checks the header
         self.header_damaged.swap(false, Relaxed)
     }
 
     /// Returns true if a tenant truncated the usage region since the last call.
-    pub(crate) fn were_damaged(&self) -> bool {
+    pub fn were_damaged(&self) -> bool {
         self.usage.was_damaged()
     }
 
     /// Descriptors for tenants: control region read-only, usage region writable, wakeup eventfd.
-    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.control_for_tenants.as_fd(), self.usage_for_tenants.as_fd(), self.bell().as_fd()]
     }
 
     /// Protection of the control region.
-    pub(crate) const fn protection(&self) -> &Protection {
+    pub const fn protection(&self) -> &Protection {
         &self.protection
     }
 }

@@ -40,7 +40,7 @@ const MOST_STRANGERS: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 /// Serves one of a slice's sockets until the slice ends.
-pub(crate) fn listen(
+pub fn listen(
     reaper: &Arc<Reaper>,
     runtime: &Arc<SliceRuntime>,
     way: Way,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::containers::identity::{self, Container};
+use crate::container::{self, Container};
 
 /// Container that uses the slice, or did last.
 #[derive(Debug)]
@@ -14,6 +14,6 @@ pub(super) struct Binding {
 impl Binding {
     /// Reads the binding that the last daemon left in the slice's directory.
     pub(super) fn open(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), container: identity::read(directory) }
+        Self { directory: directory.to_owned(), container: container::read(directory) }
     }
 }

@@ -17,22 +17,23 @@ use crate::shares::{Beyond, Change, Shares};
 
 /// Charges of a slice on a device beyond what its processes report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CommonCharges {
+pub struct CommonCharges {
     /// Memory that processes of the slice share, charged once.
-    pub(crate) shared: Bytes,
+    pub shared: Bytes,
     /// Charges that are in no process's credit word: shared memory, and driver overhead.
-    pub(crate) common: Bytes,
+    pub common: Bytes,
     /// Excess of all charges over the cap.
-    pub(crate) over: Bytes,
+    pub over: Bytes,
 }
 
 /// Charges of a process at an instant; equal values show that it charged nothing in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChargeSample {
+pub struct ChargeSample {
     charges: u64,
-    pub(crate) used: Bytes,
+    /// Bytes charged to the process, contexts included.
+    pub used: Bytes,
     /// Part of `used` that is for contexts.
-    pub(crate) context: Bytes,
+    pub context: Bytes,
 }
 
 /// Reply to an export or import.
@@ -42,7 +43,7 @@ const fn known(is_known: bool) -> Reply {
 
 impl SliceRuntime {
     /// Exports memory that the process is charged for.
-    pub(crate) fn export(&self, member: Member, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
+    pub fn export(&self, member: Member, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
         if device.index() >= self.gpus.len() || units == Units::ZERO {
             return Reply::Refused(Refusal::Malformed);
         }
@@ -55,12 +56,12 @@ impl SliceRuntime {
     }
 
     /// Opens memory that another process exported.
-    pub(crate) fn import(&self, member: Member, key: ShareKey) -> Reply {
+    pub fn import(&self, member: Member, key: ShareKey) -> Reply {
         self.change_shares(member, |accounting, seat| known(self.common(accounting).import(seat, key.0)))
     }
 
     /// Drops a holder; succeeds also if the process was none.
-    pub(crate) fn drop_share(&self, member: Member, key: ShareKey) -> Reply {
+    pub fn drop_share(&self, member: Member, key: ShareKey) -> Reply {
         let reply = self.change_shares(member, |accounting, seat| {
             self.common(accounting).drop_one(seat, key.0);
             Reply::Granted
@@ -88,7 +89,7 @@ impl SliceRuntime {
     }
 
     /// Charges of a process on a device; equal results mean that it charged nothing in between.
-    pub(crate) fn charge_sample(&self, seat: Seat, device: DeviceSlot) -> ChargeSample {
+    pub fn charge_sample(&self, seat: Seat, device: DeviceSlot) -> ChargeSample {
         let usage = self.regions.usage();
         let charges = usage.counter(slot(seat), Counter::Charges).load(Ordering::Acquire);
         let context = units_of(usage.context(slot(seat), device).load(Ordering::Acquire));
@@ -99,14 +100,14 @@ impl SliceRuntime {
 
     /// Charges the slice for what the driver was seen to hold for an idle process beyond its charge. Returns true if
     /// the amount is new.
-    pub(crate) fn charge_overhead(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
+    pub fn charge_overhead(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
         // Shared memory may be listed with any holder, so nothing follows for this process.
         !self.shares(seat) && self.charge_beyond(seat, device, beyond)
     }
 
     /// Charges the slice for what a process holds beyond its reports, even if it shares memory. Returns true if the
     /// amount is new.
-    pub(crate) fn charge_beyond(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
+    pub fn charge_beyond(&self, seat: Seat, device: DeviceSlot, beyond: Bytes) -> bool {
         let mut accounting = self.accounting();
         let seated = accounting.life.occupants().is_some_and(|here| here.members.contains_key(&seat));
         if !seated || !accounting.ledgers[device.index()].take_beyond(seat, beyond) {
@@ -119,7 +120,7 @@ impl SliceRuntime {
     }
 
     /// Drops the excess of a process that is charged nothing and that the driver does not list.
-    pub(crate) fn drop_excess(&self, seat: Seat, device: DeviceSlot) {
+    pub fn drop_excess(&self, seat: Seat, device: DeviceSlot) {
         let mut accounting = self.accounting();
         if accounting.ledgers[device.index()].beyond(seat) == Bytes::ZERO {
             return;
@@ -132,7 +133,7 @@ impl SliceRuntime {
 
     /// Restores the common charges of an earlier daemon. If the journal is lost, what the control region states is
     /// charged to all attached processes until the last of them ends.
-    pub(crate) fn restore_common(&self) {
+    pub fn restore_common(&self) {
         let mut accounting = self.accounting();
         let accounting = &mut *accounting;
         let legacy = std::mem::take(&mut accounting.legacy);
@@ -150,7 +151,7 @@ impl SliceRuntime {
     }
 
     /// Common charges of the slice on a device, and its excess over the cap there.
-    pub(crate) fn common_charges(&self, device: DeviceSlot) -> CommonCharges {
+    pub fn common_charges(&self, device: DeviceSlot) -> CommonCharges {
         let accounting = self.accounting();
         let ledger = &accounting.ledgers[device.index()];
         let over = match ledger.standing() {

@@ -13,7 +13,7 @@ use super::{Accounting, Member, SliceRuntime};
 
 impl SliceRuntime {
     /// Handles a process's request to charge `want` on a device.
-    pub(crate) fn credit(&self, member: Member, device: DeviceSlot, want: Units) -> Reply {
+    pub fn credit(&self, member: Member, device: DeviceSlot, want: Units) -> Reply {
         if device.index() >= self.gpus.len() {
             return Reply::Refused(Refusal::Malformed);
         }
@@ -33,7 +33,7 @@ impl SliceRuntime {
 
     /// Grants a newly attached process credit for a context and its first allocations, where available.
     /// It would request that next. The credit is on the first device, which most programs use first.
-    pub(crate) fn advance(&self, member: Member) {
+    pub fn advance(&self, member: Member) {
         let Some(device) = DeviceSlot::new(0) else { return };
         let context = self.regions.control().reader().limits(device).context;
         self.credit(member, device, context.saturating_add(Units::within(RECALL_STEP.get())));

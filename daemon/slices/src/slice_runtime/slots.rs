@@ -13,13 +13,13 @@ use tranche_shm::credit::{Credit, Units};
 use tranche_shm::message::Refusal;
 
 use super::{Accounting, SliceRuntime, slot};
-use crate::containers::identity::Container;
+use crate::container::Container;
 use tranche_linux::process::Process;
 use tranche_linux::time_namespace;
 
 /// Socket through which a process attaches, which decides the condition for its admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// The socket that every user may connect to: the process must descend from a root of the slice.
     Descent,
     /// The socket that is mounted into the slice's container: the process must be in that container.
@@ -28,11 +28,11 @@ pub(crate) enum Way {
 
 /// Proof that a process belongs to the slice; with its container if it used the container's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pass(Option<Container>);
+pub struct Pass(Option<Container>);
 
 /// Slot of a process that attaches, and if it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joined {
+pub enum Joined {
     /// First attachment: the caller has to watch for the end of the process.
     New(Seat),
     /// The process has had its slot since before.
@@ -40,7 +40,8 @@ pub(crate) enum Joined {
 }
 
 impl Joined {
-    pub(crate) const fn seat(self) -> Seat {
+    /// Slot of the process.
+    pub const fn seat(self) -> Seat {
         match self {
             Self::New(seat) | Self::Again(seat) => seat,
         }
@@ -49,7 +50,7 @@ impl Joined {
 
 impl SliceRuntime {
     /// Makes a process a root: it and its descendants may attach. Returns false if it was one already.
-    pub(crate) fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
+    pub fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
         let mut accounting = self.accounting();
         let known = accounting.life.occupants().is_some_and(|here| here.roots.contains(&root.id));
         accounting.life.enter(root.id)?;
@@ -58,7 +59,7 @@ impl SliceRuntime {
     }
 
     /// Checks that a process belongs to the slice, by the socket that it connected to.
-    pub(crate) fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
+    pub fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
         match way {
             Way::Descent if self.ancestry.descends(who, &self.roots()) => Ok(Pass(None)),
             Way::Descent => Err(Refusal::NotAMember),
@@ -67,7 +68,7 @@ impl SliceRuntime {
     }
 
     /// Attaches a process that belongs to the slice, and allocates its slot.
-    pub(crate) fn join(&self, who: &Arc<Process>, Pass(container): &Pass) -> Result<Joined, Refusal> {
+    pub fn join(&self, who: &Arc<Process>, Pass(container): &Pass) -> Result<Joined, Refusal> {
         // Checked last: a live process is the one whose ancestors or container were resolved.
         if !who.is_alive() {
             return Err(Refusal::NotAMember);
@@ -104,7 +105,7 @@ impl SliceRuntime {
     }
 
     /// Enters the driver's figure for a process as granted and used, where its own credit words are lost.
-    pub(crate) fn restore_use(&self, seat: Seat, holds: impl Fn(GpuUuid) -> Bytes) {
+    pub fn restore_use(&self, seat: Seat, holds: impl Fn(GpuUuid) -> Bytes) {
         for (device, gpu) in self.devices() {
             let held = Units::within(holds(gpu).get());
             self.word(seat, device).reset(Credit { granted: held, used: held, ..Credit::default() });
@@ -113,7 +114,7 @@ impl SliceRuntime {
 
     /// Takes over a process that an earlier daemon attached, with its grants. A process that has ended since has no
     /// handle; its slot is kept until its memory is free. `most` is the driver's upper bound of its use of a GPU.
-    pub(crate) fn take_over(
+    pub fn take_over(
         &self,
         seat: Seat,
         id: ProcessId,
@@ -146,19 +147,19 @@ impl SliceRuntime {
     }
 
     /// Nanoseconds by which clocks of processes are ahead of the daemon's, by slot; zero ones are absent.
-    pub(crate) fn clock_offsets(&self) -> RwLockReadGuard<'_, BTreeMap<Seat, i64>> {
+    pub fn clock_offsets(&self) -> RwLockReadGuard<'_, BTreeMap<Seat, i64>> {
         self.clock_offsets.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a root that has ended.
-    pub(crate) fn remove_root(&self, root: ProcessId) {
+    pub fn remove_root(&self, root: ProcessId) {
         let mut accounting = self.accounting();
         accounting.life.root_gone(root);
         accounting.drop_handle(root);
     }
 
     /// Empties the account of a live process that holds nothing any more; returns what it had been granted.
-    pub(crate) fn reset_account(&self, seat: Seat) -> Bytes {
+    pub fn reset_account(&self, seat: Seat) -> Bytes {
         let mut accounting = self.accounting();
         self.clear(seat);
         self.leave_shares(&mut accounting, seat);
@@ -170,7 +171,7 @@ impl SliceRuntime {
     }
 
     /// Releases the slot of a process whose memory is free; returns what it had been granted.
-    pub(crate) fn release_slot(&self, seat: Seat, id: ProcessId) -> Bytes {
+    pub fn release_slot(&self, seat: Seat, id: ProcessId) -> Bytes {
         let mut accounting = self.accounting();
         // In this order: a daemon killed in between leaves an emptied slot for its successor to release, rather than
         // credit in a free slot.

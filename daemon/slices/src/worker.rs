@@ -27,7 +27,7 @@ const IDLE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A thread with a runtime; dropping it ends both.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub struct Worker {
     work: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts the thread with its runtime.
-    pub(crate) fn start(name: &str) -> io::Result<Self> {
+    pub fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -51,7 +51,7 @@ impl Worker {
     }
 
     /// Handle for spawning tasks on the thread.
-    pub(crate) fn work(&self) -> Handle {
+    pub fn work(&self) -> Handle {
         self.work.clone()
     }
 
@@ -72,7 +72,7 @@ impl Drop for Worker {
 
 /// The threads of all slices.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Workers(Arc<Mutex<Running>>);
+pub struct Workers(Arc<Mutex<Running>>);
 
 #[derive(Debug, Default)]
 struct Running {
@@ -82,7 +82,7 @@ struct Running {
 
 /// Thread of one slice. It ends some time after this is dropped, which may happen on the thread itself.
 #[derive(Debug)]
-pub(crate) struct SliceThread {
+pub struct SliceThread {
     id: u64,
     work: Handle,
     all: Weak<Mutex<Running>>,
@@ -90,7 +90,7 @@ pub(crate) struct SliceThread {
 
 impl Workers {
     /// Starts the thread of a slice.
-    pub(crate) fn start(&self, slice: &SliceName) -> io::Result<SliceThread> {
+    pub fn start(&self, slice: &SliceName) -> io::Result<SliceThread> {
         let worker = Worker::start(&format!("s:{slice}"))?;
         let work = worker.work();
         let mut running = running(&self.0);
@@ -101,7 +101,7 @@ impl Workers {
     }
 
     /// Ends all threads and waits for them.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut threads = std::mem::take(&mut running(&self.0).threads);
         threads.values_mut().for_each(Worker::signal_stop);
     }
@@ -109,7 +109,7 @@ impl Workers {
 
 impl SliceThread {
     /// Handle for spawning tasks on the thread.
-    pub(crate) const fn work(&self) -> &Handle {
+    pub const fn work(&self) -> &Handle {
         &self.work
     }
 }

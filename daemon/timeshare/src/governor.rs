@@ -1,16 +1,4 @@
-//! Scheduling of GPU time. Drives the scheduler of `tranche-domain` with the wakeups and compute records of slices.
-//!
-//! A dedicated thread sleeps until a slice signals, a slice changes, or the scheduler's next decision is due; it
-//! reads the compute records of slices that may need a decision, and publishes the leases that change. While all
-//! slices are idle it wakes only for the heartbeat.
-
-mod account;
-mod handle;
-mod member;
-mod rounds;
-mod site;
-mod used;
-mod wakeups;
+//! The scheduler of all slices' GPU time, and its thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,29 +13,24 @@ use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
 use crate::check::Answer;
-use crate::config::Transfers;
-use crate::slice_runtime::SliceRuntime;
-use handle::SliceHandle;
+use crate::handle::SliceHandle;
+use crate::rounds::Rounds;
+use crate::used::Used;
+use crate::wakeups::{Number, Wakeups};
 use tranche_linux::clock::monotonic_ns;
-use used::Used;
-use wakeups::{Number, Wakeups};
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Use of a GPU over the last second, in thousandths, from which a slice counts as running.
 const WORKS: u32 = 10;
 
-pub use account::Account;
-pub use rounds::Rounds;
-pub use site::Site;
-
 /// Enforcement technique, as in [`tranche_domain::view::NodeView::compute_enforcement`].
-pub(crate) const TECHNIQUE: &str =
-    "GPU time, by a gate before each launch; a running kernel is not interrupted";
+pub const TECHNIQUE: &str = "GPU time, by a gate before each launch; a running kernel is not interrupted";
 
 /// Scheduler of all slices' GPU time, with its thread.
-pub(crate) struct Governor {
+pub struct Governor {
     state: Mutex<State>,
     wakeups: Arc<Wakeups>,
-    transfers: Transfers,
+    counts_transfers: bool,
     stopping: AtomicBool,
     /// Pending question of the watchdog, until the thread's next iteration.
     asked: Mutex<Option<Answer>>,
@@ -55,17 +38,17 @@ pub(crate) struct Governor {
 
 /// A slice's use of compute, for views and metrics.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shown {
+pub struct Shown {
     /// Use of each device over one second and over one minute.
-    pub(crate) used: Vec<(Permille, Permille)>,
+    pub used: Vec<(Permille, Permille)>,
     /// Time used of each device, including earlier slices of the name since the daemon started.
-    pub(crate) busy: Vec<Duration>,
+    pub busy: Vec<Duration>,
     /// Reason for waiting; `None` if the slice is unknown to the scheduler.
-    pub(crate) why: Option<Why>,
+    pub why: Option<Why>,
     /// Launches admitted because no outstanding work made progress.
-    pub(crate) passes: u64,
+    pub passes: u64,
     /// Launches admitted because there was no daemon.
-    pub(crate) degraded: u64,
+    pub degraded: u64,
 }
 
 struct State {
@@ -85,22 +68,34 @@ impl State {
 }
 
 /// The running thread; dropping it ends the thread and waits for it.
-pub(crate) struct Running {
+pub struct Running {
     governor: Arc<Governor>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Governor {
-    pub(crate) fn new(transfers: Transfers) -> io::Result<Self> {
+    /// A scheduler without slices, whose thread is not started.
+    ///
+    /// With `counts_transfers`, copies and fills count as launches do.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left.
+    pub fn new(counts_transfers: bool) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
         let state = Mutex::new(State { rounds, used: Used::default(), next_number: Number::FIRST });
         let wakeups = Arc::new(Wakeups::new()?);
-        Ok(Self { state, wakeups, transfers, stopping: AtomicBool::new(false), asked: Mutex::default() })
+        Ok(Self {
+            state,
+            wakeups,
+            counts_transfers,
+            stopping: AtomicBool::new(false),
+            asked: Mutex::default(),
+        })
     }
 
     /// Returns true if copies and fills count as launches do.
-    pub(crate) fn counts_transfers(&self) -> bool {
-        self.transfers == Transfers::Counted
+    pub fn counts_transfers(&self) -> bool {
+        self.counts_transfers
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -108,15 +103,15 @@ impl Governor {
     }
 
     /// Starts the thread that decides about leases.
-    pub(crate) fn start(self: &Arc<Self>) -> io::Result<Running> {
+    pub fn start(self: &Arc<Self>) -> io::Result<Running> {
         let governor = Arc::clone(self);
         let thread = thread::Builder::new().name("compute".into()).spawn(move || governor.run())?;
         Ok(Running { governor: Arc::clone(self), thread: Some(thread) })
     }
 
     /// Schedules a slice, replacing one of the same name.
-    pub(crate) fn admit(&self, slice: &Slice, runtime: &Arc<SliceRuntime>) -> io::Result<()> {
-        runtime.regions.control().set_transfers(self.transfers == Transfers::Counted);
+    pub fn admit(&self, slice: &Slice, runtime: &Arc<SliceRuntime>) -> io::Result<()> {
+        runtime.regions.control().set_transfers(self.counts_transfers);
         let mut state = self.state();
         let number = state.next_number.take();
         self.wakeups.add(runtime.regions.bell(), number)?;
@@ -133,34 +128,34 @@ impl Governor {
     }
 
     /// Applies a slice's changed terms.
-    pub(crate) fn change(&self, slice: &Slice) {
+    pub fn change(&self, slice: &Slice) {
         self.state().rounds.change(now(), &slice.name, terms(slice));
         self.wake();
     }
 
     /// Sets the slices that use their GPUs without recording it, each with the unrecorded use until now.
-    pub(crate) fn mistrust(&self, whom: &BTreeMap<SliceName, Duration>) {
+    pub fn mistrust(&self, whom: &BTreeMap<SliceName, Duration>) {
         self.state().rounds.mistrust(now(), whom);
     }
 
     /// Takes in the share of time in which the driver saw a slice's processes compute. `None` if the driver has no
     /// figure.
-    pub(crate) fn confirm(&self, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
+    pub fn confirm(&self, name: &SliceName, gpu: GpuUuid, busy: Option<Permille>) {
         self.state().rounds.confirm(now(), name, gpu, busy);
     }
 
     /// Sets the slices that keep their GPUs from others without computing.
-    pub(crate) fn expect_nothing(&self, of: &BTreeSet<SliceName>) {
+    pub fn expect_nothing(&self, of: &BTreeSet<SliceName>) {
         self.state().rounds.expect_nothing(now(), of);
     }
 
     /// Share of the last second in which a slice kept others waiting.
-    pub(crate) fn kept(&self, name: &SliceName) -> Permille {
+    pub fn kept(&self, name: &SliceName) -> Permille {
         self.state().rounds.arbiter().kept(now(), name)
     }
 
     /// Stops scheduling a slice.
-    pub(crate) fn leave(&self, name: &SliceName) {
+    pub fn leave(&self, name: &SliceName) {
         let mut state = self.state();
         state.depart(name);
         if let Some(handle) = state.rounds.leave(now(), name) {
@@ -171,12 +166,12 @@ impl Governor {
     }
 
     /// Wakes the thread for a full iteration, as when a process has ended and its outstanding work is void.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.wakeups.wake();
     }
 
     /// Makes the thread answer the watchdog in its next iteration.
-    pub(crate) fn answer_next_time(&self, answer: Answer) {
+    pub fn answer_next_time(&self, answer: Answer) {
         *self.asked() = Some(answer);
         self.wake();
     }
@@ -186,7 +181,7 @@ impl Governor {
     }
 
     /// Recent use of a slice and its reason for waiting; `None` if it is not scheduled.
-    pub(crate) fn show(&self, name: &SliceName) -> Option<Shown> {
+    pub fn show(&self, name: &SliceName) -> Option<Shown> {
         let state = self.state();
         let (now, arbiter) = (now(), state.rounds.arbiter());
         let used = |gpu: &GpuUuid| {
@@ -208,7 +203,7 @@ impl Governor {
     }
 
     /// Use of a GPU by all slices since the daemon started.
-    pub(crate) fn total(&self, gpu: GpuUuid) -> Duration {
+    pub fn total(&self, gpu: GpuUuid) -> Duration {
         let state = self.state();
         let of = |name: &SliceName| {
             let at = state.rounds.site(name)?.runtime.gpus.iter().position(|own| *own == gpu)?;
@@ -220,7 +215,7 @@ impl Governor {
     }
 
     /// Time by which the loop is overdue.
-    pub(crate) fn lateness(&self) -> Duration {
+    pub fn lateness(&self) -> Duration {
         Duration::from_nanos(self.state().rounds.lateness(now()).get())
     }
 
@@ -266,5 +261,5 @@ fn now() -> Instant {
 }
 
 #[cfg(test)]
-#[path = "compute_tests.rs"]
+#[path = "governor_tests.rs"]
 mod tests;

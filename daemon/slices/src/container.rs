@@ -14,7 +14,7 @@ use tranche_linux::process;
 /// A container, by the path of its cgroup. Cgroups beneath it belong to it as well, since its programs may create
 /// some.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Container(String);
+pub struct Container(String);
 
 /// Hierarchies of version 1 that distinguish containers, in order of preference. Version 2 precedes them.
 const HIERARCHIES: [&str; 6] = ["devices", "memory", "pids", "freezer", "cpu", "name=systemd"];
@@ -25,7 +25,7 @@ impl Container {
     /// The container of a process. `None` if its cgroup does not distinguish it from the rest of the machine.
     ///
     /// The pid may be reused at any time: the caller has to check afterwards that the intended process is alive.
-    pub(crate) fn of(pid: HostPid) -> Option<Self> {
+    pub fn of(pid: HostPid) -> Option<Self> {
         Self::parse(&process::text(pid, ProcessFile::Cgroup).ok()?)
     }
 
@@ -83,15 +83,15 @@ impl fmt::Display for Container {
 }
 
 /// File beside the slice's regions that holds the container to which the slice is bound.
-pub(crate) const FILE: &str = "container";
+pub const FILE: &str = "container";
 
 /// Reads the container that this or the last daemon wrote.
-pub(crate) fn read(directory: &Path) -> Option<Container> {
+pub fn read(directory: &Path) -> Option<Container> {
     fs::read_to_string(directory.join(FILE)).ok().filter(|text| !text.is_empty()).map(Container)
 }
 
 /// Writes the container for the next daemon.
-pub(crate) fn write(directory: &Path, container: &Container) -> io::Result<()> {
+pub fn write(directory: &Path, container: &Container) -> io::Result<()> {
     replace(&directory.join(FILE), container.0.as_bytes(), PRIVATE, Survives::ProcessDeath)
 }
 

@@ -10,7 +10,7 @@ use tranche_shm::DeviceSlot;
 
 /// Driver's last figures for a slice.
 #[derive(Debug)]
-pub(crate) struct DriverUse {
+pub struct DriverUse {
     /// Bytes that the slice's processes hold together, by device.
     held: Vec<AtomicU64>,
     /// Time since which the driver has continuously shown more than the slice reports.
@@ -24,7 +24,7 @@ impl DriverUse {
     }
 
     /// Sets what the driver listed for the slice's processes on a device.
-    pub(crate) fn set(&self, device: DeviceSlot, held: Bytes) {
+    pub fn set(&self, device: DeviceSlot, held: Bytes) {
         self.held[device.index()].store(held.get(), Relaxed);
     }
 
@@ -34,18 +34,18 @@ impl DriverUse {
     }
 
     /// Invalidates the figures: until the driver is queried again, the slice counts as holding everything.
-    pub(crate) fn invalidate(&self) {
+    pub fn invalidate(&self) {
         self.held.iter().for_each(|held| held.store(u64::MAX, Relaxed));
     }
 
     /// Records if the driver shows more than the slice reports.
-    pub(crate) fn set_doubtful(&self, doubted: bool) {
+    pub fn set_doubtful(&self, doubted: bool) {
         let mut since = self.doubtful_since();
         *since = doubted.then(|| since.unwrap_or_else(Instant::now));
     }
 
     /// Time for which that has been so without a break.
-    pub(crate) fn doubtful_for(&self) -> Option<Duration> {
+    pub fn doubtful_for(&self) -> Option<Duration> {
         self.doubtful_since().map(|since| since.elapsed())
     }
 

@@ -10,12 +10,12 @@ use tranche_linux::clock::monotonic_ns;
 use super::{Accounting, SliceRuntime};
 
 /// Longest time for which the driver usually lists a process after its end or an `execve`.
-pub(crate) const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
+pub const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
 
 impl SliceRuntime {
     /// Marks a process as ended: its memory may become free at any moment for a while. Published to the slice's
     /// processes.
-    pub(crate) fn mark_exiting(&self, id: ProcessId) {
+    pub fn mark_exiting(&self, id: ProcessId) {
         self.enter_exiting(&mut self.accounting(), id);
     }
 
@@ -38,7 +38,7 @@ impl SliceRuntime {
 
     /// Returns true if memory of an ended process may become free at any moment. A process that stays listed for
     /// longer than [`MAX_LISTED_TIME`] no longer counts.
-    pub(crate) fn is_any_exiting(&self) -> bool {
+    pub fn is_any_exiting(&self) -> bool {
         let ended_processes = self.ended_processes();
         let (accounting, now_ns) = (self.accounting(), monotonic_ns());
         ended_processes.iter().any(|id| accounting.exiting.get(id).is_none_or(|until_ns| now_ns < *until_ns))
@@ -46,7 +46,7 @@ impl SliceRuntime {
 
     /// Attached processes that have ended and whose memory is not free yet. One without a handle ended while no
     /// daemon was running.
-    pub(crate) fn ended_processes(&self) -> BTreeSet<ProcessId> {
+    pub fn ended_processes(&self) -> BTreeSet<ProcessId> {
         let accounting = self.accounting();
         let members = accounting.life.occupants().into_iter().flat_map(|here| here.members.values());
         let known: Vec<_> = members.map(|id| (*id, accounting.handles.get(id).cloned())).collect();

@@ -9,7 +9,6 @@ use tranche_domain::slice::{ProcessId, Seat};
 use tranche_inventory::Driver;
 use tranche_shm::crash::point;
 
-use crate::compute::Governor;
 use crate::slice_runtime::{MAX_LISTED_TIME, SliceRuntime};
 use tranche_linux::process::Process;
 use tranche_telemetry::Telemetry;
@@ -24,7 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_PERIOD: Duration = Duration::from_millis(1);
 
 /// The owner of the slices, which may delete one when a process has ended.
-pub(crate) trait Slices: Send + Sync {
+pub trait Slices: Send + Sync {
+    /// Schedules without the work of a process that has ended.
+    fn process_ended(&self);
     /// Keeps memory committed that a slice still holds beyond its cap.
     fn note_excess(&self, runtime: &SliceRuntime);
     /// Removes a slice whose time is over; returns true if it is gone.
@@ -34,26 +35,22 @@ pub(crate) trait Slices: Send + Sync {
 }
 
 /// Watches processes of slices and reclaims their memory.
-pub(crate) struct Reaper {
-    pub(crate) telemetry: Arc<Telemetry>,
+pub struct Reaper {
+    /// Sinks of the daemon.
+    pub telemetry: Arc<Telemetry>,
     driver: Arc<dyn Driver>,
-    governor: Arc<Governor>,
     listings: Listings,
     owner: Weak<dyn Slices>,
 }
 
 impl Reaper {
-    pub(crate) fn new(
-        telemetry: Arc<Telemetry>,
-        driver: Arc<dyn Driver>,
-        governor: Arc<Governor>,
-        owner: Weak<dyn Slices>,
-    ) -> Self {
-        Self { telemetry, driver, governor, listings: Listings::default(), owner }
+    /// A reaper without processes. The owner of the slices holds it.
+    pub fn new(telemetry: Arc<Telemetry>, driver: Arc<dyn Driver>, owner: Weak<dyn Slices>) -> Self {
+        Self { telemetry, driver, listings: Listings::default(), owner }
     }
 
     /// Releases a process's slot when it has ended. Without a handle it has ended already.
-    pub(crate) fn watch_member(
+    pub fn watch_member(
         self: &Arc<Self>,
         runtime: &Arc<SliceRuntime>,
         seat: Seat,
@@ -68,7 +65,7 @@ impl Reaper {
             runtime.mark_exiting(id);
             point("reap: ended");
             runtime.abandon_work(seat);
-            reaper.governor.wake();
+            reaper.owner.upgrade().iter().for_each(|owner| owner.process_ended());
             let ended = Instant::now();
             if reaper.wait_until_unlisted(&runtime, id.pid).await == Listed::Yes {
                 reaper.wait_while_listed(&runtime, id).await;
@@ -109,7 +106,7 @@ impl Reaper {
     /// Empties the account of a process after its `exec`, if the driver no longer lists it.
     /// The process reports the `exec`. While the driver lists it or fails to answer, it may still hold what it was
     /// charged for.
-    pub(crate) async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
+    pub async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
         if self.wait_until_unlisted(runtime, pid).await == Listed::No {
             let freed = runtime.reset_account(seat);
             tracing::info!(slice = %runtime.name, %pid, %freed, "became another program");
@@ -117,7 +114,7 @@ impl Reaper {
     }
 
     /// Removes a root process from its slice when it has ended.
-    pub(crate) fn watch_root(self: &Arc<Self>, runtime: &Arc<SliceRuntime>, root: Arc<Process>) {
+    pub fn watch_root(self: &Arc<Self>, runtime: &Arc<SliceRuntime>, root: Arc<Process>) {
         let (work, reaper, runtime) = (runtime.worker.work(), Arc::clone(self), Arc::clone(runtime));
         work.spawn(async move {
             wait_for_end(&root).await;

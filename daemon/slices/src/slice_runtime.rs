@@ -27,9 +27,9 @@ use reserves::Reserves;
 use units::ledger_cap;
 use violations::Violations;
 
-pub(crate) use exiting::MAX_LISTED_TIME;
-pub(crate) use sharing::ChargeSample;
-pub(crate) use slots::{Joined, Pass, Way};
+pub use exiting::MAX_LISTED_TIME;
+pub use sharing::ChargeSample;
+pub use slots::{Joined, Pass, Way};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -56,18 +56,21 @@ use tranche_linux::process::Process;
 
 /// Live state of one slice.
 #[derive(Debug)]
-pub(crate) struct SliceRuntime {
-    pub(crate) name: SliceName,
-    pub(crate) generation: u64,
+pub struct SliceRuntime {
+    /// Name, unique on the node while the slice is there.
+    pub name: SliceName,
+    /// Number by which slices of one name differ.
+    pub generation: u64,
     /// GPUs of the slice, in the order of its devices.
-    pub(crate) gpus: Vec<GpuUuid>,
-    pub(crate) regions: Regions,
+    pub gpus: Vec<GpuUuid>,
+    /// Shared memory of the slice.
+    pub regions: Regions,
     /// Thread that serves the slice's sockets and processes.
-    pub(crate) worker: SliceThread,
+    pub worker: SliceThread,
     /// User whose request ends the slice.
-    pub(crate) ended_by: OnceLock<Actor>,
+    pub ended_by: OnceLock<Actor>,
     /// Notified whenever a process has left and memory became free.
-    pub(crate) left: Notify,
+    pub left: Notify,
     /// GPU utilization of each device in percent, or [`UNKNOWN`].
     utilization: Vec<AtomicU64>,
     accounting: Mutex<Accounting>,
@@ -79,7 +82,8 @@ pub(crate) struct SliceRuntime {
     /// Process killed last for exceeding the cap.
     killed_last: Mutex<Option<ProcessId>>,
     violations: Violations,
-    pub(crate) driver_use: DriverUse,
+    /// Last figures of the driver for the slice.
+    pub driver_use: DriverUse,
     reserves: Reserves,
     /// Nanoseconds by which the clocks of processes are ahead of the daemon's, where they differ.
     clock_offsets: RwLock<BTreeMap<Seat, i64>>,
@@ -104,17 +108,19 @@ struct Accounting {
 
 /// An attached process and its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) seat: Seat,
-    pub(crate) id: ProcessId,
+pub struct Member {
+    /// Index in the slice's regions.
+    pub seat: Seat,
+    /// Pid and start time.
+    pub id: ProcessId,
 }
 
 /// Memory that a process holds on each device.
-pub(crate) type Held = Vec<Bytes>;
+pub type Held = Vec<Bytes>;
 
 impl SliceRuntime {
     /// A slice without processes; publishes its limits.
-    pub(crate) fn new(
+    pub fn new(
         name: SliceName,
         worker: SliceThread,
         directory: &Path,
@@ -183,7 +189,7 @@ impl SliceRuntime {
     }
 
     /// Devices of the slice with their numbers.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceSlot, GpuUuid)> + '_ {
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceSlot, GpuUuid)> + '_ {
         self.gpus.iter().enumerate().filter_map(|(at, gpu)| Some((DeviceSlot::new(at)?, *gpu)))
     }
 
@@ -192,19 +198,19 @@ impl SliceRuntime {
     }
 
     /// Discards the outstanding work of a process that has ended.
-    pub(crate) fn abandon_work(&self, seat: Seat) {
+    pub fn abandon_work(&self, seat: Seat) {
         self.regions.compute().clear(slot(seat));
     }
 
     // Life cycle
 
     /// Ends the slice: no further process is admitted.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.accounting().life.end();
     }
 
     /// Ends the slice if its time is over, and returns true if so.
-    pub(crate) fn end_if_over(&self, ephemeral: bool, now_ms: u64) -> bool {
+    pub fn end_if_over(&self, ephemeral: bool, now_ms: u64) -> bool {
         let mut accounting = self.accounting();
         let over = accounting.life.is_over(ephemeral, now_ms);
         if over {
@@ -216,12 +222,12 @@ impl SliceRuntime {
     // Queries
 
     /// Roots and attached processes.
-    pub(crate) fn occupants(&self) -> Occupants {
+    pub fn occupants(&self) -> Occupants {
         self.accounting().life.occupants().cloned().unwrap_or_default()
     }
 
     /// Returns true if the slice has neither roots nor attached processes.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub fn is_deserted(&self) -> bool {
         self.accounting().life.occupants().is_none_or(Occupants::is_empty)
     }
 
@@ -231,7 +237,7 @@ impl SliceRuntime {
 
     /// Reported use of each process on each device, at most the grant. A tenant's value must not spoil the node's
     /// totals.
-    pub(crate) fn held(&self) -> BTreeMap<ProcessId, Held> {
+    pub fn held(&self) -> BTreeMap<ProcessId, Held> {
         let members = self.occupants().members;
         let accounting = self.accounting();
         let held = |seat: Seat, device: DeviceSlot| {
@@ -243,14 +249,14 @@ impl SliceRuntime {
     }
 
     /// Aborts the listening tasks, and with them the connections that they serve.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         for task in self.listeners().drain(..) {
             task.abort();
         }
     }
 
     /// Adds a listening task, which ends with the slice.
-    pub(crate) fn add_listener(&self, task: AbortHandle) {
+    pub fn add_listener(&self, task: AbortHandle) {
         self.listeners().push(task);
     }
 

@@ -16,22 +16,22 @@ const CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
 impl SliceRuntime {
     /// Slot of an attached process.
-    pub(crate) fn seat_of(&self, id: ProcessId) -> Option<Seat> {
+    pub fn seat_of(&self, id: ProcessId) -> Option<Seat> {
         self.accounting().seat_of(id)
     }
 
     /// Returns true if a process holds shared memory: the driver may list that with any holder.
-    pub(crate) fn shares(&self, seat: Seat) -> bool {
+    pub fn shares(&self, seat: Seat) -> bool {
         self.accounting().sharing.holds(seat)
     }
 
     /// Use of a device that a process reports.
-    pub(crate) fn claimed(&self, seat: Seat, device: DeviceSlot) -> Bytes {
+    pub fn claimed(&self, seat: Seat, device: DeviceSlot) -> Bytes {
         Bytes::new(self.word(seat, device).load().used.bytes())
     }
 
     /// Reported use of a device and the ledger's charges; the reserve is left at zero.
-    pub(crate) fn charged(&self, seat: Seat, device: DeviceSlot) -> Charged {
+    pub fn charged(&self, seat: Seat, device: DeviceSlot) -> Charged {
         let accounting = self.accounting();
         let ledger = &accounting.ledgers[device.index()];
         Charged {
@@ -44,7 +44,7 @@ impl SliceRuntime {
     }
 
     /// Values in the pages, now or since the last call, that no correct process writes.
-    pub(crate) fn violations(&self) -> Vec<Found> {
+    pub fn violations(&self) -> Vec<Found> {
         self.examine();
         let slice = &self.name;
         let found = |((who, _), what)| Found { slice: slice.clone(), who, what };

@@ -15,13 +15,13 @@ use super::{Accounting, SliceRuntime};
 
 impl SliceRuntime {
     /// Publishes the daemon's heartbeat.
-    pub(crate) fn beat(&self, now_ns: u64) {
+    pub fn beat(&self, now_ns: u64) {
         self.regions.control().beat(now_ns);
     }
 
     /// Publishes caps and context reserves, then recalls unused grants beyond them.
     /// The measured values of the reserves are in `parts`.
-    pub(crate) fn set_limits(&self, parts: &[(Part, Bytes)]) {
+    pub fn set_limits(&self, parts: &[(Part, Bytes)]) {
         let mut accounting = self.accounting();
         self.publish_limits(&mut accounting, parts);
         self.settle(&mut accounting);
@@ -42,7 +42,7 @@ impl SliceRuntime {
     }
 
     /// Recalls unused grants beyond the caps; returns the excess of each device.
-    pub(crate) fn trim(&self) -> Vec<(GpuUuid, Bytes)> {
+    pub fn trim(&self) -> Vec<(GpuUuid, Bytes)> {
         self.settle(&mut self.accounting())
     }
 
@@ -63,32 +63,32 @@ impl SliceRuntime {
 
     /// Sets the utilization that NVML shows for the slice's processes, in percent. Only the memory part is published;
     /// the daemon's own accounting is more precise on the other.
-    pub(crate) fn set_utilization(&self, device: DeviceSlot, gpu: u32, memory: u32) {
+    pub fn set_utilization(&self, device: DeviceSlot, gpu: u32, memory: u32) {
         let control = self.regions.control();
         control.set_utilization(device, control.reader().utilization(device).0, memory);
         self.utilization[device.index()].store(gpu.into(), Ordering::Relaxed);
     }
 
     /// Publishes the part of a device's time that the slice used, in percent.
-    pub(crate) fn set_own_use(&self, device: DeviceSlot, gpu: u32) {
+    pub fn set_own_use(&self, device: DeviceSlot, gpu: u32) {
         let control = self.regions.control();
         control.set_utilization(device, gpu, control.reader().utilization(device).1);
     }
 
     /// Utilization of a device in percent; `None` before the first sample.
-    pub(crate) fn utilization(&self, device: DeviceSlot) -> Option<u32> {
+    pub fn utilization(&self, device: DeviceSlot) -> Option<u32> {
         u32::try_from(self.utilization[device.index()].load(Ordering::Relaxed)).ok()
     }
 
     /// Updates the time since which the slice has been over its cap; returns how long that is.
-    pub(crate) fn over_for(&self, over: bool) -> Option<Duration> {
+    pub fn over_for(&self, over: bool) -> Option<Duration> {
         let mut since = self.over_since.lock().expect("nothing panics while it holds the time");
         *since = over.then(|| since.unwrap_or_else(Instant::now));
         since.map(|since| since.elapsed())
     }
 
     /// Last figure of the driver for a GPU beyond the slice's cap there.
-    pub(crate) fn driver_excess(&self, gpu: GpuUuid) -> Bytes {
+    pub fn driver_excess(&self, gpu: GpuUuid) -> Bytes {
         let device = self.devices().find(|(_, of)| *of == gpu).map(|(device, _)| device);
         device.map_or(Bytes::ZERO, |device| {
             let cap = Bytes::new(self.regions.control().reader().limits(device).cap_bytes);
@@ -97,7 +97,7 @@ impl SliceRuntime {
     }
 
     /// Returns true if the slice was over its cap on a device at the last settlement.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.devices().any(|(device, _)| self.regions.control().reader().over_cap(device))
     }
 }

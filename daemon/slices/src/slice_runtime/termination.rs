@@ -10,7 +10,7 @@ use super::SliceRuntime;
 impl SliceRuntime {
     /// Kills the process that holds most on a device where the slice is over its cap; returns its pid.
     /// Does nothing while another process of the slice is exiting.
-    pub(crate) fn kill_largest(&self) -> Option<HostPid> {
+    pub fn kill_largest(&self) -> Option<HostPid> {
         let mut killed_last = self.killed_last.lock().expect("nothing panics while it holds the condemned");
         let still_here = |id: ProcessId| self.occupants().members.values().any(|member| *member == id);
         if killed_last.is_some_and(still_here) || !self.ended_processes().is_empty() {
@@ -30,14 +30,14 @@ impl SliceRuntime {
     }
 
     /// Sends SIGTERM to all processes of the slice; returns their pids.
-    pub(crate) fn terminate_all(&self) -> Vec<HostPid> {
+    pub fn terminate_all(&self) -> Vec<HostPid> {
         let accounting = self.accounting();
         let terminated = accounting.handles.values().filter(|process| process.ask_to_end().is_ok());
         terminated.map(|process| process.id.pid).collect()
     }
 
     /// Kills all processes of the slice; returns their pids.
-    pub(crate) fn kill_all(&self) -> Vec<HostPid> {
+    pub fn kill_all(&self) -> Vec<HostPid> {
         let accounting = self.accounting();
         let killed = accounting.handles.values().filter(|process| match process.kill() {
             Ok(()) => true,

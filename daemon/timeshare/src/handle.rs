@@ -12,8 +12,8 @@ use tranche_shm::lease::Lease;
 use super::account::Account;
 use super::site::Site;
 use super::wakeups::{Number, Wakeups};
-use crate::slice_runtime::SliceRuntime;
 use tranche_linux::sys;
+use tranche_slices::slice_runtime::SliceRuntime;
 
 /// A slice's regions, and its eventfd among the loop's wakeups.
 pub(super) struct SliceHandle {

@@ -4,34 +4,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// State of a loop's check.
-pub(crate) struct Check {
-    pub(crate) name: &'static str,
+pub struct Check {
+    /// Name of the loop, for the log.
+    pub name: &'static str,
     open: Arc<AtomicBool>,
 }
 
 /// Completes a check when the loop reaches it.
 #[derive(Debug)]
-pub(crate) struct Answer(Arc<AtomicBool>);
+pub struct Answer(Arc<AtomicBool>);
 
 impl Check {
-    pub(crate) fn to(name: &'static str) -> Self {
+    /// A check of a loop, not started.
+    pub fn to(name: &'static str) -> Self {
         Self { name, open: Arc::default() }
     }
 
     /// Starts a check; `None` while the last one is pending.
-    pub(crate) fn start_check(&self) -> Option<Answer> {
+    pub fn start_check(&self) -> Option<Answer> {
         let check = !self.open.swap(true, Ordering::AcqRel);
         check.then(|| Answer(Arc::clone(&self.open)))
     }
 
-    pub(crate) fn is_open(&self) -> bool {
+    /// True while the loop has not completed the check.
+    pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 }
 
 impl Answer {
     /// Marks the check as completed.
-    pub(crate) fn give(self) {
+    pub fn give(self) {
         self.0.store(false, Ordering::Release);
     }
 }

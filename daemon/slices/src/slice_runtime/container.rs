@@ -5,7 +5,7 @@
 //! written to disk before it takes effect, for the next daemon.
 
 use super::{Accounting, SliceRuntime};
-use crate::containers::identity::{self, Container};
+use crate::container::{self, Container};
 
 /// Rejection: another container uses the slice, or the binding could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub(super) struct InUse;
 
 impl SliceRuntime {
     /// Container that uses the slice, or did last.
-    pub(crate) fn container(&self) -> Option<Container> {
+    pub fn container(&self) -> Option<Container> {
         self.accounting().binding.container.clone()
     }
 
     /// Returns true if processes of a container are in the slice.
-    pub(crate) fn is_in_container(&self) -> bool {
+    pub fn is_in_container(&self) -> bool {
         let accounting = self.accounting();
         accounting.binding.container.is_some() && accounting.has_live_process()
     }
@@ -34,7 +34,7 @@ impl Accounting {
         if self.binding.container.is_some() && self.has_live_process() {
             return Err(InUse);
         }
-        if let Err(error) = identity::write(&self.binding.directory, &container) {
+        if let Err(error) = container::write(&self.binding.directory, &container) {
             tracing::error!(%container, %error, "cannot write down whose container a slice is; it gets none");
             return Err(InUse);
         }

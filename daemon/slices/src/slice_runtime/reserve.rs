@@ -10,20 +10,20 @@ use super::units::context_units;
 
 impl SliceRuntime {
     /// Reserve for a context on a device whose measured cost is `measured`.
-    pub(crate) fn reserve(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
+    pub fn reserve(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
         let mut seen = self.reserves.seen();
         seen.get_mut(device.index()).map_or(measured, |seen| seen.reserve(measured, self.reserves.now()))
     }
 
     /// Upper bound of what a process was charged for a context by this daemon or the previous one.
-    pub(crate) fn most_charged(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
+    pub fn most_charged(&self, device: DeviceSlot, measured: Bytes) -> Bytes {
         let earlier = self.reserves.earlier.get(device.index()).copied().unwrap_or_default();
         self.reserve(device, measured).max(earlier.min(most(measured)))
     }
 
     /// Takes in a sample of a process: its charge for contexts, and what it holds beyond its charge.
     /// From now on this slice alone is charged what each of its contexts took.
-    pub(crate) fn saw_contexts(&self, device: DeviceSlot, charged: Bytes, beyond: Bytes) {
+    pub fn saw_contexts(&self, device: DeviceSlot, charged: Bytes, beyond: Bytes) {
         let reserved = Bytes::new(self.regions.control().reader().limits(device).context.bytes());
         if charged == Bytes::ZERO {
             return;
@@ -34,7 +34,7 @@ impl SliceRuntime {
     }
 
     /// Discards what samples showed; returns true if there was anything.
-    pub(crate) fn forget_reserves(&self) -> bool {
+    pub fn forget_reserves(&self) -> bool {
         let mut seen = self.reserves.seen();
         let had = seen.iter().any(|seen| !seen.is_blank());
         seen.fill(SeenReserve::default());
@@ -43,7 +43,7 @@ impl SliceRuntime {
 
     /// Publishes reserves that have changed. Returns each device whose reserve exceeds the measured cost, with both
     /// values.
-    pub(crate) fn review_reserves(&self, parts: &[(Part, Bytes)]) -> Vec<(DeviceSlot, Bytes, Bytes)> {
+    pub fn review_reserves(&self, parts: &[(Part, Bytes)]) -> Vec<(DeviceSlot, Bytes, Bytes)> {
         let control = self.regions.control().reader();
         let reserves = self
             .devices()

@@ -10,7 +10,7 @@ use super::{SliceRuntime, slot};
 
 impl SliceRuntime {
     /// Total over all processes of the slice since this daemon started serving it.
-    pub(crate) fn refusals(&self) -> u64 {
+    pub fn refusals(&self) -> u64 {
         // Pages are cleared under this lock, so each count enters once.
         let accounting = self.accounting();
         let seats = accounting.life.occupants().cloned().unwrap_or_default().members.into_keys();
