@@ -11,8 +11,8 @@ mod forms;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::cuda::{
-    array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
-    physical, placement, pool, shared, transfer, wait,
+    abi, array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
+    physical, pool, shared, transfer, wait,
 };
 use crate::libraries::{Library, Symbol};
 use crate::nvml::{self, process, topology, usage};
@@ -81,9 +81,9 @@ hooks! {
         11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from_ptsz;
         11020 cuMemFreeAsync(pointer: u64, stream: u64) => pool::free;
         11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free_ptsz;
-        11020 cuMemPoolCreate(pool: *mut u64, properties: *const placement::Properties) => pool::create;
-        13000 cuMemGetDefaultMemPool(pool: *mut u64, at: *mut placement::Place, allocation_type: u32) => pool::look_up;
-        13000 cuMemGetMemPool(pool: *mut u64, at: *mut placement::Place, allocation_type: u32) => pool::look_up;
+        11020 cuMemPoolCreate(pool: *mut u64, properties: *const abi::Properties) => pool::create;
+        13000 cuMemGetDefaultMemPool(pool: *mut u64, at: *mut abi::Place, allocation_type: u32) => pool::look_up;
+        13000 cuMemGetMemPool(pool: *mut u64, at: *mut abi::Place, allocation_type: u32) => pool::look_up;
         11020 cuMemPoolDestroy(pool: u64) => pool::destroy;
         11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer;
         11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => shared::import_pointer;
@@ -228,7 +228,7 @@ hooks! {
         2000 cuEventSynchronize(event: u64) => wait::for_event;
         2000 cuEventQuery(event: u64) => wait::ask_event;
 
-        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const placement::Properties, flags: u64) => physical::create;
+        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const abi::Properties, flags: u64) => physical::create;
         10020 cuMemRelease(handle: u64) => physical::release;
         11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain;
         10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map;

@@ -15,7 +15,8 @@ use tranche_shm::lease::Lease;
 
 use crate::attach::{self, Inside};
 use crate::connection;
-use crate::cuda::{SUCCESS, capture, device, driver, mark, placement, pool};
+use crate::cuda::abi::SUCCESS;
+use crate::cuda::{capture, device, driver, mark, placement, pool};
 use crate::progress;
 use crate::root::Word;
 use crate::{bell, sys, thread};

@@ -51,8 +51,8 @@ impl Library {
     /// Result of a hook whose real function is missing.
     pub(crate) const fn absent(self) -> c_int {
         match self {
-            Self::Cuda => crate::cuda::NOT_FOUND,
-            Self::Nvml => crate::nvml::FUNCTION_NOT_FOUND,
+            Self::Cuda => crate::cuda::abi::NOT_FOUND,
+            Self::Nvml => crate::nvml::abi::FUNCTION_NOT_FOUND,
         }
     }
 

@@ -11,7 +11,8 @@ use tranche_policy::{Guard, Lock};
 use tranche_shm::compute::{MARKS, Marks};
 
 use crate::attach::Inside;
-use crate::cuda::{SUCCESS, checked, driver};
+use crate::cuda::abi::{SUCCESS, checked};
+use crate::cuda::driver;
 use crate::launch::undisturbed;
 use crate::root::Root;
 use crate::sys;

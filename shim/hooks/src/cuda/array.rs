@@ -4,11 +4,10 @@ use core::ffi::c_int;
 
 use tranche_policy::{ArrayShape, Claim, Extent, Kind, Tile};
 
+use super::abi::{INVALID_VALUE, OUT_OF_MEMORY, Width, checked, code};
 use super::invalid::or_invalid;
 use super::mark::{self, Events};
-use super::{
-    INVALID_VALUE, OUT_OF_MEMORY, Width, checked, code, current, driver, pool, refused, shared, with_reclaim,
-};
+use super::{current, driver, pool, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 

@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_void};
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{SUCCESS, driver, placement};
+use super::abi::SUCCESS;
+use super::{driver, placement};
 use crate::launch::{capture_begins, capture_ends};
 use crate::thread;
 

@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_void};
 
 use tranche_shm::DeviceSlot;
 
-use super::{SUCCESS, begin_device_call, checked, code, device, driver, ledger, with_reclaim};
+use super::abi::{SUCCESS, checked, code};
+use super::{begin_device_call, device, driver, ledger, with_reclaim};
 use crate::attach::{self, Ours};
 use crate::connection::Line;
 use crate::{launch, thread};

@@ -6,9 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tranche_policy::Ledger;
 use tranche_shm::DeviceSlot;
 
-use super::{
-    INVALID_DEVICE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code, current_device, driver, ledger, visible,
-};
+use super::abi::{INVALID_DEVICE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code};
+use super::{current_device, driver, ledger, visible};
 use crate::attach;
 use crate::root::Root;
 

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 
-use super::{NOT_FOUND, SUCCESS, checked};
+use super::abi::{NOT_FOUND, SUCCESS, checked};
 use crate::lookup;
 
 /// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`

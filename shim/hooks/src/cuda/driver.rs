@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::checked;
+use super::abi::checked;
 use crate::libraries::{Library, Symbol};
 
 /// Declares functions of a library that are resolved at their first call.
@@ -79,7 +79,7 @@ real_functions! {
         cuPointerGetAttribute(value: *mut c_void, attribute: c_int, pointer: u64);
         cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, pointer: u64);
         cuMemGetAllocationPropertiesFromHandle(properties: *mut c_void, handle: u64);
-        cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const super::placement::Properties, option: c_int);
+        cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const super::abi::Properties, option: c_int);
         cuIpcCloseMemHandle(pointer: u64);
         cuDestroyExternalMemory(memory: u64);
         cuDeviceGetCount(count: *mut c_int);

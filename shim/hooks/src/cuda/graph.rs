@@ -9,11 +9,9 @@ use tranche_policy::{Extent, GraphUse, Ledger, Location, Work};
 use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
+use super::abi::{self, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, checked, code};
 use super::mark::{self, Events};
-use super::{
-    NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, checked, code, device, driver, growth, ledger, placement, pool,
-    refused, with_reclaim,
-};
+use super::{device, driver, growth, ledger, placement, pool, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 use crate::launch::{Stream, graph_gone, through};
@@ -195,7 +193,7 @@ fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Allocation {
-    pool: placement::Properties,
+    pool: abi::Properties,
     rest_of_pool: [u64; 9],
     access: u64,
     access_count: usize,
@@ -244,7 +242,7 @@ fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) 
 
 fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Result<(), c_int> {
     let mut asked = Allocation {
-        pool: placement::Properties::NONE,
+        pool: abi::Properties::NONE,
         rest_of_pool: [0; 9],
         access: 0,
         access_count: 0,

@@ -11,8 +11,9 @@ use tranche_policy::{BLOCK_BYTES, Ledger, PoolUse};
 use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
-use super::placement::{self, Properties};
-use super::{checked, device, driver, mark, pool};
+use super::abi::{Properties, checked};
+use super::placement;
+use super::{device, driver, mark, pool};
 use crate::connection::Line;
 
 /// Step in bytes by device; 0 before the measurement.

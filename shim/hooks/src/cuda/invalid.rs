@@ -7,8 +7,8 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::placement::Properties;
-use super::{INVALID_VALUE, OUT_OF_MEMORY, checked, driver};
+use super::abi::{INVALID_VALUE, OUT_OF_MEMORY, Properties, checked};
+use super::driver;
 
 /// `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES`
 const ANY_ATTRIBUTE: c_int = 1;

@@ -4,7 +4,8 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, limit_cost};
 
-use super::{checked, code, current, driver, refused, with_reclaim};
+use super::abi::{checked, code};
+use super::{current, driver, refused, with_reclaim};
 use crate::connection::Line;
 
 /// Cost of raising a limit, by `CUlimit`.

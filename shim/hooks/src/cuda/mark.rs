@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tranche_policy::{Ledger, Mark, Marks};
 
-use super::{SUCCESS, checked, driver, placement};
+use super::abi::{SUCCESS, checked};
+use super::{driver, placement};
 use crate::connection::Line;
 
 /// `CU_EVENT_DISABLE_TIMING`

@@ -4,8 +4,9 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Kind, Pitched};
 
+use super::abi::{SUCCESS, Width, checked, code};
 use super::invalid::{self, or_invalid};
-use super::{SUCCESS, Width, checked, code, current, driver, pool, refused, shared, with_reclaim};
+use super::{current, driver, pool, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 

@@ -4,6 +4,7 @@
 //! function of that name. So pointer arguments are valid as the driver documents them, and may be passed to `real`,
 //! the driver's function, as they are. Handles are checked by the driver.
 
+pub(crate) mod abi;
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
@@ -35,37 +36,10 @@ use tranche_policy::{Call, Denied, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 use tranche_shm::usage::Counter;
 
+use self::abi::OUT_OF_MEMORY;
 use crate::attach::{self, Ours};
 use crate::connection::Line;
 use crate::thread;
-
-/// `CUDA_SUCCESS`
-pub(crate) const SUCCESS: c_int = 0;
-/// `CUDA_ERROR_INVALID_VALUE`
-pub(crate) const INVALID_VALUE: c_int = 1;
-/// `CUDA_ERROR_OUT_OF_MEMORY`
-pub(crate) const OUT_OF_MEMORY: c_int = 2;
-/// `CUDA_ERROR_INVALID_DEVICE`
-pub(crate) const INVALID_DEVICE: c_int = 101;
-/// `CUDA_ERROR_NOT_FOUND`
-pub(crate) const NOT_FOUND: c_int = 500;
-/// `CUDA_ERROR_NOT_SUPPORTED`
-pub(crate) const NOT_SUPPORTED: c_int = 801;
-/// `CUDA_ERROR_SYSTEM_NOT_READY`
-pub(crate) const SYSTEM_NOT_READY: c_int = 802;
-
-/// The driver's result code as a `Result`.
-pub(crate) const fn checked(result: c_int) -> Result<(), c_int> {
-    match result {
-        SUCCESS => Ok(()),
-        error => Err(error),
-    }
-}
-
-/// A `Result` as the driver's result code.
-pub(crate) fn code(result: Result<(), c_int>) -> c_int {
-    result.err().unwrap_or(SUCCESS)
-}
 
 /// The ledger of this process; out of memory for a process outside a slice.
 #[inline(always)]
@@ -183,28 +157,3 @@ pub(crate) fn refused(ledger: &Ledger<'static>) -> c_int {
     ledger.tenant().count(Counter::Refusals);
     OUT_OF_MEMORY
 }
-
-/// Sizes and pointers: 32 bits wide in the oldest versions of some functions, else 64.
-pub(crate) trait Width: Copy {
-    /// The value in 64 bits.
-    fn wide(self) -> u64;
-    /// The lower bits that fit.
-    fn narrow(wide: u64) -> Self;
-    /// The null pointer, or size zero.
-    const ZERO: Self;
-}
-
-macro_rules! width {
-    ($($type:ty)*) => {$(
-        impl Width for $type {
-            fn wide(self) -> u64 {
-                self as u64
-            }
-            fn narrow(wide: u64) -> Self {
-                Self::try_from(wide).unwrap_or(Self::MAX)
-            }
-            const ZERO: Self = 0;
-        }
-    )*};
-}
-width!(u32 u64 usize);

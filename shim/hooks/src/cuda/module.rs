@@ -10,7 +10,8 @@ use tranche_policy::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, e
 
 use tranche_shm::credit::Units;
 
-use super::{SUCCESS, checked, code, current, driver, ledger, with_reclaim};
+use super::abi::{SUCCESS, checked, code};
+use super::{current, driver, ledger, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use tranche_policy::Bound;
 
-use super::{SUCCESS, checked, code};
+use super::abi::{SUCCESS, checked, code};
 use crate::attach;
 use crate::connection::Line;
 

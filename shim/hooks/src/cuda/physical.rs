@@ -4,9 +4,10 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Location, Owner};
 
+use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked, code};
 use super::invalid::{self, or_invalid};
-use super::placement::{self, Properties};
-use super::{NOT_SUPPORTED, SUCCESS, checked, code, device, driver, ledger, refused, with_reclaim};
+use super::placement;
+use super::{device, driver, ledger, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 

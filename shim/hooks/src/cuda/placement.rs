@@ -7,49 +7,10 @@ use core::ffi::{c_int, c_void};
 use tranche_policy::{Call, Ledger, Location};
 use tranche_shm::DeviceSlot;
 
-use super::{NOT_SUPPORTED, SUCCESS, begin_device_call, checked, device, driver, pool, refused};
+use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked};
+use super::{begin_device_call, device, driver, pool, refused};
 use crate::connection::Line;
 use crate::thread;
-
-/// The head of `CUmemPoolProps` and of `CUmemAllocationProp`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Properties {
-    allocation_type: u32,
-    handle_types: u32,
-    location: Place,
-}
-
-/// `CUmemLocation`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    kind: u32,
-    number: c_int,
-}
-
-impl Properties {
-    /// Properties of a request that has none.
-    pub(crate) const NONE: Self =
-        Self { allocation_type: 0, handle_types: 0, location: Place { kind: 0, number: 0 } };
-
-    /// Properties of plain memory on the driver's device of this number.
-    pub(crate) const fn on(device: c_int) -> Self {
-        Self { allocation_type: 1, handle_types: 0, location: Place { kind: 1, number: device } }
-    }
-
-    /// Possible location of memory with these properties.
-    pub(crate) fn location(&self) -> Location {
-        self.location.of(self.allocation_type)
-    }
-}
-
-impl Place {
-    /// Possible location of memory of this allocation type at this location.
-    pub(crate) fn of(self, allocation_type: u32) -> Location {
-        Location::of(allocation_type, self.kind, self.number)
-    }
-}
 
 /// The one device of a slice that has no other.
 pub(crate) fn only(ledger: &Ledger<'static>) -> Option<DeviceSlot> {

@@ -6,11 +6,12 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tranche_policy::{Claim, Extent, Ledger, Location, Owner, PoolPlace};
 use tranche_shm::DeviceSlot;
 
+use super::abi::{Place, Properties, SUCCESS, checked, code};
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
 use super::mark::{self, Events};
-use super::placement::{self, Place, Properties};
-use super::{SUCCESS, checked, code, current, device, driver, ledger, refused, shared, with_reclaim};
+use super::placement;
+use super::{current, device, driver, ledger, refused, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 

@@ -11,9 +11,8 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
-use super::{
-    OUT_OF_MEMORY, SUCCESS, checked, code, current, driver, ledger, placement, pool, refused, with_reclaim,
-};
+use super::abi::{OUT_OF_MEMORY, SUCCESS, checked, code};
+use super::{current, driver, ledger, placement, pool, refused, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;

@@ -7,7 +7,8 @@ use core::ffi::{c_int, c_void};
 
 use tranche_policy::{Route, Transfer};
 
-use super::{SUCCESS, Width, driver};
+use super::abi::{SUCCESS, Width};
+use super::driver;
 use crate::launch::{Stream, transferred};
 
 /// A memory type of copies with a shape.

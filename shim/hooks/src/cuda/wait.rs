@@ -6,7 +6,8 @@ use core::ffi::c_int;
 
 use tranche_policy::{Awaited, Pending};
 
-use super::{SUCCESS, pool, settle};
+use super::abi::SUCCESS;
+use super::{pool, settle};
 use crate::attach;
 use crate::launch::{self, Stream};
 

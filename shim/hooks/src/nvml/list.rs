@@ -5,7 +5,7 @@ use core::ops::Deref;
 use core::ptr::null_mut;
 use core::slice;
 
-use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS};
+use super::abi::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS};
 use crate::sys::Room;
 
 /// Writes the rows that fit, and their full number to `count`.
@@ -86,7 +86,7 @@ pub(super) unsafe fn listed<T: Copy>(
 mod tests {
     use std::vec::Vec;
 
-    use super::super::NOT_FOUND;
+    use super::super::abi::NOT_FOUND;
     use super::*;
 
     #[test]

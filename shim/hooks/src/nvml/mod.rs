@@ -4,7 +4,9 @@
 //! rewritten. The contract of every hook is that of [`crate::cuda`]: pointer arguments are valid as NVML documents
 //! them.
 
+pub(crate) mod abi;
 pub(crate) mod driver;
+mod handle;
 mod list;
 pub(crate) mod process;
 pub(crate) mod topology;
@@ -15,22 +17,9 @@ use core::ffi::{c_char, c_int};
 use tranche_policy::{Ledger, uuid};
 use tranche_shm::DeviceSlot;
 
+use self::abi::{DRIVER_NOT_LOADED, NOT_FOUND, SUCCESS, VERSION_MISMATCH};
+use self::handle::slot;
 use crate::attach;
-
-/// `NVML_SUCCESS`
-const SUCCESS: c_int = 0;
-/// `NVML_ERROR_INVALID_ARGUMENT`
-const INVALID_ARGUMENT: c_int = 2;
-/// `NVML_ERROR_NOT_FOUND`
-const NOT_FOUND: c_int = 6;
-/// `NVML_ERROR_INSUFFICIENT_SIZE`
-const INSUFFICIENT_SIZE: c_int = 7;
-/// `NVML_ERROR_DRIVER_NOT_LOADED`
-const DRIVER_NOT_LOADED: c_int = 9;
-/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`
-const VERSION_MISMATCH: c_int = 25;
-/// `NVML_ERROR_FUNCTION_NOT_FOUND`
-pub(crate) const FUNCTION_NOT_FOUND: c_int = 13;
 
 /// `nvmlMemory_t`
 #[repr(C)]
@@ -213,15 +202,4 @@ fn rewrite(result: c_int, device: u64, change: impl FnOnce(&Ledger<'static>, Dev
         change(&ledger, slot);
     }
     SUCCESS
-}
-
-/// Slot of the device behind a handle; `None` outside the slice.
-fn slot(ledger: &Ledger<'static>, device: u64) -> Option<DeviceSlot> {
-    let mut name = [0u8; 96];
-    // SAFETY: NVML writes at most the given length, the local's, with its zero included.
-    let result = unsafe { driver::nvmlDeviceGetUUID(device, name.as_mut_ptr().cast(), name.len() as u32) };
-    let uuid = uuid::parse(&name).filter(|_| result == SUCCESS)?;
-    let control = ledger.tenant().control;
-    let mut devices = (0..control.device_count()).filter_map(DeviceSlot::new);
-    devices.find(|slot| control.limits(*slot).uuid == uuid)
 }

@@ -7,8 +7,9 @@ use tranche_policy::Ledger;
 use tranche_shm::control::Identity;
 use tranche_shm::{DeviceSlot, Slot};
 
+use super::abi::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, VERSION_MISMATCH};
+use super::handle::slot;
 use super::list::deliver;
-use super::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, VERSION_MISMATCH, slot};
 use crate::attach;
 
 /// NVML's value for a process that belongs to no MIG instance.

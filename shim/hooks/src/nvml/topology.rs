@@ -2,8 +2,9 @@
 
 use core::ffi::c_int;
 
+use super::abi::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS};
+use super::handle::slot;
 use super::list::{deliver, listed};
-use super::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, slot};
 use crate::attach;
 
 pub(crate) unsafe fn nearest(

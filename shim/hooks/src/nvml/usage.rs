@@ -6,11 +6,12 @@ use tranche_policy::Ledger;
 use tranche_shm::Slot;
 use tranche_shm::control::Identity;
 
+use super::abi::{
+    DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, VERSION_MISMATCH,
+};
+use super::handle::slot;
 use super::list::{deliver, listed};
 use super::process::visible_pid;
-use super::{
-    DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, VERSION_MISMATCH, slot,
-};
 use crate::attach;
 
 /// `nvmlProcessUtilizationSample_t`
