@@ -215,6 +215,14 @@ pub(crate) fn search<T>(found: impl FnMut(Object) -> Option<T>) -> Option<T> {
     search.result
 }
 
+/// A function of libc, or of the library where it lived before glibc 2.34.
+pub(crate) fn in_libc(name: &CStr) -> Option<*mut c_void> {
+    let homes = [c"libc.so.6", c"libdl.so.2"];
+    homes
+        .into_iter()
+        .find_map(|home| search(|object| (object.soname() == home).then(|| object.function(name)).flatten()))
+}
+
 struct Search<T, F> {
     found: F,
     result: Option<T>,
@@ -255,8 +263,7 @@ mod tests {
     #[test]
     fn functions_of_libc_are_found_where_the_linker_finds_them() {
         for name in [c"qsort", c"atoi", c"strtol"] {
-            let found =
-                search(|object| (object.soname() == c"libc.so.6").then(|| object.function(name)).flatten());
+            let found = in_libc(name);
             // SAFETY: `name` is a CStr, thus terminated, as dlsym requires.
             let linked = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             assert_eq!(found, Some(linked), "{name:?}");

@@ -6,7 +6,6 @@
 
 #[macro_use]
 mod export;
-mod forms;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -14,18 +13,19 @@ use crate::cuda::{
     abi, array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
     physical, pool, shared, transfer, wait,
 };
+use crate::forms::Governed;
 use crate::libraries::{Library, Symbol};
 use crate::nvml::{self, process, topology, usage};
 
 /// The newest CUDA version whose functions were compared with the rows below.
-pub(crate) const KNOWN_VERSION: c_int = 13_050;
+const KNOWN_VERSION: c_int = 13_050;
 
 hooks! {
     Cuda in "libcuda" {
         2000 cuInit(flags: u32) => device::init;
-        11030 cuGetProcAddress(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64) => doors::look_up;
-        12000 cuGetProcAddress_v2(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2;
-        13000 cuGetProcAddress_v2_ptsz(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2;
+        11030 cuGetProcAddress(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64) => doors::look_up::<Hook>;
+        12000 cuGetProcAddress_v2(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2::<Hook>;
+        13000 cuGetProcAddress_v2_ptsz(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2::<Hook>;
 
         2000 cuDeviceGetCount(count: *mut c_int) => device::count;
         2000 cuDeviceGet(device: *mut c_int, ordinal: c_int) => device::get;
@@ -304,24 +304,8 @@ hooks! {
     }
 }
 
-impl Hook {
-    /// Every hook, in the order of the table.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        ROWS.iter().map(|(hook, _)| *hook)
-    }
-
-    /// The symbol of the real function.
-    pub(crate) fn symbol(self) -> &'static Symbol {
-        &SYMBOLS[self as usize]
-    }
-
-    fn name(self) -> &'static [u8] {
-        self.symbol().name.to_bytes()
-    }
-}
-
 /// Every symbol of the driver whose address is cached.
-pub(crate) fn symbols() -> impl Iterator<Item = &'static Symbol> {
+pub(crate) fn symbols() -> impl Iterator<Item = &'static Symbol> + Clone {
     SYMBOLS.iter().chain(&driver::SYMBOLS).chain(&nvml::driver::SYMBOLS)
 }
 

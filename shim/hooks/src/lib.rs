@@ -43,6 +43,7 @@ mod connection;
 mod cuda;
 mod elf;
 mod environment;
+mod forms;
 mod hooks;
 mod launch;
 mod libraries;

@@ -1,6 +1,7 @@
 //! The driver's two libraries, and the addresses of the real functions in them.
 
 use core::ffi::{CStr, c_int, c_void};
+use core::iter;
 use core::mem::zeroed;
 use core::ptr;
 use core::sync::atomic::{
@@ -10,7 +11,6 @@ use core::sync::atomic::{
 #[cfg(not(feature = "preload"))]
 use crate::alias;
 use crate::elf::{self, Object};
-use crate::hooks;
 use crate::link_map::LinkMap;
 use crate::root::SHARED;
 
@@ -78,8 +78,9 @@ impl Library {
         match unsafe { Object::at(base.load(Acquire), known) } {
             Some(object) => object.function(name),
             None => {
+                // There was no library before, or another thread drops its addresses at this instant.
                 let object = self.loaded()?;
-                self.adopt(object);
+                self.adopt(object, iter::empty());
                 object.function(name)
             }
         }
@@ -103,14 +104,14 @@ impl Library {
         alias::loaded(self.alias()).or_else(anywhere)
     }
 
-    /// Makes this object the library, and drops the addresses found in another.
-    fn adopt(self, object: Object) {
+    /// Makes this object the library, and drops the addresses of `known` that were found in another.
+    fn adopt(self, object: Object, known: impl Iterator<Item = &'static Symbol>) {
         let (base, dynamic) = &PLACES[self as usize];
         if dynamic.load(Acquire) == object.dynamic() {
             return;
         }
         dynamic.store(ptr::null_mut(), Release);
-        hooks::symbols().filter(|symbol| symbol.library == self).for_each(Symbol::forget);
+        known.filter(|symbol| symbol.library == self).for_each(Symbol::forget);
         OURS[self as usize].store(object.function(SHARED).is_some(), Relaxed);
         base.store(object.base(), Release);
         dynamic.store(object.dynamic(), Release);
@@ -166,14 +167,21 @@ pub(crate) enum Provider {
 }
 
 /// Owner of `found`, the dynamic linker's result for `symbol`.
-pub(crate) fn provider(symbol: &Symbol, found: *mut c_void) -> Provider {
+///
+/// If it lies in an object other than the library so far, that becomes the library. `known` are all symbols whose
+/// address may have been resolved.
+pub(crate) fn provider(
+    symbol: &Symbol,
+    found: *mut c_void,
+    known: impl Iterator<Item = &'static Symbol> + Clone,
+) -> Provider {
     if symbol.real.load(Acquire) == found {
         return Provider::Driver;
     }
     let soname = symbol.library.soname();
     let ours = elf::search(|object| {
         let it = object.soname() == soname && object.function(symbol.name) == Some(found);
-        it.then(|| symbol.library.adopt(object))
+        it.then(|| symbol.library.adopt(object, known.clone()))
     });
     match ours {
         Some(()) => Provider::Driver,
@@ -187,7 +195,7 @@ type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut
 /// Tests the SONAME of the object around an address, in any namespace; false where libc finds none.
 fn soname_of(address: *const c_void, test: impl Fn(&CStr) -> bool) -> bool {
     const RTLD_DL_LINKMAP: c_int = 2;
-    let Some(function) = crate::lookup::in_libc(c"dladdr1") else { return false };
+    let Some(function) = elf::in_libc(c"dladdr1") else { return false };
     let mut map: *mut c_void = ptr::null_mut();
     // SAFETY: the function is libc's dladdr1, which has had this type since 2.3.3. It fills the local `info` and,
     // with RTLD_DL_LINKMAP, `map`, which stays valid while the object is loaded.

@@ -5,9 +5,9 @@ use std::ffi::CString;
 use std::string::String;
 use std::vec::Vec;
 
-use super::forms::base;
 use super::tests::newest;
 use super::{Hook, KNOWN_VERSION};
+use crate::forms::{Governed, base};
 use crate::libraries::Library;
 
 fn hooked(library: Library) -> BTreeSet<&'static str> {

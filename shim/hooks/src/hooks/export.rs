@@ -18,9 +18,18 @@ macro_rules! hooks {
             ),
         )*)*];
 
-        impl Hook {
-            /// Address of the hook that is exported for it.
-            pub(crate) fn address(self) -> *mut c_void {
+        impl Governed for Hook {
+            const KNOWN_VERSION: c_int = KNOWN_VERSION;
+
+            fn rows() -> &'static [(Self, c_int)] {
+                ROWS
+            }
+
+            fn symbol(self) -> &'static Symbol {
+                &SYMBOLS[self as usize]
+            }
+
+            fn address(self) -> *mut c_void {
                 match self { $($(Self::$name => exported::$name as *mut c_void,)*)* }
             }
         }

@@ -1,26 +1,50 @@
 //! Forms of the driver's functions by their names: variants, versions, streams of their own.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{CStr, c_int, c_void};
 
-use super::{Hook, ROWS};
-use crate::libraries::Library;
+use crate::libraries::{Library, Symbol};
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
 const PER_THREAD: u64 = 2;
 
-impl Hook {
+/// A governed function: a row of the table of hooks.
+///
+/// What a row calls receives the table as a type: the table names it, so it cannot name the table.
+pub(crate) trait Governed: Copy + PartialEq + 'static {
+    /// The newest CUDA version whose functions were compared with the rows.
+    const KNOWN_VERSION: c_int;
+
+    /// Every row in the order of the table, with the first version of its form.
+    fn rows() -> &'static [(Self, c_int)];
+
+    /// The symbol of the real function.
+    fn symbol(self) -> &'static Symbol;
+
+    /// Address of the hook that is exported for it.
+    fn address(self) -> *mut c_void;
+
+    /// Every hook, in the order of the table.
+    fn all() -> impl Iterator<Item = Self> {
+        Self::rows().iter().map(|(hook, _)| *hook)
+    }
+
+    /// Name of the function, without the final zero.
+    fn name(self) -> &'static [u8] {
+        self.symbol().name.to_bytes()
+    }
+
     /// The hook of the function of this name.
-    pub(crate) fn named(name: &CStr) -> Option<Self> {
+    fn named(name: &CStr) -> Option<Self> {
         Self::all().find(|hook| hook.symbol().name == name)
     }
 
     /// True if its stream 0 is the calling thread's own.
-    pub(crate) fn is_per_thread(self) -> bool {
+    fn is_per_thread(self) -> bool {
         is_per_thread(self.name())
     }
 
     /// Forms of a driver's function that a request can select, each with its first version.
-    pub(crate) fn forms(name: &CStr, version: c_int, flags: u64) -> impl Iterator<Item = (Self, c_int)> {
+    fn forms(name: &CStr, version: c_int, flags: u64) -> impl Iterator<Item = (Self, c_int)> {
         let per_thread = flags & PER_THREAD != 0;
         let meant = move |(hook, since): &&(Self, c_int)| {
             hook.symbol().library == Library::Cuda
@@ -28,17 +52,17 @@ impl Hook {
                 && *since <= version
                 && (per_thread || !hook.is_per_thread())
         };
-        ROWS.iter().filter(meant).copied()
+        Self::rows().iter().filter(meant).copied()
     }
 
     /// True if this is the base name of governed functions, without the endings of variants.
-    pub(crate) fn is_base(name: &CStr) -> bool {
+    fn is_base(name: &CStr) -> bool {
         let name = name.to_bytes();
         base(name) == name && Self::all().any(|hook| base(hook.name()) == name)
     }
 
     /// True for a form of a governed function without a hook, such as one newer than this release.
-    pub(crate) fn is_unknown_form(name: &CStr) -> bool {
+    fn is_unknown_form(name: &CStr) -> bool {
         let name_bytes = name.to_bytes();
         // Some NVML forms end in a letter instead of a number.
         let named = match name_bytes {
@@ -56,7 +80,7 @@ fn is_per_thread(name: &[u8]) -> bool {
 }
 
 /// A name without the endings of its variants.
-pub(super) fn base(name: &[u8]) -> &[u8] {
+pub(crate) fn base(name: &[u8]) -> &[u8] {
     let name = if is_per_thread(name) { &name[..name.len() - 5] } else { name };
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     match name.split_at_checked(name.len() - digits) {
