@@ -1,12 +1,8 @@
 //! Launches: their path through the gate, and the gate's view of thread, machine and driver.
-//!
-//! A governed launch (`jump!`) jumps to the driver's function, with the program's arguments in place, as long as the
-//! thread has launches left under the present lease. All others go to a function of the shim with the same arguments.
-//! A copy or fill (`pass!`) takes the direct path likewise unless it counts.
 
 use core::cell::Cell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 
 use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Transfer, Work};
 use tranche_shm::DeviceSlot;
@@ -15,62 +11,12 @@ use tranche_shm::lease::Lease;
 
 use crate::attach::{self, Inside};
 use crate::connection;
-use crate::cuda::abi::SUCCESS;
-use crate::cuda::{capture, device, driver, mark, placement, pool};
+use crate::cuda::captures::{self, undisturbed};
+use crate::cuda::stream::{self, Stream};
+use crate::cuda::{driver, slots};
 use crate::progress;
 use crate::root::Word;
-use crate::{bell, sys, thread};
-
-/// A lease whose turn no thread holds.
-static SHUT: AtomicU64 = AtomicU64::new(u64::MAX);
-
-/// The word that each launch compares: the slice's lease, or a turn that no thread holds.
-pub(crate) static LEASE: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const SHUT).cast_mut());
-
-/// Initial value of [`TRANSFERS`]: counts until the control region is known.
-static UNKNOWN: AtomicU64 = AtomicU64::new(1);
-
-/// The word by which each copy and fill decides: the control region's, once the first has attached.
-pub(crate) static TRANSFERS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNKNOWN).cast_mut());
-
-/// Captures that have begun and not ended, as far as the program's calls show.
-static CAPTURES: AtomicU32 = AtomicU32::new(0);
-
-/// A stream, as the driver's queries take it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stream(pub(crate) u64);
-
-impl Stream {
-    /// The stream of a function in whose name stream 0 is the calling thread's own.
-    pub(crate) const fn per_thread(stream: u64) -> Self {
-        Self(if stream == 0 { pool::PER_THREAD } else { stream })
-    }
-
-    /// Number that no other queue of the process has.
-    ///
-    /// In a context the legacy stream is one, and each thread has one of its own.
-    fn number(self, context: u64) -> u64 {
-        match self.0 {
-            0 | LEGACY => context ^ 1 << 62,
-            pool::PER_THREAD => context ^ thread::number() ^ 1 << 63,
-            handle => handle,
-        }
-    }
-
-    fn is_captured(self) -> bool {
-        let mut status = 0;
-        // SAFETY: the driver writes one value into a local; the stream is the program's, valid by the launch's
-        // contract.
-        let asked = unsafe { driver::cuStreamIsCapturing(self.0, &mut status) };
-        // The legacy stream may not even be queried while another captures: then the driver decides about the launch.
-        asked == STREAM_CAPTURE_IMPLICIT || asked == SUCCESS && status != 0
-    }
-}
-
-/// `CU_STREAM_LEGACY`
-const LEGACY: u64 = 1;
-/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
-const STREAM_CAPTURE_IMPLICIT: c_int = 906;
+use crate::{bell, direct, sys, thread};
 
 /// Passes one launch through the gate, and grants the thread as many as the gate allows.
 pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_int) -> c_int {
@@ -81,11 +27,8 @@ pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_i
     let one = One { inside: &inside, stream, place: Cell::new(None), real };
     let (result, grant) = gate.launch(spent, work, &machine, &one);
     thread::grant(grant);
-    let open = if CAPTURES.load(Relaxed) > 0 { &SHUT } else { inside.control.lease_word() };
-    let open = core::ptr::from_ref(open).cast_mut();
-    if LEASE.load(Relaxed) != open {
-        LEASE.store(open, Relaxed);
-    }
+    let lease = inside.control.lease_word();
+    direct::open(if captures::are_under_way() { None } else { Some(lease) });
     result
 }
 
@@ -97,9 +40,7 @@ pub(crate) fn transferred(
 ) -> c_int {
     let Some(inside) = attach::inside() else { return real() };
     let word = inside.control.transfers_word();
-    if !core::ptr::eq(TRANSFERS.load(Relaxed), word) {
-        TRANSFERS.store(core::ptr::from_ref(word).cast_mut(), Relaxed);
-    }
+    direct::decide_by(word);
     if Control::counts(word.load(Acquire)) {
         through(Some(stream), Work::Transfer(what()), real)
     } else {
@@ -136,7 +77,7 @@ pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>)
 pub(crate) fn context_ended(context: u64) {
     let Some(inside) = attach::inside() else { return };
     progress::forget(inside.root, context);
-    capture::context_gone(context);
+    captures::context_gone(context);
     if let Some(gate) = gate(&inside) {
         gate.context_gone(context);
     }
@@ -156,43 +97,21 @@ pub(crate) fn graph_gone(graph: u64) {
     }
 }
 
-/// Counts a begun capture: every launch queries its stream from now on.
-pub(crate) fn capture_begins() {
-    CAPTURES.fetch_add(1, Relaxed);
-    LEASE.store((&raw const SHUT).cast_mut(), Relaxed);
-}
-
-/// Counts the end of a capture, or one that never began.
-pub(crate) fn capture_ends() {
-    let _ = CAPTURES.fetch_update(Relaxed, Relaxed, |captures| captures.checked_sub(1));
-}
-
-/// Captures under way, as far as the program's calls show.
-#[cfg(test)]
-pub(crate) fn captures() -> u32 {
-    CAPTURES.load(Relaxed)
-}
-
-/// Makes driver calls of the shim's own, without an effect on the program's captures.
-pub(crate) fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
-    if CAPTURES.load(Relaxed) == 0 { call() } else { mark::unnoticed(call) }
-}
-
 /// Context and device of work in this stream.
 ///
 /// In a slice of one device it can run on no other, so the driver is queried only if the calling thread has no
 /// context.
 fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
     let current = driver::context().ok().filter(|context| *context != 0);
-    let own = || stream.and_then(|stream| placement::context_of(stream.0));
+    let own = || stream.and_then(|stream| stream::context_of(stream.0));
     let (device, context) = match inside.control.device_count() {
         1 => (DeviceSlot::new(0)?, current.or_else(own)?),
         _ => {
             let device = match stream {
-                Some(stream) => placement::device_of(stream.0).ok()?,
+                Some(stream) => stream::device_of(stream.0).ok()?,
                 None => driver::device().ok()?,
             };
-            (device::slot(&*attach::ledger().ok()?, device).ok()?, own().or(current)?)
+            (slots::slot(&*attach::ledger().ok()?, device).ok()?, own().or(current)?)
         }
     };
     Some(Place { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
@@ -260,7 +179,7 @@ struct One<'a, F> {
 impl<F: Fn() -> c_int> Launch for One<'_, F> {
     /// No stream is queried before the first capture has begun.
     fn is_captured(&self) -> bool {
-        CAPTURES.load(Relaxed) > 0 && self.stream.is_some_and(Stream::is_captured)
+        captures::are_under_way() && self.stream.is_some_and(Stream::is_captured)
     }
 
     fn place(&self) -> Option<Place> {
@@ -277,7 +196,7 @@ impl<F: Fn() -> c_int> Launch for One<'_, F> {
         let mark = || progress::place(self.inside, place.context, stream, sequence);
         undisturbed(|| match driver::context() {
             Ok(current) if current == place.context => mark(),
-            _ => placement::within(place.context, mark).unwrap_or(false),
+            _ => driver::within(place.context, mark).unwrap_or(false),
         })
     }
 }

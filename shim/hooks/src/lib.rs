@@ -41,6 +41,7 @@ mod attach;
 mod bell;
 mod connection;
 mod cuda;
+mod direct;
 mod elf;
 mod environment;
 mod forms;

@@ -3,7 +3,7 @@
 //! And the address of a thread's own words.
 //!
 //! Each machine has the same:
-//! - `jump!` and `pass!`, the bodies of entry stubs for launches and for copies, described in [`crate::launch`];
+//! - `jump!` and `pass!`, the bodies of entry stubs for launches and for copies, described in [`crate::direct`];
 //! - `door!`, the body of `dlsym` and `dlvsym`: calls a filter, with the caller's return address in place, and returns its
 //!   address or jumps there with the caller's arguments;
 //! - `storage`, the address of the label `tranche_thread` in this thread's storage;

@@ -12,8 +12,8 @@ use tranche_shm::compute::{MARKS, Marks};
 
 use crate::attach::Inside;
 use crate::cuda::abi::{SUCCESS, checked};
+use crate::cuda::captures::undisturbed;
 use crate::cuda::driver;
-use crate::launch::undisturbed;
 use crate::root::Root;
 use crate::sys;
 

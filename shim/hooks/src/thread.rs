@@ -22,7 +22,7 @@ core::arch::global_asm!(
     ".previous",
 );
 
-/// The words, in the order in which [`crate::launch::jump`] reads them.
+/// The words, in the order in which `jump!` reads them.
 #[repr(C)]
 struct Words {
     /// Turn of the lease under which the others are valid.

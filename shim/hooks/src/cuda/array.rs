@@ -5,9 +5,11 @@ use core::ffi::c_int;
 use tranche_policy::{ArrayShape, Claim, Extent, Kind, Tile};
 
 use super::abi::{INVALID_VALUE, OUT_OF_MEMORY, Width, checked, code};
+use super::current::current;
 use super::invalid::or_invalid;
+use super::ledger::refused;
 use super::mark::{self, Events};
-use super::{current, driver, pool, refused, shared, with_reclaim};
+use super::{driver, shared, stream, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -170,7 +172,7 @@ pub(crate) unsafe fn map_ptsz(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
-    unsafe { mapped(list, count, pool::own(stream), || real(list, count, stream)) }
+    unsafe { mapped(list, count, stream::own(stream), || real(list, count, stream)) }
 }
 
 /// Lets `real` map memory into arrays or unmap it.

@@ -5,7 +5,8 @@ use core::ffi::{c_int, c_void};
 use tranche_shm::DeviceSlot;
 
 use super::abi::{SUCCESS, checked, code};
-use super::{begin_device_call, device, driver, ledger, with_reclaim};
+use super::ledger::{begin_device_call, ledger};
+use super::{driver, slots, with_reclaim};
 use crate::attach::{self, Ours};
 use crate::connection::Line;
 use crate::{launch, thread};
@@ -59,7 +60,7 @@ pub(crate) unsafe fn retain(
 /// Charges the reserve and lets `driver` retain the primary context.
 fn retained(device: c_int, driver: impl FnOnce() -> Result<u64, c_int>) -> Result<(), c_int> {
     let ledger = ledger()?;
-    let slot = device::slot(&ledger, device)?;
+    let slot = slots::slot(&ledger, device)?;
     let call = begin_device_call(&ledger, slot)?;
     with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
     match driver() {
@@ -91,7 +92,7 @@ fn created(context: *mut u64, device: c_int, driver: impl Fn(*mut u64) -> c_int)
 
 fn charged(device: c_int, driver: impl Fn(*mut u64) -> c_int, undo: impl Fn(u64)) -> Result<u64, c_int> {
     let ledger = ledger()?;
-    let slot = device::slot(&ledger, device)?;
+    let slot = slots::slot(&ledger, device)?;
     with_reclaim(&ledger, || {
         let driver = || {
             let mut made = 0;
@@ -115,7 +116,7 @@ pub(crate) unsafe fn create_green(
     }
     let made = || {
         let ledger = ledger()?;
-        let slot = device::slot(&ledger, device)?;
+        let slot = slots::slot(&ledger, device)?;
         let call = begin_device_call(&ledger, slot)?;
         with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
         // SAFETY: `real` writes to a local, the other arguments are the program's; what is destroyed was just made,
@@ -141,7 +142,7 @@ pub(crate) unsafe fn destroy_green(real: unsafe extern "C" fn(u64) -> c_int, gre
         error => Err(error),
     };
     let place = attach::ledger().ok().and_then(|ledger| Some((ledger, ledger.context_device(green)?)));
-    match place.and_then(|(ledger, slot)| Some((ledger, slot, device::number(slot)?))) {
+    match place.and_then(|(ledger, slot)| Some((ledger, slot, slots::number(slot)?))) {
         Some((ledger, slot, device)) => code(end_primary(&ledger, device, slot, destroy)),
         None => code(destroy()),
     }
@@ -187,7 +188,7 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device:
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(device) });
     match attach::ledger() {
-        Ok(ledger) => code(match device::slot(&ledger, device) {
+        Ok(ledger) => code(match slots::slot(&ledger, device) {
             Ok(slot) => end_primary(&ledger, device, slot, driver),
             Err(_) => driver(),
         }),

@@ -1,18 +1,14 @@
 //! Devices: only the slice's, in the order in which the driver shows them, as large as the slice.
 
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tranche_policy::Ledger;
-use tranche_shm::DeviceSlot;
 
 use super::abi::{INVALID_DEVICE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code};
-use super::{current_device, driver, ledger, visible};
+use super::current::current_device;
+use super::ledger::ledger;
+use super::{driver, slots, visible};
 use crate::attach;
-use crate::root::Root;
-
-/// Cached value of a device outside the slice.
-const STRANGER: u64 = u64::MAX;
 
 pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
     match attach::ledger() {
@@ -22,46 +18,10 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) 
     }
 }
 
-/// Slot of the driver's `device`; an error for one outside the slice. UUIDs never change during a process.
-#[inline(always)]
-pub(crate) fn slot(ledger: &Ledger<'static>, device: c_int) -> Result<DeviceSlot, c_int> {
-    let known = usize::try_from(device).ok().and_then(|number| Root::get()?.device(number));
-    match known.map_or(0, |word| word.load(Relaxed)) {
-        0 => {}
-        STRANGER => return Err(INVALID_DEVICE),
-        index => return DeviceSlot::new(index as usize - 1).ok_or(INVALID_DEVICE),
-    }
-    find_slot(ledger, device, known)
-}
-
-#[cold]
-fn find_slot(
-    ledger: &Ledger<'static>,
-    device: c_int,
-    known: Option<&'static AtomicU64>,
-) -> Result<DeviceSlot, c_int> {
-    let uuid = driver::uuid(device)?;
-    let found = slice_devices(ledger).find(|slot| ledger.tenant().control.limits(*slot).uuid == uuid);
-    if let Some(word) = known {
-        word.store(found.map_or(STRANGER, |slot| slot.index() as u64 + 1), Relaxed);
-    }
-    found.ok_or(INVALID_DEVICE)
-}
-
-/// The driver's number of one of the slice's devices, if the driver shows it.
-pub(crate) fn number(wanted: DeviceSlot) -> Option<c_int> {
-    let ledger = attach::ledger().ok()?;
-    driver::devices().ok()?.find(|device| slot(&ledger, *device) == Ok(wanted))
-}
-
-fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> + use<> {
-    (0..ledger.tenant().control.device_count()).filter_map(DeviceSlot::new)
-}
-
 /// The slice's devices, in the driver's order. Others are left out, though the variable already hides them.
 fn shown(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int> {
     let ledger = *ledger;
-    Ok(driver::devices()?.filter(move |device| slot(&ledger, *device).is_ok()))
+    Ok(driver::devices()?.filter(move |device| slots::slot(&ledger, *device).is_ok()))
 }
 
 pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, count: *mut c_int) -> c_int {
@@ -111,7 +71,7 @@ pub(crate) unsafe fn by_bus_id(
     unsafe {
         code(checked(real(&mut found, id)).and_then(|()| {
             let ledger = ledger()?;
-            slot(&ledger, found)?;
+            slots::slot(&ledger, found)?;
             *device = found;
             Ok(())
         }))
@@ -132,7 +92,7 @@ pub(crate) unsafe fn total_memory<W: Width>(
     unsafe {
         code(checked(real(&mut whole, device)).and_then(|()| {
             let ledger = ledger()?;
-            let slot = slot(&ledger, device)?;
+            let slot = slots::slot(&ledger, device)?;
             *bytes = W::narrow(ledger.tenant().view(slot).total.min(whole.wide()));
             Ok(())
         }))

@@ -129,6 +129,18 @@ pub(crate) fn context() -> Result<u64, c_int> {
     checked(unsafe { cuCtxGetCurrent(&mut context) }).map(|()| context)
 }
 
+/// Calls with a context current, and restores the one before.
+pub(crate) fn within<T>(context: u64, call: impl FnOnce() -> T) -> Option<T> {
+    let mut popped = 0;
+    // SAFETY: the driver checks the context; what is pushed here is popped here.
+    unsafe {
+        checked(cuCtxPushCurrent_v2(context)).ok()?;
+        let answer = call();
+        let _ = cuCtxPopCurrent_v2(&mut popped);
+        Some(answer)
+    }
+}
+
 /// The UUID of one of the driver's devices.
 pub(crate) fn uuid(device: c_int) -> Result<[u8; 16], c_int> {
     let mut uuid = [0; 16];

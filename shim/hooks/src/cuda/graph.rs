@@ -10,11 +10,13 @@ use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::abi::{self, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, checked, code};
+use super::ledger::{ledger, refused};
 use super::mark::{self, Events};
-use super::{device, driver, growth, ledger, placement, pool, refused, with_reclaim};
+use super::stream::{self, Stream};
+use super::{driver, growth, placement, slots, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
-use crate::launch::{Stream, graph_gone, through};
+use crate::launch::{graph_gone, through};
 use crate::sys;
 
 /// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`
@@ -70,7 +72,7 @@ impl GraphUse for Events {
 
 /// The driver's figure of the memory behind graphs on a device, in bytes; `None` where it has none.
 fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
-    let device = device::number(slot)?;
+    let device = slots::number(slot)?;
     let mut bytes = 0;
     // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
     let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
@@ -93,7 +95,7 @@ pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
         let count = ledger.tenant().control.device_count();
-        let devices = (0..count).filter_map(DeviceSlot::new).filter_map(device::number);
+        let devices = (0..count).filter_map(DeviceSlot::new).filter_map(slots::number);
         // SAFETY: takes a device's number and no pointer; the driver frees only unused memory.
         devices.for_each(|device| _ = unsafe { driver::cuDeviceGraphMemTrim(device) });
         settle(ledger);
@@ -258,7 +260,7 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
     match (asked.pool.location(), only) {
         (Location::Host, _) => {}
         (_, Some(slot)) => add(slot),
-        (Location::Device(number), None) => add(device::slot(ledger, number)?),
+        (Location::Device(number), None) => add(slots::slot(ledger, number)?),
         (Location::AnyDevice, None) => {
             let count = ledger.tenant().control.device_count();
             (0..count).filter_map(DeviceSlot::new).for_each(add);
@@ -303,11 +305,11 @@ pub(crate) unsafe fn upload_ptsz(
 
 fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
     // A captured launch becomes part of another graph, which is charged when that runs.
-    if !USED.load(Relaxed) || pool::is_capturing(stream) {
+    if !USED.load(Relaxed) || stream::is_capturing(stream) {
         return real();
     }
     code(ledger().and_then(|ledger| {
-        let context = placement::context_of(stream).map_or_else(driver::context, Ok)?;
+        let context = stream::context_of(stream).map_or_else(driver::context, Ok)?;
         let _call = placement::enter(&ledger, stream)?;
         let count = ledger.tenant().control.device_count();
         let devices = (0..count).filter_map(DeviceSlot::new);

@@ -12,8 +12,7 @@ use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::abi::{Properties, checked};
-use super::placement;
-use super::{device, driver, mark, pool};
+use super::{captures, driver, pool, slots, stream};
 use crate::connection::Line;
 
 /// Step in bytes by device; 0 before the measurement.
@@ -68,15 +67,15 @@ pub(crate) fn learn(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
 
 #[cold]
 fn measure(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
-    let Some(number) = device::number(device) else { return };
+    let Some(number) = slots::number(device) else { return };
     let tenant = ledger.tenant();
     let charged = |bytes| tenant.charge(device, Units::within(bytes), &Line).ok();
-    let context = placement::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
+    let context = stream::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
     // Without room it stays unknown; then the program's requests are charged by the assumed step.
     let Some(room) = ROOM.into_iter().find_map(charged) else { return };
     let grown = match context {
         0 => None,
-        _ => placement::within(context, || mark::unnoticed(|| grown_by_one_byte(number))).flatten(),
+        _ => driver::within(context, || captures::unnoticed(|| grown_by_one_byte(number))).flatten(),
     };
     if let Some(step) = grown {
         STEPS[device.index()].fetch_max(step.next_multiple_of(BLOCK_BYTES), Relaxed);

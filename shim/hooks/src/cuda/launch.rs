@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_void};
 
 use tranche_policy::Work;
 
-use crate::launch::{Stream, through};
+use super::stream::Stream;
+use crate::launch::through;
 
 /// Type of `cuLaunchKernel`.
 pub(crate) type Kernel = unsafe extern "C" fn(

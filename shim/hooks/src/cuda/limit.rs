@@ -5,7 +5,9 @@ use core::ffi::c_int;
 use tranche_policy::{Claim, limit_cost};
 
 use super::abi::{checked, code};
-use super::{current, driver, refused, with_reclaim};
+use super::current::current;
+use super::ledger::refused;
+use super::{driver, with_reclaim};
 use crate::connection::Line;
 
 /// Cost of raising a limit, by `CUlimit`.

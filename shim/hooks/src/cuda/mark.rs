@@ -1,19 +1,16 @@
 //! Marks: events of the shim behind work whose end frees memory.
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tranche_policy::{Ledger, Mark, Marks};
 
 use super::abi::{SUCCESS, checked};
-use super::{driver, placement};
+use super::captures::unnoticed;
+use super::{driver, stream};
 use crate::connection::Line;
 
 /// `CU_EVENT_DISABLE_TIMING`
 const WITHOUT_TIMING: u32 = 2;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`
-const RELAXED: c_int = 2;
-
 /// True once the program did such work, graphs aside: most programs do not, and checks are skipped.
 static USED: AtomicBool = AtomicBool::new(false);
 
@@ -32,29 +29,16 @@ impl Marks for Events {
     }
 }
 
-/// Calls the driver without an effect on the program's captures.
-pub(crate) fn unnoticed<T>(call: impl FnOnce() -> T) -> T {
-    let mut mode = RELAXED;
-    // SAFETY: the driver exchanges the calling thread's mode with a local.
-    let changed = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) } == SUCCESS;
-    let answer = call();
-    if changed {
-        // SAFETY: the driver exchanges the calling thread's mode with a local, back to the earlier one.
-        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
-    }
-    answer
-}
-
 /// Puts a mark behind all work in a stream, in the stream's own context.
 ///
 /// Without a context or an event there is none, and the work in front of it stays charged until the context ends.
 pub(crate) fn behind(stream: u64) -> Mark {
     let current = driver::context().unwrap_or(0);
-    let context = placement::context_of(stream).unwrap_or(current);
+    let context = stream::context_of(stream).unwrap_or(current);
     let event = match context {
         0 => return Mark::default(),
         context if context == current => record(stream),
-        context => placement::within(context, || record(stream)).flatten(),
+        context => driver::within(context, || record(stream)).flatten(),
     };
     Mark { event: event.unwrap_or(0), context }
 }

@@ -5,8 +5,10 @@ use core::ffi::c_int;
 use tranche_policy::{Claim, Extent, Kind, Pitched};
 
 use super::abi::{SUCCESS, Width, checked, code};
+use super::current::current;
 use super::invalid::{self, or_invalid};
-use super::{current, driver, pool, refused, shared, with_reclaim};
+use super::ledger::refused;
+use super::{driver, pool, shared, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 

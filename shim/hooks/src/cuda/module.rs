@@ -11,7 +11,9 @@ use tranche_policy::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, e
 use tranche_shm::credit::Units;
 
 use super::abi::{SUCCESS, checked, code};
-use super::{current, driver, ledger, with_reclaim};
+use super::current::current;
+use super::ledger::ledger;
+use super::{driver, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;

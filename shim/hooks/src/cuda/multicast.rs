@@ -109,7 +109,7 @@ pub(crate) unsafe fn unbind(
 fn unbound(object: u64, offset: u64, device: c_int, real: impl FnOnce() -> c_int) -> c_int {
     let driver = || checked(real());
     let Ok(ledger) = attach::ledger() else { return code(driver()) };
-    let unbound = match super::device::slot(&ledger, device) {
+    let unbound = match super::slots::slot(&ledger, device) {
         Ok(device) => ledger.unbind((object, offset), device, driver),
         Err(_) => driver(),
     };

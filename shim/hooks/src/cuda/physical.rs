@@ -6,8 +6,8 @@ use tranche_policy::{Claim, Extent, Location, Owner};
 
 use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked, code};
 use super::invalid::{self, or_invalid};
-use super::placement;
-use super::{device, driver, ledger, refused, with_reclaim};
+use super::ledger::{ledger, refused};
+use super::{driver, placement, slots, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -35,7 +35,7 @@ fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result
     let ledger = ledger()?;
     let device = match at {
         // A device outside the slice is refused like an absent one.
-        Location::Device(number) => device::slot(&ledger, number)?,
+        Location::Device(number) => slots::slot(&ledger, number)?,
         _ => placement::single(&ledger, at)?.ok_or(NOT_SUPPORTED)?,
     };
     let Some(extent) = Extent::blocks(bytes) else { return Err(refused(&ledger)) };

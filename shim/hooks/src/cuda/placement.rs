@@ -7,8 +7,9 @@ use core::ffi::{c_int, c_void};
 use tranche_policy::{Call, Ledger, Location};
 use tranche_shm::DeviceSlot;
 
-use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked};
-use super::{begin_device_call, device, driver, pool, refused};
+use super::abi::{NOT_SUPPORTED, Properties, checked};
+use super::ledger::{begin_device_call, refused};
+use super::{driver, slots, stream};
 use crate::connection::Line;
 use crate::thread;
 
@@ -17,77 +18,15 @@ pub(crate) fn only(ledger: &Ledger<'static>) -> Option<DeviceSlot> {
     DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)
 }
 
-/// True if a number is a stream's handle, and not one of the names of default streams.
-pub(crate) const fn is_handle(stream: u64) -> bool {
-    stream > pool::PER_THREAD
-}
-
-/// Context of a stream that has a handle.
-pub(crate) fn context_of(stream: u64) -> Option<u64> {
-    if !is_handle(stream) {
-        return None;
-    }
-    let (mut context, mut green) = (0, 0);
-    // SAFETY: each function writes into locals alone; the driver checks the stream, which is the program's.
-    unsafe {
-        if driver::cuStreamGetCtx(stream, &mut context) == SUCCESS && context != 0 {
-            return Some(context);
-        }
-        // Older versions may return no context for a stream of a green context.
-        if driver::cuStreamGetCtx_v2(stream, &mut context, &mut green) == SUCCESS {
-            if context != 0 {
-                return Some(context);
-            }
-        } else if driver::cuStreamGetGreenCtx(stream, &mut green) != SUCCESS {
-            return None;
-        }
-        let found = green != 0 && driver::cuCtxFromGreenCtx(&mut context, green) == SUCCESS;
-        (found && context != 0).then_some(context)
-    }
-}
-
-/// Calls with a context current, and restores the one before.
-pub(crate) fn within<T>(context: u64, call: impl FnOnce() -> T) -> Option<T> {
-    let mut popped = 0;
-    // SAFETY: the driver checks the context; what is pushed here is popped here.
-    unsafe {
-        checked(driver::cuCtxPushCurrent_v2(context)).ok()?;
-        let answer = call();
-        let _ = driver::cuCtxPopCurrent_v2(&mut popped);
-        Some(answer)
-    }
-}
-
-/// The driver's device of a stream: for default streams the current one.
-///
-/// # Errors
-/// The driver's, where it returns none. The current device is no substitute for that of another stream.
-pub(crate) fn device_of(stream: u64) -> Result<c_int, c_int> {
-    if !is_handle(stream) {
-        return driver::device();
-    }
-    let mut device = 0;
-    // SAFETY: writes one value into a local; the driver checks the stream, which is the program's.
-    let asked = unsafe { driver::cuStreamGetDevice(stream, &mut device) };
-    if asked == SUCCESS {
-        return Ok(device);
-    }
-    let context = context_of(stream).ok_or(asked)?;
-    match driver::context() {
-        Ok(current) if current == context => driver::device(),
-        _ => within(context, driver::device).unwrap_or(Err(asked)),
-    }
-}
-
 /// Slot and number of a stream's device. In a slice of one device the driver is not queried.
 pub(crate) fn of_stream(ledger: &Ledger<'static>, stream: u64) -> Result<(DeviceSlot, c_int), c_int> {
     if let Some(slot) = only(ledger)
-        && let Some(number) = device::number(slot)
+        && let Some(number) = slots::number(slot)
     {
         return Ok((slot, number));
     }
-    let number = device_of(stream)?;
-    Ok((device::slot(ledger, number)?, number))
+    let number = stream::device_of(stream)?;
+    Ok((slots::slot(ledger, number)?, number))
 }
 
 /// Begins a call in a stream's context, which does not end before the result is dropped.
@@ -96,7 +35,7 @@ pub(crate) fn of_stream(ledger: &Ledger<'static>, stream: u64) -> Result<(Device
 /// that.
 pub(crate) fn enter(ledger: &Ledger<'static>, stream: u64) -> Result<Option<Call<'static>>, c_int> {
     loop {
-        let context = context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
+        let context = stream::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
         if context == 0 {
             return Ok(None);
         }
@@ -125,7 +64,7 @@ fn unseen(ledger: &Ledger<'static>, stream: u64, context: u64) -> Result<Entered
     let (slot, _) = of_stream(ledger, stream)?;
     let call = begin_device_call(ledger, slot)?;
     // It may have ended before the call was announced.
-    let now = match context_of(stream) {
+    let now = match stream::context_of(stream) {
         Some(now) => now,
         // A context that has ended stays current, and has no device.
         None => match driver::current() {
@@ -148,7 +87,7 @@ pub(crate) fn single(ledger: &Ledger<'static>, location: Location) -> Result<Opt
     match (location, only(ledger)) {
         (Location::Host, _) => Ok(None),
         (_, Some(slot)) => Ok(Some(slot)),
-        (Location::Device(number), None) => device::slot(ledger, number).map(Some),
+        (Location::Device(number), None) => slots::slot(ledger, number).map(Some),
         (Location::AnyDevice, None) => Err(NOT_SUPPORTED),
     }
 }

@@ -7,11 +7,12 @@ use tranche_policy::{Claim, Extent, Ledger, Location, Owner, PoolPlace};
 use tranche_shm::DeviceSlot;
 
 use super::abi::{Place, Properties, SUCCESS, checked, code};
+use super::current::current;
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
+use super::ledger::{ledger, refused};
 use super::mark::{self, Events};
-use super::placement;
-use super::{current, device, driver, ledger, refused, shared, with_reclaim};
+use super::{captures, driver, placement, shared, slots, stream, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 
@@ -19,11 +20,6 @@ use crate::connection::Line;
 const RESERVED_NOW: c_int = 5;
 /// `CU_MEMPOOL_ATTR_ALLOCATION_TYPE`, `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`
 const MADE_AS: [c_int; 3] = [9, 12, 11];
-/// `CU_STREAM_PER_THREAD`
-pub(crate) const PER_THREAD: u64 = 2;
-/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`
-const CAPTURING: c_int = 1;
-
 /// True once the program allocated from a pool: most do not, and checks are skipped.
 static USED: AtomicBool = AtomicBool::new(false);
 
@@ -108,19 +104,7 @@ pub(crate) unsafe fn allocate_ptsz(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(charged(pointer, bytes, own(stream), None, |made| unsafe { real(made, bytes, stream) }))
-}
-
-/// The stream that 0 stands for in these variants.
-pub(crate) const fn own(stream: u64) -> u64 {
-    if stream == 0 { PER_THREAD } else { stream }
-}
-
-/// True if work in the stream becomes part of a graph, which is charged when it runs.
-pub(crate) fn is_capturing(stream: u64) -> bool {
-    let mut status = 0;
-    // SAFETY: writes one value into a local; the stream is the program's.
-    unsafe { driver::cuStreamIsCapturing(stream, &mut status) == SUCCESS && status == CAPTURING }
+    code(charged(pointer, bytes, stream::own(stream), None, |made| unsafe { real(made, bytes, stream) }))
 }
 
 pub(crate) unsafe fn allocate_from(
@@ -143,7 +127,9 @@ pub(crate) unsafe fn allocate_from_ptsz(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(charged(pointer, bytes, own(stream), Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
+    code(charged(pointer, bytes, stream::own(stream), Some(pool), |made| unsafe {
+        real(made, bytes, pool, stream)
+    }))
 }
 
 fn charged(
@@ -153,7 +139,7 @@ fn charged(
     pool: Option<u64>,
     real: impl Fn(*mut u64) -> c_int,
 ) -> Result<(), c_int> {
-    if pointer.is_null() || bytes == 0 || is_capturing(stream) {
+    if pointer.is_null() || bytes == 0 || stream::is_capturing(stream) {
         return checked(real(pointer));
     }
     let made = or_invalid(allocated(bytes, stream, pool, real), || invalid::streamed(stream, pool))?;
@@ -191,7 +177,7 @@ fn allocated(
         // being captured, and only unused memory is trimmed.
         unsafe {
             let _ = driver::cuMemFreeAsync(made, stream);
-            let _ = mark::unnoticed(|| driver::cuStreamSynchronize(stream));
+            let _ = captures::unnoticed(|| driver::cuStreamSynchronize(stream));
             let _ = driver::cuMemPoolTrimTo(pool, 0);
         }
     };
@@ -230,7 +216,7 @@ pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlo
         return Ok(device);
     }
     match stated(pool) {
-        Some(Location::Device(number)) => device::slot(ledger, number),
+        Some(Location::Device(number)) => slots::slot(ledger, number),
         _ => current().map(|place| place.device),
     }
 }
@@ -239,7 +225,7 @@ pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlo
 fn place(ledger: &Ledger<'static>, location: Location) -> PoolPlace {
     match location {
         Location::Host => PoolPlace::Host,
-        Location::Device(number) => device::slot(ledger, number).map_or(PoolPlace::Anywhere, PoolPlace::On),
+        Location::Device(number) => slots::slot(ledger, number).map_or(PoolPlace::Anywhere, PoolPlace::On),
         Location::AnyDevice => PoolPlace::Anywhere,
     }
 }
@@ -288,13 +274,13 @@ pub(crate) unsafe fn free_ptsz(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    freed(pointer, own(stream), || unsafe { real(pointer, stream) })
+    freed(pointer, stream::own(stream), || unsafe { real(pointer, stream) })
 }
 
 fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
     let driver = || checked(real());
     match attach::ledger() {
-        Ok(_) if is_capturing(stream) => code(driver()),
+        Ok(_) if stream::is_capturing(stream) => code(driver()),
         Ok(ledger) if is_from_one(&ledger, pointer) => code(free_one(&ledger, pointer, driver)),
         Ok(ledger) if shared::is_import(&ledger, pointer) => {
             mark::used();

@@ -12,7 +12,9 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use super::abi::{OUT_OF_MEMORY, SUCCESS, checked, code};
-use super::{current, driver, ledger, placement, pool, refused, with_reclaim};
+use super::current::current;
+use super::ledger::{ledger, refused};
+use super::{driver, placement, pool, with_reclaim};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;

@@ -9,7 +9,8 @@ use tranche_policy::{Route, Transfer};
 
 use super::abi::{SUCCESS, Width};
 use super::driver;
-use crate::launch::{Stream, transferred};
+use super::stream::Stream;
+use crate::launch::transferred;
 
 /// A memory type of copies with a shape.
 const HOST: u32 = 1;

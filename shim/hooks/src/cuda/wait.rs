@@ -7,9 +7,10 @@ use core::ffi::c_int;
 use tranche_policy::{Awaited, Pending};
 
 use super::abi::SUCCESS;
+use super::stream::Stream;
 use super::{pool, settle};
 use crate::attach;
-use crate::launch::{self, Stream};
+use crate::launch;
 
 pub(crate) unsafe fn for_context(real: unsafe extern "C" fn() -> c_int) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.

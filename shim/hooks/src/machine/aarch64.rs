@@ -3,7 +3,7 @@
 //! An entry stub changes registers 9 to 17 alone, which carry no argument. It leaves through register 16, from which
 //! a branch may land on a function's first instruction where branch targets are checked.
 
-/// The code of [`crate::launch`]'s direct path.
+/// The code of the [direct](crate::direct) path of launches.
 ///
 /// A launch from a signal handler between the load and the store of the launches left is not counted: the thread has
 /// one launch more under that lease.
@@ -31,7 +31,7 @@ macro_rules! jump {
             "br x16",
             "2:",
             "b {slow}",
-            lease = sym $crate::launch::LEASE,
+            lease = sym $crate::direct::LEASE,
             symbols = sym $symbols,
             offset = const $offset,
             slow = sym $slow,
@@ -39,7 +39,7 @@ macro_rules! jump {
     };
 }
 
-/// The code of [`crate::launch`]'s direct path for copies and fills.
+/// The code of the [direct](crate::direct) path of copies and fills.
 macro_rules! pass {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -54,7 +54,7 @@ macro_rules! pass {
             "br x16",
             "2:",
             "b {slow}",
-            transfers = sym $crate::launch::TRANSFERS,
+            transfers = sym $crate::direct::TRANSFERS,
             symbols = sym $symbols,
             offset = const $offset,
             slow = sym $slow,

@@ -1,6 +1,6 @@
 //! For x86-64 with the System V calling convention.
 
-/// The code of [`crate::launch`]'s direct path.
+/// The code of the [direct](crate::direct) path of launches.
 macro_rules! jump {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -18,7 +18,7 @@ macro_rules! jump {
             "jmp rax",
             "2:",
             "jmp {slow}",
-            lease = sym $crate::launch::LEASE,
+            lease = sym $crate::direct::LEASE,
             symbols = sym $symbols,
             offset = const $offset,
             slow = sym $slow,
@@ -26,7 +26,7 @@ macro_rules! jump {
     };
 }
 
-/// The code of [`crate::launch`]'s direct path for copies and fills.
+/// The code of the [direct](crate::direct) path of copies and fills.
 macro_rules! pass {
     ($slow:path, $symbols:path, $offset:expr) => {
         core::arch::naked_asm!(
@@ -40,7 +40,7 @@ macro_rules! pass {
             "jmp rax",
             "2:",
             "jmp {slow}",
-            transfers = sym $crate::launch::TRANSFERS,
+            transfers = sym $crate::direct::TRANSFERS,
             symbols = sym $symbols,
             offset = const $offset,
             slow = sym $slow,

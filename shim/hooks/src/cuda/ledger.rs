@@ -1,0 +1,33 @@
+//! The ledger of this process, with the driver's result codes for its errors.
+
+use core::ffi::c_int;
+
+use tranche_policy::{Call, Ledger};
+use tranche_shm::DeviceSlot;
+use tranche_shm::usage::Counter;
+
+use super::abi::OUT_OF_MEMORY;
+use crate::attach::{self, Ours};
+use crate::connection::Line;
+use crate::thread;
+
+/// The ledger of this process; out of memory for a process outside a slice.
+#[inline(always)]
+pub(crate) fn ledger() -> Result<Ours, c_int> {
+    attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
+}
+
+/// Begins a call of this thread that concerns a device's primary context.
+pub(crate) fn begin_device_call(
+    ledger: &Ledger<'static>,
+    device: DeviceSlot,
+) -> Result<Call<'static>, c_int> {
+    ledger.begin_device_call(thread::number(), device, &Line).map_err(|_| refused(ledger))
+}
+
+/// Counts a refusal, and returns the driver's error for it.
+#[cold]
+pub(crate) fn refused(ledger: &Ledger<'static>) -> c_int {
+    ledger.tenant().count(Counter::Refusals);
+    OUT_OF_MEMORY
+}
