@@ -9,7 +9,8 @@ use super::current::current;
 use super::invalid::or_invalid;
 use super::ledger::refused;
 use super::mark::{self, Events};
-use super::{driver, shared, stream, with_reclaim};
+use super::reclaim::with_reclaim;
+use super::{driver, shared, stream};
 use crate::attach;
 use crate::connection::Line;
 

@@ -6,7 +6,8 @@ use tranche_shm::DeviceSlot;
 
 use super::abi::{SUCCESS, checked, code};
 use super::ledger::{begin_device_call, ledger};
-use super::{driver, slots, with_reclaim};
+use super::reclaim::with_reclaim;
+use super::{driver, slots};
 use crate::attach::{self, Ours};
 use crate::connection::Line;
 use crate::{launch, thread};

@@ -7,7 +7,7 @@ use tranche_policy::Ledger;
 use super::abi::{INVALID_DEVICE, SUCCESS, SYSTEM_NOT_READY, Width, checked, code};
 use super::current::current_device;
 use super::ledger::ledger;
-use super::{driver, slots, visible};
+use super::{driver, reclaim, slots, visible};
 use crate::attach;
 
 pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
@@ -114,7 +114,7 @@ pub(crate) unsafe fn memory_info<W: Width>(
             checked(real(in_place(free, &raw mut real_free), in_place(total, &raw mut real_total))).and_then(
                 |()| {
                     let (ledger, device) = current_device()?;
-                    super::settle(&ledger);
+                    reclaim::settle(&ledger);
                     let view = ledger.tenant().view(device);
                     if !free.is_null() {
                         *free = W::narrow(view.free.min(real_free.wide()));

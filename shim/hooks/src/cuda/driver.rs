@@ -141,6 +141,14 @@ pub(crate) fn within<T>(context: u64, call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
+/// Bytes of the allocation at a pointer; 0 if the driver knows none.
+pub(crate) fn size_at(pointer: u64) -> u64 {
+    let (mut base, mut bytes) = (0, 0);
+    // SAFETY: the driver writes two values into locals.
+    let _ = unsafe { cuMemGetAddressRange_v2(&mut base, &mut bytes, pointer) };
+    bytes as u64
+}
+
 /// The UUID of one of the driver's devices.
 pub(crate) fn uuid(device: c_int) -> Result<[u8; 16], c_int> {
     let mut uuid = [0; 16];

@@ -3,26 +3,23 @@
 //! The sum does not depend on the calls that built the graph.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
-use tranche_policy::{Extent, GraphUse, Ledger, Location, Work};
+use tranche_policy::{Extent, Ledger, Location, Work};
 use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::abi::{self, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, checked, code};
 use super::ledger::{ledger, refused};
 use super::mark::{self, Events};
+use super::reclaim::with_reclaim;
 use super::stream::{self, Stream};
-use super::{driver, growth, placement, slots, with_reclaim};
+use super::{driver, graph_memory, growth, placement, slots};
 use crate::attach;
 use crate::connection::Line;
 use crate::launch::{graph_gone, through};
 use crate::sys;
 
-/// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`
-const USED_NOW: c_int = 0;
-/// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`
-const RESERVED_NOW: c_int = 2;
 /// Effect of a graph's node on memory, by `CUgraphNodeType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -52,56 +49,6 @@ impl Node {
 const UPLOAD: u64 = 2;
 /// Deepest nesting of graphs that is counted. The driver has no limit.
 const DEPTH: u32 = 32;
-
-/// True once a graph with memory nodes became ready: else checks are skipped, as in most programs.
-static USED: AtomicBool = AtomicBool::new(false);
-
-impl GraphUse for Events {
-    fn reserved(&self, device: DeviceSlot) -> Option<u64> {
-        ask(device, RESERVED_NOW)
-    }
-
-    fn used(&self, device: DeviceSlot) -> Option<u64> {
-        ask(device, USED_NOW)
-    }
-
-    fn step(&self, device: DeviceSlot) -> Units {
-        Units::covering(growth::step(device)).unwrap_or(Units::MAX)
-    }
-}
-
-/// The driver's figure of the memory behind graphs on a device, in bytes; `None` where it has none.
-fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
-    let device = slots::number(slot)?;
-    let mut bytes = 0;
-    // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
-    let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
-    checked(result).ok().map(|()| bytes)
-}
-
-pub(crate) fn is_used() -> bool {
-    USED.load(Relaxed)
-}
-
-/// Adjusts the charge for graphs to what the driver keeps.
-pub(crate) fn settle(ledger: &Ledger<'static>) {
-    if USED.load(Relaxed) {
-        ledger.settle_graphs(&Line, &Events);
-    }
-}
-
-/// Makes the driver free unused memory of graphs; true if there are any.
-pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
-    let used = USED.load(Relaxed);
-    if used {
-        let count = ledger.tenant().control.device_count();
-        let devices = (0..count).filter_map(DeviceSlot::new).filter_map(slots::number);
-        // SAFETY: takes a device's number and no pointer; the driver frees only unused memory.
-        devices.for_each(|device| _ = unsafe { driver::cuDeviceGraphMemTrim(device) });
-        settle(ledger);
-    }
-    used
-}
 
 pub(crate) unsafe fn instantiate(
     real: unsafe extern "C" fn(*mut u64, u64, *mut u64, *mut i8, usize) -> c_int,
@@ -184,7 +131,7 @@ fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
     add_up(&ledger, graph, &mut needs, DEPTH)?;
     for (slot, bytes) in needs.iter().enumerate() {
         let Some(slot) = DeviceSlot::new(slot).filter(|_| *bytes > 0) else { continue };
-        USED.store(true, Relaxed);
+        graph_memory::used();
         let units = Units::covering(*bytes).ok_or(OUT_OF_MEMORY)?;
         ledger.graph_ready(ready, slot, units).map_err(|_| refused(&ledger))?;
     }
@@ -305,7 +252,7 @@ pub(crate) unsafe fn upload_ptsz(
 
 fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
     // A captured launch becomes part of another graph, which is charged when that runs.
-    if !USED.load(Relaxed) || stream::is_capturing(stream) {
+    if !graph_memory::is_used() || stream::is_capturing(stream) {
         return real();
     }
     code(ledger().and_then(|ledger| {
@@ -330,7 +277,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, graph: u6
 }
 
 fn forget(graph: u64) {
-    if USED.load(Relaxed)
+    if graph_memory::is_used()
         && let Ok(ledger) = attach::ledger()
     {
         ledger.graph_destroyed(graph);
@@ -341,7 +288,7 @@ pub(crate) unsafe fn trim(real: unsafe extern "C" fn(c_int) -> c_int, device: c_
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let result = unsafe { real(device) };
     if let Ok(ledger) = attach::ledger() {
-        settle(&ledger);
+        graph_memory::settle(&ledger);
     }
     result
 }

@@ -12,7 +12,7 @@ use tranche_shm::credit::Units;
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::abi::{Properties, checked};
-use super::{captures, driver, pool, slots, stream};
+use super::{captures, driver, slots, stream};
 use crate::connection::Line;
 
 /// Step in bytes by device; 0 before the measurement.
@@ -22,15 +22,26 @@ static STEPS: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVIC
 const ROOM: [u64; 3] = [128 << 20, 64 << 20, 32 << 20];
 /// Step in bytes while it could not be measured.
 const ASSUMED: u64 = 32 << 20;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`
+const RESERVED_NOW: c_int = 5;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
+
+/// Bytes that a pool keeps, as the driver reports them.
+fn kept(pool: u64) -> Option<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
+    let result =
+        unsafe { driver::cuMemPoolGetAttribute(pool, RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) };
+    checked(result).ok().map(|()| bytes)
+}
 
 /// The driver's queries about pools.
 pub(crate) struct Pools;
 
 impl PoolUse for Pools {
     fn reserved(&self, pool: u64) -> Option<u64> {
-        pool::kept(pool)
+        kept(pool)
     }
 
     fn step(&self, device: DeviceSlot) -> Units {
@@ -97,7 +108,7 @@ fn grown_by_one_byte(number: c_int) -> Option<u64> {
         let kept = checked(made).ok().and_then(|()| {
             let allocated = driver::cuMemAllocFromPoolAsync(&mut pointer, 1, pool, stream);
             let kept = checked(allocated).ok().and_then(|()| {
-                let kept = pool::kept(pool);
+                let kept = kept(pool);
                 let _ = driver::cuMemFreeAsync(pointer, stream);
                 kept
             });

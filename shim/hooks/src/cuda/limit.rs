@@ -6,8 +6,9 @@ use tranche_policy::{Claim, limit_cost};
 
 use super::abi::{checked, code};
 use super::current::current;
+use super::driver;
 use super::ledger::refused;
-use super::{driver, with_reclaim};
+use super::reclaim::with_reclaim;
 use crate::connection::Line;
 
 /// Cost of raising a limit, by `CUlimit`.

@@ -8,7 +8,8 @@ use super::abi::{SUCCESS, Width, checked, code};
 use super::current::current;
 use super::invalid::{self, or_invalid};
 use super::ledger::refused;
-use super::{driver, pool, shared, with_reclaim};
+use super::reclaim::with_reclaim;
+use super::{driver, pool_memory, shared};
 use crate::attach;
 use crate::connection::Line;
 
@@ -115,8 +116,8 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
         return code(driver());
     }
     match attach::ledger() {
-        Ok(ledger) if pool::is_from_one(&ledger, pointer.wide()) => {
-            code(pool::free_one(&ledger, pointer.wide(), driver))
+        Ok(ledger) if pool_memory::is_from_one(&ledger, pointer.wide()) => {
+            code(pool_memory::free_one(&ledger, pointer.wide(), driver))
         }
         Ok(ledger) if shared::is_import(&ledger, pointer.wide()) => {
             code(ledger.drop_import(pointer.wide(), &Line, driver))

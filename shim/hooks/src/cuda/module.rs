@@ -12,8 +12,9 @@ use tranche_shm::credit::Units;
 
 use super::abi::{SUCCESS, checked, code};
 use super::current::current;
+use super::driver;
 use super::ledger::ledger;
-use super::{driver, with_reclaim};
+use super::reclaim::with_reclaim;
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;

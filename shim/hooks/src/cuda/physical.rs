@@ -7,7 +7,8 @@ use tranche_policy::{Claim, Extent, Location, Owner};
 use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked, code};
 use super::invalid::{self, or_invalid};
 use super::ledger::{ledger, refused};
-use super::{driver, placement, slots, with_reclaim};
+use super::reclaim::with_reclaim;
+use super::{driver, placement, slots};
 use crate::attach;
 use crate::connection::Line;
 

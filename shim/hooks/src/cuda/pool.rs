@@ -1,90 +1,19 @@
 //! Stream-ordered memory and its pools.
 
-use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::ffi::c_int;
 
-use tranche_policy::{Claim, Extent, Ledger, Location, Owner, PoolPlace};
+use tranche_policy::{Claim, Extent, Owner, PoolPlace};
 use tranche_shm::DeviceSlot;
 
 use super::abi::{Place, Properties, SUCCESS, checked, code};
-use super::current::current;
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
 use super::ledger::{ledger, refused};
 use super::mark::{self, Events};
-use super::{captures, driver, placement, shared, slots, stream, with_reclaim};
+use super::reclaim::with_reclaim;
+use super::{captures, driver, placement, pool_memory, shared, stream};
 use crate::attach;
 use crate::connection::Line;
-
-/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`
-const RESERVED_NOW: c_int = 5;
-/// `CU_MEMPOOL_ATTR_ALLOCATION_TYPE`, `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`
-const MADE_AS: [c_int; 3] = [9, 12, 11];
-/// True once the program allocated from a pool: most do not, and checks are skipped.
-static USED: AtomicBool = AtomicBool::new(false);
-
-/// True once a pointer of a pool was exported.
-static LENT: AtomicBool = AtomicBool::new(false);
-
-/// Bytes that a pool keeps, as the driver reports them.
-pub(crate) fn kept(pool: u64) -> Option<u64> {
-    let mut bytes = 0u64;
-    // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
-    let result =
-        unsafe { driver::cuMemPoolGetAttribute(pool, RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) };
-    checked(result).ok().map(|()| bytes)
-}
-
-/// Lowers charges of pools to what they keep.
-pub(crate) fn settle(ledger: &Ledger<'static>) {
-    if USED.load(Relaxed) {
-        return_lent(ledger);
-        ledger.settle_pools(&Pools, |_| {});
-    }
-}
-
-/// Moves loans that other processes can no longer open back into their pools' charges.
-fn return_lent(ledger: &Ledger<'static>) {
-    if LENT.load(Relaxed) {
-        ledger.return_lent(&Line, &Pools);
-        ledger.flush_shares(&Line);
-    }
-}
-
-/// Lets `driver` free a pointer that came from a pool.
-pub(crate) fn free_one(
-    ledger: &Ledger<'static>,
-    pointer: u64,
-    driver: impl FnOnce() -> Result<(), c_int>,
-) -> Result<(), c_int> {
-    let freed = ledger.free_to_pool(pointer, &Pools, driver);
-    return_lent(ledger);
-    freed
-}
-
-/// True if the pointer came from a pool.
-///
-/// A thread that frees it received it from the thread that allocated it, whose store to `USED` happened before.
-pub(crate) fn is_from_one(ledger: &Ledger<'static>, pointer: u64) -> bool {
-    USED.load(Relaxed) && ledger.is_streamed(pointer)
-}
-
-pub(crate) fn is_used() -> bool {
-    USED.load(Relaxed)
-}
-
-/// Makes pools free unused memory, as the driver does when it runs out; true if there are pools.
-pub(crate) fn reclaim(ledger: &Ledger<'static>) -> bool {
-    let used = USED.load(Relaxed);
-    if used {
-        return_lent(ledger);
-        ledger.settle_pools(&Pools, |pool| {
-            // SAFETY: takes a handle and a number; the driver checks the handle, and frees only unused memory.
-            let _ = unsafe { driver::cuMemPoolTrimTo(pool, 0) };
-        });
-    }
-    used
-}
 
 pub(crate) unsafe fn allocate(
     real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
@@ -165,12 +94,12 @@ fn allocated(
         Some(pool) => pool,
         None => current_pool(placement::of_stream(&ledger, stream)?.1)?,
     };
-    let place = place_of(&ledger, pool);
+    let place = pool_memory::place_of(&ledger, pool);
     if place == PoolPlace::Host {
         return allocate();
     }
     let Some(extent) = Extent::blocks(bytes as u64) else { return Err(refused(&ledger)) };
-    USED.store(true, Relaxed);
+    pool_memory::used();
     // The pool has grown by more than the slice has room for: it shrinks again before the call returns.
     let undo = |made| {
         // SAFETY: frees what the driver has just made, whose address no other code has received; the stream is not
@@ -195,63 +124,6 @@ fn allocated(
         }
         None => ledger.allocate_from_pool_anywhere(pool, extent, &Line, &Pools, allocate, undo),
     })
-}
-
-/// Location of a pool's memory.
-///
-/// A pool without an entry is queried; one without such properties is a device's default pool, or may have it
-/// anywhere.
-fn place_of(ledger: &Ledger<'static>, pool: u64) -> PoolPlace {
-    ledger.pool_place(pool).unwrap_or_else(|| {
-        let location = stated(pool).or_else(|| default_of(pool)).unwrap_or(Location::AnyDevice);
-        let place = place(ledger, location);
-        ledger.pool_seen(pool, place);
-        place
-    })
-}
-
-/// The slice's device of another process's pool; the current one where the driver does not report it.
-pub(crate) fn device_of(ledger: &Ledger<'static>, pool: u64) -> Result<DeviceSlot, c_int> {
-    if let Some(device) = placement::only(ledger) {
-        return Ok(device);
-    }
-    match stated(pool) {
-        Some(Location::Device(number)) => slots::slot(ledger, number),
-        _ => current().map(|place| place.device),
-    }
-}
-
-/// Devices on which memory of a location is charged; that of a device outside the slice, anywhere.
-fn place(ledger: &Ledger<'static>, location: Location) -> PoolPlace {
-    match location {
-        Location::Host => PoolPlace::Host,
-        Location::Device(number) => slots::slot(ledger, number).map_or(PoolPlace::Anywhere, PoolPlace::On),
-        Location::AnyDevice => PoolPlace::Anywhere,
-    }
-}
-
-/// Allocation type and location of a pool, as newer drivers report them.
-fn stated(pool: u64) -> Option<Location> {
-    let ask = |attribute| {
-        let mut value = [0u32; 4];
-        let at = value.as_mut_ptr().cast::<c_void>();
-        // SAFETY: writes one number of at most 64 bits into a local with room for it; the driver checks the pool.
-        let asked = unsafe { driver::cuMemPoolGetAttribute(pool, attribute, at) };
-        checked(asked).ok().map(|()| value[0])
-    };
-    let [Some(allocation), Some(kind), Some(number)] = MADE_AS.map(ask) else { return None };
-    Some(Location::of(allocation, kind, number as c_int))
-}
-
-/// The device whose default pool it is.
-fn default_of(pool: u64) -> Option<Location> {
-    let has_it = |device: &c_int| {
-        let mut default = 0;
-        // SAFETY: the driver writes one value into a local.
-        let result = unsafe { driver::cuDeviceGetDefaultMemPool(&mut default, *device) };
-        result == SUCCESS && default == pool
-    };
-    driver::devices().ok()?.find(has_it).map(Location::Device)
 }
 
 /// The pool of plain stream-ordered allocations on a device.
@@ -281,7 +153,9 @@ fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
     let driver = || checked(real());
     match attach::ledger() {
         Ok(_) if stream::is_capturing(stream) => code(driver()),
-        Ok(ledger) if is_from_one(&ledger, pointer) => code(free_one(&ledger, pointer, driver)),
+        Ok(ledger) if pool_memory::is_from_one(&ledger, pointer) => {
+            code(pool_memory::free_one(&ledger, pointer, driver))
+        }
         Ok(ledger) if shared::is_import(&ledger, pointer) => {
             mark::used();
             let closed = ledger.close_in_order(pointer, &Events, || mark::behind(stream), driver);
@@ -310,8 +184,8 @@ pub(crate) unsafe fn create(
         if result == SUCCESS
             && let Ok(ledger) = attach::ledger()
         {
-            USED.store(true, Relaxed);
-            ledger.pool_made(*pool, place(&ledger, (*properties).location()));
+            pool_memory::used();
+            ledger.pool_made(*pool, pool_memory::place(&ledger, (*properties).location()));
         }
         result
     }
@@ -330,7 +204,7 @@ pub(crate) unsafe fn look_up(
         if result == SUCCESS
             && let Ok(ledger) = attach::ledger()
         {
-            ledger.pool_seen(*pool, place(&ledger, (*at).of(allocation_type)));
+            ledger.pool_seen(*pool, pool_memory::place(&ledger, (*at).of(allocation_type)));
         }
         result
     }
@@ -353,7 +227,7 @@ pub(crate) unsafe fn trim(real: unsafe extern "C" fn(u64, usize) -> c_int, pool:
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let result = unsafe { real(pool, keep) };
     if let Ok(ledger) = attach::ledger() {
-        settle(&ledger);
+        pool_memory::settle(&ledger);
     }
     result
 }
@@ -370,6 +244,6 @@ pub(crate) unsafe fn export_pointer(
         (result, (result == SUCCESS).then(|| shared::key_of(&*out)))
     };
     let (Some(share), Ok(ledger)) = (share, attach::ledger()) else { return result };
-    LENT.store(true, Relaxed);
+    pool_memory::lent();
     code(ledger.export_streamed(pointer, share, &Line).map_err(|_| refused(&ledger)))
 }

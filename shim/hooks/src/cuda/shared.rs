@@ -14,7 +14,8 @@ use tranche_shm::message::ShareKey;
 use super::abi::{OUT_OF_MEMORY, SUCCESS, checked, code};
 use super::current::current;
 use super::ledger::{ledger, refused};
-use super::{driver, placement, pool, with_reclaim};
+use super::reclaim::with_reclaim;
+use super::{driver, placement, pool_memory};
 use crate::attach;
 use crate::connection::Line;
 use crate::sys;
@@ -119,7 +120,7 @@ pub(crate) unsafe fn open_handle(
                 // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's
                 // contract.
                 checked(unsafe { real(&mut made, handle, flags) })?;
-                Ok((made, Extent::blocks(size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
+                Ok((made, Extent::blocks(driver::size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
             };
             // SAFETY: closes what the driver has just opened, whose address no other code has received.
             let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
@@ -156,7 +157,7 @@ pub(crate) unsafe fn import_pointer(
         // SAFETY: not null, and readable by the contract of the driver's function.
         let key = key_of(unsafe { &*shared });
         let ledger = ledger()?;
-        let device = pool::device_of(&ledger, pool)?;
+        let device = pool_memory::device_of(&ledger, pool)?;
         IMPORTED.store(true, Relaxed);
         with_reclaim(&ledger, || {
             let driver = || {
@@ -164,7 +165,7 @@ pub(crate) unsafe fn import_pointer(
                 // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's
                 // contract.
                 checked(unsafe { real(&mut made, pool, shared) })?;
-                Ok((made, Extent::blocks(size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
+                Ok((made, Extent::blocks(driver::size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
             };
             // SAFETY: frees what the driver has just opened, whose address no other code has received.
             let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
@@ -175,13 +176,6 @@ pub(crate) unsafe fn import_pointer(
         // SAFETY: not null, and writable by the hook's contract.
         unsafe { *pointer = made }
     }))
-}
-
-fn size_at(pointer: u64) -> u64 {
-    let (mut base, mut bytes) = (0, 0);
-    // SAFETY: the driver writes two values into locals.
-    let _ = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, pointer) };
-    bytes as u64
 }
 
 pub(crate) unsafe fn close_handle(real: unsafe extern "C" fn(u64) -> c_int, pointer: u64) -> c_int {

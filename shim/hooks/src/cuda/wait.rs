@@ -7,8 +7,9 @@ use core::ffi::c_int;
 use tranche_policy::{Awaited, Pending};
 
 use super::abi::SUCCESS;
+use super::reclaim::settle;
 use super::stream::Stream;
-use super::{pool, settle};
+use super::{graph_memory, mark, pool_memory};
 use crate::attach;
 use crate::launch;
 
@@ -61,5 +62,5 @@ fn after(result: c_int, before: Pending, what: Awaited, stream: Option<Stream>) 
 
 /// True if any work may have ended that frees memory. Three loads, and false in most programs.
 fn is_needed() -> bool {
-    pool::is_used() || super::graph::is_used() || super::mark::is_used()
+    pool_memory::is_used() || graph_memory::is_used() || mark::is_used()
 }

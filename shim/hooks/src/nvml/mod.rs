@@ -20,6 +20,7 @@ use tranche_shm::DeviceSlot;
 use self::abi::{DRIVER_NOT_LOADED, NOT_FOUND, SUCCESS, VERSION_MISMATCH};
 use self::handle::slot;
 use crate::attach;
+use crate::cuda::reclaim;
 
 /// `nvmlMemory_t`
 #[repr(C)]
@@ -173,7 +174,7 @@ pub(crate) unsafe fn memory_v2(
 }
 
 fn view(ledger: &Ledger<'static>, slot: DeviceSlot) -> tranche_policy::MemoryView {
-    crate::cuda::settle(ledger);
+    reclaim::settle(ledger);
     ledger.tenant().view(slot)
 }
 
